@@ -21,6 +21,7 @@ from confluent_kafka import (
 from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
 from proxy.config.target_limit import TargetLimit
+from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
 from proxy.kafka.access.rights import Right, grant, is_refusal
 from proxy.kafka.client_settings import common_config, connected, lookup_config
@@ -89,11 +90,11 @@ class BrokerAccess:
         """Write a cancel to the partition given, else to that of the key, else to that of the id
         as a key; wait up to `wait_s` for what becomes of it. Raises Problem."""
         key, at = ident if key is None else key, -1 if partition is None else partition
-        return self._take_back((CANCEL, ident), key, at, wait_s)
+        return self._take_back("cancel", (CANCEL, ident), key, at, wait_s)
 
     def recall(self, partition: int, origin: str, wait_s: float) -> Cancelled:
         """Write a recall of the record there, and wait likewise. Raises Problem."""
-        return self._take_back((RECALL, origin.encode()), None, partition, wait_s)
+        return self._take_back("recall", (RECALL, origin.encode()), None, partition, wait_s)
 
     def purge(self, purge: Purge, wait_s: float) -> Sequence[Cancelled]:
         """Write the purge to each partition of the ingress, and wait likewise. Raises Problem."""
@@ -127,9 +128,15 @@ class BrokerAccess:
             raise Problem(503, "broker", str(error)) from None
 
     def _take_back(
-        self, asked: tuple[str, bytes], key: bytes | None, partition: int, wait_s: float
+        self, kind: str, asked: tuple[str, bytes], key: bytes | None, at: int, wait_s: float
     ) -> Cancelled:
-        return self._write_and_wait([_Control(key, b"", partition, [asked])], wait_s)[0]
+        """What producers may not ask for, an operator asks for with the proxy's own MAC."""
+        headers: Headers = [asked]
+        if kind not in self._settings.requests.serve:
+            signer, partitions = self._signer()
+            at = partition_of(key, partitions) if at < 0 and key is not None else at
+            headers = signer.signed(at, key, b"", headers)
+        return self._write_and_wait([_Control(key, b"", at, headers)], wait_s)[0]
 
     def _write_and_wait(self, controls: Sequence[_Control], wait_s: float) -> list[Cancelled]:
         """Write these to the ingress, and wait for what becomes of them."""

@@ -4,7 +4,7 @@ from typing import Final
 
 from proxy.config.ingress_retention import roll_after_ms
 from proxy.config.settings import RetryGroupSettings, Settings
-from proxy.requests.policy import Policy, RetryGroup
+from proxy.requests.policy import REQUEST_KINDS, Policy, RetryGroup
 
 RESERVED: Final = ("timer.*",)
 """Topics of any proxy: one proxy must not write to another's on a producer's behalf."""
@@ -36,6 +36,7 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
         reserved=RESERVED,
         marks=(settings.topics.replay_marks_of(f"{settings.topics.dlq_prefix}*"),),
         checks_groups=True,
+        serves=None if settings.requests.serve == REQUEST_KINDS else settings.requests.serve,
     )
 
 

@@ -35,9 +35,10 @@ from proxy.config.values import (
     auto_is_none,
     check_topic,
     known_aliases,
+    known_requests,
     refuse_no_addresses,
 )
-from proxy.requests.policy import DEFAULT_LEVELS
+from proxy.requests.policy import DEFAULT_LEVELS, REQUEST_KINDS
 from proxy.requests.times import parse_levels
 from storage.options import StoreKind
 
@@ -215,6 +216,12 @@ class TargetSettings(Section):
         return patterns
 
 
+class RequestSettings(Section):
+    """Which requests beyond delivery producers may make; others are dead letters."""
+
+    serve: Annotated[Patterns, AfterValidator(known_requests)] = REQUEST_KINDS
+
+
 class ClockSettings(Section):
     """How far the wall clock may be ahead before the broker's decides (`proxy.clock`)."""
 
@@ -305,6 +312,7 @@ class Settings(Section):
     admission: AdmissionSettings = AdmissionSettings()
     release: ReleaseSettings = ReleaseSettings()
     targets: TargetSettings = TargetSettings()
+    requests: RequestSettings = RequestSettings()
     header_aliases: Annotated[Patterns, AfterValidator(known_aliases)] = ()
     clock: ClockSettings = ClockSettings()
     recovery: RecoverySettings = RecoverySettings()

@@ -10,6 +10,7 @@ from pydantic_settings import NoDecode
 
 from proxy.config.sizes import parse_size_bytes
 from proxy.requests.aliases.translation import KNOWN_ALIASES
+from proxy.requests.policy import REQUEST_KINDS
 from proxy.requests.times import parse_delay_ms, parse_levels
 from proxy.requests.topic_names import is_legal_topic
 
@@ -85,6 +86,16 @@ def known_aliases(names: tuple[str, ...]) -> tuple[str, ...]:
             near = get_close_matches(name, KNOWN_ALIASES, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN_ALIASES)}"
             raise ValueError(f"{name!r} is no scheduler whose headers are understood: {hint}")
+    return tuple(sorted(set(names)))
+
+
+def known_requests(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Kinds of requests, in order. Raises ValueError."""
+    for name in names:
+        if name not in REQUEST_KINDS:
+            near = get_close_matches(name, REQUEST_KINDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(REQUEST_KINDS)}"
+            raise ValueError(f"{name!r} is no kind of request: {hint}")
     return tuple(sorted(set(names)))
 
 

@@ -1,10 +1,12 @@
 """Topics that the proxy names after consumer groups: `retry.<group>` and `dlq.<group>`.
 
-Any producer can invent groups; how many topics that makes is bounded.
+Any producer can invent groups; how many topics that makes is bounded. Groups that the broker knows
+do not count: nobody becomes one by writing to the ingress.
 """
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -36,7 +38,8 @@ class DerivedTopics:
         self._topics, self._retry = settings.topics, settings.retry
         self._now_s = now_s
         self._unnamed: set[str] = set()
-        self._listed_until_s = 0.0
+        self._known: set[str] = set()
+        self._listed_until_s = self._known_until_s = 0.0
 
     def create(self, topic: str) -> str | None:
         """Create a missing one; None once it is there, else why not, "" where it is no business of
@@ -74,15 +77,26 @@ class DerivedTopics:
     def _too_many(self, topic: str, group: str) -> str | None:
         """Groups that the settings do not name have so many topics; those that have one may have
         the other."""
-        unnamed = self._unnamed_groups()
-        if group in unnamed or len(unnamed) < self._retry.unnamed_groups:
+        unnamed, most = self._unnamed_groups(), self._retry.unnamed_groups
+        known = self._known_groups() if len(unnamed) >= most else set()
+        if group in unnamed or group in known or len(unnamed - known) < most:
             unnamed.add(group)
             return None
         return (
-            f"the topic {topic} is not created: {len(unnamed)} consumer groups that the settings "
-            "do not name have such topics already (retry.unnamed_groups); name the group under "
-            "retry.groups, or create the topic"
+            f"the topic {topic} is not created: {len(unnamed - known)} consumer groups that "
+            "neither the settings nor the broker know have such topics already "
+            "(retry.unnamed_groups); name the group under retry.groups, have it consume, or "
+            "create the topic"
         )
+
+    def _known_groups(self) -> set[str]:
+        """Groups with members or committed offsets, as far as the proxy's user may see them."""
+        if self._now_s() >= self._known_until_s:
+            self._known_until_s = self._now_s() + LISTED_FOR_S
+            with suppress(KafkaException):
+                listed = self._admin.list_consumer_groups(request_timeout=TIMEOUT_S).result()
+                self._known = {one.group_id for one in listed.valid}
+        return self._known
 
     def _unnamed_groups(self) -> set[str]:
         """Groups with a topic that the settings do not name; listed once for all that are invented

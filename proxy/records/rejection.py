@@ -18,12 +18,12 @@ REASONS: Final = {
     "header-unreadable": "the record's headers cannot be read, or those of another scheduler "
     "contradict each other",
     "header-unknown": "a header begins with timer- but is none of the protocol's",
-    "header-unsupported": "a request of another scheduler (a recurring schedule) that is not "
-    "served",
+    "header-unsupported": "a request that is not served: of another scheduler (a recurring "
+    "schedule), or one that the setting requests.serve leaves out",
     "target-missing": "no timer-topic header",
     "target-illegal": "timer-topic, timer-check-topic or a retry topic is no legal topic name",
-    "target-refused": "the target is the proxy's own, internal, reserved, denied or not allowed, or "
-    "belongs to a consumer group that is not served",
+    "target-refused": "the target is the proxy's own, internal, reserved, denied or not allowed, "
+    "or belongs to a consumer group that is not served",
     "time-unreadable": "a header with a time cannot be read, or no timestamp to add to",
     "level-unknown": "timer-level is not a whole number",
     "delay-too-long": "the due time lies beyond max_delay",

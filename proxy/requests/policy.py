@@ -21,6 +21,8 @@ ALWAYS_THERE: Final = frozenset(
     {"levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol"}
 )
 """Fields that every policy's JSON has; of the others it may lack those that came later."""
+REQUEST_KINDS: Final = ("cancel", "recall", "replace", "retry", "transaction")
+"""Requests beyond delivery that a setting can leave out, and the audit by the same names."""
 PROTOCOL: Final = 2
 """Version of the rules by which a policy reads records; no other one is served."""
 
@@ -70,6 +72,8 @@ class Policy:
     """The same for all names, also for those that the proxy makes of a consumer group."""
     checks_groups: bool = False
     """Whether consumer groups must be named or allowed; False: written before they were checked."""
+    serves: tuple[str, ...] | None = None
+    """Those of REQUEST_KINDS that producers may ask for; None: all."""
 
     def to_json(self) -> str:
         """Canonical JSON: the digest is made from these bytes."""
@@ -98,6 +102,10 @@ class Policy:
                 return retry
         delays_ms = self.levels_ms[self.retry_first_level - 1 :] or self.levels_ms[-1:]
         return RetryGroup(group, delays_ms, self.retry_max_attempts)
+
+    def is_served(self, kind: str) -> bool:
+        """Whether producers may ask for this one of REQUEST_KINDS."""
+        return self.serves is None or kind in self.serves
 
     def group_refusal(self, group: str) -> str | None:
         """Why the topics of a consumer group are not written to, as a sentence; None when they are.

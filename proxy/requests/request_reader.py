@@ -61,7 +61,8 @@ class RequestReader:
         self._names, self._times = TargetNames(policy), DueTimes(policy)
         self._special = SpecialRequests(policy, self._names, self._times, self._pack, authenticator)
         self._targets, self._due_ms = self._names.known, self._times.due_ms
-        self._usual = set(USUAL)
+        self._always_usual = USUAL if policy.is_served("replace") else PLAIN
+        self._usual = set(self._always_usual)
         self._unknown_yet = frozenset() if policy.recalls_in else PURGES | MOVES | {RECALL}
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
 
@@ -180,7 +181,7 @@ class RequestReader:
     def _remember(self, strange: set[str]) -> None:
         """Producers have few names of their own: from now on these are usual."""
         if len(self._usual) + len(strange) > MOST_USUAL_NAMES:
-            self._usual = set(USUAL)
+            self._usual = set(self._always_usual)
         names = (name for name in strange if len(name) <= LONGEST_USUAL_NAME)
         self._usual.update(islice(names, MOST_USUAL_NAMES - len(self._usual)))
 

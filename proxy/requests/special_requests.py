@@ -17,6 +17,7 @@ from proxy.records.headers import (
     HOP_FIRES,
     HOP_FIRST,
     HOP_FROM,
+    HOP_MAC,
     HOP_NOT_BEFORE,
     HOP_RESUMED,
     ID,
@@ -110,15 +111,19 @@ class SpecialRequests:
         asked = record.asked
         try:
             if CANCEL in asked:
+                self._refuse_unserved("cancel", CANCEL, record)
                 return Cancel(read_ident(CANCEL, asked[CANCEL]))
             recalls_in = self._policy.recalls_in
             if RECALL in asked and recalls_in is not None:
+                self._refuse_unserved("recall", RECALL, record)
                 at = record.partition, record.offset
                 return Recall(read_receipt(asked[RECALL], recalls_in, *at))
             if not PURGES.isdisjoint(asked):
                 return self._purge(record)
             ident = read_ident(ID, asked[ID]) if ID in asked else None
             hop_from = self._hop_from(record)
+            if hop_from is None and self._policy.serves is not None:
+                self._refuse_unserved_entry(record)
         except Rejected as refused:
             return refused.rejection
         try:
@@ -128,6 +133,23 @@ class SpecialRequests:
             if hop_from is None or not MOVES.isdisjoint(asked):
                 return rejection
             return RejectedHop(rejection, ident, hop_from, _first(asked))
+
+    def _refuse_unserved(self, kind: str, header: str, record: UnparsedRecord) -> None:
+        """What the proxy signed, for an operator, is always served."""
+        is_signed = HOP_MAC in record.asked and self._is_own(record)
+        if not self._policy.is_served(kind) and not is_signed:
+            why = f"{header}: the setting requests.serve leaves out {kind}"
+            raise Rejected(Rejection("header-unsupported", why))
+
+    def _refuse_unserved_entry(self, record: UnparsedRecord) -> None:
+        asked = record.asked
+        if TRANSACTION in asked:
+            self._refuse_unserved("transaction", TRANSACTION, record)
+        elif ID in asked:
+            self._refuse_unserved("replace", ID, record)
+        for header in (RETRY_GROUP, ATTEMPT):
+            if header in asked:
+                self._refuse_unserved("retry", header, record)
 
     def _purge(self, record: UnparsedRecord) -> Purge:
         asked = record.asked

@@ -39,6 +39,11 @@ def is_bad_ident(raw: Column) -> Column:
     return raw.isNull() | ~f.octet_length(raw).between(1, LONGEST_ID_BYTES)
 
 
+def is_served(policy: Column, kind: str) -> Column:
+    """Whether producers may ask for this: cancel, recall, replace, retry or transaction."""
+    return policy["serves"].isNull() | f.array_contains(policy["serves"], kind)
+
+
 def is_recall(headers: RequestHeaders, policy: Column) -> Column:
     """Whether a record takes another one back by its origin: since there are recalls."""
     return headers.has(names.RECALL) & policy["recalls_in"].isNotNull()
@@ -94,15 +99,22 @@ def opening_code(
     """What is wrong before it is known whether the proxy wrote the record to go on from another."""
     is_forged = f.coalesce(is_forged, f.lit(False))
     is_bad_hop = ~_is_whole_hop(headers, offset) | is_forged
+    is_signed = headers.has(names.HOP_MAC) & ~is_forged
     return first_of(
         _unknown_header_code(headers, special_names, policy),
         f.when(
             headers.has(names.CANCEL),
-            refused(codes.ID_BAD, is_bad_ident(headers.raw(names.CANCEL))),
+            first_of(
+                refused(codes.HEADER_UNSUPPORTED, ~is_served(policy, "cancel") & ~is_signed),
+                refused(codes.ID_BAD, is_bad_ident(headers.raw(names.CANCEL))),
+            ),
         )
         .when(
             is_recall(headers, policy),
-            refused(codes.RECALL_BAD, recalled(headers, policy, partition, offset).isNull()),
+            first_of(
+                refused(codes.HEADER_UNSUPPORTED, ~is_served(policy, "recall") & ~is_signed),
+                refused(codes.RECALL_BAD, recalled(headers, policy, partition, offset).isNull()),
+            ),
         )
         .when(
             is_purge(headers, policy),
@@ -112,6 +124,10 @@ def opening_code(
             first_of(
                 refused(codes.ID_BAD, headers.has(names.ID) & is_bad_ident(headers.raw(names.ID))),
                 refused(codes.HOP_BAD, headers.has_any(names.HOPS) & is_bad_hop),
+                refused(
+                    codes.HEADER_UNSUPPORTED,
+                    ~headers.has(names.HOP_FROM) & ~_is_entry_served(headers, policy),
+                ),
             )
         ),
     )
@@ -202,6 +218,16 @@ def _unknown_header_code(headers: RequestHeaders, special_names: Column, policy:
             refused(codes.HEADER_UNKNOWN, unknown.isNotNull()),
         ),
     )
+
+
+def _is_entry_served(headers: RequestHeaders, policy: Column) -> Column:
+    """Whether a producer may ask for all that a record asks for which takes nothing back."""
+    is_retry = headers.has(names.RETRY_GROUP) | headers.has(names.ATTEMPT)
+    is_decided = headers.has(names.TRANSACTION)
+    kind = f.when(is_decided, is_served(policy, "transaction")).otherwise(
+        ~headers.has(names.ID) | is_served(policy, "replace")
+    )
+    return kind & (~is_retry | is_served(policy, "retry"))
 
 
 def _is_whole_hop(headers: RequestHeaders, offset: Column) -> Column:

@@ -159,7 +159,7 @@ def _headed(policy: Column) -> list[Select]:
             content_bytes(f.col("key"), f.col("value")).alias("size_bytes"),
         ],
         ["*", special_names_in(named, f.col("own")).alias("special_names")],
-        ["*", _is_special(named).alias("is_special")],
+        ["*", _is_special(named, policy).alias("is_special")],
         [
             *known,
             "special_names",
@@ -170,10 +170,12 @@ def _headed(policy: Column) -> list[Select]:
     ]
 
 
-def _is_special(named: Column) -> Column:
+def _is_special(named: Column, policy: Column) -> Column:
     """Records beyond plain delivery; a bad id is found before other faults."""
     ident = named[names.ID]
-    is_bad = ident.isNotNull() & controls.is_bad_ident(ident["value"])
+    is_bad = ident.isNotNull() & (
+        controls.is_bad_ident(ident["value"]) | ~controls.is_served(policy, "replace")
+    )
     return (f.size(f.col("special_names")) > 0) | is_bad
 
 
@@ -182,7 +184,9 @@ def _is_forged(policy: Column) -> Column:
     where the policy is from before it was signed."""
     headers = f.col("headers")
     is_own = hop_macs.is_own(f.col("partition"), f.col("key"), f.col("value"), headers, policy)
-    says_so = reduce(or_, (position_of(headers, n) > 0 for n in (names.HOP_FROM, *names.PURGES)))
+    says_so = reduce(
+        or_, (position_of(headers, n) > 0 for n in (names.HOP_FROM, names.HOP_MAC, *names.PURGES))
+    )
     return f.when(says_so & policy["hop_inner"].isNotNull(), ~is_own)
 
 

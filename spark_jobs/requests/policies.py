@@ -36,6 +36,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "reserved": [],
     "marks": [],
     "checks_groups": False,
+    "serves": None,
 }
 """What a policy means that was written before the field was there."""
 ALWAYS_THERE: Final = frozenset(
@@ -74,6 +75,7 @@ POLICY: Final[Schema] = {
     "recalls_in": "string",
     "max_past_ms": "bigint",
     "checks_groups": "boolean",
+    "serves": "array<string>",
     "hop_topic_id": "string",
     "hop_inner": "string",
     "hop_outer": "string",
@@ -83,7 +85,7 @@ none is denied or reserved. named: the entries of allow, which take a topic out 
 retry: the rule of groups that have none in retry_groups. hop_inner, hop_outer: of the key by which
 the proxy signs its own records (`records.hop_macs`), null where it does not. recalls_in: the
 ingress topic, null where there are no recalls. checks_groups: whether consumer groups must be
-named or allowed."""
+named or allowed. serves: what producers may ask for beyond delivery, null for all."""
 
 
 class InForce(NamedTuple):

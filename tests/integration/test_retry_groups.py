@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from tests.support.installation.installation import Installation
 from tests.support.installation.story import Story
@@ -181,25 +182,34 @@ def test_consumer_that_always_fails_sees_a_record_sixteen_times(
     assert (topics.count(retry), topics.count(dlq)) == (16, 1)
 
 
+def _commit(installation: Installation, group: str) -> None:
+    """The broker knows the group from now on."""
+    offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(installation.ingress, 0, 0)])
+    admin = admin_client(installation.bootstrap)
+    admin.alter_consumer_group_offsets([offsets])[group].result()
+
+
 def test_groups_that_producers_invent_make_no_more_topics_than_the_settings_allow(
     installation: Installation,
 ) -> None:
     named, first, second = "named", "invented-1", "invented-2"
+    consuming = f"{installation.name}-consuming"
+    _commit(installation, consuming)
     again, gone = f"{installation.name}.again.", f"{installation.name}.gone."
     topics = {**installation.settings("one")["topics"], "retry_prefix": again, "dlq_prefix": gone}
     retry = {"max_attempts": 1, "unnamed_groups": 1, "groups": {named: {"max_attempts": 2}}}
     installation.proxy(topics=topics, retry=retry, levels="1ms").start_ready()
-    for group in (first, named, second, first):
+    for group in (first, named, second, consuming, first):
         asked = [("timer-retry-group", group.encode()), ("timer-attempt", b"0")]
         installation.send([Outgoing(group.encode(), b"failed", asked)])
         installation.await_ingested()
     asked = [("timer-retry-group", first.encode()), ("timer-attempt", b"1")]
     installation.send([Outgoing(first.encode(), b"failed for good", asked)])
-    made = {again + first, again + named, gone + first}
+    made = {again + first, again + named, again + consuming, gone + first}
     for topic in made:
         wait_for(partial(has_topic, installation.bootstrap, topic), 60, topic)
     installation.targets.extend(made)
-    installation.await_ends(5)
+    installation.await_ends(6)
     topics_there = admin_client(installation.bootstrap).list_topics(timeout=60).topics
     derived = {name for name in topics_there if name.startswith((again, gone))}
     assert derived == made

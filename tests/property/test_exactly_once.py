@@ -132,6 +132,9 @@ faults = st.one_of(
                 "roll_after_ms": st.one_of(st.none(), st.integers(LEAST_ROLL_MS, 30)),
                 "retry_max_attempts": st.integers(1, 4),
                 "max_past_ms": st.one_of(st.none(), st.integers(1, 30)),
+                "serves": st.sampled_from(
+                    [None, (), ("retry", "transaction"), ("cancel", "recall")]
+                ),
             },
         ),
     ),

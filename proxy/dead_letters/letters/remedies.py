@@ -9,7 +9,8 @@ REMEDIES: Final = {
     "and send the record again, or replay with --set timer-topic=... and what else it needs.",
     "header-unknown": "The detail names the nearest. Replay with --unset of the wrong name and "
     "--set of the right one.",
-    "header-unsupported": "Replay with --unset of that header.",
+    "header-unsupported": "Replay with --unset of that header, or add the request to "
+    "`requests: serve`, restart, and replay.",
     "target-missing": "Replay with --set timer-topic=...",
     "target-illegal": "Replay with --set timer-topic=...",
     "target-refused": "Replay with --set timer-topic=..., or change `targets` in the proxy's "

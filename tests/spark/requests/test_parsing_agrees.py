@@ -33,6 +33,8 @@ POLICIES: Final = [
     ),
     Policy(hop_key=HOP_KEY, recalls_in="timer.ingress"),
     Policy(recalls_in="timer.ingress"),
+    Policy(recalls_in="timer.ingress", hop_key=HOP_KEY, serves=()),
+    Policy(recalls_in="timer.ingress", serves=("cancel", "retry", "transaction")),
     Policy(
         levels_ms=(10, 20, 30),
         allow=("orders", "sh[a-o]p.*", "retry.?"),

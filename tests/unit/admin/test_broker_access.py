@@ -10,6 +10,7 @@ from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
 from proxy.config.target_limit import OverdueLimit, TargetLimit
+from proxy.dispatch.partitioning import partition_of
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.requests.parsed import Purge
 
@@ -62,3 +63,26 @@ def test_a_rule_for_the_overdue_is_written_for_audits_before_it_can_count(
     assert keys == ["overdue", "limits", "limits", "limits"]
     assert written[0][1] == b'[{"action": "drop", "older_than_ms": 5000, "targets": "orders"}]'
     assert (written[1][0], written[-1][1]) == ("limits/delay-proxy/orders", None)
+
+
+@pytest.mark.parametrize("served", [["cancel", "recall"], []])
+def test_what_producers_may_not_ask_for_is_signed_for_an_operator(
+    monkeypatch: pytest.MonkeyPatch, served: list[str]
+) -> None:
+    written: list[tuple[Any, ...]] = []
+
+    def write(_access: BrokerAccess, topic: str, *record: Any) -> str:
+        written.append(record)
+        return f"{topic}/0/1"
+
+    signer = HopAuthenticator(HopKey.new(), "topic-id")
+    monkeypatch.setattr(BrokerAccess, "_write", write)
+    monkeypatch.setattr(BrokerAccess, "_signer", lambda _access: (signer, 4))
+    access = BrokerAccess(Settings.model_validate({"requests": {"serve": served}}))
+    access.cancel(b"id", b"key", None, 0)
+    access.cancel(b"id", None, 2, 0)
+    access.recall(3, "timer.ingress/3/7", 0)
+    places = [partition for _key, _value, partition, _headers in written]
+    assert places == ([-1, 2, 3] if served else [partition_of(b"key", 4), 2, 3])
+    for key, value, partition, headers in written:
+        assert signer.is_own(partition, key, value, headers) is (not served)

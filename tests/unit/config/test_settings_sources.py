@@ -206,6 +206,7 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
             "`first_level` belongs to `policy: levels`",
         ),
         ('admin: {token: "tok\\n"}', "it cannot be sent in a header"),
+        ("requests: {serve: [recal]}", "'recal' is no kind of request: did you mean recall?"),
         ("admin: {token: tök}", "it cannot be sent in a header"),
         ('admin: {token: ""}', "it has 0 characters and can be guessed: take 16 or more"),
         ("admin: {token: fifteen-letters}", "it has 15 characters and can be guessed"),

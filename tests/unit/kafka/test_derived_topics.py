@@ -23,12 +23,24 @@ class Admin:
     def __init__(self, *topics: str, error: int | None = None) -> None:
         self.topics = dict.fromkeys(topics)
         self.wanted: list[NewTopic] = []
-        self.listed = 0
+        self.listed = self.listed_groups = 0
+        self.groups: set[str] | None = set()
+        """Consumer groups that it knows; None: it does not say."""
         self._error = error
 
     def list_topics(self, **_: object) -> SimpleNamespace:
         self.listed += 1
         return SimpleNamespace(topics=self.topics, brokers=range(2))
+
+    def list_consumer_groups(self, **_: object) -> Future[SimpleNamespace]:
+        self.listed_groups += 1
+        done: Future[SimpleNamespace] = Future()
+        if self.groups is None:
+            done.set_exception(kafka_error(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "no"))
+        else:
+            valid = [SimpleNamespace(group_id=group) for group in self.groups]
+            done.set_result(SimpleNamespace(valid=valid))
+        return done
 
     def create_topics(self, wanted: list[NewTopic], **_: object) -> dict[str, Future[None]]:
         self.wanted += wanted
@@ -74,7 +86,7 @@ def test_one_group_too_many_gets_no_topic_but_the_reason() -> None:
     admin = Admin("retry.one", "dlq.two")
     why = made(admin, "retry.three")
     assert why is not None
-    assert "retry.three is not created: 2 consumer groups" in why
+    assert "retry.three is not created: 2 consumer groups that neither" in why
     assert "retry.unnamed_groups" in why
     assert "retry.three" not in admin.topics
 
@@ -120,3 +132,35 @@ def test_a_right_that_is_missing_is_named_with_the_line_that_grants_it() -> None
     why = made(Admin(error=KafkaError.TOPIC_AUTHORIZATION_FAILED), "retry.one")
     assert why is not None
     assert why.endswith("--operation Create --topic retry.one")
+
+
+def test_invented_groups_cannot_use_up_the_room_of_one_that_consumes() -> None:
+    admin = Admin(*(f"retry.invented-{number}" for number in range(130)))
+    assert made(admin, "retry.real")
+    admin.groups = {"real", "delay-proxy"}
+    assert made(admin, "retry.real") is None
+    assert made(admin, "dlq.real") is None
+    assert made(admin, "retry.invented-200")
+
+
+def test_groups_that_consume_take_no_room_from_others() -> None:
+    admin = Admin("retry.one", "retry.two")
+    admin.groups = {"one"}
+    assert made(admin, "retry.three") is None
+    assert made(admin, "retry.four")
+
+
+def test_a_broker_that_does_not_list_groups_leaves_the_bound_as_it_is() -> None:
+    admin = Admin("retry.one", "retry.two")
+    admin.groups = None
+    assert made(admin, "retry.three")
+    assert made(admin, "dlq.two") is None
+
+
+def test_the_groups_are_asked_for_where_the_bound_is_met_alone_and_once_for_many() -> None:
+    admin = Admin("retry.one")
+    topics = DerivedTopics(cast(Any, admin), Settings(retry=NAMED), lambda: 100.0)
+    assert topics.create("retry.two") is None
+    assert admin.listed_groups == 0
+    assert all(topics.create(f"retry.invented-{number}") for number in range(100))
+    assert admin.listed_groups == 1
