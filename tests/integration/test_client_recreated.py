@@ -130,18 +130,3 @@ def test_of_a_log_that_was_cut_off_and_has_grown_again_all_new_records_are_handl
         wait_for(lambda: handler.has("new", OLD // 2), WITHIN_S, "the new records")
         wait_for(lambda: world.committed(world.orders) == OLD // 2, WITHIN_S, "the offsets")
     assert f"{world.orders}/0: the log was cut off" in caplog.text
-
-
-def test_also_when_it_has_grown_beyond_what_is_committed_before_a_consumer_comes(
-    own_broker: StartBroker, tmp_path: Path
-) -> None:
-    broker, handler = own_broker(), Handler(is_orderly=False)
-    world = World(broker.bootstrap_servers)
-    handler.may_go.set()
-    write(world, "old", OLD)
-    with at_work(world, handler):
-        wait_for(lambda: world.committed(world.orders) == OLD, WITHIN_S, "the old records")
-    cut_off(broker, world.orders, tmp_path)
-    write(world, "new", 2 * OLD)
-    with at_work(world, handler):
-        wait_for(lambda: handler.has("new", 2 * OLD), WITHIN_S, "the new records")

@@ -22,10 +22,6 @@ class Position(NamedTuple):
 
     partition: Partition
     offset: int
-    epoch: int = -1
-    """The highest leader epoch before it. With it the client library notices a log that was cut
-    off. -1: not known.
-    """
 
 
 class Progress:
@@ -142,7 +138,7 @@ class Backlog:
     def positions(self) -> list[Position]:
         """The offsets to be committed. Partitions without news are left out."""
         return [
-            Position(partition, progress.end, progress.epoch)
+            Position(partition, progress.end)
             for partition, progress in self._progress.items()
             if progress.end != progress.committed
         ]
@@ -150,7 +146,7 @@ class Backlog:
     def settled(self, positions: Iterable[Position]) -> None:
         """These positions are committed."""
         self.records = 0
-        for partition, offset, _ in positions:
+        for partition, offset in positions:
             self._progress[partition].committed = offset
 
     def drop(self, partitions: Collection[Partition]) -> None:

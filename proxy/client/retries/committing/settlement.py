@@ -100,10 +100,7 @@ def commit(consumer: Consumer, positions: Sequence[Position]) -> None:
     """Commit and wait for the answer. Raises GroupMoved, NoAnswer, KafkaException."""
     if not positions:
         return
-    wire = [
-        TopicPartition(*partition, offset, leader_epoch=epoch)
-        for partition, offset, epoch in positions
-    ]
+    wire = [TopicPartition(*partition, offset) for partition, offset in positions]
     try:
         for answer in consumer.commit(offsets=wire, asynchronous=False):
             if answer.error is not None:
