@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.installation.installation import Installation
 from tests.support.installation.load import Load
+from tests.support.records import Outgoing
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
@@ -74,8 +75,11 @@ def test_only_a_killed_process_whose_data_folder_is_gone_is_waited_for(
 ) -> None:
     """A restart with the folder takes the place of its predecessor at once."""
     session = {"session.timeout.ms": str(LONG_SESSION_MS)}
+    headers = [("timer-topic", installation.target().encode())]
     proxy = installation.proxy(kafka=installation.kafka() | session)
     proxy.start_ready()
+    installation.send([Outgoing(headers=headers, partition=number) for number in range(2)])
+    installation.await_ends(2)
     proxy.kill()
     proxy.start_ready()
     assert WAITED not in proxy.log
@@ -83,7 +87,7 @@ def test_only_a_killed_process_whose_data_folder_is_gone_is_waited_for(
     shutil.rmtree(proxy.data_dir)
     proxy.start_ready()
     assert WAITED in proxy.log
-    installation.stop_proxies()
+    assert installation.judge().counts == {"delivered": 2}
 
 
 @pytest.mark.parametrize(
