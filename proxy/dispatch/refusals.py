@@ -62,8 +62,7 @@ class Refusals:
     halved until they are taken, or hold one record. A record refused for any other reason goes
     `alone`, in a record batch of its own. What fails then is `refused`, and a dead letter goes
     `without_value`, then `bare`. `listed` are topics whose partitions the client library was made
-    to ask for, `unlisted` those for which it is to. `names_culprits`: the broker has told invalid
-    records from others of their record batch, so its word about one counts at once.
+    to ask for, `unlisted` those for which it is to.
     """
 
     refused: dict[RecordRef, Rejection] = field(default_factory=dict)
@@ -74,7 +73,6 @@ class Refusals:
     reports: dict[RecordRef, Report] = field(default_factory=dict)
     listed: set[str] = field(default_factory=set)
     unlisted: set[str] = field(default_factory=set)
-    names_culprits: bool = False
     _tries: Counter[str] = field(default_factory=Counter)
     _invalid: set[str] = field(default_factory=set)
     _later_ms: int = 0
@@ -190,9 +188,7 @@ class Refusals:
             return is_new
         if report.is_dead_letter and code != "too-large":
             return False
-        if code == INVALID and self.names_culprits:
-            self.refused[ref] = report.rejection
-        elif code in BY_RECORD_BATCH and report.topic not in were_limited:
+        if code in BY_RECORD_BATCH and report.topic not in were_limited:
             self.limited.add(report.topic)
         elif code in BY_RECORD_BATCH and not report.was_alone:
             self.alone.add((report.topic, ref))

@@ -76,9 +76,7 @@ class TrackedSender:
         was_alone = is_alone or (limit_bytes is not None and fills_bytes > limit_bytes)
         if is_alone or not self._fits(record.topic, fills_bytes, limit_bytes):
             self._flush()
-        on_delivery = partial(
-            _report, self._refusals, self._refusals.reports, record, size_bytes, was_alone
-        )
+        on_delivery = partial(_report, self._refusals.reports, record, size_bytes, was_alone)
         try:
             self._produce(record, on_delivery)
         except KafkaException as raised:
@@ -157,7 +155,6 @@ def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted)
 
 
 def _report(
-    refusals: Refusals,
     reports: dict[RecordRef, Report],
     record: OutgoingRecord,
     size_bytes: int,
@@ -170,8 +167,6 @@ def _report(
     `reports` are those of the attempt: a producer that was left behind may call this later.
     """
     code = None if error is None else REFUSAL_CODES.get(error.code())
-    if error is not None and error.code() == KafkaError._INVALID_DIFFERENT_RECORD:  # noqa: SLF001
-        refusals.names_culprits = True
     if error is not None and code is not None and record.ref is not None:
         rejection = Rejection(code, f"the broker refused the record: {error.str()}")
         reports[record.ref] = Report(

@@ -115,7 +115,7 @@ def test_plain_list_is_one_line_a_letter(operator: Operator) -> None:
     assert head.split() == ["place", "written", "reason", "target", "key", "origin", "replayed"]
     assert "0/2" in first
     assert "not the proxy's" in first
-    assert second.split()[2:] == ["target-refused", "secret-orders", "k1", operator.origin(1)]
+    assert second.split()[3:] == ["target-refused", "secret-orders", "k1", operator.origin(1)]
 
 
 def test_list_of_nothing_says_so_and_is_no_error(operator: Operator) -> None:
