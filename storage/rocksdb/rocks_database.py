@@ -1,6 +1,7 @@
 """A RocksDB that holds entries, without a write-ahead log (storage/FORMAT.md, "RocksDB")."""
 
 import errno
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -237,7 +238,7 @@ def _explain(path: Path, error: Exception) -> NoReturn:
     if isinstance(error, StoreDamaged | OSError):
         raise error
     if str(error).startswith("IO error") and "No such file" not in str(error):
-        raise OSError(errno.EIO, str(error)) from error
+        raise OSError(_number(str(error)), str(error)) from error
     raise StoreDamaged(f"{path}: {error}") from error
 
 
@@ -257,3 +258,9 @@ def _refuse_odd_records(manifest: Path) -> None:
         if kind not in MANIFEST_RECORDS:
             raise StoreDamaged(f"{manifest}: the record at byte {at} is of no known type")
         at += _LOG_RECORD.size + length
+
+
+def _number(said: str) -> int:
+    """Return the error number whose text RocksDB repeats. It keeps none itself."""
+    known = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EMFILE, errno.EROFS, errno.EACCES)
+    return next((number for number in known if os.strerror(number) in said), errno.EIO)
