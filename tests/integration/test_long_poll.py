@@ -29,7 +29,8 @@ class Quiet:
 
     def __init__(self, bootstrap: str) -> None:
         self.topic = new_topic(bootstrap, partitions=PARTITIONS)
-        self._settings = Settings(kafka={"bootstrap.servers": bootstrap}, group_id=self.topic)
+        kafka = {"bootstrap.servers": bootstrap, "session.timeout.ms": "120000"}
+        self._settings = Settings(kafka=kafka, group_id=self.topic)
         self._now_s, self._owned = 0.0, 0
         self._listeners: list[Consumer] = []
         self.values: list[bytes | None] = []
