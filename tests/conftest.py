@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -127,13 +129,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def process_of_its_own() -> Iterator[None]:
-    """A command run within a test sets up the logs to go to its captured, later closed, stderr,
-    and makes files for its user alone."""
+    """Undo what a command or a worker that runs within a test sets for its whole process.
+
+    These are the mode of new files, where logs go (the captured stderr, which is closed later),
+    the garbage collector and how often threads take turns. With the collector left off, a process
+    of the tests keeps every client that it ever made.
+    """
     umask = os.umask(0o022)
     os.umask(umask)
+    switch_s = sys.getswitchinterval()
     yield
     os.umask(umask)
     structlog.reset_defaults()
+    sys.setswitchinterval(switch_s)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

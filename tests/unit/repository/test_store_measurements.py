@@ -1,8 +1,6 @@
 """The comparison of stores: each kind lives through each scenario, and what its table says."""
 
-import gc
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +17,6 @@ from tests.benchmarks.stores.tables import COLUMNS, markdown, rows
 
 SETUP = Setup(scale=1, targets=4)
 RECORDS = 300
-
-
-@pytest.fixture(autouse=True)
-def _garbage_collected_again() -> Iterator[None]:
-    yield
-    gc.enable()
 
 
 def order_of(scenario: str, kind: str, folder: Path) -> Order:
