@@ -51,7 +51,7 @@ def test_what_a_receipt_names_is_taken_back_and_nothing_else(
     def sent(delay: str, ident: str | None = None) -> Receipt:
         return producer.send(target, delay, key=delay, delay=delay, id=ident).result()
 
-    gone = sent("0")
+    gone = sent("0s")
     installation.await_ends(1)
     plain, named, old = sent(FAR), sent(FAR, "a"), sent(FAR, "b")
     newer = producer.replace("b", target, "newer", key="k", delay=FAR).result()
