@@ -30,6 +30,9 @@ from storage.store import Committed, Store
 
 STUBS: Final = "stubs"
 """In a shard's folder: some of its entries may have stubs for bodies (setting `bodies`)."""
+COMMITTED: Final = "committed"
+"""In a shard's folder: its partition had a committed offset. A process that ends before its first
+commit leaves a folder without this file, and its successor may begin as it did."""
 IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
 SHARD: Final = re.compile(r"-\d+@[^@]+$")
@@ -100,9 +103,21 @@ class LocalState:
         self._options, self._kind = options, kind
         self._stores_stubs = stores_stubs
 
-    def exists(self, partition: int) -> bool:
-        """Whatever the id of the topic that the state is of."""
-        return any(self._data_dir.glob(f"{self._topic}-{partition}@*"))
+    def was_committed(self, partition: int) -> bool:
+        """Return whether a transaction of this partition was ever committed from this folder.
+
+        The state may be of an earlier topic with the same name.
+        """
+        return any(self._data_dir.glob(f"{self._topic}-{partition}@*/{COMMITTED}"))
+
+    def mark_committed(self, partitions: Iterable[int]) -> None:
+        """Remember that these partitions have committed offsets.
+
+        A full disk may refuse the file: the settings topic remembers the same.
+        """
+        for folder in self.folders(partitions):
+            with suppress(OSError):
+                (folder / COMMITTED).touch()
 
     def open(self, partition: int, position: Position) -> Store:
         """Waits for a worker that is about to let go of the folder."""

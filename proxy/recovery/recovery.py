@@ -5,7 +5,7 @@ stops with the range and what to do (docs/exactly-once.md, rules 4, 5 and 8).
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -46,8 +46,11 @@ log = structlog.get_logger(__name__)
 class LocalFolders(Protocol):
     """What this machine has kept of the shards."""
 
-    def exists(self, partition: int) -> bool:
-        """Whether this machine ever kept any state of the partition."""
+    def was_committed(self, partition: int) -> bool:
+        """Return whether this machine ever committed a transaction of the partition."""
+
+    def mark_committed(self, partitions: Iterable[int]) -> None:
+        """Remember that these partitions have committed offsets."""
 
     def open(self, partition: int, position: Position) -> Store:
         """The shard's store, opened against the broker's position."""
@@ -194,6 +197,11 @@ class Recovery:
         self._policies.read_missed(reading.take, lambda: reading.is_complete)
         return reading.result()
 
+    def record_first_commit(self, policies: Mapping[int, Sequence[PolicyFrom]]) -> None:
+        """Remember, on the broker and on disk, that these partitions have committed offsets."""
+        self._policies.record_served(self._facts, policies)
+        self._folders.mark_committed(policies)
+
     def _position(self, committed: TopicPartition, log_range: LogRange) -> Position:
         partition = committed.partition
         if committed.offset < 0:
@@ -247,7 +255,7 @@ class Recovery:
                 f"has id {self._topic_id}: it was deleted and created anew"
             )
             return self._accepted_start(partition, log_range, found)
-        if served_id is not None or self._folders.exists(partition):
+        if served_id is not None or self._folders.was_committed(partition):
             where = "the settings topic" if served_id else "the local data folder"
             found = f"the group has no committed offset, but {where} shows that there was one"
             return self._accepted_start(partition, log_range, found)

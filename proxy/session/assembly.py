@@ -150,7 +150,7 @@ def assemble(
         Pacing(limits, rate),
         MemoryBudget(settings.memory_shares),
         metrics,
-        partial(kafka.settings_topic.record_served, topic),
+        recovery.record_first_commit,
         _back_pressure(settings, ingress, folders),
         ParkedRecords(release, topic.partitions),
         trace,

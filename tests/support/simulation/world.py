@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -125,8 +125,11 @@ class Folders:
     def __init__(self, world: World) -> None:
         self._world, self._holds_stubs = world, False
 
-    def exists(self, partition: int) -> bool:
-        return self._world.has_local_state
+    def was_committed(self, partition: int) -> bool:
+        return partition in self._world.marked_committed
+
+    def mark_committed(self, partitions: Iterable[int]) -> None:
+        self._world.marked_committed.update(partitions)
 
     def open(self, partition: int, position: Position) -> Store:
         return self._world.open_store(partition, position)
@@ -172,7 +175,7 @@ class World:
         self.topic_id = "id-1"
         self.accept_loss_below: dict[int, int] = {}
         self.set_back_watermark: tuple[int, ...] = ()
-        self.has_local_state = False
+        self.marked_committed: set[int] = set()
         self.machine = 0
         self.disk_free_bytes = DISK_BYTES
         self.max_step_ms = 5_000

@@ -56,6 +56,17 @@ def test_stubs_are_remembered_until_nothing_pends_that_may_be_one(opening: Openi
     assert not state.has_stubs(0)
 
 
+def test_a_folder_shows_a_commit_only_once_there_was_one(opening: Opening) -> None:
+    state, store = opening(START, stores_stubs=False)
+    store.put([ENTRY])
+    store.flush(1)
+    store.close()
+    assert not state.was_committed(0)
+    state.mark_committed([0])
+    assert state.was_committed(0)
+    assert not state.was_committed(1)
+
+
 def test_the_mark_of_stubs_stays_with_a_folder_that_is_put_aside(
     opening: Opening, tmp_path: Path
 ) -> None:
