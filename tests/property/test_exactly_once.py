@@ -151,10 +151,11 @@ steps_with_bodies = st.lists(
 )
 
 FAULTS = {
-    "F": kafka_error(KafkaError._FENCED, fatal=True),
-    "R": kafka_error(KafkaError._TIMED_OUT, retriable=True),
-    "A": kafka_error(KafkaError._TIMED_OUT, txn_requires_abort=True),
+    "F": partial(kafka_error, KafkaError._FENCED, fatal=True),
+    "R": partial(kafka_error, KafkaError._TIMED_OUT, retriable=True),
+    "A": partial(kafka_error, KafkaError._TIMED_OUT, txn_requires_abort=True),
 }
+"""Each makes a new error: one that is raised keeps the whole world of its run in its traceback."""
 
 
 def perform(world: World, step: tuple[object, ...]) -> None:
@@ -179,7 +180,7 @@ def perform(world: World, step: tuple[object, ...]) -> None:
         case ("rebalance", str() as callback, int() as partition):
             world.kafka.rebalances.append((callback, partition))
         case ("fault", str() as when, str() as kind) if not (when == "after" and kind in "AR"):
-            world.kafka.commit_faults.append((when, FAULTS[kind]))
+            world.kafka.commit_faults.append((when, FAULTS[kind]()))
         case ("bodies" | "batches" | "policy", _):
             world.crash()
             _start_otherwise(world, step)

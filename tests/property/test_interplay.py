@@ -564,7 +564,7 @@ class Play:
     def _change_broker(self, step: Step) -> None:
         match step:
             case ("fault", str() as when, str() as kind):
-                self.kafka.commit_faults.append((when, FAULTS[kind]))
+                self.kafka.commit_faults.append((when, FAULTS[kind]()))
             case ("end", int() as partition, bool() as is_committed):
                 self.kafka.end_transaction(partition, is_committed=is_committed)
             case ("refuse", "large", str() as topic):
