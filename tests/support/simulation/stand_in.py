@@ -97,6 +97,8 @@ class StandInKafka:
     is_partitioning: keys choose partitions, as with a real producer; else all go to the first.
     `time_limits`: by topic, how many ms before and after the broker's time a record may be stamped.
     `keyless_refused`: topics that take no record without a key, as compacted ones do.
+    `unauthorised`: topics that the proxy may neither write to nor describe.
+    `before_offsets` happens in the next transaction, before its offsets are sent.
     """
 
     partitions: int = 2
@@ -114,6 +116,7 @@ class StandInKafka:
     max_sent_bytes: int = 1 << 30
     time_limits: dict[str, tuple[int, int]] = field(default_factory=dict)
     keyless_refused: set[str] = field(default_factory=set)
+    unauthorised: set[str] = field(default_factory=set)
     tells_rules: bool = False
     leaderless: set[tuple[str, int]] = field(default_factory=set)
     short_of_replicas: set[tuple[str, int]] = field(default_factory=set)
@@ -125,6 +128,7 @@ class StandInKafka:
     held: dict[int, int] = field(default_factory=dict)
     uncommitted: dict[int, StandInProducer] = field(default_factory=dict)
     meanwhile: list[Callable[[], object]] = field(default_factory=list)
+    before_offsets: list[Callable[[], object]] = field(default_factory=list)
 
     def append(
         self,
@@ -163,6 +167,8 @@ class StandInKafka:
     ) -> KafkaException | None:
         """Why the broker does not take this record. It names a time that is refused to the
         transaction, and calls the record invalid."""
+        if topic in self.unauthorised:
+            return kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True)
         most_bytes = self.max_record_bytes.get(topic, 1 << 30)
         if (value or b"").startswith(COMPRESSIBLE):
             size_bytes //= 10
@@ -279,6 +285,8 @@ class StandInProducer:
     ) -> None:
         if self._failed is not None:
             raise self._failed
+        while self._kafka.before_offsets:
+            self._kafka.before_offsets.pop(0)()
         self._refuse_if_fenced()
         if group_metadata != self._kafka.generation:
             raise kafka_error(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True)

@@ -71,7 +71,9 @@ class StandInAdmin:
     def _describe(self, name: str) -> Future[Any]:
         answer: Future[Any] = Future()
         count = self._kafka.topics.get(name)
-        if count is None:
+        if name in self._kafka.unauthorised:
+            answer.set_exception(kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        elif count is None:
             answer.set_exception(kafka_error(KafkaError.UNKNOWN_TOPIC_OR_PART))
         else:
             partitions = [self._partition(name, number) for number in range(count)]

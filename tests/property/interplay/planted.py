@@ -1,0 +1,71 @@
+"""Faults that can be planted in the proxy, to show that the simulation finds them.
+
+The proxy once had the first two.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Final
+from unittest.mock import ANY, patch
+
+from proxy.dispatch.hops import moved
+from proxy.dispatch.moving import NOT_COMMITTED, Moving, find_moving
+from proxy.kafka.ingress.ingress import Ingress
+from proxy.records.delivery import delivery_of
+from proxy.records.message import Message
+from proxy.records.outcome import CANCELLED, Outcome
+from proxy.requests.parsed import Scheduled
+from proxy.scheduling.identities import IS_CANCEL, Identities
+from proxy.scheduling.missed_moves import MissedMoves
+from proxy.scheduling.shard import Shard, State
+from storage.register import Named
+from tests.support.simulation import world
+
+
+def _recall_named(ids: Identities, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
+    row = ids.known(ident)
+    if record not in (row.offset, row.origin):
+        return None
+    ended, found = ids._supersede(offset, ident, row, CANCELLED)
+    if not found:
+        return None
+    ids._put(offset, ident, Named(offset, kind=IS_CANCEL))
+    return ended
+
+
+def _find_moving(shard: Shard, message: Message, deliver_at_ms: int) -> Moving:
+    found = find_moving(shard, message, deliver_at_ms)
+    parsed = shard.parsed(message)
+    if found.state != NOT_COMMITTED or not isinstance(parsed, Scheduled):
+        return found
+    record = moved(shard.ingress, delivery_of(parsed.entry), deliver_at_ms)
+    return Moving("pending", found.at, record)
+
+
+def _lowest(ids: Identities, floor: int) -> int:
+    firsts = ids._half_messages.first_offset, ids._purges.first_unswept
+    return ids._register.lowered(min([floor, *(one for one in firsts if one is not None)]))
+
+
+def _state(shard: Shard) -> State:
+    is_replaying = shard.next_offset < shard.position.next_offset
+    return State.REPLAYING if is_replaying else State.READY
+
+
+PLANTED: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
+    "recall": lambda: patch.object(Identities, "recall_named", _recall_named),
+    "move": lambda: patch.object(world, "find_moving", _find_moving),
+    "floor": lambda: patch.object(Identities, "lowest", _lowest),
+    "generation": lambda: patch.object(Ingress, "group_metadata", lambda _: ANY),
+    "catching up": lambda: patch.object(Shard, "state", property(_state)),
+    "missed": lambda: patch.object(MissedMoves, "without", lambda _, messages: messages),
+}
+"""Faults by name.
+
+- recall: recalling a replacement takes back the replaced record, if that was in mid-hop.
+- move: a record is moved before its reading is committed.
+- floor: the floor passes records in mid-hop.
+- generation: every generation of the group may commit offsets.
+- catching up: a shard fires during a take-over, before it has read to the end.
+- missed: a replay lets missed moves take their place.
+"""
