@@ -15,7 +15,7 @@ A fault can be planted (`tests.property.interplay.planted`) to show that the sim
     python -m tests.property.test_interplay --planted recall --seeds 3000
 
 The first seeds that found planted faults, counted from 0: recall 13, move 34, floor 167,
-generation 50.
+generation 50, catching up 96, missed 80.
 """
 
 from __future__ import annotations
