@@ -149,6 +149,9 @@ def _let_end(world: World, chance: Random) -> None:
     are written which the proxy does not read."""
     world.kafka.commit_faults.clear()
     world.release.pause([])
+    if world.admission != AdmissionSettings():
+        world.stop()
+        world.admission = AdmissionSettings()
     for _ in range(QUIET_STEPS):
         world.time.pass_ms(QUIET_MS // QUIET_STEPS)
         world.settle()
