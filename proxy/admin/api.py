@@ -113,6 +113,7 @@ def _routes(calls: Calls, traces: TraceCalls, streams: EventStreams) -> Sequence
         Route("GET", "/ingest", calls.pauses.ingest),
         Route("PUT", "/ingest/paused", calls.pauses.pause_ingest),
         Route("DELETE", "/ingest/paused", calls.pauses.resume_ingest),
+        Route("POST", "/skips", calls.skips.skip),
         Route("GET", "/limits", calls.limits.limits),
         Route("PUT", "/limits", calls.limits.set_workers_limit),
         Route("DELETE", "/limits", calls.limits.clear_workers_limit),

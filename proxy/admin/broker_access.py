@@ -26,6 +26,7 @@ from proxy.errors import ProxyError
 from proxy.kafka.access.rights import Right, grant, is_refusal
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
+from proxy.kafka.ingress.unreadable_batch import UnreadableBatch, unreadable_batch
 from proxy.kafka.settings.settings_records import (
     ingest_key,
     limit_key,
@@ -33,6 +34,8 @@ from proxy.kafka.settings.settings_records import (
     pause_key,
     rate_key,
     resumed_key,
+    skipped_key,
+    skipped_value,
 )
 from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import admin_client, describe_topic
@@ -213,6 +216,40 @@ class BrokerAccess:
     def _set(self, key: str, said: Mapping[str, Any] | None) -> None:
         value = None if said is None else json.dumps(said).encode()
         self._write(self._names.settings, key.encode(), value)
+
+    def unreadable_batch(self, partition: int) -> UnreadableBatch | None:
+        """The batch at which reading from the committed offset fails; None where it does not.
+        Raises Problem."""
+        try:
+            place = TopicPartition(self._names.ingress, partition)
+            with closing(self._consumer()) as consumer:
+                committed = consumer.committed([place], READ_WITHIN_S)[0]
+            if committed.error is not None:
+                raise KafkaException(committed.error)
+            if committed.offset < 0:
+                return None
+            return unreadable_batch(
+                lambda: Consumer(lookup_config(self._settings)),
+                self._names.ingress,
+                partition,
+                committed.offset,
+            )
+        except KafkaException as error:
+            raise self._refused(error.args[0], "Read", self._names.ingress) from None
+
+    def skip(self, partition: int, batch: UnreadableBatch, now_ms: int) -> None:
+        """Have all workers of the group skip the batch, now and whenever it is read again. Raises
+        Problem."""
+        settings, ingress = self._settings, self._names.ingress
+        try:
+            topic = describe_topic(ingress, admin_client(settings), settings)
+        except KafkaException as error:
+            raise self._refused(error.args[0], "Read", ingress) from None
+        except ProxyError as error:
+            raise Problem(503, "broker", str(error)) from None
+        key = skipped_key(settings.group_id, topic.topic_id, partition, batch.base)
+        value = skipped_value(batch.end, batch.error, now_ms)
+        self._write(self._names.settings, key.encode(), value.encode())
 
     def read(self, partition: int, offset: int) -> Record | None:
         """A committed ingress record; None where the ingress has it no more. Raises Problem."""

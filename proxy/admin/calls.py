@@ -25,6 +25,7 @@ from proxy.admin.release.limit_calls import LimitCalls, LimitPort
 from proxy.admin.release.moves import MoveBody, MovePort, Moves
 from proxy.admin.release.pause_calls import PauseCalls, PausePort
 from proxy.admin.release.purge_calls import PurgeCalls, PurgePort
+from proxy.admin.release.skip_calls import SkipCalls, SkipPort
 from proxy.admin.turn_calls import TurnCalls
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
@@ -43,7 +44,7 @@ MOST_SPANS: Final = 50
 TARGETS_SHOWN: Final = 1_000
 
 
-class BrokerPort(PurgePort, MovePort, PausePort, LimitPort, Protocol):
+class BrokerPort(PurgePort, MovePort, PausePort, LimitPort, SkipPort, Protocol):
     """What the calls ask of `proxy.admin.broker_access.BrokerAccess`."""
 
     def cancel(
@@ -86,6 +87,7 @@ class Calls:
         self._moves = Moves(workers, broker)
         self.pauses = PauseCalls(read_statuses, broker)
         self.limits = LimitCalls(release, read_statuses, broker)
+        self.skips = SkipCalls(read_statuses, broker)
         self.turns = TurnCalls(workers)
 
     def pending(self, request: Request) -> Reply:

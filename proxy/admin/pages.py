@@ -4,7 +4,8 @@ They are answered from snapshots alone, so a scrape never waits for the worker's
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -19,7 +20,7 @@ INDEX = """kafka-delay-proxy
 /         the page for operators
 /metrics  for Prometheus
 /healthz  200 while the loop of every worker turns
-/readyz   200 once every assigned shard has caught up
+/readyz   200 while every assigned shard has caught up and can be read
 /api/v1/  pending records, look-ups, cancels, pauses, limits (/api/v1/openapi.json says how)
 """
 
@@ -79,14 +80,22 @@ class AdminPages:
                 "state": shard.state,
                 "behind": shard.behind,
                 "watermark_ahead_ms": shard.ahead_ms,
+                "unreadable_at": shard.unreadable_at,
+                "unreadable_why": shard.unreadable_why,
             }
             for status in statuses
             for shard in status.shards
             if shard.state not in CAUGHT_UP
         ]
         if waiting:
-            reason = "shards are still catching up with their ingress partition"
+            reason = _why_waiting(waiting)
             return as_json(503, {"ready": False, "reason": reason, "waiting": waiting})
         shards = sum(len(status.shards) for status in statuses)
         is_paused = any(status.is_ingest_paused for status in statuses)
         return as_json(200, {"ready": True, "shards": shards, "ingest_paused": is_paused})
+
+
+def _why_waiting(waiting: Sequence[Mapping[str, Any]]) -> str:
+    if any(shard["state"] == "unreadable" for shard in waiting):
+        return "a partition of the ingress cannot be read on: see the runbook"
+    return "shards are still catching up with their ingress partition"

@@ -12,7 +12,7 @@ from proxy import __version__
 from proxy.cli import audit, control, run, send, store, topics, watch
 from proxy.cli.check import command as check
 from proxy.cli.dead_letters import command as dead_letters
-from proxy.cli.release import limits, pauses
+from proxy.cli.release import limits, pauses, skip
 from proxy.cli.trace import command as trace
 from proxy.cli.trial import broker, dev
 from proxy.cli.trial.demo import command as demo
@@ -88,6 +88,7 @@ app.command("reschedule")(reschedule.reschedule)
 app.command("pause")(pauses.pause)
 app.command("resume")(pauses.resume)
 app.command("pauses")(pauses.pauses)
+app.command("skip")(skip.skip)
 app.command("commit")(control.commit)
 app.command("rollback")(control.rollback)
 app.command("watch")(watch.watch)

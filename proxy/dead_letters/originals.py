@@ -8,6 +8,7 @@ from proxy.dead_letters.letters.letter import Letter
 from proxy.dead_letters.letters.replay_planner import Original
 from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
+from proxy.kafka.ingress.unreadable_batch import UNREADABLE_BATCH
 
 
 class Originals:
@@ -26,7 +27,8 @@ class Originals:
         self._lookup: IngressLookup | None = None
 
     def find(self, letter: Letter) -> Original | None:
-        """The record at the letter's origin, whatever it is; None when nothing is there."""
+        """The record at the letter's origin, whatever it is; None when nothing is there, or no
+        client can read it."""
         origin = letter.origin
         if origin is None:
             return None
@@ -36,7 +38,7 @@ class Originals:
         try:
             record = lookup.read(origin.partition, [origin.offset], 0).get(origin.offset)
         except KafkaException as error:
-            if error.args[0].code() != NOT_IN_THE_LOG:
+            if error.args[0].code() not in {NOT_IN_THE_LOG, *UNREADABLE_BATCH}:
                 raise
             self.close()  # beyond the end: the topic has been made anew
             return None

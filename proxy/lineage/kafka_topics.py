@@ -13,6 +13,7 @@ from proxy.dead_letters.topic_reader import READER_CONFIG
 from proxy.errors import BrokerRefused
 from proxy.kafka.access.connection import Connection, TopicUnknown, client_config
 from proxy.kafka.access.rights import Right, grant
+from proxy.kafka.ingress.unreadable_batch import UNREADABLE_BATCH, unreadable_batch
 from proxy.lineage.chain.traced_record import NotAllRead, TimeSpan, TracedRecord, Visit
 from proxy.records.header_text import read_headers
 from proxy.records.headers import UNREADABLE
@@ -96,7 +97,7 @@ class KafkaTopics:
             return _offsets(consumer, topic, partition)
 
     def at(self, place: Origin) -> TracedRecord | None:
-        """The record at a place; None when nothing lies there (any more)."""
+        """The record at a place; None when nothing that can be read lies there (any more)."""
         topic, partition, offset = place
         found: list[TracedRecord] = []
 
@@ -176,7 +177,7 @@ class KafkaTopics:
         return {place: offsets for place, offsets in parts.items() if offsets}
 
     def _read(self, consumer: Consumer, ranges: Ranges, visit: Visit) -> None:
-        reading = _Reading(consumer, ranges, visit, self._naming)
+        reading = _Reading(consumer, ranges, visit, self._naming, self._end_of_batch)
         before, topics = self._passed, ", ".join(sorted({topic for topic, _ in ranges}))
         with self._progress(f"reading {topics}", sum(map(len, ranges.values()))) as show:
             while not reading.is_done:
@@ -185,6 +186,11 @@ class KafkaTopics:
                 self._passed = before + reading.passed
                 show(reading.passed)
                 self._after_poll()
+
+    def _end_of_batch(self, topic: str, partition: int, base: int) -> int:
+        """Where reading goes on behind a batch that cannot be read."""
+        batch = unreadable_batch(lambda: Consumer(self._config), topic, partition, base)
+        return base if batch is None else batch.end
 
     def _check_bounds(self, topics: Sequence[str]) -> None:
         if self._now_s() > self._ends_s:
@@ -206,7 +212,9 @@ class _Reading:
         ranges: Ranges,
         visit: Visit,
         naming: Callable[[str], AbstractContextManager[None]],
+        end_of_batch: Callable[[str, int, int], int],
     ) -> None:
+        self._end_of_batch = end_of_batch
         self.left, self.passed = dict(ranges), 0
         self._consumer, self._visit, self._naming = consumer, visit, naming
         self._heard_s: float | None = None
@@ -242,10 +250,20 @@ class _Reading:
                 self.left.clear()
             elif message.offset() >= span.stop - 1:
                 self._leave(place)
+        elif error.code() in UNREADABLE_BATCH:
+            self._jump_over(place, message.offset())
         elif error.code() != KafkaError._PARTITION_EOF:
             self._trouble = _bearable(error)
         elif message.offset() >= span.stop:
             self._leave(place)
+
+    def _jump_over(self, place: tuple[str, int], base: int) -> None:
+        """A batch that no client can read holds nothing that a trace could show."""
+        end = self._end_of_batch(*place, base)
+        if end >= self.left[place].stop:
+            self._leave(place)
+        else:
+            self._consumer.seek(TopicPartition(*place, end))
 
     def _leave(self, place: tuple[str, int]) -> None:
         """Read to its end: what lies behind need not be fetched."""

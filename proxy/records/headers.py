@@ -38,6 +38,9 @@ INGRESS_KEY: Final = "timer-ingress-key"
 `timer-key` gave another for the target."""
 UNREADABLE: Final = "timer-unreadable"
 """The proxy's own, in memory: stands in place of headers that the client library cannot decode."""
+SKIPPED: Final = bytes(bytearray(b"skipped"))
+"""In that header: an operator has skipped the record. This very object counts: it is made at run
+time, so that no value that was fetched is the same one."""
 
 HOP_FROM: Final = "timer-hop-from"
 """Private, on what the proxy itself writes to the ingress: offset of the entry it goes on from."""

@@ -15,6 +15,8 @@ class Rejection:
 
 
 REASONS: Final = {
+    "record-unreadable": "the client library cannot read the record's batch, and an operator has "
+    "skipped it",
     "header-unreadable": "the record's headers cannot be read, or those of another scheduler "
     "contradict each other",
     "header-unknown": "a header begins with timer- but is none of the protocol's",

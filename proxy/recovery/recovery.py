@@ -70,6 +70,7 @@ class Policies(Protocol):
 
     def policy(self, digest: str) -> Policy: ...
     def hop_key(self, digest: str) -> HopKey: ...
+    def catch_up(self) -> None: ...
     def read_missed(
         self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
     ) -> None: ...
@@ -117,8 +118,11 @@ class Recovery:
     def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
         """One shard per partition, ready to be handed records from its `next_offset` on.
 
-        All or none: what was opened is closed again when one of them cannot be taken over.
+        All or none: what was opened is closed again when one of them cannot be taken over. What
+        another instance has skipped has to be known before the first record is read.
         """
+        if partitions:
+            self._policies.catch_up()
         committed = self._ingress.committed(partitions)
         ranges = self._log_ranges(partitions) if partitions else {}
         with ExitStack() as opened:

@@ -25,6 +25,7 @@ from proxy.records.headers import (
     PURGES,
     RECALL,
     REQUESTS,
+    SKIPPED,
     TOPIC,
     UNREADABLE,
 )
@@ -223,6 +224,12 @@ def _unknown_header(
     if any(name in asked and name not in unknown_yet for name in (CANCEL, RECALL, PURGE)):
         return None
     known = KNOWN - unknown_yet
+    if asked.get(UNREADABLE) is SKIPPED:
+        return Rejection(
+            "record-unreadable",
+            "the client library cannot read the batch that this record lies in, and an operator "
+            "has skipped it: key, value and headers are not known here",
+        )
     strange = (name for name in asked if name[:6] == PREFIX and name not in known)
     return next(map(_unknown, strange), None)
 

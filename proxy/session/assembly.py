@@ -23,6 +23,7 @@ from proxy.kafka.client_settings import is_compressing, transaction_timeout_s
 from proxy.kafka.derived_topics import DerivedTopics
 from proxy.kafka.ingress.ingress import Ingress
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
+from proxy.kafka.ingress.skipped_ranges import SkippedRanges
 from proxy.kafka.log_ranges import log_ranges
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.publisher import Publisher
@@ -55,7 +56,7 @@ class SettingsPort(Policies, Protocol):
     def ensure(self, policy: Policy) -> str: ...
     def ensure_overdue_rules(self, rules: str) -> None: ...
     def signing_key(self) -> HopKey: ...
-    def catch_up(self) -> None: ...
+    def skipped(self, topic_id: str) -> SkippedRanges: ...
     def look(self) -> bool: ...
     def close(self) -> None: ...
 
@@ -124,8 +125,9 @@ def assemble(
     publisher = _publisher(
         kafka, settings, retry, release, authenticator, clock, heartbeat, refusals
     )
-    ingress = Ingress(kafka.new_consumer(), topic.name, kafka.new_listener, now_s)
-    lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s)
+    skipped = kafka.settings_topic.skipped(topic.topic_id)
+    ingress = Ingress(kafka.new_consumer(), topic.name, kafka.new_listener, now_s, skipped)
+    lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s, skipped)
     recovery = Recovery(
         topic,
         ingress,

@@ -80,11 +80,11 @@ class Reporter:
         end = max(self._ingress.newest(partition), retained.end if retained else -1)
         behind = max(0, end - shard.next_offset)
         ahead_ms = self._clock.ahead_ms(position.watermark_ms)
-        pending = shard.pending()
+        pending, stuck = shard.pending(), self._ingress.stuck().get(partition)
         return ShardStatus(
             topic=self._ingress.topic,
             partition=partition,
-            state=self._state(partition, shard, ahead_ms),
+            state="unreadable" if stuck else self._state(partition, shard, ahead_ms),
             next_offset=position.next_offset,
             watermark_ms=position.watermark_ms,
             floor=position.floor,
@@ -99,6 +99,8 @@ class Reporter:
             pending_bytes=shard.pending_bytes(),
             cancelled=shard.store.pending() - pending,
             is_purging=position.purge is not None,
+            unreadable_at=stuck.offset if stuck else None,
+            unreadable_why=stuck.error if stuck else None,
         )
 
     def _state(self, partition: int, shard: Shard, ahead_ms: int) -> ShardState:

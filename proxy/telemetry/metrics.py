@@ -269,6 +269,11 @@ SHARD_FACTS: tuple[ShardFact, ...] = (
         "1 while records that a purge has ended are still to get their outcomes, else 0.",
         lambda shard: float(shard.is_purging),
     ),
+    (
+        "unreadable_offset",
+        "Where the ingress cannot be read on; without a value while it can.",
+        lambda shard: shard.unreadable_at,
+    ),
     ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
     (
         "enqueue_lag_seconds",

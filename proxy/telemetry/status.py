@@ -13,7 +13,7 @@ from proxy.config.target_limit import TargetLimit
 from proxy.telemetry.refused_targets import RefusedTarget
 from storage.store import NO_COUNTS, TargetCounts
 
-ShardState = Literal["recovering", "catching-up", "running", "held", "full"]
+ShardState = Literal["recovering", "catching-up", "running", "held", "full", "unreadable"]
 SHARD_STATES: tuple[ShardState, ...] = get_args(ShardState)
 CAUGHT_UP: frozenset[ShardState] = frozenset({"running", "held", "full"})
 
@@ -22,7 +22,9 @@ CAUGHT_UP: frozenset[ShardState] = frozenset({"running", "held", "full"})
 class ShardStatus:
     """One ingress partition as this worker sees it.
 
-    `state`: `held` by the clock; `full` while as much waits as the setting `admission` allows.
+    `state`: `held` by the clock; `full` while as much waits as the setting `admission` allows;
+    `unreadable` while the ingress cannot be read on at the offset `unreadable_at`, for the reason
+    `unreadable_why`.
 
     `next_offset` is O, `watermark_ms` T and `floor` F of docs/exactly-once.md#what-is-committed.
     `behind` counts the ingress records not read yet, `behind_ms` is the age of the last one read
@@ -51,6 +53,8 @@ class ShardStatus:
     pending_bytes: int = 0
     cancelled: int = 0
     is_purging: bool = False
+    unreadable_at: int | None = None
+    unreadable_why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
+RECORD_UNREADABLE: Final = "record-unreadable"
 HEADER_UNREADABLE: Final = "header-unreadable"
 HEADER_UNKNOWN: Final = "header-unknown"
 HEADER_UNSUPPORTED: Final = "header-unsupported"
@@ -28,6 +29,7 @@ PARTITION_BAD: Final = "partition-bad"
 DEFECT: Final = "defect"
 
 DECIDED_WHEN_READ: Final = (
+    RECORD_UNREADABLE,
     HEADER_UNREADABLE,
     HEADER_UNKNOWN,
     HEADER_UNSUPPORTED,

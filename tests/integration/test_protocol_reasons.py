@@ -24,11 +24,13 @@ SHOWN_ELSEWHERE = {
     "overdue",
     "header-unsupported",
     "defect",
+    "record-unreadable",
 }
 """In test_protocol_authorisation, faults/test_unavailable_targets (requeued; a dead letter in
 unit/dispatch/test_dispatcher), test_bodies_in_kafka, test_half_messages, the tests of release
 control, and, for headers that an older policy did not serve, in
-unit/test_protocol. No defect is known: unit/session/test_forged_hops makes one."""
+unit/test_protocol. No defect is known: unit/session/test_forged_hops makes one. What no client
+can read: test_unreadable_batch."""
 
 ASKED: dict[str, dict[str, bytes | None]] = {
     "header-unknown": {"dely": b"5s"},

@@ -1,4 +1,4 @@
-"""The commands `pause`, `resume`, `pauses` and `limits`: what changes at run time.
+"""The commands `pause`, `resume`, `pauses`, `limits` and `skip`: what changes at run time.
 
 May use `cli.admin_port` and `cli.terminal`. Begin with `pauses`.
 """

@@ -5,6 +5,8 @@ from typing import Final
 from proxy.records.rejection import REASONS
 
 REMEDIES: Final = {
+    "record-unreadable": "Nothing of the record is in the letter: its producer has to send it "
+    "again. See to it that the ingress has compression.type=uncompressed.",
     "header-unreadable": "Its headers are not in the letter. Mend the producer (names are UTF-8) "
     "and send the record again, or replay with --set timer-topic=... and what else it needs.",
     "header-unknown": "The detail names the nearest. Replay with --unset of the wrong name and "

@@ -6,7 +6,7 @@ cooperative-sticky group: a restart within the session time-out moves no partiti
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
@@ -21,9 +21,11 @@ from confluent_kafka import (
 
 from proxy.kafka.access.broker_errors import refuse_beyond_limit
 from proxy.kafka.access.rights import REFUSALS
+from proxy.kafka.ingress.failing_fetches import FailingFetch, FailingFetches
 from proxy.kafka.ingress.long_poll import LongPoll
 from proxy.kafka.ingress.read_positions import ReadPositions
 from proxy.kafka.ingress.resuming import resume_at
+from proxy.kafka.ingress.skipped_ranges import SkippedRanges, Skipping
 from proxy.kafka.ingress.unreadable_message import UnreadableMessage
 from proxy.records.header_text import read_headers
 from proxy.records.message import Message
@@ -97,7 +99,7 @@ class Fetched:
 
 class Ingress:
     """The consumer of the ingress topic. All calls come from one thread. `new_listener` makes the
-    consumer that waits in its place while nothing comes (`LongPoll`)."""
+    consumer that waits in its place while nothing comes (`LongPoll`). `skipped` is followed."""
 
     def __init__(
         self,
@@ -105,10 +107,12 @@ class Ingress:
         topic: str,
         new_listener: Callable[[], Consumer],
         now_s: Callable[[], float] = time.monotonic,
+        skipped: SkippedRanges | None = None,
     ) -> None:
-        self._consumer = consumer
+        self._consumer, self._now_s = consumer, now_s
         self._long_poll = LongPoll(consumer, new_listener, topic, now_s)
         self._positions = ReadPositions()
+        self._failing, self._skipping = FailingFetches(), Skipping(skipped or SkippedRanges())
         self._held: set[int] = set()
         self._group_metadata: object = None
         self.topic = topic
@@ -131,13 +135,13 @@ class Ingress:
             self._long_poll.end()
             owner.hand_over([p.partition for p in revoked])
             self.group_moved()
-            self._positions.end(p.partition for p in revoked)
+            self._end(revoked)
             self._consumer.incremental_unassign(revoked)
 
         def on_lost(_: Consumer, lost: list[TopicPartition]) -> None:
             self._long_poll.end()
             owner.lose([p.partition for p in lost])
-            self._positions.end(p.partition for p in lost)
+            self._end(lost)
             self._consumer.incremental_unassign(lost)
 
         self._consumer.subscribe(
@@ -156,18 +160,23 @@ class Ingress:
         for a first one, or, when busy, gather for the whole time. is_idle: whoever asks has nothing
         to do until then, and no end of a partition to wait for."""
         fetched = Fetched()
+        if self._skippable():
+            is_idle, wait_s = False, 0.0
         wait_s = self._long_poll.wait(wait_s, self._wanted, is_idle=is_idle)
         arrived = self._gather(most, wait_s) if is_busy else self._wait_for_first(most, wait_s)
         if arrived:
             for message in fetched.add(cast(list[Message], arrived)):
                 self._note_error(message, fetched)
+            self._leave_out_skipped(fetched)
             fetched.note_append_time()
             if fetched.records:
                 self._long_poll.heard()
+            self._failing.passed([*fetched.records, *fetched.ends])
             for partition, records in fetched.records.items():
                 fetched.records[partition] = self._positions.fresh(partition, records)
             for partition, end in fetched.ends.items():
                 self._positions.reach(partition, end)
+        self._skip(fetched, most)
         return fetched
 
     def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:
@@ -191,6 +200,11 @@ class Ingress:
                     log.warning(
                         "waiting for committed offsets", error=raised.args[0].str(), hint=HANGING
                     )
+
+    def stuck(self) -> Mapping[int, FailingFetch]:
+        """The partitions of which nothing more can be read, and where."""
+        self._failing.expire(self._fetched(), self._now_s())
+        return self._failing.stuck
 
     def newest(self, partition: int) -> int:
         """High watermark as of the last fetch; no request is made. -1 before the first."""
@@ -234,9 +248,54 @@ class Ingress:
         self._consumer.close()
 
     def _wanted(self) -> dict[int, int]:
-        """Where the partitions that are fetched are read on."""
-        offsets = self._positions.offsets.items()
-        return {partition: at for partition, at in offsets if partition not in self._held}
+        """Where the partitions that can be read are read on."""
+        offsets, left_out = self._positions.offsets.items(), self._held | self._failing.stuck.keys()
+        return {partition: at for partition, at in offsets if partition not in left_out}
+
+    def _fetched(self) -> Collection[int]:
+        """The partitions that are owned and not held."""
+        return self._positions.offsets.keys() - self._held
+
+    def _end(self, places: Iterable[TopicPartition]) -> None:
+        """These are read no more."""
+        partitions = [place.partition for place in places]
+        self._positions.end(partitions)
+        self._failing.passed(partitions)
+        for partition in partitions:
+            self._skipping.forget(partition)
+
+    def _skippable(self) -> list[int]:
+        """Partitions of which skipped records are to be handed out."""
+        fetched = self._fetched() if self._skipping.met else ()
+        return [partition for partition in self._skipping.met if partition in fetched]
+
+    def _leave_out_skipped(self, fetched: Fetched) -> None:
+        """What lies in a skipped range, or behind one that is being skipped, does not count."""
+        for partition, records in list(fetched.records.items()):
+            self._meets_skipped(partition, records[0].offset(), records[-1].offset())
+            if kept := self._skipping.before(partition, records):
+                fetched.records[partition] = kept
+            else:
+                del fetched.records[partition]
+        for partition in self._skipping.met:
+            fetched.ends.pop(partition, None)
+
+    def _meets_skipped(self, partition: int, first: int, last: int) -> bool:
+        """Whether reading has come to a skipped range with one of these offsets."""
+        is_owned = partition in self._positions.offsets
+        return is_owned and self._skipping.meet(partition, first, last)
+
+    def _skip(self, fetched: Fetched, most: int) -> None:
+        """Hand out records in place of those skipped, and fetch from their end on."""
+        for partition in self._skippable():
+            next_offset = self._positions.offsets[partition]
+            records, fetch_from = self._skipping.records(partition, next_offset, most)
+            if records:
+                fresh = self._positions.fresh(partition, cast(list[Message], records))
+                fetched.records[partition] += fresh
+            if fetch_from is not None:
+                self._failing.passed([partition])
+                resume_at(self._consumer, [TopicPartition(self.topic, partition, fetch_from)])
 
     def _gather(self, most: int, wait_s: float) -> list[Any]:
         """`consume` waits its whole time-out unless the batch is full."""
@@ -254,4 +313,8 @@ class Ingress:
         refuse_beyond_limit(error)
         if error.fatal() or error.code() in THE_END:
             raise KafkaException(error)
-        log.warning("ingress not readable for now", error=error.str())
+        partition, offset = message.partition(), cast(int | None, message.offset())
+        if offset is None or partition not in self._positions.offsets:
+            log.warning("ingress not readable for now", error=error.str())
+        elif not self._meets_skipped(partition, offset, offset):
+            self._failing.failed(partition, offset, error.str(), self._now_s())

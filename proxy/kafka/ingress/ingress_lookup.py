@@ -13,6 +13,8 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
+from proxy.kafka.ingress.skipped_ranges import SkippedRanges
+from proxy.kafka.ingress.unreadable_batch import UNREADABLE_BATCH
 from proxy.kafka.ingress.unreadable_message import readable
 from proxy.records.message import Message
 
@@ -39,9 +41,11 @@ class IngressLookup:
         topic: str,
         heartbeat: Callable[[], None],
         now_s: Callable[[], float] = time.monotonic,
+        skipped: SkippedRanges | None = None,
     ) -> None:
         self._new_consumer, self._topic = new_consumer, topic
         self._heartbeat, self._now_s = heartbeat, now_s
+        self._skipped = skipped or SkippedRanges()
         self._made: Consumer | None = None
         self._assignments = 0
         self._partition: int | None = None
@@ -52,12 +56,14 @@ class IngressLookup:
         self._last_error = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
 
     def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
-        """The records at `offsets` (ascending) by offset, without those that are there no more.
+        """The records at `offsets` (ascending) by offset, without those that are there no more or
+        were skipped.
 
         A gap of up to so many offsets is read through. Raises KafkaException when nothing comes
-        for SILENT_AT_MOST_S.
+        for SILENT_AT_MOST_S, and where a record cannot be read.
         """
-        wanted, found = deque(offsets), dict[int, Message]()
+        readable_ones = (at for at in offsets if self._skipped.holding(partition, at) is None)
+        wanted, found = deque(readable_ones), dict[int, Message]()
         self._is_idle = False
         self._heard_s = self._beat_s = self._now_s()
         while wanted:
@@ -141,9 +147,19 @@ class IngressLookup:
                 raise KafkaException(error)
         elif error.fatal():
             raise KafkaException(error)
+        elif error.code() in UNREADABLE_BATCH:
+            self._jump_over(error, wanted[0])
         else:
             self._last_error = error
             log.warning("ingress not readable for now", error=error.str())
+
+    def _jump_over(self, error: KafkaError, offset: int) -> None:
+        """A batch on the way cannot be read: go to the offset itself, with a new consumer. That one
+        says for certain whether it lies in the batch."""
+        is_certain = self._assignments == 1 and self._position == offset
+        self.close()
+        if is_certain:
+            raise KafkaException(error)
 
     def _check_passed_over(self, wanted: deque[int]) -> None:
         """The first wanted record was passed over: is it gone, or is what came out of date?

@@ -18,6 +18,7 @@ RESUMED: Final = "resumed/"
 LIMITS: Final = "limits/"
 RATE: Final = "rate/"
 INGEST: Final = "ingest/"
+SKIPPED: Final = "skipped/"
 HOP_KEY: Final = "hop-key/"
 HOP_KEYS_PARTITION: Final = 0
 """The first key there is the one that signs: all of them are written where they have an order."""
@@ -86,6 +87,34 @@ def rate_key(group_id: str) -> str:
 def ingest_key(group_id: str) -> str:
     """Key of the record that says whether taking in is paused."""
     return f"{INGEST}{group_id}/paused"
+
+
+def skipped_key(group_id: str, topic_id: str, partition: int, base: int) -> str:
+    """Key of the record that says that a batch of the ingress, from `base` on, is skipped."""
+    return f"{SKIPPED}{group_id}/{topic_id}/{partition}/{base}"
+
+
+def skipped_value(end: int, error: str, now_ms: int) -> str:
+    """Value of that record: the batch lies before `end`, and why it was skipped when."""
+    return json.dumps({"end": end, "error": error, "skipped_at": now_ms}, separators=(",", ":"))
+
+
+def skipped_place(group_id: str, key: str) -> tuple[str, int, int] | None:
+    """The topic id, the partition and the base in such a key; None: of another group. Raises
+    ValueError where they cannot be read."""
+    own = f"{SKIPPED}{group_id}/"
+    if not key.startswith(own):
+        return None
+    topic_id, partition, base = key.removeprefix(own).split("/")
+    return topic_id, int(partition), int(base)
+
+
+def skipped_end(value: bytes | None, base: int) -> int:
+    """The end in the value of such a record. Raises ValueError and KeyError where it has none."""
+    end = whole(read_object(value)["end"])
+    if end <= base:
+        raise ValueError(f"the end {end} does not lie behind {base}")
+    return end
 
 
 def clock_key(group_id: str) -> str:

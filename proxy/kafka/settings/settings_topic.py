@@ -1,5 +1,5 @@
 """The settings topic: policies by digest, partitions ever served, keys of hops, rules for the
-overdue, what operators change at run time, missed moves.
+overdue, what operators change at run time, missed moves, skipped batches.
 
 Written once per change of settings, per partition and per change at run time; read whole by each
 session as it begins, by the one consumer that then follows those changes. The partitions served
@@ -32,6 +32,7 @@ from proxy.kafka.client_settings import (
     connected,
     settings_reader_config,
 )
+from proxy.kafka.ingress.skipped_ranges import SkippedRange, SkippedRanges
 from proxy.kafka.settings.run_time_controls import CONTROLS, RunTimeControls
 from proxy.kafka.settings.settings_records import (
     BY_KEY,
@@ -40,9 +41,12 @@ from proxy.kafka.settings.settings_records import (
     HOP_KEYS_PARTITION,
     OVERDUE,
     SERVED,
+    SKIPPED,
     ServedPartition,
     overdue_key,
     served_key,
+    skipped_end,
+    skipped_place,
 )
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopKey
@@ -83,6 +87,7 @@ class SettingsTopic:
         self._hop_keys: dict[str, HopKey] = {}
         self._overdue: set[str] = set()
         self._controls = RunTimeControls(group_id)
+        self._skipped: dict[str, SkippedRanges] = {}
 
     @property
     def paused(self) -> frozenset[str]:
@@ -111,6 +116,10 @@ class SettingsTopic:
         found = self._controls.limits.items()
         counting = {pattern: self._known_to_audits(pattern, limit) for pattern, limit in found}
         return {pattern: limit for pattern, limit in counting.items() if limit is not None}
+
+    def skipped(self, topic_id: str) -> SkippedRanges:
+        """What operators have skipped of the ingress topic with this id: it is kept up to date."""
+        return self._skipped.setdefault(topic_id, SkippedRanges())
 
     def load(self) -> None:
         """Read all there is: by it older records are read, and paused targets held back.
@@ -313,6 +322,8 @@ class SettingsTopic:
                 self._take_hop_key(key, value or b"", message.partition())
             elif key.startswith(OVERDUE):
                 self._take_overdue_rules(key)
+            elif key.startswith(SKIPPED):
+                self._take_skipped(key, value)
             elif key.startswith((CLOCK, MISSED_MOVES)):
                 return
             elif key.startswith(SERVED):
@@ -323,6 +334,14 @@ class SettingsTopic:
                     self._policies[key] = policy
         except (ValueError, KeyError, TypeError) as problem:
             log.warning("record of the settings topic not understood", key=key, why=str(problem))
+
+    def _take_skipped(self, key: str, value: bytes | None) -> None:
+        """It counts for ever: its deletion is passed over."""
+        place = skipped_place(self._group_id, key)
+        if place is not None and value is not None:
+            topic_id, partition, base = place
+            skipped = SkippedRange(base, skipped_end(value, base))
+            self.skipped(topic_id).add(partition, skipped)
 
     def _take_overdue_rules(self, key: str) -> None:
         if not key.startswith(f"{OVERDUE}{self._group_id}/") or key in self._overdue:

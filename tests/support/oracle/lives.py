@@ -22,6 +22,7 @@ from tests.support.oracle.asked import (
 from tests.support.records import Incoming
 
 AT_INGEST = {
+    "record-unreadable",
     "header-unreadable",
     "header-unknown",
     "header-unsupported",

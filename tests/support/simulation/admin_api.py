@@ -31,6 +31,7 @@ from proxy.clock import wall_clock_ms
 from proxy.config.settings import AdminSettings, ReleaseSettings, TopicSettings
 from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.moving import NOT_COMMITTED, Moving, MovingState
+from proxy.kafka.ingress.unreadable_batch import UnreadableBatch
 from proxy.logs import Level
 from proxy.records.body import Headers
 from proxy.records.message import Message
@@ -135,6 +136,8 @@ class MadeUpBroker:
     purges: list[Purge] = field(default_factory=list)
     moves: list[AuxiliaryRecord] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
+    unreadable: dict[int, UnreadableBatch] = field(default_factory=dict)
+    skips: list[tuple[int, UnreadableBatch]] = field(default_factory=list)
     max_delay_ms: int = 100 * 366 * 86_400_000
     is_noticed: bool = True
     refusal: Exception | None = None
@@ -198,6 +201,12 @@ class MadeUpBroker:
 
     def clear_workers_limit(self) -> None:
         self.max_per_second = None if self.is_noticed else self.max_per_second
+
+    def unreadable_batch(self, partition: int) -> UnreadableBatch | None:
+        return self.unreadable.get(partition)
+
+    def skip(self, partition: int, batch: UnreadableBatch, now_ms: int) -> None:
+        self.skips.append((partition, batch))
 
     def read(self, partition: int, offset: int) -> Message | None:
         return None if offset == 0 else Record(INGRESS, partition, offset, None, None, [], 1)

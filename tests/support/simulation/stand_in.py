@@ -99,6 +99,7 @@ class StandInKafka:
     `keyless_refused`: topics that take no record without a key, as compacted ones do.
     `unauthorised`: topics that the proxy may neither write to nor describe.
     `before_offsets` happens in the next transaction, before its offsets are sent.
+    unreadable: of the ingress, batches (base, end) by partition that no consumer can unpack.
     """
 
     partitions: int = 2
@@ -111,6 +112,7 @@ class StandInKafka:
     log_starts: dict[int, int] = field(default_factory=dict)
     stable_ends: dict[int, int] = field(default_factory=dict)
     undecided: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    unreadable: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     max_bytes: dict[str, int] = field(default_factory=dict)
     max_record_bytes: dict[str, int] = field(default_factory=dict)
     max_sent_bytes: int = 1 << 30
@@ -192,6 +194,11 @@ class StandInKafka:
 
     def end(self, partition: int) -> int:
         return len(self.logs[INGRESS, partition])
+
+    def unreadable_base(self, partition: int, first: int, stop: int) -> int | None:
+        """Where the first batch begins with offsets among these that cannot be unpacked."""
+        batches = self.unreadable.get(partition, ())
+        return min((base for base, end in batches if base < stop and first < end), default=None)
 
     def stable_end(self, partition: int) -> int:
         """What consumers of committed records take for the end."""
@@ -438,10 +445,15 @@ class StandInConsumer:
                 gone = KafkaError(NOT_IN_THE_LOG, "made")
                 return [Record(INGRESS, partition, position, None, None, [], -1, gone)]
             stable_end = self._kafka.stable_end(partition)
-            taken = log[position : min(position + self._batch_records, stable_end)]
+            stop = min(position + self._batch_records, stable_end)
+            bad = self._kafka.unreadable_base(partition, position, stop)
+            taken = log[position : stop if bad is None else max(bad, position)]
             batch += [record for record in taken if not record.is_aborted]
             self._positions[partition] = reached = position + len(taken)
-            if reached == stable_end:
+            if bad is not None:
+                error = KafkaError(KafkaError._BAD_COMPRESSION, "made")
+                batch.append(Record(INGRESS, partition, bad, None, None, [], -1, error))
+            elif reached == stable_end:
                 end = KafkaError(KafkaError._PARTITION_EOF, "end")
                 batch.append(Record(INGRESS, partition, reached, None, None, [], -1, end))
         return batch
@@ -479,6 +491,10 @@ class StandInReader:
         if offset == end:
             is_new, self._is_at_end = not self._is_at_end, True
             return self._error(KafkaError._PARTITION_EOF) if is_new else None
+        bad = self._kafka.unreadable_base(partition, offset, offset + 1)
+        if bad is not None:
+            error = KafkaError(KafkaError._BAD_COMPRESSION, "made")
+            return Record(INGRESS, partition, bad, None, None, [], -1, error)
         self._place.offset += 1
         record = self._kafka.logs[INGRESS, partition][offset]
         return self.poll(timeout) if record.is_missing or record.is_aborted else record

@@ -24,6 +24,8 @@ from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
+from proxy.kafka.ingress.ingress import Ingress
+from proxy.kafka.ingress.skipped_ranges import SkippedRanges
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.errors import SessionLost
 from proxy.records.body import Headers
@@ -75,6 +77,7 @@ class SettingsTopic:
         self._policies: dict[str, Policy] = {}
         self._served: dict[tuple[str, int], str] = {}
         self._signing_key = HopKey.new()
+        self._skipped = SkippedRanges()
 
     def ensure(self, policy: Policy) -> str:
         self._policies[policy.digest] = policy
@@ -88,6 +91,9 @@ class SettingsTopic:
 
     def signing_key(self) -> HopKey:
         return self._signing_key
+
+    def skipped(self, topic_id: str) -> SkippedRanges:
+        return self._skipped
 
     def hop_key(self, digest: str) -> HopKey:
         assert digest == self._signing_key.digest
@@ -207,6 +213,12 @@ class World:
             self._parts.pipeline.pause_ingest(self.policies.is_ingest_paused)
             self._parts.ingress.join(self._parts.pipeline)
         return self._parts.pipeline
+
+    @property
+    def ingress(self) -> Ingress:
+        """What the running proxy reads."""
+        assert self._parts is not None, "no proxy runs"
+        return self._parts.ingress
 
     @property
     def shards(self) -> dict[int, Shard]:

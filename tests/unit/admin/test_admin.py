@@ -6,6 +6,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
+from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
@@ -53,6 +55,15 @@ def test_ready_once_every_assigned_shard_has_caught_up() -> None:
         200,
         {"ready": True, "shards": 2, "ingest_paused": False},
     )
+
+
+def test_not_ready_while_a_partition_cannot_be_read_on() -> None:
+    stuck = replace(a_shard("unreadable"), unreadable_at=5, unreadable_why="it does not unpack")
+    code, said = ask("/readyz", [replace(a_status(), shards=(stuck, a_shard("running", 1)))])
+    assert code == 503
+    assert "cannot be read on" in str(said["reason"])
+    (waiting,) = cast(list[dict[str, object]], said["waiting"])
+    assert (waiting["unreadable_at"], waiting["unreadable_why"]) == (5, "it does not unpack")
 
 
 def test_a_worker_that_was_assigned_nothing_is_ready() -> None:

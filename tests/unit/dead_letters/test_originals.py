@@ -31,3 +31,15 @@ def test_original_that_is_not_there_any_more_is_none() -> None:
     for origin in (f"{INGRESS}/1/1", f"{INGRESS}/1/9", f"{INGRESS}/7/1", "old.ingress/0/1", "junk"):
         assert reader.find(a_letter(headers=letter_headers(origin=origin))) is None
     assert reader.find(a_letter(headers=letter_headers(origin=f"{INGRESS}/1/4"))) is not None
+
+
+def test_original_that_no_client_can_read_is_none_and_the_others_are_found() -> None:
+    kafka = StandInKafka(unreadable={1: [(2, 4)]})
+    for _ in range(5):
+        kafka.append(INGRESS, 1)
+    reader = originals(kafka)
+    found = [
+        reader.find(a_letter(headers=letter_headers(origin=f"{INGRESS}/1/{offset}"))) is not None
+        for offset in range(5)
+    ]
+    assert found == [True, True, False, False, True]

@@ -11,6 +11,7 @@ const STATES = {
   "catching-up": "catching up: reads what was written meanwhile",
   running: "running",
   held: "held: its clock is wrong, or behind what was delivered",
+  unreadable: "unreadable: a record batch of the ingress cannot be read, nothing behind it is taken in",
   full: "full: as much waits as the settings allow, nothing more is read",
 };
 let before = null;

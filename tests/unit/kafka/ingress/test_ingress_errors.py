@@ -13,8 +13,8 @@ from proxy.kafka.ingress.ingress import Ingress
 class Failing:
     """A consumer that hands out one error."""
 
-    def __init__(self, code: int) -> None:
-        self._error = KafkaError(code)
+    def __init__(self, code: int, place: tuple[int, int] | None = (2, 17)) -> None:
+        self._error, self._place = KafkaError(code), place
 
     def poll(self, timeout: float) -> Failing:
         return self
@@ -25,15 +25,15 @@ class Failing:
     def error(self) -> KafkaError:
         return self._error
 
-    def partition(self) -> int:
-        return 2
+    def partition(self) -> int | None:
+        return self._place and self._place[0]
 
-    def offset(self) -> int:
-        return 17
+    def offset(self) -> int | None:
+        return self._place and self._place[1]
 
 
-def _ingress(code: int) -> Ingress:
-    return Ingress(cast(Any, Failing(code)), "timer.ingress", lambda: cast(Any, None))
+def _ingress(code: int, place: tuple[int, int] | None = (2, 17)) -> Ingress:
+    return Ingress(cast(Any, Failing(code, place)), "timer.ingress", lambda: cast(Any, None))
 
 
 @pytest.mark.parametrize("code", [KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID])
@@ -45,7 +45,7 @@ def test_dead_consumer_ends_the_session_though_its_error_is_not_marked(code: int
 
 @pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN])
 def test_broker_that_is_away_is_waited_for(code: int) -> None:
-    fetched = _ingress(code).fetch(0)
+    fetched = _ingress(code, None).fetch(0)
     assert (dict(fetched.records), fetched.ends) == ({}, {})
 
 

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from proxy.kafka.ingress.ingress_lookup import SILENT_AT_MOST_S, IngressLookup
+from proxy.kafka.ingress.skipped_ranges import SkippedRange, SkippedRanges
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, StandInReader
 
 RECORDS = 100
@@ -22,7 +23,10 @@ class Library:
         self.jumps: list[int] = []
         self.now_s = self.tick_s = 0.0
         self.beats = 0
-        self.lookup = IngressLookup(self._reader, INGRESS, self._heartbeat, self._tick)
+        self.skipped = SkippedRanges()
+        self.lookup = IngressLookup(
+            self._reader, INGRESS, self._heartbeat, self._tick, self.skipped
+        )
 
     def find(self, *offsets: int, gap: int = 5) -> list[int]:
         """Offsets found; their records are the right ones."""
@@ -145,3 +149,18 @@ def test_closed_it_reads_again_with_another_consumer(library: Library) -> None:
 def test_nothing_is_connected_before_it_is_needed(library: Library) -> None:
     library.lookup.close()
     assert library.readers == []
+
+
+def test_a_batch_that_cannot_be_read_is_jumped_over_on_the_way(library: Library) -> None:
+    library.kafka.unreadable[0] = [(10, 13)]
+    assert library.find(8, 14, 60) == [8, 14, 60]
+    assert library.jumps == [8, 14, 60]
+
+
+def test_a_record_in_such_a_batch_is_an_error_unless_it_was_skipped(library: Library) -> None:
+    library.kafka.unreadable[0] = [(10, 13)]
+    with pytest.raises(KafkaException) as raised:
+        library.find(8, 11, 14)
+    assert raised.value.args[0].code() == KafkaError._BAD_COMPRESSION
+    library.skipped.add(0, SkippedRange(10, 13))
+    assert library.find(8, 10, 11, 12, 13) == [8, 13]

@@ -26,6 +26,8 @@ from proxy.kafka.settings.settings_records import (
     rate_key,
     resumed_key,
     served_key,
+    skipped_key,
+    skipped_value,
 )
 from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopKey
@@ -323,3 +325,38 @@ def test_policy_that_an_older_version_wrote_is_found_by_the_digest_of_its_own_te
     settings = loaded(topic)
     assert settings.policy(digest_of(old)) == policy
     assert digest_of(old) != policy.digest
+
+
+def test_skipped_batches_are_followed_and_count_for_ever() -> None:
+    topic = Topic()
+    settings, value = loaded(topic), skipped_value(9, "why", 1).encode()
+    skipped = settings.skipped("id")
+    topic.note(skipped_key(GROUP, "id", 3, 5), value)
+    topic.note(skipped_key(GROUP, "another id", 3, 20), skipped_value(30, "why", 1).encode())
+    topic.note(skipped_key("another group", "id", 3, 40), skipped_value(50, "why", 1).encode())
+    settings.look()
+    found = [offset for offset in range(60) if skipped.holding(3, offset)]
+    assert found == [5, 6, 7, 8]
+    topic.note(skipped_key(GROUP, "id", 3, 5), None)
+    topic.note(skipped_key(GROUP, "id", 3, 5), skipped_value(7, "why", 1).encode())
+    settings.look()
+    assert [offset for offset in range(60) if skipped.holding(3, offset)] == found
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (f"skipped/{GROUP}/id/3", b'{"end": 9}'),
+        (f"skipped/{GROUP}/id/three/5", b'{"end": 9}'),
+        (f"skipped/{GROUP}/id/3/5", b'{"end": 5}'),
+        (f"skipped/{GROUP}/id/3/5", b'{"end": "9"}'),
+        (f"skipped/{GROUP}/id/3/5", b"{}"),
+        *((f"skipped/{GROUP}/id/3/5", value) for value in HOSTILE.values()),
+    ],
+)
+def test_a_skip_that_cannot_be_understood_is_passed_over(key: str, value: bytes) -> None:
+    topic = Topic()
+    settings = loaded(topic)
+    topic.note(key, value)
+    settings.look()
+    assert settings.skipped("id").first_in(3, 0, 100) is None

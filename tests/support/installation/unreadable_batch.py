@@ -1,0 +1,33 @@
+"""A record batch that the broker takes and no client can unpack, and what a proxy says of it."""
+
+from __future__ import annotations
+
+import json
+
+from confluent_kafka import Producer
+
+from tests.support.installation.installation import Installation
+from tests.support.installation.proxy_process import ProxyProcess
+
+BOMB_BYTES = 150_000_000
+"""In a batch of 4.6 kB; the client library unpacks up to 100 MB."""
+BATCH_RECORDS = 3
+WITHIN_S = 180
+
+
+def write_unreadable_batch(installation: Installation) -> None:
+    """Into partition 0: one batch of three records, the first of which is too large."""
+    client = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000}
+    gathering = {"linger.ms": 2_000, "batch.size": 500_000_000}
+    producer = Producer({"bootstrap.servers": installation.bootstrap, **client, **gathering})
+    for size_bytes in (BOMB_BYTES, *[10] * (BATCH_RECORDS - 1)):
+        producer.produce(installation.ingress, bytes(size_bytes), b"k", partition=0)
+    assert producer.flush(WITHIN_S) == 0
+
+
+def unreadable_at(proxy: ProxyProcess) -> list[tuple[int, int]]:
+    """What /readyz says: partition and offset of what cannot be read on."""
+    code, said = proxy.get("/readyz")
+    waiting = json.loads(said).get("waiting", []) if said else []
+    found = [(one["partition"], one["unreadable_at"]) for one in waiting]
+    return [] if code == 200 else found
