@@ -133,9 +133,10 @@ class BrokerAccess:
     def _take_back(
         self, kind: str, asked: tuple[str, bytes], key: bytes | None, at: int, wait_s: float
     ) -> Cancelled:
-        """What producers may not ask for, an operator asks for with the proxy's own MAC."""
+        """Write a cancel or recall. It is signed if the settings do not serve it to producers. Any
+        recall is signed, so it needs no proof."""
         headers: Headers = [asked]
-        if kind not in self._settings.requests.serve:
+        if kind == "recall" or kind not in self._settings.requests.serve:
             signer, partitions = self._signer()
             at = partition_of(key, partitions) if at < 0 and key is not None else at
             headers = signer.signed(at, key, b"", headers)

@@ -8,6 +8,7 @@ import typer
 from proxy.cli.kafka.control_result import ControlResult, write_and_wait
 from proxy.cli.kafka.ingress_record import IngressRecord, cancel_of, decision_on, recall_of
 from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
+from proxy.cli.kafka.recall_proof import proven_recall
 from proxy.cli.terminal.options import (
     AsJson,
     Bootstrap,
@@ -30,6 +31,10 @@ Partition = Annotated[
     int | None,
     typer.Option(min=0, help="Its ingress partition, where it was not keyed by its id."),
 ]
+Key = Annotated[
+    str | None, typer.Option(help="The key that it has in the ingress; without: it is read there.")
+]
+Id = Annotated[str | None, typer.Option("--id", help="Its timer-id, in place of the key.")]
 Wait = Annotated[str, typer.Option(help="How long to wait for the answer; 0: not at all.")]
 DEFAULT_WAIT: Final = "5s"
 SILENCE: Final = (
@@ -61,20 +66,26 @@ def cancel(
 
 def recall(
     origin: Origin,
+    key: Key = None,
+    ident: Id = None,
     wait: Wait = DEFAULT_WAIT,
     bootstrap: Bootstrap = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take back the record that was written there, with or without an id. Exit code 1 where it had
-    ended, or no answer came."""
+    """Take back the record that was written there, with or without an id. The proxy asks for its
+    key or id, which are read there. Exit code 1 where it had ended, or no answer came."""
     settings, place = settings_for(config, bootstrap), read_origin(origin)
     ingress = settings.topics.ingress
     if place is None or place.topic != ingress or str(place) != origin:
         raise typer.BadParameter(
             f"name where `send` wrote it: {ingress}/partition/offset, as the receipt says"
         )
-    record = recall_of(place)
+    if key is None and ident is None:
+        record = proven_recall(settings, place)
+    else:
+        named = None if ident is None else checked_ident(ident).encode()
+        record = recall_of(place, None if key is None else key.encode(), named)
     applied = f"applied: {origin} will not be delivered"
     raise typer.Exit(_carry_out(settings, record, origin, wait, lambda _: applied, as_json=as_json))
 

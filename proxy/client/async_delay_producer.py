@@ -74,9 +74,15 @@ class AsyncDelayProducer:
         """Ask that the pending record of that id is not delivered."""
         return await self._stored(cancellation(id))
 
-    async def recall(self, receipt: Receipt | str) -> Receipt:
-        """Ask that the record of this receipt, or origin, is not delivered."""
-        return await self._stored(recall(receipt, self._writer.ingress))
+    async def recall(
+        self,
+        receipt: Receipt | str,
+        *,
+        key: Data = None,
+        id: str | bytes | None = None,  # noqa: A002 (the protocol's word)
+    ) -> Receipt:
+        """Ask that the record of this receipt is not delivered; an origin needs its key or id."""
+        return await self._stored(recall(receipt, self._writer.ingress, key, id))
 
     async def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
         """Flush and end. Raises StillUnsent when records were not confirmed in time."""

@@ -104,15 +104,21 @@ class DelayProducer:
         return self._writer.write(cancellation(id), on_delivery)
 
     def recall(
-        self, receipt: Receipt | str, on_delivery: OnDelivery | None = None
+        self,
+        receipt: Receipt | str,
+        on_delivery: OnDelivery | None = None,
+        *,
+        key: Data = None,
+        id: str | bytes | None = None,  # noqa: A002 (the protocol's word)
     ) -> Future[Receipt]:
         """Ask that the record of this receipt is not delivered; an `id` is not needed.
 
-        `receipt`: what the future of `send` had, or its origin. Whether the request came in time is
-        said by the outcomes topic, as for `cancel`. It costs more than a `cancel`: where many
-        records are to be taken back, give them ids.
+        `receipt`: what the future of `send` had, or its origin. With an origin give the record's
+        `key` or its `id`: the proxy takes back only what the request proves to know. A receipt has
+        the key. Whether the request came in time is said by the outcomes topic, as for `cancel`. It
+        costs more than a `cancel`: where many records are to be taken back, give them ids.
         """
-        return self._writer.write(recall(receipt, self.ingress), on_delivery)
+        return self._writer.write(recall(receipt, self.ingress, key, id), on_delivery)
 
     def send_batch(
         self, records: Iterable[DelayedRecord], *, transaction: bool = False

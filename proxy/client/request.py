@@ -87,9 +87,14 @@ def cancellation(ident: str | bytes) -> Request:
     return Request(key, None, [(CANCEL, key)])
 
 
-def recall(receipt: Receipt | str, ingress: str) -> Request:
+def recall(
+    receipt: Receipt | str, ingress: str, key: Data = None, ident: str | bytes | None = None
+) -> Request:
     """The request that the record of this receipt, or origin, is not delivered. Raises
-    RequestRefused."""
+    RequestRefused.
+
+    `key`, `ident`: what the record has in the ingress; the key is the receipt's unless it is given.
+    """
     origin: object = getattr(receipt, "origin", receipt)
     found = ORIGIN.fullmatch(origin) if isinstance(origin, str) else None
     if not isinstance(origin, str) or found is None or found["topic"] != ingress:
@@ -97,7 +102,11 @@ def recall(receipt: Receipt | str, ingress: str) -> Request:
             f"{receipt!r} is no receipt of a record in {ingress}: give what send returned, or its "
             "origin, topic/partition/offset"
         )
-    return Request(None, None, [(RECALL, origin.encode())], int(found["partition"]))
+    proof = getattr(receipt, "key", None) if key is None else wire(key, "key")
+    asked: WireHeaders = [(RECALL, origin.encode())]
+    if ident is not None:
+        asked.append((ID, id_bytes(ident)))
+    return Request(proof, None, asked, int(found["partition"]))
 
 
 def id_bytes(ident: str | bytes) -> bytes:

@@ -37,6 +37,7 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
         marks=(settings.topics.replay_marks_of(f"{settings.topics.dlq_prefix}*"),),
         checks_groups=True,
         serves=None if settings.requests.serve == REQUEST_KINDS else settings.requests.serve,
+        proves_recalls=not settings.requests.unproven_recalls,
     )
 
 

@@ -220,6 +220,7 @@ class RequestSettings(Section):
     """Which requests beyond delivery producers may make; others are dead letters."""
 
     serve: Annotated[Patterns, AfterValidator(known_requests)] = REQUEST_KINDS
+    unproven_recalls: bool = False
 
 
 class ClockSettings(Section):

@@ -6,13 +6,14 @@ own takes five times as long to make. This module alone knows of that.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from operator import itemgetter, sub
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from proxy.records.body import has_purpose
 from proxy.records.delivery import delivery_of
-from proxy.records.receipts import receipt_name
+from proxy.records.receipts import proofs_of, recall_names, receipt_name
 from proxy.records.rejection import Rejection
 from storage.store import Entry
 
@@ -38,7 +39,8 @@ class Scheduled(NamedTuple):
     the record that all hops have come from; None: a producer's own, or rewritten before there were
     recalls. retry: the consumer group that sent it back, and how often it has failed. moved: what
     it goes on from had not ended when this was written. held: a pause has held it back: the end of
-    that pause (epoch ms), in whose queue it waits, or IS_PARKED.
+    that pause (epoch ms), in whose queue it waits, or IS_PARKED. proofs: of a record that the proxy
+    rewrote, what a recall of it may prove itself by (`records.receipts`).
     """
 
     entry: Entry
@@ -50,6 +52,7 @@ class Scheduled(NamedTuple):
     retry: tuple[str, int] | None = None
     moved: Moved | None = None
     held: int | None = None
+    proofs: tuple[bytes, ...] = ()
 
 
 class RejectedHop(NamedTuple):
@@ -59,6 +62,7 @@ class RejectedHop(NamedTuple):
     ident: bytes | None
     hop_from: int
     first: int | None = None
+    proofs: tuple[bytes, ...] = ()
 
 
 class Cancel(NamedTuple):
@@ -67,10 +71,31 @@ class Cancel(NamedTuple):
     ident: bytes
 
 
-class Recall(NamedTuple):
-    """The record at this offset, or what it was rewritten as, is not to be delivered."""
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The record at this offset, or what it was rewritten as, is not to be delivered.
+
+    known: the key and id that it has to prove that it knows the record; None: it needs no proof.
+    """
 
     offset: int
+    known: tuple[bytes | None, bytes | None] | None = None
+
+    @property
+    def proofs(self) -> tuple[bytes, ...]:
+        """Digests of key and id (`records.receipts`)."""
+        return () if self.known is None else proofs_of(*self.known)
+
+    @property
+    def names(self) -> list[bytes]:
+        """The names under which it is noted if its record cannot be read."""
+        if self.known is None:
+            return [receipt_name(self.offset)]
+        return recall_names(self.offset, self.proofs)
+
+    def is_proven_by(self, proofs: tuple[bytes, ...]) -> bool:
+        """Whether it takes back a record that has these proofs."""
+        return self.known is None or not set(self.proofs).isdisjoint(proofs)
 
 
 class Purge(NamedTuple):
@@ -220,6 +245,7 @@ class ParsedBatch:
                 found.append(record.ident)
                 if isinstance(record, Scheduled | RejectedHop) and record.first is not None:
                     found.append(receipt_name(record.first))
+                    found += recall_names(record.first, record.proofs)
             elif isinstance(record, Recall):
                 found.append(receipt_name(record.offset))
         return [ident for ident in found if ident is not None]

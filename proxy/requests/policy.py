@@ -74,6 +74,8 @@ class Policy:
     """Whether consumer groups must be named or allowed; False: written before they were checked."""
     serves: tuple[str, ...] | None = None
     """Those of REQUEST_KINDS that producers may ask for; None: all."""
+    proves_recalls: bool = False
+    """Whether a recall must have the key or id of its record; False: written before it had to."""
 
     def to_json(self) -> str:
         """Canonical JSON: the digest is made from these bytes."""

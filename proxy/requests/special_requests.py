@@ -37,6 +37,7 @@ from proxy.records.headers import (
     TRANSACTION,
 )
 from proxy.records.hop_mac import HopAuthenticator
+from proxy.records.receipts import proofs_of
 from proxy.records.rejection import Rejection
 from proxy.requests.due_times import DueTimes, read_delay_ms
 from proxy.requests.header_values import (
@@ -117,7 +118,7 @@ class SpecialRequests:
             if RECALL in asked and recalls_in is not None:
                 self._refuse_unserved("recall", RECALL, record)
                 at = record.partition, record.offset
-                return Recall(read_receipt(asked[RECALL], recalls_in, *at))
+                return Recall(read_receipt(asked[RECALL], recalls_in, *at), self._known(record))
             if not PURGES.isdisjoint(asked):
                 return self._purge(record)
             ident = read_ident(ID, asked[ID]) if ID in asked else None
@@ -132,12 +133,13 @@ class SpecialRequests:
             rejection = refused.rejection
             if hop_from is None or not MOVES.isdisjoint(asked):
                 return rejection
-            return RejectedHop(rejection, ident, hop_from, _first(asked))
+            return RejectedHop(
+                rejection, ident, hop_from, _first(asked), proofs_of(record.key, ident)
+            )
 
     def _refuse_unserved(self, kind: str, header: str, record: UnparsedRecord) -> None:
         """What the proxy signed, for an operator, is always served."""
-        is_signed = HOP_MAC in record.asked and self._is_own(record)
-        if not self._policy.is_served(kind) and not is_signed:
+        if not self._policy.is_served(kind) and not self._is_signed(record):
             why = f"{header}: the setting requests.serve leaves out {kind}"
             raise Rejected(Rejection("header-unsupported", why))
 
@@ -150,6 +152,15 @@ class SpecialRequests:
         for header in (RETRY_GROUP, ATTEMPT):
             if header in asked:
                 self._refuse_unserved("retry", header, record)
+
+    def _is_signed(self, record: UnparsedRecord) -> bool:
+        return HOP_MAC in record.asked and self._is_own(record)
+
+    def _known(self, record: UnparsedRecord) -> tuple[bytes | None, bytes | None] | None:
+        """Key and id by which a recall proves that it knows its record; None where it need not."""
+        if not self._policy.proves_recalls or self._is_signed(record):
+            return None
+        return record.key or None, record.asked.get(ID) or None
 
     def _purge(self, record: UnparsedRecord) -> Purge:
         asked = record.asked
@@ -208,6 +219,7 @@ class SpecialRequests:
             _retry_of(asked),
             _moved(asked),
             _held(asked),
+            () if hop_from is None else proofs_of(record.key, ident),
         )
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:

@@ -275,7 +275,7 @@ class Admission:
         if buffer.recalls >= MOST_READ:
             return False
         buffer.recalls += 1
-        buffer.outcomes += self._recalls.apply(offset, recall.offset)
+        buffer.outcomes += self._recalls.apply(offset, recall)
         return True
 
     def _decide(

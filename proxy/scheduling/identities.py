@@ -5,11 +5,12 @@ successor has been ingested: what supersedes it meanwhile ends the successor as 
 """
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from proxy.records.outcome import APPLIED, CANCELLED, MISSED, MOVED, REPLACED, REQUEUED, Outcome
 from proxy.records.position import NEVER_MS, Position
-from proxy.records.receipts import receipt_name
+from proxy.records.receipts import recall_names, receipt_name
 from proxy.requests.parsed import Moved, Prepare, RejectedHop, Scheduled
 from proxy.scheduling.half_messages import HalfMessages
 from proxy.scheduling.purges import Purges
@@ -129,7 +130,7 @@ class Identities:
     def _land(self, offset: int, scheduled: Scheduled, hop_from: int) -> Outcome | None:
         """A rewritten record arrives: how it ends, where it was superseded in mid-hop."""
         ident, target, due_ms = scheduled.ident, scheduled.entry[2], scheduled.due_ms
-        row = self._landed(ident, hop_from, scheduled.first)
+        row = self._landed(ident, hop_from, scheduled.first, scheduled.proofs)
         purge = self._purges.ending(hop_from, target, due_ms)
         is_purged = purge is not None and not hop_from < row.latest < purge
         is_ended = scheduled.moved is None and (is_purged or row.latest > hop_from)
@@ -196,9 +197,9 @@ class Identities:
 
         What superseded it in mid-hop has had its outcome `applied`: then that is its end instead.
         """
-        row = self._landed(hop.ident, hop.hop_from, hop.first)
+        row = self._landed(hop.ident, hop.hop_from, hop.first, hop.proofs)
         if hop.first is not None:
-            self.note_recall(offset, hop.first)
+            self.note_recall(offset, receipt_name(hop.first))
         if row.latest > hop.hop_from:
             return self._ended_in_mid_hop(offset, None, hop.ident, row, until_ms=None)
         if hop.ident is not None and row.offset == hop.hop_from:
@@ -230,9 +231,13 @@ class Identities:
         """A pending entry without an id is not to be delivered."""
         self._register.add_tombstone(offset, key, target)
 
-    def note_recall(self, offset: int, first: int) -> None:
-        """The record first written there has ended, and what goes on from it does as it arrives."""
-        self._put(offset, receipt_name(first), Named(offset, kind=IS_CANCEL))
+    def note_recall(self, offset: int, *names: bytes) -> None:
+        """The record of these names has ended, and what goes on from it does as it arrives.
+
+        A name with a proof in it ends only a successor that has the same proof.
+        """
+        for name in names:
+            self._put(offset, name, Named(offset, kind=IS_CANCEL))
 
     def keep_readable(self, offset: int, low: int) -> None:
         """Whoever reads the recall at `offset` again must have read what it names, at `low`."""
@@ -250,7 +255,9 @@ class Identities:
         """These entries, by id and offset, were rewritten in a transaction that is committed."""
         self._hopping.update(hops)
 
-    def _landed(self, ident: bytes | None, hop_from: int, first: int | None) -> Named:
+    def _landed(
+        self, ident: bytes | None, hop_from: int, first: int | None, proofs: tuple[bytes, ...]
+    ) -> Named:
         """The successor is here, and what is known of its id, or of its recall where that came in
         mid-hop. A later entry with the id may have hopped meanwhile."""
         receipt = b"" if first is None else receipt_name(first)
@@ -258,9 +265,17 @@ class Identities:
         if self._hopping.get(name) == hop_from:
             del self._hopping[name]
         row = Named(NOTHING) if ident is None else self._row(ident)
-        recall = self._row(receipt)
-        is_recalled = recall.kind & IS_CANCEL and row.latest <= hop_from < recall.latest
+        recall = self._last_recall(first, proofs)
+        is_recalled = row.latest <= hop_from < recall.latest
         return recall if is_recalled else row
+
+    def _last_recall(self, first: int | None, proofs: tuple[bytes, ...]) -> Named:
+        """Return the last recall that counts for the record first written at `first`."""
+        if first is None:
+            return Named(NOTHING)
+        rows = map(self._row, (receipt_name(first), *recall_names(first, proofs)))
+        recalls = [row for row in rows if row.kind & IS_CANCEL]
+        return max(recalls, key=attrgetter("latest"), default=Named(NOTHING))
 
     def _row(self, ident: bytes) -> Named:
         return self._rows.get(ident) or Named(NOTHING)

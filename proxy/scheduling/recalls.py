@@ -8,19 +8,30 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from proxy.records.outcome import APPLIED, CANCELLED, MISSED, Outcome
-from proxy.records.receipts import receipt_name
-from proxy.requests.parsed import ParsedRecord, Prepare, Scheduled
+from proxy.records.delivery import delivery_of
+from proxy.records.outcome import APPLIED, CANCELLED, MISSED, Outcome, as_ingested
+from proxy.records.receipts import proofs_of, receipt_name
+from proxy.requests.parsed import ParsedRecord, Prepare, Recall, Scheduled
 from proxy.scheduling.half_messages import ReadBack
 from proxy.scheduling.identities import IS_CANCEL, Identities
 from proxy.scheduling.missed_moves import MissedMoves
 from storage.register import NOTHING, Key
+from storage.store import Entry
 
 MOST_READ: Final = 32
 """Records that are read again for one transaction."""
 RECALLED: Final = "recalled"
 IS_OVER: Final = "it had ended before"
 NEVER_WAITED: Final = "nothing that could wait lies there"
+NO_PROOF: Final = (
+    "it has neither a key nor a timer-id: give it the key that the record has in the ingress, or "
+    "the record's timer-id. Without these an operator can recall it through the admin API"
+)
+NOT_PROVEN: Final = (
+    "nothing waits there that has the recall's key or timer-id: it has ended, or has another key "
+    "in the ingress and another id"
+)
+"""The same text for each wrong proof, so that it tells nothing about the record."""
 
 
 class _Waiting(NamedTuple):
@@ -33,6 +44,7 @@ class _Waiting(NamedTuple):
     due_ms: int
     ident: bytes | None
     rolls: bool
+    proofs: tuple[bytes, ...]
 
 
 class Recalls:
@@ -48,20 +60,23 @@ class Recalls:
         a replay's too."""
         self._next, self._read = deque(offsets), {}
 
-    def apply(self, at: int, offset: int) -> list[Outcome]:
-        """The recall at `at` of the record at `offset`: what it ends, itself included."""
-        current = self._current(offset)
+    def apply(self, at: int, recall: Recall) -> list[Outcome]:
+        """Apply the recall at `at`; return the outcomes of all that it ends, and its own."""
+        current = self._current(recall.offset)
         if current is None:
-            self._identities.note_recall(at, offset)
-            return [_missed(at, IS_OVER)]
+            self._identities.note_recall(at, *recall.names)
+            return [_missed(at, _unproven(recall, IS_OVER))]
         found = self._waiting(current)
-        if found is None:
-            return [_missed(at, NEVER_WAITED)]
+        if found is None or not recall.is_proven_by(found.proofs):
+            return [_missed(at, _unproven(recall, NEVER_WAITED))]
+        return self._take_back(at, recall.offset, found)
+
+    def _take_back(self, at: int, offset: int, found: _Waiting) -> list[Outcome]:
         chain = self._identities.known(receipt_name(found.first))
         if chain.latest != NOTHING and chain.offset != found.offset:
             return [_missed(at, IS_OVER)]
         ended = self._end(at, found)
-        self._identities.note_recall(at, found.first)
+        self._identities.note_recall(at, receipt_name(found.first))
         if not ended and offset != found.first:
             self._identities.keep_readable(at, offset)
         if ended is None:
@@ -105,12 +120,27 @@ class Recalls:
 
 def _waiting(parsed: ParsedRecord | None) -> _Waiting | None:
     match parsed:
-        case Scheduled((fires_ms, offset, target, _), ident, _, due_ms, rolls, first):
-            first = offset if first is None else first
-            return _Waiting(offset, first, (fires_ms, offset), target, due_ms, ident, rolls)
-        case Prepare(ident, (fires_ms, offset, target, _), due_ms):
-            return _Waiting(offset, offset, (fires_ms, offset), target, due_ms, ident, rolls=False)
+        case Scheduled(entry, ident, _, due_ms, rolls, first):
+            return _waiting_entry(entry, first, due_ms, ident, rolls=rolls)
+        case Prepare(ident, entry, due_ms):
+            return _waiting_entry(entry, None, due_ms, ident, rolls=False)
     return None
+
+
+def _waiting_entry(
+    entry: Entry, first: int | None, due_ms: int, ident: bytes | None, *, rolls: bool
+) -> _Waiting:
+    fires_ms, offset, target, _ = entry
+    key, _ = as_ingested(delivery_of(entry))
+    first, proofs = offset if first is None else first, proofs_of(key, ident)
+    return _Waiting(offset, first, (fires_ms, offset), target, due_ms, ident, rolls, proofs)
+
+
+def _unproven(recall: Recall, otherwise: str) -> str:
+    """Return why an unproven recall missed, or `otherwise` if it needs no proof."""
+    if recall.known is None:
+        return otherwise
+    return NOT_PROVEN if recall.proofs else NO_PROOF
 
 
 def _missed(at: int, why: str) -> Outcome:

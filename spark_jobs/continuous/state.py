@@ -23,7 +23,7 @@ from spark_jobs.runtime.frames import Schema, local_rows
 from spark_jobs.runtime.location import Location
 from spark_jobs.tables.tables import Tables
 
-VERSION: Final = 7
+VERSION: Final = 8
 BEFORE_ALL: Final = -1
 TABLE: Final = "state"
 WINDOWS_TABLE: Final = "windows"

@@ -8,7 +8,7 @@ from spark_jobs.kafka.broker import Place
 from spark_jobs.requests.parsing import PARSED
 from spark_jobs.runtime.frames import Schema
 
-VERSION: Final = 6
+VERSION: Final = 7
 KNOWN: Final[Schema] = {
     "known_verdict": "string",
     "known_ends": "bigint",

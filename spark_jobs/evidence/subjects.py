@@ -22,7 +22,7 @@ def own_subject(request: str = "") -> str:
       CASE WHEN {request}ident IS NOT NULL THEN named_struct('ident', {request}ident, 'first', NULL)
         WHEN {request}kind = 'record'
           THEN named_struct('ident', NULL, 'first', {first_written(request)})
-        WHEN {request}kind = 'recall'
+        WHEN {request}kind = 'recall' AND {request}recalled IS NOT NULL
           THEN named_struct('ident', NULL, 'first', {request}recalled) END
     """
     return f"CAST({found} AS {SUBJECT})"

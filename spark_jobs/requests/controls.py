@@ -59,6 +59,11 @@ def recalled(headers: RequestHeaders, policy: Column, partition: Column, offset:
     return f.when(found < offset, found)
 
 
+def needs_proof(headers: RequestHeaders, policy: Column, is_forged: Column) -> Column:
+    """Whether a recall must prove that it knows its record: the proxy's own does not."""
+    return policy["proves_recalls"] & ~_is_signed(headers, is_forged)
+
+
 def is_purge(headers: RequestHeaders, policy: Column) -> Column:
     """Whether a record ends what waits for some targets: since there are recalls."""
     decides = headers.has(names.CANCEL) | is_recall(headers, policy)
@@ -97,9 +102,9 @@ def opening_code(
     is_forged: Column,
 ) -> Column:
     """What is wrong before it is known whether the proxy wrote the record to go on from another."""
+    is_signed = _is_signed(headers, is_forged)
     is_forged = f.coalesce(is_forged, f.lit(False))
     is_bad_hop = ~_is_whole_hop(headers, offset) | is_forged
-    is_signed = headers.has(names.HOP_MAC) & ~is_forged
     return first_of(
         _unknown_header_code(headers, special_names, policy),
         f.when(
@@ -218,6 +223,10 @@ def _unknown_header_code(headers: RequestHeaders, special_names: Column, policy:
             refused(codes.HEADER_UNKNOWN, unknown.isNotNull()),
         ),
     )
+
+
+def _is_signed(headers: RequestHeaders, is_forged: Column) -> Column:
+    return headers.has(names.HOP_MAC) & ~f.coalesce(is_forged, f.lit(False))
 
 
 def _is_entry_served(headers: RequestHeaders, policy: Column) -> Column:

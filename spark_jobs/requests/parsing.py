@@ -72,6 +72,10 @@ PARSED: Final[Schema] = {
     "first_origin": "string",
     "first_offset": "bigint",
     "recalled": "bigint",
+    "needs_proof": "boolean",
+    "known_key": "binary",
+    "known_ident": "binary",
+    "ingress_key_hash": "bigint",
     "purge_from_ms": "bigint",
     "purge_to_ms": "bigint",
     "moved_fires_ms": "bigint",
@@ -88,7 +92,9 @@ PARSED: Final[Schema] = {
 it may be delivered at the soonest; fires_ms: when it is taken up, to be delivered or rolled.
 hop_from: the offset of the record that it goes on from, null for a producer's own; first_offset: of
 a successor, that of the record that all hops have come from; recalled: of a recall, that of what it
-names. purge_from_ms, purge_to_ms: of a purge, the first and the last due; its target is a pattern.
+names; needs_proof: whether it must prove that it knows that, by known_key or known_ident.
+ingress_key_hash: of the key that may prove this, null without one. purge_from_ms, purge_to_ms: of a
+purge, the first and the last due; its target is a pattern.
 moved_fires_ms, moved_due_ms: of a record that is to take the place of the one at hop_from, if that
 still waits, what it says of that one; null for others. key_number: what a key counts as where it
 chooses the partition, null without a key. size_bytes: of key and value. is_blurred: a header's name
@@ -299,6 +305,9 @@ def _answered(policy: Column) -> list[Select]:
     from_ms = controls.purge_ms(headers, names.PURGE_FROM, controls.FIRST_MS)
     to_ms = controls.purge_ms(headers, names.PURGE_TO, controls.LAST_MS)
     recalled = controls.recalled(headers, policy, f.col("partition"), f.col("offset"))
+    key = _if_any(f.col("key"))
+    has_proof = controls.needs_proof(headers, policy, f.col("is_forged"))
+    needs_proof = f.when((kind == controls.RECALLS) & has_proof, f.lit(True))
     fires = due_times.fires_ms(f.col("asked_wanted_ms"), f.col("timestamp_ms"), policy)
     hop_attempt = f.when(f.col("is_special"), headers.text(names.HOP_ATTEMPT).try_cast("int"))
     chooses = f.col("asked_key").isNotNull() & f.col("asked_partition").isNull()
@@ -321,6 +330,10 @@ def _answered(policy: Column) -> list[Select]:
             digits(headers.text(names.HOP_FIRST)),
         ),
         "recalled": f.when(kind == controls.RECALLS, recalled),
+        "needs_proof": needs_proof,
+        "known_key": f.when(needs_proof, key),
+        "known_ident": f.when(needs_proof, _if_any(headers.raw(names.ID))),
+        "ingress_key_hash": bytes_hash(key),
         "purge_from_ms": f.when(is_purge, from_ms),
         "purge_to_ms": f.when(is_purge, to_ms),
         "moved_fires_ms": f.when(kind == controls.RECORD, digits(headers.text(names.HOP_FIRES))),
@@ -340,6 +353,10 @@ def _answered(policy: Column) -> list[Select]:
     }
     columns = [column.alias(name) for name, column in answers.items()]
     return [["*", _kind().alias("kind")], [*PLACE, "kind", *columns]]
+
+
+def _if_any(content: Column) -> Column:
+    return f.when(f.octet_length(content) > 0, content)
 
 
 def _kind() -> Column:

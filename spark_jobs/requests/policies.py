@@ -37,6 +37,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "marks": [],
     "checks_groups": False,
     "serves": None,
+    "proves_recalls": False,
 }
 """What a policy means that was written before the field was there."""
 ALWAYS_THERE: Final = frozenset(
@@ -76,6 +77,7 @@ POLICY: Final[Schema] = {
     "max_past_ms": "bigint",
     "checks_groups": "boolean",
     "serves": "array<string>",
+    "proves_recalls": "boolean",
     "hop_topic_id": "string",
     "hop_inner": "string",
     "hop_outer": "string",
@@ -85,7 +87,8 @@ none is denied or reserved. named: the entries of allow, which take a topic out 
 retry: the rule of groups that have none in retry_groups. hop_inner, hop_outer: of the key by which
 the proxy signs its own records (`records.hop_macs`), null where it does not. recalls_in: the
 ingress topic, null where there are no recalls. checks_groups: whether consumer groups must be
-named or allowed. serves: what producers may ask for beyond delivery, null for all."""
+named or allowed. serves: what producers may ask for beyond delivery, null for all. proves_recalls:
+whether a recall must have the key or id of its record."""
 
 
 class InForce(NamedTuple):

@@ -54,9 +54,11 @@ SIGHTED: Final[Schema] = {
     "own_end_ms": "bigint",
     "took_topic": "string",
     "took_bytes": "bigint",
+    "key_hash": "bigint",
 }
 """What is kept of each record to decide about others: when it ended, and when by itself; of a
-delivery, where, and with how large a key and value. What no record is behind tells nothing."""
+delivery, where, and with how large a key and value. What no record is behind tells nothing.
+key_hash: of its ingress key, 0 without one; null where it is not known what the record asks for."""
 SIGHT: Final = {
     "partition": "partition",
     "offset": "offset",
@@ -64,6 +66,7 @@ SIGHT: Final = {
     "own_end_ms": f"IF(request IS NULL, NULL, {OWN_END_MS})",
     "took_topic": "IF(request IS NULL, NULL, delivery.topic)",
     "took_bytes": "IF(request IS NULL, NULL, delivery.size_bytes)",
+    "key_hash": "IF(request.kind IS NULL, NULL, coalesce(request.ingress_key_hash, 0))",
 }
 BLOCK: Final = 1024
 SECOND_MS: Final = 1_000

@@ -28,6 +28,7 @@ from spark_jobs.verdicts.hops import IS_HOP
 from spark_jobs.verdicts.ignored_purges import fired_all_the_same
 from spark_jobs.verdicts.other_records import NEEDS_OTHERS, told_by_nobody, told_by_others
 from spark_jobs.verdicts.purges import WAITS_FROM, purges_in
+from spark_jobs.verdicts.recalls import NEEDS_PROOF, without_unproven
 from spark_jobs.verdicts.rules.delivery_rules import DELIVERY_RULES
 from spark_jobs.verdicts.rules.general_rules import COUNT_RULES, ENDLESS_RULES, KNOWN_RULES
 from spark_jobs.verdicts.rules.lateness_rules import IS_LATE, LATENESS_MS, OVERDUE_MS
@@ -181,7 +182,10 @@ def _apart(
     `naming` (SQL) holds."""
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
     others = asked.select("history.*").select(*columns)
-    has = others.agg(f.bool_or(f.expr(_IS_RECALL)), f.bool_or(f.expr(naming))).first() or (0, 0)
+    wanted = (_IS_RECALL, naming, NEEDS_PROOF)
+    has = others.agg(*(f.bool_or(f.expr(one)) for one in wanted)).first() or (0, 0, 0)
+    if has[2]:
+        others = materialise(without_unproven(others, first))
     if not has[1]:
         return _Apart(alone, others, bool(has[0]))
     named = others.filter(naming).selectExpr("partition", f"{_NAMED} AS offset").distinct()

@@ -57,7 +57,12 @@ def test_what_a_receipt_names_is_taken_back_and_nothing_else(
     newer = producer.replace("b", target, "newer", key="k", delay=FAR).result()
     kept = sent("1s")
     first = [producer.recall(one).result() for one in (gone, plain, named, old, newer)]
-    again = producer.recall(plain.origin).result()
+    unproven = [
+        producer.recall(kept.origin).result(),
+        producer.recall(kept.origin, key="another").result(),
+        producer.recall(kept.origin, id="a").result(),
+    ]
+    again = producer.recall(plain.origin, key=FAR).result()
     many = [producer.send(target, str(n), key=str(n), delay=FAR) for n in range(MANY)]
     recalls = [producer.recall(one.result()) for one in many[::2]]
     cancelled = [producer.send(target, "x", id=f"m-{n}", delay=FAR) for n in range(2)]
@@ -72,7 +77,7 @@ def test_what_a_receipt_names_is_taken_back_and_nothing_else(
         *("cancelled", "cancelled", "replaced", "cancelled")
     ]
     assert said(ends, *first) == ["missed", "applied", "applied", "missed", "applied"]
-    assert said(ends, again) == ["missed"]
+    assert said(ends, *unproven, again) == ["missed"] * 4
     assert set(said(ends, *(one.result() for one in many))) == {"cancelled"}
     assert set(said(ends, *(one.result() for one in recalls))) == {"applied"}
 

@@ -37,6 +37,7 @@ POLICY = Policy(
     check_interval_ms=10,
     max_checks=2,
     recalls_in="timer.ingress",
+    proves_recalls=True,
 )
 RULES = Rules(
     levels_ms=POLICY.levels_ms,
@@ -72,6 +73,7 @@ forged_hops: st.SearchStrategy[dict[str, str]] = st.builds(
 )
 recalls = st.integers(1, 12).map(lambda before: {"timer-recall": str(before)})
 """Of the record so many offsets before: `_send` makes its origin of it."""
+KEYS = b"key", b"other", None
 requests = st.one_of(
     times,
     st.just({"timer-delay": "soon"}),
@@ -225,10 +227,22 @@ def _start_otherwise(world: World, step: tuple[object, ...]) -> None:
 def _send(world: World, request: dict[str, str], target: str, partition: int) -> None:
     end = world.kafka.end(partition)
     value = f"{partition}/{end}".encode()
+    key = KEYS[end % 3]
     if "timer-recall" in request:
         recalled = max(0, end - int(request["timer-recall"]))
-        request = {"timer-recall": f"timer.ingress/{partition}/{recalled}"}
-    world.send({"timer-topic": target, **request}, value=value, partition=partition)
+        request, key = recall_of(partition, recalled, end)
+    world.send({"timer-topic": target, **request}, key, value, partition)
+
+
+def recall_of(partition: int, recalled: int, end: int) -> tuple[dict[str, str], bytes | None]:
+    """Headers and key of a recall at the end of a partition. It has the key of the record, another
+    one, an id that may be that record's, or none of it."""
+    ident = {"timer-id": "ab"[recalled % 2]} if end % 5 == 0 else {}
+    is_another = (end + recalled) % 4 == 0
+    return (
+        {"timer-recall": f"timer.ingress/{partition}/{recalled}", **ident},
+        KEYS[(recalled + is_another) % 3],
+    )
 
 
 def check_conservation(world: World) -> None:

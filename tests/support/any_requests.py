@@ -130,6 +130,7 @@ SHAPES: Final[list[Shape]] = [
     ("timer-topic", "timer-key", "timer-partition", "timer-deliver-at"),
     ("timer-cancel",),
     ("timer-recall",),
+    ("timer-recall", "timer-id"),
     ("timer-purge",),
     ("timer-purge", "timer-purge-from", "timer-purge-to"),
     ("timer-retry-group", "timer-attempt"),

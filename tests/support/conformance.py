@@ -47,6 +47,9 @@ ANSWERS: Final = {
     "goes_on_from": "hop_from",
     "expires": "expires_ms",
     "recalls": "recalled",
+    "proves": "needs_proof",
+    "knows_key": "known_key",
+    "knows_id": "known_ident",
     "began_at": "first_offset",
     "purges_from": "purge_from_ms",
     "purges_to": "purge_to_ms",
@@ -60,7 +63,7 @@ NUMBERS: Final = (
     *("target_partition", "goes_on_from", "recalls", "began_at"),
     *("purges_from", "purges_to", "place_fires", "place_due"),
 )
-BYTES: Final = ("id", "target_key")
+BYTES: Final = ("id", "target_key", "knows_key", "knows_id")
 
 Told = Mapping[str, Any]
 WireHeader = tuple[bytes, bytes | None]
@@ -247,6 +250,8 @@ def _expected(told: Told) -> dict[str, Any]:
     found |= {n: _time_ms(found[n], int(told["timestamp"])) for n in TIMES if n in found}
     found |= {n: int(found[n]) for n in NUMBERS if n in found}
     found |= {n: _bytes(found[n]) for n in BYTES if n in found}
+    if "proves" in found:
+        found["proves"] = True
     return {**NOTHING, **{ANSWERS[n]: value for n, value in found.items()}}
 
 

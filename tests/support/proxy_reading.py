@@ -22,6 +22,7 @@ NOTHING: dict[str, Any] = dict.fromkeys(
     (
         *("kind", "code", "ident", "target", "target_partition", "target_key"),
         *("due_ms", "wanted_ms", "fires_ms", "hop_from", "expires_ms", "recalled", "first_offset"),
+        *("needs_proof", "known_key", "known_ident"),
         *("purge_from_ms", "purge_to_ms", "moved_fires_ms", "moved_due_ms"),
     )
 )
@@ -46,7 +47,10 @@ def _told(parsed: ParsedRecord) -> dict[str, Any]:
         case Cancel():
             return {"kind": "cancel", "ident": parsed.ident}
         case Recall():
-            return {"kind": "recall", "recalled": parsed.offset}
+            key, ident = parsed.known or (None, None)
+            needs_proof = None if parsed.known is None else True
+            known = {"needs_proof": needs_proof, "known_key": key, "known_ident": ident}
+            return {"kind": "recall", "recalled": parsed.offset, **known}
         case Purge(targets, from_ms, to_ms):
             return {
                 "kind": "purge",

@@ -50,9 +50,15 @@ def decision_on(ident: str, what: str, partition: int | None = None) -> IngressR
     return _control([(TRANSACTION, what.encode()), (ID, ident.encode())], ident, partition)
 
 
-def recall_of(origin: Origin) -> IngressRecord:
-    """A record that takes back the one at this origin; it goes to the same partition."""
-    return IngressRecord([(RECALL, str(origin).encode())], None, None, origin.partition)
+def recall_of(
+    origin: Origin, key: bytes | None = None, ident: bytes | None = None
+) -> IngressRecord:
+    """A record that takes back the one at this origin, by the key or id that this one has; it goes
+    to the same partition."""
+    headers: Headers = [(RECALL, str(origin).encode())]
+    if ident is not None:
+        headers.append((ID, ident))
+    return IngressRecord(headers, key, None, origin.partition)
 
 
 def _control(headers: Headers, ident: str, partition: int | None) -> IngressRecord:

@@ -23,7 +23,7 @@ from proxy.records.position import Position
 from proxy.scheduling import half_messages, identities, missed_moves, recalls, shard, sweep
 from proxy.session import back_pressure, pipeline
 from tests.property.interplay.plan import GROUP, LARGE, Plan, Step
-from tests.property.test_exactly_once import FAULTS, TARGETS, give_disks
+from tests.property.test_exactly_once import FAULTS, KEYS, TARGETS, give_disks, recall_of
 from tests.support.oracle.asked import is_control
 from tests.support.oracle.conservation import violations
 from tests.support.simulation.manual_clock import START_MS
@@ -369,12 +369,13 @@ class Play:
     def _send(self, request: dict[str, str], target: str, partition: int, size_bytes: int) -> Any:
         end = self.kafka.end(partition)
         value = f"{partition}/{end}".encode().ljust(size_bytes, b".")
+        key = KEYS[end % 3]
         if "timer-recall" in request:
             recalled = self._named(partition, request["timer-recall"])
-            request = {"timer-recall": f"{INGRESS}/{partition}/{recalled}"}
+            request, key = recall_of(partition, recalled, end)
         topic = {} if "timer-retry-group" in request else {"timer-topic": target}
         asked: dict[str, str | bytes] = {**topic, **request}
-        return self.worlds[0].send(asked, value=value, partition=partition)
+        return self.worlds[0].send(asked, key, value, partition)
 
     def _moving(self, partition: int, back: str, at_ms: int) -> Callable[[], Any]:
         offset = self._named(partition, back)

@@ -33,6 +33,7 @@ POLICIES: Final = [
     ),
     Policy(hop_key=HOP_KEY, recalls_in="timer.ingress"),
     Policy(recalls_in="timer.ingress"),
+    Policy(recalls_in="timer.ingress", hop_key=HOP_KEY, proves_recalls=True),
     Policy(recalls_in="timer.ingress", hop_key=HOP_KEY, serves=()),
     Policy(recalls_in="timer.ingress", serves=("cancel", "retry", "transaction")),
     Policy(

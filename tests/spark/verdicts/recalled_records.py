@@ -195,6 +195,74 @@ def a_recall_ends_its_record_where_only_what_is_settled_counts(t: Topics) -> Non
     t.outcome(recall(t, "contradicted", claimed, "should say missed"), "applied")
 
 
+HASH_OF_K = -3898340214155060326
+"""Spark's xxhash64 of the key `k`."""
+KEYED: dict[str, Any] = {**LATER, "ingress_key_hash": HASH_OF_K}
+NO_PROOFS: list[dict[str, Any]] = [
+    {},
+    {"known_key": b"other"},
+    {"known_ident": b"k"},
+    {"known_key": b"a", "known_ident": b"other"},
+]
+
+
+def _proven(ident: bytes | None) -> list[dict[str, Any]]:
+    by_id: list[dict[str, Any]] = [{"known_ident": ident, "known_key": b"other"}] if ident else []
+    return [{"known_key": b"k"}, {"known_key": b"k", "known_ident": b"other"}, *by_id]
+
+
+def a_recall_without_the_right_proof_misses(t: Topics) -> None:
+    for ident in (None, b"a", b"b", b"c", b"d"):
+        kind = "prepare" if ident == b"d" else "record"
+        expires: dict[str, Any] = {"expires_ms": 190_000} if kind == "prepare" else {}
+        waiting = t.record("pending", kind=kind, ident=ident, **KEYED, **expires)
+        for proof in NO_PROOFS:
+            t.outcome(recall(t, "missed", waiting, needs_proof=True, **proof), "missed")
+        applied = recall(t, "contradicted", waiting, "should say missed", needs_proof=True)
+        t.outcome(applied, "applied")
+    delivered = t.record("delivered", ingress_key_hash=HASH_OF_K)
+    t.delivered(delivered, at_ms=70_000)
+    wrong = recall(t, "missed", delivered, needs_proof=True, timestamp_ms=45_000)
+    t.outcome(wrong, "missed", at_ms=50_000)
+    buried = t.record("dead_lettered")
+    t.outcome(buried, "dead-lettered", at_ms=70_000)
+    t.letter(buried, "publish-failed", at_ms=70_000)
+    of_none: dict[str, Any] = {"needs_proof": True, "known_key": b"k", "timestamp_ms": 45_000}
+    t.outcome(recall(t, "missed", buried, **of_none), "missed", at_ms=50_000)
+
+
+def a_recall_with_a_right_proof_counts(t: Topics) -> None:
+    for ident in (None, b"a"):
+        for proof in _proven(ident):
+            taken = t.record("cancelled", ident=ident, **KEYED)
+            t.outcome(taken, "cancelled")
+            t.outcome(recall(t, "missed", taken, needs_proof=True), "missed")
+            t.outcome(recall(t, "applied", taken, needs_proof=True, **proof), "applied")
+            one = rolled(t, ident=ident, ingress_key_hash=HASH_OF_K)
+            two = successor(t, "cancelled", one, ident=ident, ingress_key_hash=HASH_OF_K)
+            t.outcome(two, "cancelled")
+            t.outcome(recall(t, "missed", one, needs_proof=True), "missed")
+            t.outcome(recall(t, "applied", two, needs_proof=True, **proof), "applied")
+    ignored = t.record("delivered", ingress_key_hash=HASH_OF_K)
+    t.delivered(ignored, at_ms=70_000)
+    told = {"needs_proof": True, "known_key": b"k", "timestamp_ms": 45_000}
+    wrong = recall(t, "contradicted", ignored, "before the record that it names", **told)
+    t.outcome(wrong, "missed", at_ms=50_000)
+    waiting = t.record("pending", **KEYED)
+    found = recall(t, "contradicted", waiting, "waits still", needs_proof=True, known_key=b"k")
+    t.outcome(found, "missed")
+
+
+def a_record_is_not_taken_back_in_mid_hop_by_a_wrong_proof(t: Topics) -> None:
+    met = rolled(t, ingress_key_hash=HASH_OF_K)
+    t.outcome(recall(t, "missed", met, needs_proof=True, known_key=b"other"), "missed")
+    successor(t, "pending", met, ingress_key_hash=HASH_OF_K)
+    gone = rolled(t, ingress_key_hash=HASH_OF_K)
+    t.outcome(recall(t, "missed", gone, needs_proof=True, known_key=b"other"), "missed")
+    ended = successor(t, "contradicted", gone, "no later record", ingress_key_hash=HASH_OF_K)
+    t.outcome(ended, "cancelled")
+
+
 STORIES: dict[Story, Circumstances] = {
     a_recall_takes_back_what_it_names: SEEN,
     a_recall_is_of_one_record_and_not_of_its_id: SEEN,
@@ -206,6 +274,9 @@ STORIES: dict[Story, Circumstances] = {
     what_is_missed_must_have_an_outcome_where_that_would_be_seen: ONE_GONE,
     what_a_cancel_applied_to_must_have_an_outcome_where_that_would_be_seen: ONE_GONE,
     what_recalls_name_may_have_been_deleted: SEEN,
+    a_recall_without_the_right_proof_misses: SEEN,
+    a_recall_with_a_right_proof_counts: SEEN,
+    a_record_is_not_taken_back_in_mid_hop_by_a_wrong_proof: SEEN,
     a_recall_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }
 """What is told, and the circumstances under which it is judged."""

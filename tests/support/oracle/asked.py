@@ -45,6 +45,7 @@ class Rules:
     retry_prefix: str = "retry."
     dlq_prefix: str = "dlq."
     transaction_ms: int = 60_000
+    proves_recalls: bool = True
 
     def retry_delay_ms(self, group: str, attempt: int) -> int:
         """RocketMQ's rule: level 3 + n, or the group's own delays; the last for all beyond."""

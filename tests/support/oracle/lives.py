@@ -104,7 +104,7 @@ class Lives:
         if cancel is not None:
             self._superseded(cancel, "cancelled", place)
         elif (recalled := record.header("timer-recall")) is not None:
-            self._recalled(recalled.decode(), place)
+            self._recalled(recalled.decode(), record, place)
         elif (purge := asked_purge(record)) is not None:
             self._purged(purge, place)
         elif decision not in (None, b"prepare"):
@@ -181,10 +181,12 @@ class Lives:
         if how == "cancelled":
             self._cancels.append((by, life))
 
-    def _recalled(self, origin: str, place: str) -> None:
+    def _recalled(self, origin: str, record: Incoming, place: str) -> None:
         """By its first origin, or the one under which it waits: else it is too late for it. One
-        that came too late says nothing of what else has the id."""
+        that came too late says nothing of what else has the id. It must know key or id."""
         life = self._of_place.get(origin)
+        if life is not None and self.rules.proves_recalls and not _knows(record, life):
+            life = None
         if life is not None and origin not in (life.members[0], life.members[-1]):
             life = None
         if life is not None and life.ended_by is not None:
@@ -272,6 +274,14 @@ class Lives:
 
     def _was_requeued(self, life: Life) -> bool:
         return any(self._said(member) == "requeued" for member in life.members)
+
+
+def _knows(recall: Incoming, life: Life) -> bool:
+    """Whether a recall has the life's key or id, or a signature, which is believed here."""
+    knows_key = bool(recall.key) and recall.key == life.sent.key
+    ident = recall.header("timer-id")
+    knows_id = bool(ident) and ident == life.ident
+    return knows_key or knows_id or recall.header("timer-hop-mac") is not None
 
 
 def _possible(life: Life) -> set[str]:

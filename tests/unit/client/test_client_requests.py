@@ -47,6 +47,17 @@ def test_a_recall_goes_to_the_partition_of_its_record(receipt: Receipt | str) ->
     assert recall(receipt, "timer.ingress") == Request(None, None, headers, 3)
 
 
+def test_a_recall_has_the_key_of_the_receipt_or_what_is_known_of_the_record() -> None:
+    origin: WireHeaders = [("timer-recall", b"timer.ingress/3/17")]
+    receipt = Receipt("timer.ingress", 3, 17, 5, b"k")
+    assert recall(receipt, "timer.ingress") == Request(b"k", None, origin, 3)
+    assert recall(receipt, "timer.ingress", key="other").key == b"other"
+    by_id = recall(receipt.origin, "timer.ingress", ident="a")
+    assert by_id == Request(None, None, [*origin, ("timer-id", b"a")], 3)
+    with pytest.raises(RequestRefused, match="the id is 0 bytes long"):
+        recall(receipt, "timer.ingress", ident="")
+
+
 @pytest.mark.parametrize(
     "receipt",
     [

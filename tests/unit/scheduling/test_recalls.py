@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from proxy.records.body import BY_KEY, packer
 from proxy.records.message import IngressPartition
 from proxy.records.position import Position
-from proxy.requests.parsed import ParsedRecord, Scheduled
+from proxy.requests.parsed import ParsedRecord, Recall, Scheduled
 from proxy.scheduling.half_messages import HalfMessages
 from proxy.scheduling.identities import Identities
 from proxy.scheduling.missed_moves import MissedMoves, MissedPlace
@@ -22,7 +23,8 @@ def test_what_many_recalls_name_is_read_in_a_few_pieces_in_a_replay_too() -> Non
 
     def read_back(offsets: Sequence[int]) -> dict[int, ParsedRecord]:
         pieces.append(offsets)
-        entries = ((DUE_MS, offset, "orders", b"") for offset in offsets)
+        body = packer()((BY_KEY, None, None, []))
+        entries = ((DUE_MS, offset, "orders", body) for offset in offsets)
         return {entry[1]: Scheduled(entry, None, None, DUE_MS, rolls=False) for entry in entries}
 
     position = Position.start(0, "digest", "topic-id")
@@ -33,7 +35,7 @@ def test_what_many_recalls_name_is_read_in_a_few_pieces_in_a_replay_too() -> Non
     recalls = Recalls(read_back, identities, MissedMoves(MissedPlace("settings", "", "topic-id")))
     named = list(range(3 * MOST_READ, 0, -1))
     recalls.expect(named)
-    said = [recalls.apply(1_000 + at, offset) for at, offset in enumerate(named)]
+    said = [recalls.apply(1_000 + at, Recall(offset)) for at, offset in enumerate(named)]
     assert {tuple(one.what for one in outcomes) for outcomes in said} == {("cancelled", "applied")}
     assert [len(piece) for piece in pieces] == [MOST_READ] * 3
     assert all(list(piece) == sorted(piece) for piece in pieces)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.scheduling.recalls import MOST_READ
+from proxy.records.hop_mac import HopAuthenticator
+from proxy.scheduling.recalls import MOST_READ, NO_PROOF, NOT_PROVEN
 from tests.property.test_exactly_once import POLICY, check_conservation, give_disks
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import OUTCOMES, World
@@ -216,3 +217,130 @@ def test_a_half_message_recalled_on_another_machine_does_not_expire_on_this_one(
     world.settle()
     world.crash()
     assert outcomes(world) == {0: ("cancelled", ""), 2: ("applied", "")}
+
+
+def proving() -> World:
+    """A proxy by whose settings a recall must prove that it knows its record."""
+    world = World()
+    world.policy = replace(world.policy, proves_recalls=True)
+    return world
+
+
+BY_KEY, BY_ID, BY_OTHERS, BY_NOTHING = (b"mine", ""), (None, "a"), (b"his", "b"), (None, "")
+ENDS = {
+    "key": (BY_KEY, "applied", ""),
+    "id": (BY_ID, "applied", ""),
+    "others": (BY_OTHERS, "missed", NOT_PROVEN),
+    "nothing": (BY_NOTHING, "missed", NO_PROOF),
+}
+
+
+def prove(world: World, offset: int, proof: tuple[bytes | None, str]) -> None:
+    """A recall with this key and this id."""
+    key, ident = proof
+    named: dict[str, str | bytes] = {"timer-id": ident} if ident else {}
+    world.send({"timer-recall": f"{INGRESS}/0/{offset}", **named}, key=key)
+
+
+MINE: dict[str, str | bytes] = {**HOUR, "timer-id": "a"}
+
+
+@pytest.mark.parametrize(("proof", "what", "detail"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"timer-key": "at the target"}, {"timer-transaction": "prepare"}],
+    ids=["record", "other key at the target", "half message"],
+)
+def test_a_recall_takes_back_only_what_it_proves_to_know(
+    more: dict[str, str], proof: tuple[bytes | None, str], what: str, detail: str
+) -> None:
+    world = proving()
+    world.send({**MINE, **more}, key=b"mine")
+    prove(world, 0, proof)
+    world.settle()
+    assert outcomes(world)[1] == (what, detail)
+    assert (0 in outcomes(world)) == (what == "applied")
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_is_said_of_a_wrong_proof_does_not_tell_what_lies_there(*, waits: bool) -> None:
+    world = proving()
+    world.send(MINE if waits else {"timer-topic": "orders"}, key=b"mine")
+    world.settle()
+    prove(world, 0, BY_OTHERS)
+    world.send({"timer-cancel": "z"})
+    prove(world, 2, BY_OTHERS)
+    world.settle()
+    assert [outcomes(world)[at] for at in (1, 3)] == [("missed", NOT_PROVEN)] * 2
+
+
+@pytest.mark.parametrize("key", [None, b""])
+def test_what_has_neither_key_nor_id_is_recalled_by_the_proxys_own_mac_alone(
+    key: bytes | None,
+) -> None:
+    world = proving()
+    world.send(HOUR, key=key)
+    world.send({"timer-recall": f"{INGRESS}/0/0"}, key=key)
+    world.settle()
+    assert outcomes(world) == {1: ("missed", NO_PROOF)}
+    signer = HopAuthenticator(world.policies.signing_key(), world.topic_id)
+    asked: list[tuple[str, bytes | None]] = [("timer-recall", f"{INGRESS}/0/0".encode())]
+    world.send(signer.signed(0, None, None, asked), None, None)
+    world.send([*asked, ("timer-hop-mac", b"forged")], None, None)
+    world.settle()
+    assert [outcomes(world)[at][0] for at in (0, 2, 3)] == ["cancelled", "applied", "missed"]
+
+
+def test_the_id_of_another_record_proves_nothing() -> None:
+    world = proving()
+    world.send(MINE, key=b"mine")
+    world.send({**HOUR, "timer-id": "b"}, key=b"his")
+    prove(world, 0, (b"his", "b"))
+    prove(world, 0, (b"a", "mine"))
+    world.settle()
+    assert outcomes(world) == {2: ("missed", NOT_PROVEN), 3: ("missed", NOT_PROVEN)}
+
+
+def test_a_proof_counts_for_the_record_and_not_for_what_has_replaced_it() -> None:
+    world = proving()
+    world.send(MINE, key=b"mine")
+    world.send(MINE, key=b"newer")
+    prove(world, 0, BY_ID)
+    prove(world, 1, BY_KEY)
+    prove(world, 1, (b"newer", ""))
+    world.settle()
+    assert [outcomes(world)[at][0] for at in range(2, 5)] == ["missed", "missed", "applied"]
+
+
+@pytest.mark.parametrize(("proof", "what", "detail"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("later", [[], [BY_KEY], [BY_OTHERS], [BY_OTHERS, BY_ID]])
+@pytest.mark.parametrize("key", [b"mine", b"his"], ids=["with its key", "with another one's"])
+def test_in_mid_hop_a_proof_counts_alike_for_a_replay_that_cannot_read_the_record(
+    proof: tuple[bytes | None, str],
+    what: str,
+    detail: str,
+    later: list[tuple[bytes | None, str]],
+    key: bytes,
+) -> None:
+    """The record is rewritten as the recalls are written; then the floor lies beyond it, since a
+    record between waits on."""
+    world = World(1, None, 1_000, ("orders", "bills"))
+    world.policy = replace(POLICY, roll_after_ms=12, proves_recalls=True)
+    world.max_step_ms = 0
+    world.send({"timer-topic": "orders", "timer-delay": "33", "timer-id": "a"}, key=b"mine")
+    world.turn(2)
+    world.time.pass_ms(13)
+    between: dict[str, str | bytes] = {"timer-topic": "orders", "timer-delay": "11"}
+    world.kafka.meanwhile.append(partial(world.send, between, key=key))
+    for one in [proof, *later]:
+        world.kafka.meanwhile.append(partial(prove, world, 0, one))
+    world.turn(3)
+    is_applied = what == "applied" or BY_KEY in later or BY_ID in later
+    assert outcomes(world)[2] == (what, detail)
+    for _ in range(3):
+        world.crash()
+        world.turn(2)
+    world.come_to_an_end()
+    delivered = [record.value() for record in world.kafka.read("orders")]
+    assert len(delivered) == (1 if is_applied else 2)
+    world.crash()

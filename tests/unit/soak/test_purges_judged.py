@@ -32,10 +32,10 @@ def wrong(log: list[tuple[Asked, str]]) -> list[str]:
     for offset, (asked, end) in enumerate(log):
         what, _, more = end.partition(":")
         headers = [(name, value.encode()) for name, value in asked.items()]
-        ends.ingress[f"in/0/{offset}"] = Incoming(0, offset, b"", b"", [*headers], WRITTEN_MS)
+        ends.ingress[f"in/0/{offset}"] = Incoming(0, offset, b"k", b"", [*headers], WRITTEN_MS)
         if what == "delivered":
             stamps = [("timer-origin", b"in/0/%d" % offset), ("timer-due", b"50")]
-            record = Incoming(0, offset, b"", b"", [*stamps], int(more))
+            record = Incoming(0, offset, b"k", b"", [*stamps], int(more))
             ends.add_targets([Placed("orders", record)])
         else:
             ends.add_outcomes([_outcome(offset, asked, what, more)])

@@ -102,12 +102,12 @@ class Traffic:
         return group_results(self.plan, self.sent, self.evidence)
 
     def _record(self, wanted: Wanted) -> IngressRecord:
-        """As it is written: a recall names the receipt of what it takes back."""
+        """As it is written: a recall names the receipt of what it takes back, and has its key."""
         if wanted.recalls is None:
             return IngressRecord(wanted.all_headers, wanted.key, wanted.value)
         origin = read_origin(self.sent[wanted.recalls].origin)
         assert origin is not None, wanted
-        return recall_of(origin)
+        return recall_of(origin, next(one.key for one in self.plan if one.ident == wanted.recalls))
 
 
 def _receipt(wanted: Wanted, sent: dict[str, Sent], settings: Settings) -> Any:
