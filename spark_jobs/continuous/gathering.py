@@ -22,8 +22,9 @@ from spark_jobs.evidence.inputs import ends_in, new_requests
 from spark_jobs.evidence.partition_state import PartitionState, unread
 from spark_jobs.evidence.previous_audit import REQUESTS
 from spark_jobs.kafka.broker import Broker
-from spark_jobs.kafka.committed import hop_secrets
+from spark_jobs.kafka.committed import settings_held
 from spark_jobs.kafka.positions import Range, count_of
+from spark_jobs.kafka.snapshot import unreadable_in
 from spark_jobs.kafka.sources import records
 from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.runtime.frames import Schema
@@ -94,8 +95,13 @@ class Gathering:
         own = self._job.own
         of_ingress = [one for one in ranges if one.topic == own.ingress]
         others = [one for one in ranges if one.topic != own.ingress]
-        held = control.observed(records(self._spark, self._job.kafka, of_ingress), of_ingress)
-        hop_keys = HopKeys(horizon.topic_id, hop_secrets(self._broker, own.settings))
+        settings = settings_held(self._broker, own.settings)
+        skipped = settings.skipped_of(self._job.group, horizon.topic_id)
+        ends = self._broker.high_watermarks([(one.topic, one.partition) for one in of_ingress])
+        unreadable = unreadable_in(self._broker, skipped, of_ingress, ends)
+        found = records(self._spark, self._job.kafka, of_ingress, unreadable)
+        held = control.observed(found, of_ingress)
+        hop_keys = HopKeys(horizon.topic_id, settings.hop_secrets)
         requests = new_requests(held, horizon.judging, horizon.policies, hop_keys)
         return requests, ends_in(self._spark, self._job.kafka, others, own)
 

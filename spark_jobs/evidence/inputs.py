@@ -166,7 +166,8 @@ class Reader:
         )
 
     def _requests(self, committed: CommittedState, ranges: Sequence[Range]) -> DataFrame:
-        found = self._control.observed(records(self._spark, self._settings, ranges), ranges)
+        held = records(self._spark, self._settings, ranges, committed.unreadable)
+        found = self._control.observed(held, ranges)
         return new_requests(found, in_force(committed), committed.policies, committed.hop_keys)
 
     def check_backs(self, taken: Snapshot, topics: Sequence[str]) -> DataFrame:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from spark_jobs.circumstances.lateness_limits import LatenessLimits
 from spark_jobs.kafka.broker import Broker, Place
-from spark_jobs.kafka.committed import hop_secrets
+from spark_jobs.kafka.committed import settings_held
 from spark_jobs.kafka.positions import Range, Snapshot
 from spark_jobs.kafka.snapshot import CommittedState
 from spark_jobs.records.hop_macs import HopKeys
@@ -69,7 +69,7 @@ class Evidence:
                     "It cannot be made again.",
                 )
         _check_held(broker, [*taken.ingress_ranges, *taken.end_ranges])
-        secrets = HopKeys(taken.topic_id, hop_secrets(broker, own.settings))
+        secrets = HopKeys(taken.topic_id, settings_held(broker, own.settings).hop_secrets)
         return replace(self.committed, hop_keys=secrets)
 
 

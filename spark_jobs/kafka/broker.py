@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
@@ -44,6 +44,14 @@ SILENT: Final = frozenset(
         KafkaError._TIMED_OUT,
     }
 )
+UNREADABLE_BATCH: Final = frozenset(
+    {
+        KafkaError._BAD_COMPRESSION,  # noqa: SLF001
+        KafkaError._BAD_MSG,  # noqa: SLF001
+        KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
+    }
+)
+"""A record batch does not unpack within the client's limits, is damaged, or of an unknown kind."""
 LEADER_AWAY: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -158,6 +166,27 @@ class Broker:
                 "enable.partition.eof": True,
             }
         )
+
+    def stuck_from(self, starts: Mapping[Place, int]) -> dict[Place, int]:
+        """Of the places where reading from these offsets fails at a record batch before any record
+        comes: where the batch begins."""
+        found: dict[Place, int] = {}
+        if not starts:
+            return found
+        with closing(self.consumer("kafka-delay-proxy-audit")) as consumer:
+            consumer.assign([TopicPartition(*place, at) for place, at in starts.items()])
+            unheard = set(starts)
+            while unheard:
+                message = consumer.poll(ASK_TIMEOUT_S)
+                if message is None:
+                    raise self.explained(KafkaError(KafkaError._TIMED_OUT))
+                error, place = message.error(), (message.topic() or "", message.partition() or 0)
+                if error is not None and error.code() in UNREADABLE_BATCH and place in unheard:
+                    found[place] = int(message.offset() or 0)
+                elif error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise self.explained(error)
+                unheard.discard(place)
+        return found
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
         """The answer; raises `BrokerUnreachable` or `TopicMissing` where the client fails."""

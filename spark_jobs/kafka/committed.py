@@ -17,8 +17,14 @@ from confluent_kafka import (
 )
 
 from spark_jobs.kafka.broker import ASK_TIMEOUT_S, Broker, Place
-from spark_jobs.kafka.positions import Committed, OverdueText, PolicyFrom, policies_from
-from spark_jobs.records.bounded_json import read_json
+from spark_jobs.kafka.positions import (
+    Committed,
+    OffsetRange,
+    OverdueText,
+    PolicyFrom,
+    policies_from,
+)
+from spark_jobs.records.bounded_json import read_json, whole
 from spark_jobs.records.fingerprints import policy_digest
 from spark_jobs.records.hop_macs import KEY_PREFIX, hop_key
 from spark_jobs.runtime.errors import NothingCommitted, NotOurs, StillOpen
@@ -26,6 +32,7 @@ from spark_jobs.runtime.errors import NothingCommitted, NotOurs, StillOpen
 STABLE_TIMEOUT_S: Final = 60.0
 SERVED: Final = "served/"
 OVERDUE: Final = "overdue/"
+SKIPPED: Final = "skipped/"
 SHOWN_BYTES: Final = 60
 UNSTABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT})
 
@@ -95,13 +102,25 @@ class SettingsTopic(NamedTuple):
     policies: JSON by digest, in the order written; a text that is not what its digest was made from
     is left out. served: by its key, a served partition's topic id and all its policies: committed
     metadata names only those of records that are still needed. hop_secrets: by digest. overdue:
-    rules for the overdue, by key. Records that cannot be read are left out.
+    rules for the overdue, by key. skipped: the end of each skipped batch, by key. Records that
+    cannot be read are left out.
     """
 
     policies: dict[str, str]
     served: dict[str, tuple[str, tuple[PolicyFrom, ...]]]
     hop_secrets: dict[str, bytes]
     overdue: dict[str, OverdueText]
+    skipped: dict[str, int]
+
+    def skipped_of(self, group_id: str, topic_id: str) -> dict[int, list[OffsetRange]]:
+        """The skipped batches of one group's ingress, by partition."""
+        own = f"{SKIPPED}{group_id}/{topic_id}/"
+        found: dict[int, list[OffsetRange]] = {}
+        for key, end in self.skipped.items():
+            if key.startswith(own):
+                partition, base = map(int, key.removeprefix(own).split("/"))
+                found.setdefault(partition, []).append((base, end))
+        return {partition: sorted(ranges) for partition, ranges in found.items()}
 
     def overdue_of(self, group_id: str) -> list[OverdueText]:
         """The rules for the overdue of one group."""
@@ -111,7 +130,7 @@ class SettingsTopic(NamedTuple):
 
 def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic:
     """What the settings topic holds, read from its beginning to its end."""
-    held = SettingsTopic({}, {}, {}, {})
+    held = SettingsTopic({}, {}, {}, {}, {})
     with closing(broker.consumer("kafka-delay-proxy-audit")) as consumer:
         # A first offset is asked for at once only where the leader is known, else in half a second.
         broker.ask(lambda: consumer.list_topics(topic, ASK_TIMEOUT_S))
@@ -131,9 +150,9 @@ def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic
     return held
 
 
-def hop_secrets(broker: Broker, topic: str) -> dict[str, bytes]:
-    """The keys of hops that the settings topic holds, by digest: kept in memory alone."""
-    return settings_topic(broker, topic, broker.topics()[topic]).hop_secrets
+def settings_held(broker: Broker, topic: str) -> SettingsTopic:
+    """What the settings topic of this name holds."""
+    return settings_topic(broker, topic, broker.topics()[topic])
 
 
 def with_earlier_policies(
@@ -214,7 +233,17 @@ def _note(message: Message, held: SettingsTopic) -> None:
     elif key.startswith(OVERDUE.encode()):
         read_json(text, list)
         held.overdue[key.decode()] = OverdueText(message.timestamp()[1], text.decode())
+    elif key.startswith(SKIPPED.encode()):
+        held.skipped.setdefault(_skipped_key(key), whole(read_json(text, dict)["end"]))
     elif key.startswith(SERVED.encode()):
         fields = read_json(text, dict)
         policies = policies_from(fields.get("policies", ()))
         held.served[key.decode("utf-8", "replace")] = str(fields["topic_id"]), policies
+
+
+def _skipped_key(key: bytes) -> str:
+    """Raises ValueError where it does not name a partition and an offset."""
+    _rest, partition, base = key.decode().rsplit("/", 2)
+    if min(int(partition), int(base)) < 0:
+        raise ValueError("a number is below 0")
+    return key.decode()

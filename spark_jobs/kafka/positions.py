@@ -1,6 +1,6 @@
 """Where everything stood when the audit began: what to read, and what the proxy says has ended."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +30,20 @@ def count_of(ranges: Iterable[Range]) -> int:
 
 OffsetRange = tuple[int, int]
 """Offsets of a partition: the first, and the one behind the last."""
+
+
+class Unreadable(NamedTuple):
+    """What no client can read of the ingress. skipped: by partition, the offsets that an operator
+    has skipped. stuck: by partition, the first offset of a batch that nobody has skipped: no
+    further is read."""
+
+    skipped: Mapping[int, Sequence[OffsetRange]] = {}
+    stuck: Mapping[int, int] = {}
+
+    def bases(self, partition: int) -> list[int]:
+        """Where the batches of this partition begin."""
+        stuck = [self.stuck[partition]] if partition in self.stuck else []
+        return [base for base, _end in self.skipped.get(partition, ())] + stuck
 
 
 class PolicyFrom(NamedTuple):

@@ -8,7 +8,7 @@ call ended can be seen, and so can every successor of a record that was rewritte
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from spark_jobs.kafka.broker import Broker, Place
@@ -27,6 +27,7 @@ from spark_jobs.kafka.positions import (
     OverdueText,
     Range,
     Snapshot,
+    Unreadable,
 )
 from spark_jobs.records.hop_macs import HopKeys
 from spark_jobs.runtime.errors import IngressGrew, NotOurs, RangeRefused, TopicMissing
@@ -66,6 +67,7 @@ class CommittedState:
     partitions: Mapping[str, int]
     ranges: list[Range]
     taken_at_ms: int
+    unreadable: Unreadable = field(default_factory=Unreadable)
 
 
 def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedState:
@@ -97,6 +99,27 @@ def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedS
         partitions,
         ranges,
         taken_at_ms,
+        unreadable_in(broker, held.skipped_of(group_id, topic_id), ranges, ends),
+    )
+
+
+def unreadable_in(
+    broker: Broker,
+    skipped: Mapping[int, Sequence[OffsetRange]],
+    read: Iterable[Range],
+    ends: Mapping[Place, int],
+) -> Unreadable:
+    """What cannot be read of the ingress, in these ranges or where they end: there the proxy may be
+    stuck. ends: of the log."""
+    places = [((one.topic, one.partition), one.end) for one in read]
+    stuck = broker.stuck_from({place: at for place, at in places if at < ends[place]})
+    return Unreadable(
+        skipped,
+        {
+            partition: base
+            for (_topic, partition), base in stuck.items()
+            if base not in dict(skipped.get(partition, ()))
+        },
     )
 
 
@@ -127,7 +150,10 @@ def take_snapshot(
     settled = settled_ends(broker, places, wait_s)
     _check_not_grown(own.ingress, state.partitions, broker.topics())
     ingress_places = _places([own.ingress], state.partitions)
-    ingress_settled = settled_ends(broker, ingress_places, wait_s)
+    ingress_settled = {
+        place: one.before(state.unreadable.stuck.get(place[1]))
+        for place, one in settled_ends(broker, ingress_places, wait_s).items()
+    }
     ingress_stable = {place: one.stable for place, one in ingress_settled.items()}
     audited = _audited(broker, ingress_places, ingress_stable, since_ms, until_ms)
     if offsets:
@@ -155,6 +181,10 @@ class SettledEnd(NamedTuple):
     def is_open(self) -> bool:
         """Whether what lies between is not settled."""
         return self.stable < self.log_end
+
+    def before(self, stuck: int | None) -> "SettledEnd":
+        """As far as it can be read. What lies behind is as unknown as an open transaction."""
+        return self if stuck is None else self._replace(stable=min(self.stable, stuck))
 
 
 def settled_ends(broker: Broker, places: Sequence[Place], wait_s: float) -> dict[Place, SettledEnd]:

@@ -1,13 +1,14 @@
 """Topics as DataFrames: committed records of explicit offset ranges, nothing skipped in silence."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.kafka.kafka_settings import KafkaSettings
-from spark_jobs.kafka.positions import Range
+from spark_jobs.kafka.positions import OffsetRange, Range, Unreadable
 from spark_jobs.runtime.frames import Schema, conformed, local_rows
 
 RECORDS: Final[Schema] = {
@@ -20,8 +21,9 @@ RECORDS: Final[Schema] = {
     "headers": "array<struct<key:string,value:binary>>",
     "is_attested": "boolean",
 }
-"""What a topic holds. timestamp_ms: -1 where there is none; headers are never null. is_attested:
-the timestamp is the broker's own (LogAppendTime), else it is what the producer claims."""
+"""What a topic holds. timestamp_ms: -1 where there is none; headers are null for a skipped record
+alone. is_attested: the timestamp is the broker's own (LogAppendTime), else it is what the producer
+claims."""
 
 COMMITTED: Final = {
     "kafka.isolation.level": "read_committed",
@@ -32,9 +34,22 @@ COMMITTED: Final = {
 there is, and by default the broker lets him wait for half a second. Spark asks the broker twice how
 far the log goes for each poll, which gives 500 records by default."""
 
+BATCH_BY_BATCH: Final = {"kafka.max.partition.fetch.bytes": "1", "kafka.fetch.max.bytes": "1"}
+"""The broker answers with one record batch at a time. Spark reads on behind a range that ends with
+the marker of a transaction. With these settings it does not unpack the batch there."""
+NEAR: Final = 20_000
+"""So many offsets before a batch that cannot be read are read so."""
+READABLE: Final = Unreadable()
 
-def records(spark: SparkSession, settings: KafkaSettings, ranges: Iterable[Range]) -> DataFrame:
-    """What these ranges hold, as RECORDS.
+
+def records(
+    spark: SparkSession,
+    settings: KafkaSettings,
+    ranges: Iterable[Range],
+    unreadable: Unreadable = READABLE,
+) -> DataFrame:
+    """Return the records of these ranges, as RECORDS. A skipped record has its place alone.
+    `unreadable` describes the topic of these ranges.
 
     Records of aborted transactions are left out. A range that the log no longer has whole when it
     is read (retention) fails the job instead of giving less: `failures.explained` says so.
@@ -42,7 +57,80 @@ def records(spark: SparkSession, settings: KafkaSettings, ranges: Iterable[Range
     asked = [one for one in ranges if one.start < one.end]
     if not asked:
         return local_rows(spark, [], RECORDS)
-    reader = spark.read.format("kafka").options(**_options(asked))
+    far, near = _apart(asked, unreadable)
+    frames = [
+        _read(spark, settings, held, options)
+        for pieces, options in ((far, {}), (near, BATCH_BY_BATCH))
+        for held in _one_of_each_partition(pieces)
+    ]
+    if unreadable.skipped:
+        frames.append(_skipped(spark, asked, unreadable))
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _apart(ranges: Iterable[Range], unreadable: Unreadable) -> tuple[list[Range], list[Range]]:
+    """Cut the skipped offsets out. Return the pieces that end far from an unreadable batch, and
+    the pieces that end near one."""
+    far, near = list[Range](), list[Range]()
+    for one in ranges:
+        bases = unreadable.bases(one.partition)
+        for piece in _left(one, unreadable.skipped.get(one.partition, ())):
+            first = min((base for base in bases if base >= piece.end), default=piece.end + NEAR)
+            at = max(piece.start, min(piece.end, first - NEAR))
+            far.append(piece._replace(end=at))
+            near.append(piece._replace(start=at))
+    return [one for one in far if one.start < one.end], [one for one in near if one.start < one.end]
+
+
+def _left(one: Range, skipped: Iterable[OffsetRange]) -> Iterator[Range]:
+    """Yield the pieces of the range around the skipped offsets, in order."""
+    start = one.start
+    for base, end in sorted(skipped):
+        if start < min(base, one.end):
+            yield one._replace(start=start, end=min(base, one.end))
+        start = max(start, end)
+    if start < one.end:
+        yield one._replace(start=start)
+
+
+def _one_of_each_partition(pieces: Iterable[Range]) -> list[list[Range]]:
+    """Share the pieces out: Spark reads one range of a partition at a time."""
+    rounds = list[dict[tuple[str, int], Range]]()
+    for piece in pieces:
+        place = piece.topic, piece.partition
+        free = next((held for held in rounds if place not in held), None)
+        if free is None:
+            rounds.append({place: piece})
+        else:
+            free[place] = piece
+    return [list(held.values()) for held in rounds]
+
+
+def _skipped(spark: SparkSession, ranges: Iterable[Range], unreadable: Unreadable) -> DataFrame:
+    """Return RECORDS for the skipped offsets in these ranges."""
+    rows = [
+        {
+            "topic": one.topic,
+            "partition": one.partition,
+            "first": max(base, one.start),
+            "last": min(end, one.end) - 1,
+        }
+        for one in ranges
+        for base, end in unreadable.skipped.get(one.partition, ())
+        if max(base, one.start) < min(end, one.end)
+    ]
+    spans = {"topic": "string", "partition": "int", "first": "bigint", "last": "bigint"}
+    found = local_rows(spark, rows, spans).selectExpr(
+        "topic", "partition", "explode(sequence(first, last)) AS offset"
+    )
+    nothing = dict.fromkeys(("key", "value", "headers"), "NULL")
+    return conformed(found, RECORDS, {**nothing, "timestamp_ms": "-1", "is_attested": "false"})
+
+
+def _read(
+    spark: SparkSession, settings: KafkaSettings, ranges: list[Range], more: Mapping[str, str]
+) -> DataFrame:
+    reader = spark.read.format("kafka").options(**_options(ranges), **more)
     for name, value in settings.java.items():
         reader = reader.option(f"kafka.{name}", value)
     reader = reader.option("minPartitions", spark.sparkContext.defaultParallelism)

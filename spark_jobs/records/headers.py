@@ -27,6 +27,7 @@ READ_WHERE_SPECIAL: Final = (*(name for name in BEYOND_PLAIN if name != ID), FIR
 UNREADABLE_HEADERS: Final = (
     f"array(named_struct('key', '{UNREADABLE}', 'value', CAST(NULL AS BINARY)))"
 )
+NO_HEADERS: Final = "CAST(array() AS array<struct<key:string,value:binary>>)"
 NUL: Final = "\0"
 NO_UTF_8: Final = "\ufffd"
 """What Kafka's Java client puts in place of bytes that are no UTF-8."""

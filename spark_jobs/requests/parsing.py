@@ -23,6 +23,7 @@ from spark_jobs.records.fingerprints import (
     letter_hash,
 )
 from spark_jobs.records.headers import (
+    NO_HEADERS,
     RequestHeaders,
     as_the_proxy_reads,
     by_name,
@@ -35,7 +36,7 @@ from spark_jobs.records.headers import (
 from spark_jobs.records.murmur2 import key_number
 from spark_jobs.requests import controls, due_times, retries
 from spark_jobs.requests.aliases.translation import translation
-from spark_jobs.requests.error_codes import first_of
+from spark_jobs.requests.error_codes import RECORD_UNREADABLE, first_of
 from spark_jobs.requests.policies import Policies, policy_of
 from spark_jobs.requests.targets import partition_code, partition_of, target_code
 from spark_jobs.requests.times import digits, plain_digits
@@ -116,7 +117,8 @@ def parsed(records: DataFrame, policies: Policies) -> DataFrame:
 
 
 def _with_policy(records: DataFrame, ranges: DataFrame) -> DataFrame:
-    """Each record beside the number of the policy (RANGES) that was in force at its offset."""
+    """Each record beside the number of the policy (RANGES) that was in force at its offset. Of a
+    skipped record is_blurred is null."""
     ranges = ranges.withColumnRenamed("partition", "policy_partition")
     in_force = f.expr(
         "partition = policy_partition AND offset >= first_offset AND offset < until_offset"
@@ -127,7 +129,7 @@ def _with_policy(records: DataFrame, ranges: DataFrame) -> DataFrame:
         *PLACE,
         "key",
         "value",
-        as_the_proxy_reads(headers).alias("headers"),
+        as_the_proxy_reads(f.coalesce(headers, f.expr(NO_HEADERS))).alias("headers"),
         is_blurred(headers).alias("is_blurred"),
         "policy",
     )
@@ -272,6 +274,7 @@ def _code(headers: RequestHeaders, policy: Column) -> Column:
     """What is wrong with the record: the first that is found, in the order of its reading."""
     kind, partition = f.col("asked_kind"), f.col("asked_partition")
     return first_of(
+        f.when(f.col("is_blurred").isNull(), f.lit(RECORD_UNREADABLE)),
         f.col("alias_code"),
         f.when(
             f.col("is_special"),
@@ -345,7 +348,7 @@ def _answered(policy: Column) -> list[Select]:
         ),
         "key_hash": f.when(is_entry, bytes_hash(f.col("asked_key"))),
         "size_bytes": f.col("size_bytes"),
-        "is_blurred": f.col("is_blurred"),
+        "is_blurred": f.coalesce("is_blurred", f.lit(False)),
         "raw_letter_hash": f.when(~is_refused, f.col("raw_letter_hash")),
         "value_hash": f.col("value_hash"),
         "headers_hash": f.col("headers_hash"),

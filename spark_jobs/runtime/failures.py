@@ -51,13 +51,25 @@ CAUSES: Final = (
     ),
     (
         ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY"),
-        SparkUnusable("Spark ran out of memory.", "Give it more with --driver-memory."),
+        SparkUnusable(
+            "Spark ran out of memory.",
+            "Give it more with --driver-memory. A record of the ingress that holds hundreds of "
+            "megabytes once it is unpacked needs several times as much.",
+        ),
     ),
     (
         ("DATA_SOURCE_NOT_FOUND", "Cannot find catalog plugin class", "io.delta.sql"),
         SparkUnusable(
             "Spark does not have its connector to Kafka, or Delta Lake.",
             "Add `--jars $(python -m spark_jobs.jars)` to spark-submit.",
+        ),
+    ),
+    (
+        ("Received exception when fetching the next record", "CorruptRecordException"),
+        RangeRefused(
+            "A record batch of the ingress cannot be read.",
+            "Have the proxy skip it where it stands before it: `kafka-delay-proxy skip`. Else "
+            "leave it out with --offsets.",
         ),
     ),
     (

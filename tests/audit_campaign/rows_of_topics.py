@@ -53,7 +53,7 @@ class Laid:
     def committed(self, moment: int) -> tuple[Committed, ...]:
         """Where the proxy stood in each ingress partition, with all policies that ever counted."""
         found = [one for run in self.runs for one in run.moments[moment].committed.values()]
-        topic = SettingsTopic({}, self._served(moment), {}, {})
+        topic = SettingsTopic({}, self._served(moment), {}, {}, {})
         return with_earlier_policies(found, topic, GROUP, OWN.ingress)
 
     def _served(self, moment: int) -> dict[str, tuple[str, tuple[PolicyFrom, ...]]]:

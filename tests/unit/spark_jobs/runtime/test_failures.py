@@ -23,6 +23,11 @@ KAFKA = "org.apache.kafka.common.errors"
         (Py4JError("Caused by: java.io.IOException: Disk quota exceeded"), ResultsRefused, "full"),
         (Py4JError("[KAFKA_DATA_LOSS] ..."), RangeRefused, "Retention"),
         (Py4JError("java.lang.OutOfMemoryError: Java heap space"), SparkUnusable, "--driver-mem"),
+        (
+            Py4JError("Received exception when fetching the next record from x-0"),
+            RangeRefused,
+            "skip",
+        ),
         (Py4JError(f"{KAFKA}.TopicAuthorizationException: x"), BrokerRefused, "Read"),
         (Py4JError(f"{KAFKA}.TimeoutException: Timed out"), BrokerUnreachable, "answering"),
         (Py4JNetworkError("Answer from Java side is empty"), SparkUnusable, "process has gone"),
