@@ -49,5 +49,12 @@ class GroupMoved(Exception):
     """
 
 
+class Throttled(Exception):
+    """The transaction was given up, never committed: the broker throttles, and it was too large.
+
+    Another producer has aborted it. The shards have to be planned anew, in smaller transactions.
+    """
+
+
 class NotFlushed(Exception):
     """What was sent does not arrive, so that nothing can be sent alone: abort and try again."""

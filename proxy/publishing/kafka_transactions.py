@@ -21,6 +21,7 @@ from proxy.publishing.errors import (
     SessionLost,
     TransactionAborted,
 )
+from proxy.publishing.throttling import Throttling
 
 CALL_TIMEOUT_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.5
@@ -90,7 +91,8 @@ class KafkaTransactions:
     `new_producer` makes one whose transactional id has this number, 0 for the first. Made, it has
     fenced every producer with the same id, and settled what they left open. `new_commits` makes
     that where the commits of one producer are waited for; `heartbeat` is called meanwhile, so that
-    waiting is not taken for hanging. `timeout_s` is the transaction.timeout.ms of the producers.
+    waiting is not taken for hanging. `timeout_s` is the transaction.timeout.ms of the producers,
+    `throttling` what the broker says to them of quotas.
     """
 
     def __init__(
@@ -99,29 +101,54 @@ class KafkaTransactions:
         new_commits: Callable[[], Executor],
         heartbeat: Callable[[], None],
         timeout_s: float,
+        throttling: Throttling,
     ) -> None:
         self._new_producer, self._new_commits = new_producer, new_commits
         self._heartbeat, self._timeout_s = heartbeat, timeout_s
+        self._throttling, self._has_sent_offsets = throttling, False
+        self._held_up = throttling.watch()
+        """Whether the broker has held up the transaction that began last."""
         self._sent_until_s = self.write_until_s = math.inf
         """Of the transaction that is open, by the monotonic clock."""
         self._id_number = 0
         self._replaced_at_s: deque[float] = deque(maxlen=DOUBLED_AT_MOST)
         self._open()
 
-    def begin(self) -> None:
-        """Begin a transaction: what is produced from now on belongs to it."""
+    def begin(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
+        """Begin a transaction: what is produced from now on belongs to it.
+
+        While the broker throttles, the offsets are sent first. Where one broker coordinates the
+        group and leads a target, both share a connection. The offsets would wait there behind the
+        records. Raises as `wait_for` does.
+        """
         self.producer.begin_transaction()
         now_s = time.monotonic()
+        self._held_up = self._throttling.watch()
         self.write_until_s = now_s + WRITTEN_WITHIN * self._timeout_s
         self._sent_until_s = now_s + SENT_WITHIN * self._timeout_s
+        self._has_sent_offsets = self._throttling.is_recent
+        if self._has_sent_offsets:
+            _send_offsets(
+                self.producer, PendingCommit(), list(offsets), group_metadata, self._held_up
+            )
 
     def commit(self, offsets: Sequence[TopicPartition], group_metadata: object) -> PendingCommit:
         """Ask for the commit of what was produced, and of `offsets`; not waited for."""
         pending = PendingCommit(self._sent_until_s)
         pending.result = self._commits.submit(
-            _commit, self.producer, pending, list(offsets), group_metadata
+            _commit,
+            self.producer,
+            pending,
+            [] if self._has_sent_offsets else list(offsets),
+            group_metadata,
+            self._held_up,
         )
         return pending
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the broker has held up the transaction that began last, for a quota."""
+        return self._held_up()
 
     def wait_for(self, pending: PendingCommit, finds_unavailable: Callable[[], bool]) -> None:
         """Return once it is committed.
@@ -219,9 +246,12 @@ def _commit(
     pending: PendingCommit,
     offsets: list[TopicPartition],
     group_metadata: object,
+    is_held_up: Callable[[], bool],
 ) -> None:
-    """In the thread of the commits; what is given up is left as it is."""
-    _call(producer, pending, producer.send_offsets_to_transaction, offsets, group_metadata)
+    """In the thread of the commits; what is given up is left as it is. `offsets` is empty if they
+    were sent before the records."""
+    if offsets:
+        _send_offsets(producer, pending, offsets, group_metadata, is_held_up)
     least_left = math.inf
     while left := producer.flush(FLUSH_SLICE_S):
         if left < least_left:
@@ -232,6 +262,27 @@ def _commit(
             raise AbortUnfinished(f"{left} records do not arrive in time")
     if pending.claim():
         _call(producer, pending, producer.commit_transaction)
+        producer.poll(0)  # serves throttle_cb for the last answers
+
+
+def _send_offsets(
+    producer: Producer,
+    pending: PendingCommit,
+    offsets: list[TopicPartition],
+    group_metadata: object,
+    is_held_up: Callable[[], bool],
+) -> None:
+    """Raises AbortUnfinished if the offsets wait behind records that the broker throttles.
+
+    The commit was not asked for yet, so nothing is unknown.
+    """
+    try:
+        _call(producer, pending, producer.send_offsets_to_transaction, offsets, group_metadata)
+    except SessionLost as lost:
+        producer.poll(0)
+        if is_held_up():
+            raise AbortUnfinished(f"offsets are held up: {lost}") from lost
+        raise
 
 
 def _call(

@@ -12,6 +12,7 @@ from proxy.dispatch.release_control import ReleaseControl
 from proxy.publishing.kafka_transactions import KafkaTransactions
 from proxy.publishing.record_writer import RecordWriter
 from proxy.publishing.targets import Targets
+from proxy.publishing.throttling import Throttling
 from proxy.publishing.transaction import Transaction, TransactionContents
 from proxy.records.hop_mac import HopAuthenticator
 from proxy.requests.policy import RetryGroup
@@ -25,7 +26,7 @@ class Publisher:
     `new_producer`, `new_commits` and `timeout_s` are as `KafkaTransactions` takes them. `retry`
     says when what could not be published is tried again, `release` what is held back though it
     could be; `authenticator` signs what goes to the ingress; `stamp_ms` gives the time that records
-    carry; `refusals` are the worker's.
+    carry; `refusals` and `throttling` are the worker's.
     """
 
     def __init__(
@@ -42,12 +43,15 @@ class Publisher:
         stamp_ms: Callable[[], int],
         timeout_s: float,
         refusals: Refusals,
+        throttling: Throttling | None = None,
     ) -> None:
         self._targets, self._retry, self._release = targets, retry, release
         self._refusals = refusals
         self._authenticator = authenticator
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
-        self._kafka = KafkaTransactions(new_producer, new_commits, heartbeat, timeout_s)
+        self._kafka = KafkaTransactions(
+            new_producer, new_commits, heartbeat, timeout_s, throttling or Throttling()
+        )
         self._writer = RecordWriter(self._kafka, heartbeat, stamp_ms)
         self._last_topics: set[str] = set()
 
@@ -60,9 +64,10 @@ class Publisher:
     ) -> Transaction:
         """One transaction of all of it, on its way: what cannot be delivered ends otherwise.
 
-        Wait for it before the next one. Raises GroupMoved when the group no longer takes the
-        offsets of `group_metadata`'s generation, SessionLost when the outcome is not known or this
-        producer has been fenced: memory is not to be trusted over the broker.
+        Wait for it before the next one: that raises GroupMoved when the group no longer takes the
+        offsets of `group_metadata`'s generation, Throttled when the broker does not let it through
+        in time. Raises SessionLost when the outcome is not known or this producer has been fenced:
+        memory is not to be trusted over the broker.
         """
         known, refusals = self._targets.known, self._refusals
         refusals.begin(now_ms)

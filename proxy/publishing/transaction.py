@@ -19,6 +19,7 @@ from proxy.publishing.errors import (
     NotFlushed,
     PartitionsUnavailable,
     SessionLost,
+    Throttled,
     TransactionAborted,
 )
 from proxy.publishing.kafka_transactions import KafkaTransactions, PendingCommit
@@ -161,6 +162,8 @@ class State(Enum):
     """The broker has all of it: memory may follow."""
     GROUP_MOVED = "group-moved"
     """Aborted, and the group has moved on: the shards still owned must be planned anew."""
+    THROTTLED = "throttled"
+    """Aborted, and too large for what the broker lets through: to be planned anew, smaller."""
     UNKNOWN = "unknown"
     """Only the broker knows what became of it: the session ends."""
 
@@ -168,8 +171,8 @@ class State(Enum):
 class Transaction:
     """Makes one transaction, again and again while the broker aborts it.
 
-    `send` first, then `wait`: the caller may do other work between the two. Both raise GroupMoved
-    (its state too) or SessionLost (it is UNKNOWN).
+    `send` first, then `wait`: the caller may do other work between the two. Both raise SessionLost
+    (it is UNKNOWN), `wait` also GroupMoved or Throttled (its states, too).
     """
 
     def __init__(
@@ -188,6 +191,7 @@ class Transaction:
         self._aborts = self._fruitless = 0
         self._written: Sequence[Batch | ResolvedBatch] = ()
         self._commit: PendingCommit
+        self._given_up: GroupMoved | Throttled | None = None
 
     def send(self) -> None:
         """Produce everything and ask for the commit, without waiting for it."""
@@ -197,16 +201,18 @@ class Transaction:
                 if self._renew_producer:
                     self._renew_producer()
                     self._renew_producer = None
-                self._kafka.begin()
+                self._kafka.begin(self._offsets, self._group_metadata)
                 self._write()
                 self._commit = self._kafka.commit(self._offsets, self._group_metadata)
                 self.state = State.COMMITTING
 
     def wait(self) -> Sequence[Batch | ResolvedBatch]:
         """Return once it is committed: the batches as they were written."""
-        assert self.state not in {State.GROUP_MOVED, State.UNKNOWN}, self.state
+        assert self.state is not State.UNKNOWN, self.state
         while self.state is not State.COMMITTED:
             self.send()
+            if self._given_up is not None:
+                raise self._given_up
             with self._followed():
                 self._kafka.wait_for(self._commit, self._finds_unavailable)
                 self.state = State.COMMITTED
@@ -219,6 +225,8 @@ class Transaction:
         except NotFlushed as error:
             if self._finds_unavailable():
                 raise PartitionsUnavailable(str(error)) from error
+            if self._kafka.is_throttled:
+                raise AbortUnfinished(str(error)) from error
             self._kafka.abort()
             raise TransactionAborted(str(error)) from error
         except KafkaException as error:  # a record sent before has failed: nothing more is taken
@@ -231,7 +239,7 @@ class Transaction:
 
     @contextmanager
     def _followed(self) -> Iterator[None]:
-        """Keeps `state` true whatever is raised within; an abort is not raised further."""
+        """Keeps `state` true whatever is raised within; only SessionLost is raised further."""
         try:
             yield
         except TransactionAborted as aborted:
@@ -240,17 +248,26 @@ class Transaction:
             self._renew_producer = self._kafka.replace_producer
             self._note_abort(unavailable, learnt=1)
         except AbortUnfinished as unfinished:
-            self._renew_producer = self._kafka.fence_producer
-            self._note_abort(unfinished, self._contents.learn(unfinished))
-        except GroupMoved:
-            self.state = State.GROUP_MOVED
-            raise
+            learnt = self._contents.learn(unfinished)
+            if self._kafka.is_throttled:
+                self._give_up_throttled(unfinished)
+            else:
+                self._renew_producer = self._kafka.fence_producer
+                self._note_abort(unfinished, learnt)
+        except GroupMoved as moved:
+            self.state, self._given_up = State.GROUP_MOVED, moved
         except SessionLost:
             self.state = State.UNKNOWN
             raise
         except KafkaException as error:
             self.state = State.UNKNOWN
             raise SessionLost(str(error)) from error
+
+    def _give_up_throttled(self, unfinished: AbortUnfinished) -> None:
+        """Another producer aborts it: this one may wait for minutes."""
+        self.state = State.UNKNOWN
+        self._kafka.fence_producer()
+        self.state, self._given_up = State.THROTTLED, Throttled(str(unfinished))
 
     def _note_abort(self, aborted: Exception, learnt: int) -> None:
         self.state = State.PLANNED

@@ -28,6 +28,7 @@ from proxy.kafka.log_ranges import log_ranges
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
+from proxy.publishing.throttling import Throttling
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.requests.policy import Policy, RetryGroup
@@ -107,9 +108,10 @@ def assemble(
     now_s: Callable[[], float] = time.monotonic,
     trace: TraceCommitted | None = None,
     refusals: Refusals | None = None,
+    throttling: Throttling | None = None,
 ) -> Parts:
     """Wire a session. `heartbeat` is called while the broker is waited for, `trace` after commits.
-    `refusals` outlive the session.
+    `refusals` and `throttling` outlive the session.
 
     The policy is written before any offset refers to it, rules for the overdue before any record
     ends by them; the producer comes before the consumer, since its initialisation fences a
@@ -122,8 +124,9 @@ def assemble(
     kafka.settings_topic.ensure_overdue_rules(overdue_rules_json(asked))
     authenticator = HopAuthenticator(signing_key, topic.topic_id)
     retry = policy.retry_of("")
+    throttling = throttling or Throttling()
     publisher = _publisher(
-        kafka, settings, retry, release, authenticator, clock, heartbeat, refusals
+        kafka, settings, retry, release, authenticator, clock, heartbeat, refusals, throttling
     )
     skipped = kafka.settings_topic.skipped(topic.topic_id)
     ingress = Ingress(kafka.new_consumer(), topic.name, kafka.new_listener, now_s, skipped)
@@ -149,7 +152,7 @@ def assemble(
         recovery,
         publisher,
         clock,
-        Pacing(limits, rate),
+        Pacing(limits, rate, throttling),
         MemoryBudget(settings.memory_shares),
         metrics,
         recovery.record_first_commit,
@@ -175,6 +178,7 @@ def _publisher(
     clock: Clock,
     heartbeat: Callable[[], None],
     refusals: Refusals | None,
+    throttling: Throttling,
 ) -> Publisher:
     create = DerivedTopics(kafka.admin, settings).create
     return Publisher(
@@ -190,4 +194,5 @@ def _publisher(
         clock.stamp_ms,
         transaction_timeout_s(settings),
         refusals or Refusals(),
+        throttling,
     )

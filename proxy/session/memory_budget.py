@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from proxy.config.memory_shares import MemoryShares
+from proxy.publishing.throttling import UNBOUNDED
 from proxy.scheduling.batch import Plan
 from proxy.scheduling.shard import Shard
 from proxy.scheduling.sweep import SweepLimits
@@ -58,14 +59,21 @@ class MemoryBudget:
         shards[heaviest].request_flush()
         return heaviest
 
-    def left_bytes(self, awake: Collection[Shard]) -> int:
-        """What the next transaction may hold beside the records that end with it in any case."""
-        return self._shares.transaction - sum(shard.ending_bytes for shard in awake)
+    def left_bytes(self, awake: Collection[Shard], most_bytes: int = UNBOUNDED) -> int:
+        """What the next transaction may hold beside the records that end with it in any case.
 
-    def for_transaction(self, awake: Collection[Shard], resting: Held) -> "TransactionBytes":
+        most_bytes: bounds the transaction beside its share.
+        """
+        most_bytes = min(self._shares.transaction, most_bytes)
+        return most_bytes - sum(shard.ending_bytes for shard in awake)
+
+    def for_transaction(
+        self, awake: Collection[Shard], resting: Held, most_bytes: int = UNBOUNDED
+    ) -> "TransactionBytes":
         """To plan the next transaction with."""
         peeked_bytes = resting.peeked_bytes + sum(shard.store.peeked_bytes for shard in awake)
-        return TransactionBytes(self._shares.transaction, self.left_bytes(awake), peeked_bytes)
+        left_bytes = self.left_bytes(awake, most_bytes)
+        return TransactionBytes(self._shares.transaction, left_bytes, peeked_bytes)
 
 
 class TransactionBytes:

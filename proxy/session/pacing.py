@@ -11,6 +11,7 @@ from typing import Final
 
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.kafka.ingress.ingress import FETCH_RECORDS
+from proxy.publishing.throttling import RECORD_BYTES, Throttling
 
 IDLE_COMMIT_MS: Final = 10_000
 """An idle shard's watermark is committed this often, so that it is seen to move."""
@@ -51,11 +52,15 @@ class TransactionLimits:
 class Pacing:
     """Decides on the time and the size of one worker's transactions.
 
-    `rate` bounds how many records end a second.
+    `rate` bounds how many records end a second, `throttling` knows what the broker's quotas let
+    through.
     """
 
-    def __init__(self, limits: TransactionLimits, rate: WorkerRateLimit) -> None:
+    def __init__(
+        self, limits: TransactionLimits, rate: WorkerRateLimit, throttling: Throttling | None = None
+    ) -> None:
         self._limits, self._rate = limits, rate
+        self._throttling = throttling or Throttling()
         self._began_ms = self._progress_ms = self._idle_ms = -IDLE_COMMIT_MS
         self._idle: deque[int] = deque()
         self._interval_ms = 0
@@ -75,7 +80,13 @@ class Pacing:
     @property
     def largest_records(self) -> int:
         """How many records any transaction may hold, by the time that the last ones took."""
-        return min(self._limits.transaction_records, self._largest)
+        most_throttled = max(1, self.most_bytes // RECORD_BYTES)
+        return min(self._limits.transaction_records, self._largest, most_throttled)
+
+    @property
+    def most_bytes(self) -> int:
+        """How many bytes any transaction may hold under the broker's quotas."""
+        return self._throttling.most_bytes
 
     @property
     def next_records(self) -> int:
@@ -88,13 +99,23 @@ class Pacing:
 
     def records_available(self, ending: int, elapsed_ms: int) -> int:
         """How many more records the rate lets end than `ending`, which are to end in any case."""
-        if self._rate.wait_ms(elapsed_ms):
+        if self.rate_wait_ms(elapsed_ms):
             return 0
         return self._rate.records_available(elapsed_ms) - ending
 
     def may_begin(self, elapsed_ms: int) -> bool:
-        """Whether the last transaction began long enough ago."""
-        return elapsed_ms - self._began_ms >= self._interval_ms
+        """Whether the last transaction began long enough ago, and the broker does not throttle."""
+        return elapsed_ms - self._began_ms >= self._interval_ms and not self.is_throttled
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether a transaction that begins now would wait for a quota."""
+        return self._throttling.wait_ms() > 0
+
+    @property
+    def is_reading_throttled(self) -> bool:
+        """Whether the broker has lately throttled a consumer."""
+        return self._throttling.is_reading_recent
 
     def is_worth_it(self, records: int, elapsed_ms: int, *, has_moved: bool) -> bool:
         """Whether to commit a shard now: records at once, mere progress now and then."""
@@ -109,9 +130,10 @@ class Pacing:
             self._idle_ms, self._idle = elapsed_ms, deque(partitions)
         return {self._idle.popleft() for _ in range(min(IDLE_AT_ONCE, len(self._idle)))}
 
-    def begin(self, records: int, elapsed_ms: int, unrated: int = 0) -> None:
+    def begin(self, records: int, elapsed_ms: int, unrated: int = 0, size_bytes: int = 0) -> None:
         """A transaction of so many records has begun; `unrated` of them no rate counts. It holds
-        the progress of all shards where that was due."""
+        the progress of all shards where that was due. size_bytes: of the bodies in it."""
+        self._throttling.begin(size_bytes + records * RECORD_BYTES)
         self._rate.take(records - unrated, elapsed_ms)
         self._interval_ms = self._interval_after(records)
         self._twice_the_last = 2 * records
@@ -122,18 +144,23 @@ class Pacing:
     def committed(self, took_s: float) -> None:
         """The transaction that began last is committed. After a long one the next is half as large,
         otherwise it may be twice as large as any before."""
+        self._throttling.committed(took_s)
         if took_s > LONG_TRANSACTION_S:
             self._largest = max(LEAST_RECORDS, self._twice_the_last // 4)
         else:
             self._largest = min(self._limits.transaction_records, 2 * self._largest)
+
+    def throttled(self) -> None:
+        """The transaction that began last was given up, since the broker throttles."""
+        self._throttling.given_up()
 
     def wait_ms(self, elapsed_ms: int) -> int:
         """How long the next transaction is waited for; below 0 when it could have begun."""
         return self._began_ms + self._interval_ms - elapsed_ms
 
     def rate_wait_ms(self, elapsed_ms: int) -> int:
-        """How long the rate lets nothing through."""
-        return self._rate.wait_ms(elapsed_ms)
+        """How long the rate, or a broker that throttles, lets nothing through."""
+        return max(self._rate.wait_ms(elapsed_ms), self._throttling.wait_ms())
 
     def _is_progress_due(self, elapsed_ms: int) -> bool:
         """Soon where there are no other transactions; those that others make hold it less often,

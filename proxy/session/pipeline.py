@@ -17,7 +17,7 @@ from proxy.clock import Clock, Moment
 from proxy.dispatch.hops import named_hop
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.kafka.ingress.ingress import Fetched, Ingress
-from proxy.publishing.errors import GroupMoved
+from proxy.publishing.errors import GroupMoved, Throttled
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.transaction import Transaction
 from proxy.records.position import PolicyFrom
@@ -98,6 +98,8 @@ class Pipeline:
         self._first_planned = self._first_tidied = 0
         """Partitions from which on the shards are planned, and tidied, next."""
         self._has_more_to_tidy = False
+        self._is_too_large = False
+        """More records have ended in memory than one transaction may hold while it throttles."""
 
     @property
     def is_disk_held(self) -> bool:
@@ -144,6 +146,8 @@ class Pipeline:
         timed = self.turns.timed
         fetched = timed("fetch", self._fetch)
         timed("confirm", self.confirm)
+        if self._is_too_large:
+            self._take_again(fetched)
         self._clock.observe_broker(fetched.append_ms)
         at = self._clock.moment()
         self._wake(fetched, at.elapsed_ms)
@@ -166,6 +170,10 @@ class Pipeline:
             self._metrics.aborted(time.monotonic() - under_way.started_s)
             self._ingress.group_moved()
             return
+        except Throttled as throttled:
+            self._metrics.aborted(time.monotonic() - under_way.started_s)
+            self._note_throttled(throttled)
+            return
         took_s = time.monotonic() - under_way.started_s
         self._pacing.committed(took_s)
         for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
@@ -183,6 +191,30 @@ class Pipeline:
         if self._trace is not None:
             self._trace(done, took_s, now_ms)
 
+    def _note_throttled(self, throttled: Throttled) -> None:
+        self._pacing.throttled()
+        most_bytes, shards = self._pacing.most_bytes, self.shards.values()
+        log.warning(
+            "transaction given up, since the broker throttles: the next ones are smaller",
+            why=str(throttled),
+            most_bytes=most_bytes,
+        )
+        self._is_too_large = (
+            self.memory.left_bytes(shards, most_bytes) < 0
+            or sum(shard.ending for shard in shards) > self._pacing.largest_records
+        )
+
+    def _take_again(self, fetched: Fetched) -> None:
+        """Recover the shards with newcomers that have ended in memory, and read these again.
+        Otherwise all of them must end in one transaction."""
+        self._is_too_large = False
+        partitions = [partition for partition, shard in self.shards.items() if shard.ending]
+        for partition in partitions:
+            fetched.records.pop(partition, None)
+            fetched.ends.pop(partition, None)
+        self._drop(partitions)
+        self._ingress.rewind(self.take_over(partitions))
+
     def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
         """Newly assigned: recover their shards; the offsets from which to read them on."""
         shards = self._recovery.take_over(partitions)
@@ -194,7 +226,8 @@ class Pipeline:
 
     def hand_over(self, partitions: Iterable[int]) -> None:
         """Another worker gets these: commit how far they were read, and that nothing that has ended
-        is needed any more; write local state, close."""
+        is needed any more; write local state, close. While the broker throttles nothing is
+        committed, so the next owner reads more again."""
         self.confirm()
         owned = [p for p in partitions if p in self.shards]
         at = self._clock.moment()
@@ -205,8 +238,9 @@ class Pipeline:
             if self._has_moved(p, plan.position.next_offset)
             or plan.position.floor > self.shards[p].position.floor
         }
-        self._publish(moved, at)
-        self.confirm()
+        if not self._pacing.is_throttled:
+            self._publish(moved, at)
+            self.confirm()
         self._drop(owned)
 
     def lose(self, partitions: Iterable[int]) -> None:
@@ -223,8 +257,9 @@ class Pipeline:
     def _fetch(self) -> Fetched:
         wait_s, most = self._wait_ms() / 1000, self._pacing.fetch_records(len(self._awake))
         self.turns.may_wait(wait_s)
+        is_idle = not self._awake and not self._pacing.is_reading_throttled
         fetched = self._ingress.fetch(
-            wait_s, most, is_busy=self._pacing.is_gathering, is_idle=not self._awake
+            wait_s, most, is_busy=self._pacing.is_gathering, is_idle=is_idle
         )
         self.turns.count_fetched(sum(map(len, fetched.records.values())))
         return fetched
@@ -248,7 +283,7 @@ class Pipeline:
         ending_anyway = sum(shard.ending for shard in self._awake.values())
         records_available = self._pacing.records_available(ending_anyway, at.elapsed_ms)
         self._back_pressure.look_at_disk(at.elapsed_ms)
-        bytes_available = self.memory.left_bytes(self._awake.values())
+        bytes_available = self.memory.left_bytes(self._awake.values(), self._pacing.most_bytes)
         for partition, shard in self._awake.items():
             records = fetched.records.get(partition, [])
             if records or shard.waiting:
@@ -278,7 +313,9 @@ class Pipeline:
         until_s = time.monotonic() + PLAN_S
         records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
         plans, is_cut = dict[int, Plan](), False
-        transaction = self.memory.for_transaction(self._awake.values(), self._resting.held)
+        transaction = self.memory.for_transaction(
+            self._awake.values(), self._resting.held, self._pacing.most_bytes
+        )
         order = _rotated(self._awake, self._first_planned)
         for partition in order:
             if self._may_be_worth_it(partition, at):
@@ -318,14 +355,16 @@ class Pipeline:
             self._ingress.offset(p, plan.position.next_offset, plan.position.to_metadata())
             for p, plan in plans.items()
         ]
+        swept = sum(len(plan.swept) for plan in plans.values())
+        records = sum(plan.records for plan in plans.values())
+        ending_bytes = sum(self.shards[p].ending_bytes for p in plans)
+        pending_bytes = sum(plan.pending_bytes for plan in plans.values())
+        self._pacing.begin(records, at.elapsed_ms, swept, ending_bytes + pending_bytes)
         transaction = self._publisher.publish(
             batches, offsets, self._ingress.group_metadata(), at.now_ms
         )
         self._under_way = _UnderWay(plans, transaction, started_s)
-        swept = sum(len(plan.swept) for plan in plans.values())
-        records = sum(plan.records for plan in plans.values())
         self.turns.count_ended(records)
-        self._pacing.begin(records, at.elapsed_ms, swept)
 
     def _tidy(self, at: Moment) -> None:
         self._has_more_to_tidy = False

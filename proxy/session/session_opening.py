@@ -30,6 +30,7 @@ from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import TopicWatch, describe_topic, ingress_config, retention_ms
 from proxy.publishing.commit_thread import CommitThread
+from proxy.publishing.throttling import Throttling
 from proxy.records.body import BODY_FORMAT
 from proxy.recovery.local_state import LocalState
 from proxy.recovery.open_files import say_if_too_few
@@ -49,6 +50,7 @@ def open_session(
     side: AdminSide,
     trace: TraceCommitted | None,
     refusals: Refusals,
+    throttling: Throttling,
 ) -> Session:
     """A session ready to run. Raises SettingsError when the ingress keeps records too shortly,
     InstanceConflict when another process of the same name is alive."""
@@ -56,7 +58,7 @@ def open_session(
     member = StaticMember(settings.instance_name, worker, settings.data_dir, members)
     member.refuse_twin(session_timeout_ms(settings) / 1000, side.board.heartbeat)
     admin = AdminClient(admin_config(settings))
-    kafka = _kafka_clients(settings, worker, admin, side)
+    kafka = _kafka_clients(settings, worker, admin, side, throttling)
     config = ingress_config(kafka.topic.name, admin)
     kept_ms = retention_ms(config)
     refuse_unfit(settings, config, kept_ms)
@@ -74,6 +76,7 @@ def open_session(
         side.board.heartbeat,
         trace=trace,
         refusals=refusals,
+        throttling=throttling,
     )
     side.metrics.ingress_partitions.set(kafka.topic.partitions)
     say_if_too_few(kafka.topic.partitions)
@@ -105,17 +108,23 @@ def _clock_watch(settings: Settings, clock: Clock, side: AdminSide) -> ClockWatc
 
 
 def _kafka_clients(
-    settings: Settings, worker: int, admin: AdminClient, side: AdminSide
+    settings: Settings, worker: int, admin: AdminClient, side: AdminSide, throttling: Throttling
 ) -> KafkaClients:
     ingress = settings.topics.ingress
+    writing, reading = {"throttle_cb": throttling.written}, {"throttle_cb": throttling.read}
+
+    def new_producer(number: int) -> Producer:
+        config = producer_config(settings, worker, number) | writing
+        return connected(Producer(config), ingress)
+
     return KafkaClients(
         describe_topic(ingress, admin, settings),
         open_settings_topic(settings, side.board.heartbeat),
         admin,
-        lambda number: connected(Producer(producer_config(settings, worker, number)), ingress),
-        lambda: Consumer(consumer_config(settings, worker)),
-        lambda: Consumer(listener_config(settings)),
-        lambda: Consumer(lookup_config(settings)),
+        new_producer,
+        lambda: Consumer(consumer_config(settings, worker) | reading),
+        lambda: Consumer(listener_config(settings) | reading),
+        lambda: Consumer(lookup_config(settings) | reading),
         CommitThread,
     )
 

@@ -48,6 +48,7 @@ DELAY_BOUNDS_MS = (
 TRANSACTION_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 TransactionResult = Literal["committed", "aborted"]
 PurgeState = Literal["taken-in", "done"]
+ThrottledDirection = Literal["writing", "reading"]
 TraceResult = Literal["exported", "dropped", "failed", "deleted", "invalid"]
 
 
@@ -83,6 +84,13 @@ class Metrics:
         self.sessions_lost = self._counter(
             "sessions_lost", "Sessions with the broker that were dropped, and begun anew."
         )
+        self._throttled = self._counter(
+            "throttled_seconds",
+            "For how long the broker said that it throttles what is written, or read.",
+            ["direction"],
+        )
+        for direction in get_args(ThrottledDirection):
+            self._throttled.labels(direction)
         self.transaction_seconds = Histogram(
             "delay_proxy_transaction_seconds",
             "From the begin of a transaction to the answer to its commit.",
@@ -102,6 +110,21 @@ class Metrics:
             "clock_lead_seconds", "Wall clock minus the broker's; NaN while that is not known."
         )
         self.clock_lead_seconds.set(math.nan)
+        self._make_gauges_of_room()
+        self.ingress_partitions = self._gauge(
+            "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
+        )
+        self._gauge("wall_clock_seconds", "This machine's clock.").set_function(time.time)
+        self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS, DELAY_BOUNDS_MS)
+        retries = RetryMetrics(targets_shown)
+        self.intake = Intake(self.targets, retries)
+        self.turns = TurnLog()
+        status = StatusCollector(read_status, targets_shown)
+        self.refused = RefusedTargets()
+        self._register(self.targets, retries, self.refused, status, TurnMetrics(self.turns))
+
+    def _make_gauges_of_room(self) -> None:
+        """Room on the disk and in memory."""
         self.store_bytes = self._gauge("store_bytes", "Size of the local data on disk.")
         self.disk_bytes = self._gauge("disk_bytes", "Size of the disk that data_dir lies on.")
         self.disk_free_bytes = self._gauge("disk_free_bytes", "What is left of that disk.")
@@ -117,22 +140,15 @@ class Metrics:
         self.memory_exceeded = self._gauge(
             "memory_exceeded", "1 while nothing is fetched, since shards have used up their share."
         )
-        self.ingress_partitions = self._gauge(
-            "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
-        )
-        self._gauge("wall_clock_seconds", "This machine's clock.").set_function(time.time)
-        self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS, DELAY_BOUNDS_MS)
-        retries = RetryMetrics(targets_shown)
-        self.intake = Intake(self.targets, retries)
-        self.turns = TurnLog()
-        status = StatusCollector(read_status, targets_shown)
-        self.refused = RefusedTargets()
-        self._register(self.targets, retries, self.refused, status, TurnMetrics(self.turns))
 
     def count_deliveries(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
         """Count what a committed transaction delivered, each record to its target so late."""
         self.targets.delivered(targets, lateness_ms)
         self.deliveries.inc(len(targets))
+
+    def count_throttled(self, direction: ThrottledDirection, seconds: float) -> None:
+        """The broker has said that it throttles a client of the proxy for so long."""
+        self._throttled.labels(direction).inc(seconds)
 
     def count_transaction(self, result: TransactionResult, seconds: float) -> None:
         """Count one transaction and the time it took."""

@@ -20,6 +20,7 @@ from proxy.kafka.access.rights import log_missing_rights
 from proxy.kafka.client_settings import common_config
 from proxy.kafka.group.owners import ask_in_thread
 from proxy.publishing.errors import ClientStuck, SessionLost
+from proxy.publishing.throttling import Throttling
 from proxy.session.admin_side import AdminSide
 from proxy.session.session_opening import open_session
 from proxy.tracing.tracer import open_tracer
@@ -84,6 +85,7 @@ def run_worker(
     sys.setswitchinterval(SWITCH_S)
     gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long
     clock, refusals = Clock(settings.clock.max_step_ms), Refusals()
+    throttling = Throttling(side.metrics.count_throttled)
     losses = SessionLosses(f"{settings.instance_name}-{worker}")
     room = _disk_room(settings, side)
     with open_tracer(settings, side.metrics) as tracer:
@@ -93,7 +95,7 @@ def run_worker(
             room.wait(is_stopping)
             started_s = time.monotonic()
             try:
-                open_session(settings, worker, clock, side, trace, refusals).run(
+                open_session(settings, worker, clock, side, trace, refusals, throttling).run(
                     lambda: is_stopping() or room.must_leave(is_held=side.board.read().is_disk_held)
                 )
             except losing as lost:

@@ -224,6 +224,16 @@ class Ingress:
         places = [TopicPartition(self.topic, p, next_offsets.get(p, -1)) for p in partitions]
         resume_at(self._consumer, places)
 
+    def rewind(self, offsets: Mapping[int, int]) -> None:
+        """Read these partitions again, each from an offset at or below what was read.
+
+        Raises KafkaException where the client library does not go back.
+        """
+        self._long_poll.end()
+        self._positions.rewind(offsets)
+        for partition, offset in offsets.items():
+            self._consumer.seek(TopicPartition(self.topic, partition, offset))
+
     def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:
         """An offset to commit, with what belongs to it."""
         return TopicPartition(self.topic, partition, next_offset, metadata)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import lt
 
 import structlog
+from confluent_kafka import KafkaError, KafkaException
 
 from proxy.records.message import Message
 
@@ -20,6 +21,8 @@ class ReadPositions:
 
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
+        self._read_to: dict[int, int] = {}
+        """Of partitions that are read again: below it lies a record, which has to come first."""
 
     @property
     def offsets(self) -> Mapping[int, int]:
@@ -30,13 +33,22 @@ class ReadPositions:
         """These partitions are read from these offsets on."""
         self._next.update(starts)
 
+    def rewind(self, starts: Mapping[int, int]) -> None:
+        """These partitions are read again from these offsets on."""
+        again = {p: self._next[p] for p, at in starts.items() if at < self._next[p]}
+        self._read_to.update(again)
+        self._next.update(starts)
+
     def end(self, partitions: Iterable[int]) -> None:
         """These are read no more."""
         for partition in partitions:
             self._next.pop(partition, None)
+            self._read_to.pop(partition, None)
 
     def reach(self, partition: int, end_offset: int) -> None:
         """Below it lies nothing that is not read: aborted records at most."""
+        if partition in self._read_to:
+            raise _skipped(partition, self._next[partition], end_offset)
         if partition in self._next:
             self._next[partition] = max(self._next[partition], end_offset)
 
@@ -50,8 +62,15 @@ class ReadPositions:
             records = _left(partition, records, next_offset)
             offsets = [record.offset() for record in records]
         if offsets:
+            if offsets[0] >= self._read_to.pop(partition, offsets[0] + 1):
+                raise _skipped(partition, next_offset, offsets[0])
             self._next[partition] = offsets[-1] + 1
         return records
+
+
+def _skipped(partition: int, wanted: int, given: int) -> KafkaException:
+    why = f"partition {partition} was to be read again from {wanted} on, and came from {given} on"
+    return KafkaException(KafkaError(KafkaError._INCONSISTENT, why))  # noqa: SLF001
 
 
 def _is_rising(offsets: Sequence[int]) -> bool:

@@ -28,6 +28,7 @@ from proxy.kafka.ingress.ingress import Ingress
 from proxy.kafka.ingress.skipped_ranges import SkippedRanges
 from proxy.kafka.topics import TopicFacts
 from proxy.publishing.errors import SessionLost
+from proxy.publishing.throttling import Throttling
 from proxy.records.body import Headers
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.position import PolicyFrom, Position
@@ -200,6 +201,7 @@ class World:
         self.trace: TraceCommitted | None = None
         self.release = ReleaseControl()
         self.refusals = Refusals()
+        self.throttling = Throttling(now_s=lambda: self.time.monotonic_now_ms / 1_000)
         self.compresses = False
         self.cap: WorkerRateLimit = WorkerRateLimit()
         self.admission = AdmissionSettings()
@@ -409,4 +411,5 @@ class World:
             now_s=lambda: self.time.monotonic_now_ms / 1_000,
             trace=self.trace,
             refusals=self.refusals,
+            throttling=self.throttling,
         )

@@ -20,6 +20,7 @@ from proxy.publishing.errors import (
 from proxy.publishing.kafka_transactions import KafkaTransactions, PendingCommit
 from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
+from proxy.publishing.throttling import Throttling
 from proxy.publishing.transaction import FRUITLESS_ABORTS
 from proxy.records.body import packer
 from proxy.records.hop_mac import HopAuthenticator, HopKey
@@ -58,6 +59,7 @@ def a_publisher(
     release: ReleaseControl | None = None,
     timeout_s: float = 10.0,
     admin: StandInAdmin | None = None,
+    throttling: Throttling | None = None,
 ) -> Publisher:
     return Publisher(
         new_producer or (lambda _number: cast(Any, StandInProducer(kafka))),
@@ -72,7 +74,18 @@ def a_publisher(
         lambda: STAMP_MS,
         timeout_s,
         Refusals(),
+        throttling,
     )
+
+
+def transactions_of(
+    kafka: StandInKafka,
+    new_producer: Any = None,
+    new_commits: Any = AtOnce,
+    heartbeat: Any = lambda: None,
+) -> KafkaTransactions:
+    new_producer = new_producer or (lambda _number: cast(Any, StandInProducer(kafka)))
+    return KafkaTransactions(new_producer, new_commits, heartbeat, 10.0, Throttling())
 
 
 def test_transaction_is_committing_until_it_has_been_waited_for(kafka: StandInKafka) -> None:
@@ -255,18 +268,14 @@ def test_commit_that_the_broker_was_asked_for_is_never_given_up(kafka: StandInKa
     asked.result = Future()
     assert asked.claim()
     asked.moved_at_s -= 1_000
-    transactions = KafkaTransactions(
-        lambda _number: cast(Any, StandInProducer(kafka)), AtOnce, lambda: None, 10.0
-    )
+    transactions = transactions_of(kafka)
     with pytest.raises(ClientStuck):
         transactions.wait_for(asked, lambda: True)
 
 
 def test_commit_that_was_given_up_is_never_asked_for(kafka: StandInKafka) -> None:
-    transactions = KafkaTransactions(
-        lambda _number: cast(Any, StandInProducer(kafka)), WhenAsked, lambda: None, 10.0
-    )
-    transactions.begin()
+    transactions = transactions_of(kafka, new_commits=WhenAsked)
+    transactions.begin([OFFSET], GENERATION)
     transactions.producer.produce("orders", b"value")
     given_up = transactions.commit([OFFSET], GENERATION)
     assert given_up.claim()
@@ -287,10 +296,10 @@ def test_transactional_id_held_by_a_transaction_that_cannot_end_is_passed_over(
         made.append(number)
         return (StandInProducer if number == 2 else Held)(kafka)
 
-    KafkaTransactions(new_producer, AtOnce, lambda: None, 10.0)
+    transactions_of(kafka, new_producer)
     assert made == [0, 1, 2]
     with pytest.raises(SessionLost, match="all transactional ids are held"):
-        KafkaTransactions(lambda _number: cast(Any, Held(kafka)), AtOnce, lambda: None, 10.0)
+        transactions_of(kafka, lambda _number: cast(Any, Held(kafka)))
 
 
 class LookedTwice(Exception):
@@ -309,9 +318,7 @@ def test_each_producer_left_behind_doubles_the_patience_with_the_next(
         if len(looks) > 1:
             raise LookedTwice
 
-    transactions = KafkaTransactions(
-        lambda _number: cast(Any, StandInProducer(kafka)), AtOnce, heartbeat, 10.0
-    )
+    transactions = transactions_of(kafka, heartbeat=heartbeat)
 
     def is_given_up_after(stands_s: float) -> bool:
         looks.clear()

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 import structlog
+from confluent_kafka import KafkaException
 
 from proxy.kafka.ingress.ingress import Ingress
 from proxy.kafka.ingress.read_positions import ReadPositions
@@ -107,3 +108,34 @@ class Repeating:
 
     def consume(self, _count: int, _wait_s: float) -> list[Message]:
         return at(11)
+
+
+def test_what_is_read_again_on_purpose_is_given_again(positions: ReadPositions) -> None:
+    positions.fresh(4, at(10, 11, 14))
+    positions.rewind({4: 11})
+    assert positions.offsets == {4: 11}
+    assert offsets(positions.fresh(4, at(11, 14, 15))) == [11, 14, 15]
+    positions.reach(4, 20)
+    assert positions.offsets == {4: 20}
+
+
+def test_a_client_that_does_not_go_back_skips_nothing_unnoticed(positions: ReadPositions) -> None:
+    positions.fresh(4, at(10, 11, 14))
+    positions.rewind({4: 11})
+    with pytest.raises(KafkaException, match="read again from 11 on, and came from 15 on"):
+        positions.fresh(4, at(15))
+
+
+def test_a_client_that_is_at_the_end_before_it_goes_back_is_noticed(
+    positions: ReadPositions,
+) -> None:
+    positions.fresh(4, at(10, 11, 14))
+    positions.rewind({4: 11})
+    with pytest.raises(KafkaException, match="came from 15 on"):
+        positions.reach(4, 15)
+
+
+def test_nothing_is_read_again_where_nothing_was_read(positions: ReadPositions) -> None:
+    positions.rewind({4: 10})
+    positions.reach(4, 15)
+    assert positions.offsets == {4: 15}

@@ -1,0 +1,140 @@
+"""The broker's quotas, learnt from its answers to the clients of one worker.
+
+A broker that throttles answers the request first. Then it does not read the connection for the
+time in that answer (KIP-219), which has no upper limit. Later requests on the connection wait. The
+broker counts bytes over about ten seconds (quota.window.num, quota.window.size.seconds). A burst
+may pass at once. Until it has left the window, each request after it is throttled.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Literal
+
+import structlog
+from confluent_kafka import ThrottleEvent
+
+Direction = Literal["writing", "reading"]
+
+UNBOUNDED: Final = 2**40
+LEAST_BYTES: Final = 1_000
+"""No bound is lower. One record may always go, of any size."""
+TELLING_BYTES: Final = 256_000
+"""A smaller transaction that is throttled does not show how much a large one may hold."""
+RECORD_BYTES: Final = 100
+"""The stamps of a record beside its body, or the outcome in its place, take about this much."""
+LONG_S: Final = 3.0
+"""The bound may grow after a transaction that took no longer, with the wait after it."""
+SLOW_S: Final = 5.0
+"""The bound shrinks after one that took longer. A quota on requests alone makes four seconds."""
+SHRUNK_TO: Final = 8
+"""A transaction that was given up was far too large. It does not show by how much."""
+GROWN_BY: Final = 1.25
+"""The quota's window lets some transactions pass unthrottled. With this factor the bound stays
+small enough until the window is used up."""
+SETTLED_AFTER_S: Final = 15.0
+"""The broker still counts the requests of a transaction that was given up."""
+RECENT_S: Final = 60.0
+LOG_EVERY_S: Final = 60.0
+REMEDY: Final = "docs/operations/runbook.md#delayproxythrottled"
+
+log = structlog.get_logger(__name__)
+
+
+class Throttling:
+    """The state of one worker. It outlives sessions, so that the next one knows the bound.
+
+    A transaction may hold at most `most_bytes`. `count` is called with the direction and the
+    seconds of each throttled answer. `written` and `read` are the `throttle_cb` of the clients. A
+    client may call them in any thread, within another call.
+    """
+
+    def __init__(
+        self,
+        count: Callable[[Direction, float], None] = lambda _direction, _seconds: None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._count, self._now_s = count, now_s
+        self.most_bytes = UNBOUNDED
+        self._until_s = 0.0
+        """When the broker reads the producer's requests again. 0: it never throttled."""
+        self._heard_s = self._read_until_s = 0.0
+        self._size_bytes, self._began_s, self._given_up_s = 0, 0.0, -SETTLED_AFTER_S
+        self._logged_s: dict[Direction, float] = {}
+
+    def written(self, event: ThrottleEvent) -> None:
+        """Note an answer to the producer."""
+        if event.throttle_time > 0:
+            self._heard_s = self._now_s()
+            self._until_s = max(self._until_s, self._heard_s + event.throttle_time)
+            self._tell("writing", event)
+
+    def read(self, event: ThrottleEvent) -> None:
+        """Note an answer to a consumer."""
+        if event.throttle_time > 0:
+            self._read_until_s = self._now_s() + event.throttle_time
+            self._tell("reading", event)
+
+    def wait_ms(self) -> int:
+        """Return how long the broker does not read the producer's requests."""
+        if not self._until_s:
+            return 0
+        return max(0, math.ceil((self._until_s - self._now_s()) * 1_000))
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether the broker throttled the producer within the last minute."""
+        return bool(self._until_s) and self._now_s() < self._until_s + RECENT_S
+
+    @property
+    def is_reading_recent(self) -> bool:
+        """Whether the broker throttled a consumer within the last minute. Each byte that is fetched
+        twice holds up others then."""
+        return bool(self._read_until_s) and self._now_s() < self._read_until_s + RECENT_S
+
+    def watch(self) -> Callable[[], bool]:
+        """Return a function that says whether requests of the producer since now had to wait."""
+        return partial(self._has_held_up_since, self._now_s())
+
+    def begin(self, size_bytes: int) -> None:
+        """Note that a transaction of about this size begins."""
+        self._size_bytes, self._began_s = size_bytes, self._now_s()
+
+    def committed(self, took_s: float) -> None:
+        """Note its commit. If it was throttled, bound the next ones to `LONG_S` at its pace. If it
+        was full, let the bound grow after a quick one, and halve it after a slow one."""
+        size_bytes, whole_s = self._size_bytes, took_s + self.wait_ms() / 1_000
+        is_throttled = self._has_held_up_since(self._began_s)
+        if is_throttled:
+            passed_bytes = int(size_bytes / max(whole_s, 0.001) * LONG_S)
+            told_bytes = max(TELLING_BYTES, size_bytes, passed_bytes)
+            self.most_bytes = min(self.most_bytes, told_bytes)
+        if 2 * size_bytes < self.most_bytes:
+            return
+        if is_throttled and took_s > SLOW_S:
+            self.most_bytes = max(LEAST_BYTES, size_bytes // 2)
+        elif whole_s <= LONG_S and self._began_s >= self._given_up_s + SETTLED_AFTER_S:
+            self.most_bytes = min(UNBOUNDED, int(self.most_bytes * GROWN_BY))
+
+    def given_up(self) -> None:
+        """Note that it did not arrive in time, since the broker throttles."""
+        too_large_bytes = min(self.most_bytes, max(TELLING_BYTES, self._size_bytes))
+        self.most_bytes = max(LEAST_BYTES, too_large_bytes // SHRUNK_TO)
+        self._given_up_s = self._now_s()
+
+    def _has_held_up_since(self, since_s: float) -> bool:
+        return bool(self._until_s) and (self._until_s > since_s or self._heard_s >= since_s)
+
+    def _tell(self, direction: Direction, event: ThrottleEvent) -> None:
+        self._count(direction, event.throttle_time)
+        now_s = self._now_s()
+        if now_s - self._logged_s.get(direction, -LOG_EVERY_S) >= LOG_EVERY_S:
+            self._logged_s[direction] = now_s
+            log.warning(
+                "the broker throttles the proxy: a quota of its user or client id is used up",
+                direction=direction,
+                broker=f"{event.broker_name}/{event.broker_id}",
+                throttled_s=round(event.throttle_time, 3),
+                remedy=REMEDY,
+            )
