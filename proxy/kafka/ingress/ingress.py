@@ -232,6 +232,7 @@ class Ingress:
         self._long_poll.end()
         self._positions.rewind(offsets)
         for partition, offset in offsets.items():
+            self._skipping.forget(partition)  # it would go on behind records that are read again
             self._consumer.seek(TopicPartition(self.topic, partition, offset))
 
     def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:

@@ -156,3 +156,29 @@ def test_a_record_behind_one_that_cannot_be_read_can_still_be_cancelled() -> Non
         ("timer.ingress/0/1", "dead-lettered"),
         ("timer.ingress/0/2", "applied"),
     ]
+
+
+def test_reading_that_goes_back_while_a_batch_is_skipped_reads_what_lies_before_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where the broker throttles and the transaction of what was read is given up."""
+    world = World(1)
+    world.settle()
+    ingress = world.pipeline._ingress
+    world.kafka.unreadable[0] = [(BASE, END)]
+    skip(world)
+    for _ in range(END + 1):
+        send(world, "0")
+
+    def read_to(last: int) -> list[int]:
+        offsets: list[int] = []
+        while last not in offsets:
+            offsets += [one.offset() for one in ingress.fetch(0, 2).records.get(0, [])]
+        return offsets
+
+    assert read_to(BASE + 1) == list(range(BASE + 2))
+    ingress.rewind({0: 1})
+    with monkeypatch.context() as nothing_yet:
+        nothing_yet.setattr(ingress, "_wait_for_first", lambda *_: [])
+        assert not ingress.fetch(0, 2).records
+    assert read_to(END) == list(range(1, END + 1))
