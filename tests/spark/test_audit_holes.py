@@ -216,7 +216,6 @@ def test_7_topics_nobody_asked_for_compaction_and_open_transactions(
     spark: SparkSession, work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, bootstrap = work.made, work.made.bootstrap
-    monkeypatch.setattr("spark_jobs.kafka.snapshot.SETTLED_WITHIN_S", 0.3)
     elsewhere = made.target("elsewhere")
     with CommittedReader(bootstrap) as reader:
         one = next(iter(reader.read([work.orders]))).record
@@ -236,6 +235,7 @@ def test_7_topics_nobody_asked_for_compaction_and_open_transactions(
     why = f"it should have ended: {made.outcomes} is compacted"
     assert compacted.not_judged == {why: 1}
 
+    monkeypatch.setattr("spark_jobs.kafka.snapshot.SETTLED_WITHIN_S", 0.3)
     producer = open_transaction(bootstrap)
     for partition in (0, 1):
         producer.produce(work.orders, b"never", partition=partition)

@@ -55,7 +55,12 @@ def commit(bootstrap: str, group_id: str, places: list[TopicPartition]) -> None:
 def open_transaction(bootstrap: str) -> Producer:
     """A producer in the midst of a transaction."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex, "linger.ms": 0}
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": uuid.uuid4().hex,
+            "transaction.timeout.ms": 600_000,  # on a slow machine a minute is soon over
+            "linger.ms": 0,
+        }
     )
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
