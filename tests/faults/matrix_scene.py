@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from proxy.admin.broker_access import BrokerAccess
+from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
 from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import admin_client, describe_topic
@@ -156,8 +158,20 @@ class Scene:
         )
 
     def _resume(self, *names: str) -> None:
+        now_ms = int(time.time() * 1_000)
         for name in names:
-            self._operator.resume(self._paused.pop(name), None, int(time.time() * 1_000))
+            resume = partial(self._is_resumed, self._paused.pop(name), now_ms)
+            wait_for(resume, HARM_WITHIN_S, f"the end of the pause of {name}")
+
+    def _is_resumed(self, target: str, now_ms: int) -> bool:
+        """Ask again, with the same words, where a slow broker has not confirmed it in time."""
+        try:
+            self._operator.resume(target, None, now_ms)
+        except Problem as problem:
+            if problem.reply.code != 503:
+                raise
+            return False
+        return True
 
     def _has_parked_all(self) -> bool:
         (left,) = self._paused.values()
