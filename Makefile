@@ -13,7 +13,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-long test-kafka lint format bench bench-peers bench-stores soak overload lock clean dist chart \
+.PHONY: help setup run demo test test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock clean dist chart \
   two-pods test-image test-chart-install
 
 help: ## Say what each target does
@@ -43,7 +43,11 @@ run: $(READY) ## A real Kafka broker and the proxy in front of it, ready to try
 demo: $(READY) ## Everything once, in a minute or two
 	@$(BIN)/kafka-delay-proxy demo $(ARGS)
 
-test: $(READY) ## Every test but the long ones (starts its own broker when none is named)
+test: $(READY) ## Every test but the slow and the long ones (starts its own broker when none is named)
+	$(BIN)/python -m pytest -m "not slow and not long" -n 4 --dist loadfile $(ARGS)
+	@echo "Left out: the slow tests (make test-all takes them) and the long ones (make test-long)"
+
+test-all: $(READY) ## The slow tests, too: audits of thousands of records, random histories, clusters
 	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile $(ARGS)
 
 test-long: $(READY) ## The long tests

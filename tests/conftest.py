@@ -115,7 +115,7 @@ def may_use_spark(nodeid: str) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TwoSparkSessions | None:
-    """For `--dist loadfile`, as `make test` runs."""
+    """For `--dist loadfile`, as `make test` and `make test-all` run."""
     return TwoSparkSessions(config, log) if config.getvalue("dist") == "loadfile" else None
 
 

@@ -11,7 +11,7 @@ from tests.soak.soak import soak
 from tests.support.oracle.auditor import Auditor
 from tests.support.oracle.partitioned import Tally
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults]
+pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.slow]
 
 MINUTES, SEED, PER_SECOND = 3, 18, 60
 LEAST_FAULTS = 6

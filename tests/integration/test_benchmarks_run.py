@@ -37,6 +37,7 @@ def _better_than_can_be(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_quick_benchmarks_find_no_fault_and_tell_what_they_measured(tmp_path: Path) -> None:
     earlier, plot = _better_than_can_be(tmp_path), tmp_path / "overload.svg"
     report, printed = _run_quickly(

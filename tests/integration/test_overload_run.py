@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 REPOSITORY = Path(__file__).parents[2]
 FOUND_NOTHING = {"missing", "duplicate", "early", "dead letters", "MiB beyond the bound"}

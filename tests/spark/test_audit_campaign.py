@@ -16,6 +16,8 @@ from tests.audit_campaign.operators.catalogue import OPERATORS
 from tests.audit_campaign.report import lines
 from tests.audit_campaign.rules_off import without_each_rule
 
+pytestmark = pytest.mark.slow
+
 SEED = 1
 RUNS = 130
 RUNS_AT_MOST = 1_000

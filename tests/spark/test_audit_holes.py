@@ -44,7 +44,7 @@ from tests.support.waiting import wait_for
 
 RETENTION_WITHIN_S = 600
 """A broker looks every five minutes for what it may delete."""
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

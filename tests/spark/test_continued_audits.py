@@ -31,7 +31,7 @@ from tests.support.installation.topic_copies import append
 from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.records import Outgoing
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ENDED_WITHIN_S = 180
 WAITING = ("waiting-0", "waiting-1", "waiting-2", "undecided")

@@ -13,7 +13,7 @@ from tests.support.hadoop.hdfs import Hdfs
 from tests.support.hadoop.spark_submit import LOCAL_CLUSTER, REPOSITORY, SparkSubmit, on_yarn
 from tests.support.hadoop.yarn import Yarn
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 AUDIT = REPOSITORY / "spark_jobs" / "audit_delivery.py"
 WITHIN_S = 600

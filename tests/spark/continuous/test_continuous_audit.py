@@ -38,7 +38,7 @@ from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SEEN_WITHIN_S = 600
 EACH_SECOND = Pace(1, 1_000_000)
