@@ -81,6 +81,7 @@ def recall(
         raise typer.BadParameter(
             f"name where `send` wrote it: {ingress}/partition/offset, as the receipt says"
         )
+    checked_delay_ms(wait)  # before the broker is asked for the record
     if key is None and ident is None:
         record = proven_recall(settings, place)
     else:

@@ -82,8 +82,10 @@ def _changes(chance: Random) -> dict[str, Any]:
             {"roll_after_ms": chance.choice([None, 40_000, 60_000])},
             {"retry_max_attempts": chance.randrange(2, 5)},
             {"aliases": chance.choice([(), ALIASES])},
-            {"levels_ms": chance.choice([(1_000, 5_000, 10_000), (2_000, 4_000, 8_000)])},
-            {"proves_recalls": chance.choice([True, False])},
+            {
+                "levels_ms": chance.choice([(1_000, 5_000, 10_000), (2_000, 4_000, 8_000)]),
+                "proves_recalls": True,
+            },
         ]
     )
 
