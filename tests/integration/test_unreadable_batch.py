@@ -133,7 +133,7 @@ def _assert_replayed(installation: Installation, proxy: ProxyProcess, target: st
         WITHIN_S,
         "a new record",
     )
-    assert next_offset(proxy) == END + 1
+    wait_for(lambda: next_offset(proxy) == END + 1, WITHIN_S, "the metric to follow")
     _assert_once(installation, target)
     assert call(proxy, "GET", f"/records/{installation.ingress}/0/{BEFORE}/trace")[0] == 404
 
