@@ -75,7 +75,7 @@ class DeadLetterTopics:
         self.marks_name = topics.replay_marks_of(self.name)
         self._letter_of = partial(letter_of, Letter if group is None else GroupLetter)
         try:
-            described = self.connection.describe_topic(self.name)
+            described = self.connection.describe_topic(self.name, "Read")
         except TopicUnknown:
             raise DeadLettersMissing(self.name, settings.bootstrap_servers, group) from None
         self.topic_id = str(described.topic_id)
@@ -90,7 +90,7 @@ class DeadLetterTopics:
     def partitions_of(self, topic: str) -> int:
         """How many partitions a topic has; 0 when there is no such topic."""
         try:
-            return len(self.connection.describe_topic(topic).partitions)
+            return len(self.connection.describe_topic(topic, "Read").partitions)
         except TopicUnknown:
             return 0
 

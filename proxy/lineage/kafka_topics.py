@@ -138,7 +138,7 @@ class KafkaTopics:
 
     def _ask_partitions(self, topic: str) -> int:
         try:
-            return len(self._connection.describe_topic(topic).partitions)
+            return len(self._connection.describe_topic(topic, "Read").partitions)
         except TopicUnknown:
             return 0
         except BrokerRefused as refused:

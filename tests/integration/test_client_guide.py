@@ -61,7 +61,8 @@ def test_the_guide_s_code_runs_as_it_stands(kafka: str, monkeypatch: pytest.Monk
     assert len(told["receipts"]) == 500
     assert told["result"].state is client.State.COMMIT
     assert told["database"]
-    assert len(read_to_end(kafka, ingress, 4 + 3 + 2 + 500 + 500 + 2 + 4 + 11)) == 1026
+    sent = 4 + 3 + 2 + 500 + 500 + 2 + 4 + 12
+    assert len(read_to_end(kafka, ingress, sent)) == sent
 
 
 def test_the_guide_names_every_error() -> None:

@@ -35,7 +35,7 @@ def open_consumer(settings: Settings, *topics: str, from_beginning: bool) -> Con
     partitions = [
         TopicPartition(topic, part.id)
         for topic in topics
-        for part in connection.describe_topic(topic).partitions
+        for part in connection.describe_topic(topic, "Read").partitions
     ]
     with explained(settings):
         consumer = Consumer(

@@ -44,7 +44,7 @@ def write_to_ingress(settings: Settings, record: IngressRecord) -> Message:
     Raises TopicUnknown, PartitionUnknown, BrokerUnreachable, BrokerLate or BrokerRefused.
     """
     ingress = settings.topics.ingress
-    partitions = len(Connection(settings).describe_topic(ingress).partitions)
+    partitions = len(Connection(settings).describe_topic(ingress, "Write").partitions)
     if record.partition >= partitions:
         raise PartitionUnknown(ingress, record.partition, partitions)
     producer = connected(ingress_producer(settings), ingress)

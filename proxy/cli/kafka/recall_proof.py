@@ -29,7 +29,7 @@ def proven_recall(settings: Settings, origin: Origin) -> IngressRecord:
 
 def _read(settings: Settings, origin: Origin) -> Message | None:
     topic, partition, offset = origin
-    if partition >= len(Connection(settings).describe_topic(topic).partitions):
+    if partition >= len(Connection(settings).describe_topic(topic, "Read").partitions):
         return None
     lookup = IngressLookup(lambda: Consumer(lookup_config(settings)), topic, lambda: None)
     with closing(lookup):

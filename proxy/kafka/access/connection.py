@@ -38,8 +38,9 @@ class Connection:
         """What to tell of an error of this client; the true cause, where it was heard."""
         return self.admin.sentence(error)
 
-    def describe_topic(self, topic: str) -> TopicDescription:
-        """The broker's description; asking never creates the topic.
+    def describe_topic(self, topic: str, operation: str = "Describe") -> TopicDescription:
+        """The broker's description; asking never creates the topic. `operation`: what is to be done
+        there, in the words of Kafka's rights; it includes Describe.
 
         Raises TopicUnknown, BrokerUnreachable, BrokerRefused.
         """
@@ -50,7 +51,7 @@ class Connection:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise TopicUnknown(topic, self._settings.bootstrap_servers) from None
             if is_refusal(error.args[0]):
-                raise explain(error.args[0], self._settings, topic) from None
+                raise explain(error.args[0], self._settings, topic, operation) from None
             raise self.sentence(error) from None
         return description
 

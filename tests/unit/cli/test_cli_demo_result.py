@@ -154,6 +154,13 @@ def test_outcomes_of_successors_are_the_record_s_own() -> None:
     assert result.ended == Counter({"requeued": 1, "dead-lettered": 1})
 
 
+def test_a_place_in_a_queue_that_passed_costs_one_more_outcome_and_only_in_a_queue() -> None:
+    seen = evidence([GOOD], [(ORIGIN, "requeued")] * 3)
+    queued = replace(WANTED, ends=("requeued", "requeued"))
+    assert group_results([queued], {"a": SENT}, seen)["delay"].held
+    assert group_results([WANTED], {"a": SENT}, seen)["delay"].twice == 3
+
+
 def test_check_backs_hold_each_once_and_in_time() -> None:
     result = checked(check(1, 1_200), check(2, 1_500))
     assert (result.held, result.checks) == (True, 2)

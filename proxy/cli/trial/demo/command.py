@@ -17,6 +17,7 @@ from proxy.cli.trial.demo.group_result import FAULTS, GroupResult
 from proxy.cli.trial.demo.plan import expected_verdicts
 from proxy.cli.trial.demo.play import Play
 from proxy.extras import how_to_get
+from proxy.records.outcome import REQUEUED
 
 COLUMNS = ["what", "sent", "arrived", "ended otherwise", "latest", "held"]
 AUDIT_COLUMNS = ["verdict of the audit", "records", "violations"]
@@ -39,7 +40,8 @@ def demo(as_json: AsJson = False) -> None:
         for result in groups.values():
             total.add(result)
         _say_groups({**groups, ALL: total})
-        audited = _say_audit(audit, expected_verdicts(play.plan))
+        expected = expected_verdicts(play.plan) | {REQUEUED: total.ended[REQUEUED]}
+        audited = _say_audit(audit, expected)
         shown = summary(groups, total, audited)
         if as_json:
             say_json(shown)
