@@ -313,6 +313,19 @@ def _fault(chance: random.Random, plan: Plan) -> Step:
     )
 
 
+def _unreadable(chance: random.Random, plan: Plan) -> Step:
+    """A producer writes a batch that no client can unpack."""
+    partition = _partition(chance, plan)
+    sent = [_asked(chance, plan) for _ in range(chance.randrange(1, 4))]
+    batch = tuple(("send", "now", step[2], step[3], partition, step[5]) for step in sent)
+    return "unreadable", partition, batch
+
+
+def _throttle(chance: random.Random, _: Plan) -> Step:
+    """Throttle transactions with more records than this."""
+    return "throttle", chance.choice([2, 4, 9, None, None])
+
+
 def _rebalance(chance: random.Random, plan: Plan) -> Step:
     """A partition goes to the other worker. A single worker loses it and gets it back."""
     if plan.workers == 1:
@@ -354,6 +367,9 @@ FEATURES: Final[dict[str, tuple[int, Draw]]] = {
     "refuse": (4, _refuse),
     "end": (5, lambda chance, plan: ("end", _partition(chance, plan), chance.random() < 0.5)),
     "retention": (3, lambda _chance, _: ("retention",)),
+    "unreadable": (4, _unreadable),
+    "skip": (4, lambda _chance, _: ("skip",)),
+    "throttle": (4, _throttle),
 }
 """By kind of step: its weight in a seed that has it, and the function that draws it."""
 

@@ -19,6 +19,8 @@ from proxy.config.settings import AdmissionSettings
 from proxy.dispatch import parked_records
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl
+from proxy.kafka.ingress.skipped_ranges import SkippedRange
+from proxy.publishing import kafka_transactions, throttling
 from proxy.records.position import Position
 from proxy.scheduling import half_messages, identities, missed_moves, recalls, shard, sweep
 from proxy.session import back_pressure, pipeline
@@ -42,7 +44,13 @@ SMALL_BOUNDS: Final[tuple[tuple[Any, dict[str, Any]], ...]] = (
     (half_messages, {"HELD_BYTES": 1, "READ_AT_ONCE": 1}),
     (parked_records, {"LOOKED_AT": 2, "MOST_UNREAD": 2}),
     (pipeline, {"SWEPT_AT_ONCE": 2}),
+    (throttling, {"TELLING_BYTES": 800, "LEAST_BYTES": 100}),
 )
+AT_ONCE: Final[tuple[tuple[Any, dict[str, Any]], ...]] = (
+    (back_pressure, {"LOOK_EVERY_MS": 1}),
+    (kafka_transactions, {"SENT_WITHIN": 0}),
+)
+"""What else differs from a real proxy: no wait in real time."""
 BY_HAND: Final = ("pause", "limit", "move", "worker rate", "crash", "release")
 """Kinds of steps after which records may be rewritten once more than by time alone."""
 
@@ -60,6 +68,7 @@ class Play:
                 World(PARTITIONS, None, plan.limit, commits=plan.commits, beside=first)
             )
         self.kafka, self.time, self.operators = first.kafka, first.time, first.policies
+        self.kafka.throttles_ms = 10 * plan.scale
         self._release = [(plan.per_target, plan.overdue, plan.per_second)] * plan.workers
         if plan.workers > 1:
             self.kafka.wanted = {0: 0, 1: 1}
@@ -75,8 +84,10 @@ class Play:
         match step[0]:
             case "send" | "move" | "purge":
                 self._produce(step)
-            case "end" | "refuse" | "retention" | "fault":
+            case "end" | "refuse" | "retention" | "fault" | "throttle":
                 self._change_broker(step)
+            case "unreadable" | "skip":
+                self._spoil(step)
             case "pause" | "pause ingest" | "limit" | "worker rate":
                 self._operate(step)
             case "crash" | "stop" | "other disk":
@@ -123,7 +134,8 @@ class Play:
         if self.plan.last:
             for number in range(len(self.worlds)):
                 self.perform((self.plan.last, number))
-            self._settle()
+            for number in range(len(self.worlds)):
+                self._turn(number, 4)
         self._lift()
         for number in range(MOST_ROUNDS):
             self._settle()
@@ -141,8 +153,10 @@ class Play:
         self.kafka.unauthorised.clear()
         self.kafka.time_limits.clear()
         self.kafka.leaderless.clear()
+        self.kafka.takes_at_once = None
         self.kafka.topics = dict.fromkeys(TOPICS, 4)
         lifted: list[Step] = [
+            ("skip",),
             ("disk", DISK_BYTES),
             *([("pause", ("*",), None)] if self.plan.scale == 1 else []),
             ("pause", (), None),
@@ -165,6 +179,12 @@ class Play:
     def wrong(self) -> list[str]:
         """Return a sentence for each violation."""
         ends = self.worlds[0].evidence(("checks",))
+        for place, record in ends.ingress.items():
+            if (
+                self.kafka.unreadable_base(record.partition, record.offset, record.offset + 1)
+                is not None
+            ):
+                ends.ingress[place] = replace(record, key=None, value=None, headers=[])
         gone = [
             f"{o}: its body is gone" for o, (_, said) in ends.said.items() if "body-gone" in said
         ]
@@ -332,10 +352,26 @@ class Play:
                 self.kafka.end_transaction(partition, is_committed=is_committed)
             case ("refuse", str() as what, str() as topic):
                 self._refuse(what, topic)
+            case ("throttle", records):
+                self.kafka.takes_at_once = records
             case ("retention",):
                 for partition, (offset, metadata) in self.kafka.committed.items():
                     floor = Position.from_metadata(offset, metadata).floor
                     self.kafka.log_starts[partition] = floor
+
+    def _spoil(self, step: Step) -> None:
+        match step:
+            case ("unreadable", int() as partition, tuple() as batch):
+                base = self.kafka.end(partition)
+                for one in batch:
+                    self.perform(one)
+                batches = self.kafka.unreadable.setdefault(partition, [])
+                batches.append((base, self.kafka.end(partition)))
+            case ("skip",):
+                skipped = self.operators.skipped("")
+                for partition, batches in self.kafka.unreadable.items():
+                    for batch in batches:
+                        skipped.add(partition, SkippedRange(*batch))
 
     def _refuse(self, what: str, topic: str) -> None:
         places = {(topic, number) for number in range(4)}
@@ -419,8 +455,7 @@ def playing(plan: Plan) -> Iterator[Play]:
     """Make a run that has not begun."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        stack.enter_context(patch.object(back_pressure, "LOOK_EVERY_MS", 1))
-        for module, bounds in SMALL_BOUNDS if plan.has_small_bounds else ():
+        for module, bounds in (*AT_ONCE, *(SMALL_BOUNDS if plan.has_small_bounds else ())):
             stack.enter_context(patch.multiple(module, **bounds))
         made = Play(plan, Path(folder))
         stack.callback(made.close)

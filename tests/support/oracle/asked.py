@@ -110,7 +110,7 @@ def asked_ms(record: Incoming, rules: Rules) -> int | None:
     """When the record is due; None where it says so in a form that is not judged here."""
     sent_ms = max(0, record.timestamp_ms)  # -1: it has no timestamp
     group, attempt = _failed(record)
-    if group is not None and rules.is_exhausted(group, attempt):
+    if group is not None and rules.is_exhausted(group, attempt) and not is_move(record):
         return sent_ms
     instant, delay = record.header("timer-deliver-at"), record.header("timer-delay")
     if instant is not None:

@@ -12,7 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    ThrottleEvent,
+    TopicPartition,
+)
 
 from proxy.dispatch.known_targets import record_batch_bytes
 from proxy.dispatch.partitioning import partition_of
@@ -100,6 +106,8 @@ class StandInKafka:
     `unauthorised`: topics that the proxy may neither write to nor describe.
     `before_offsets` happens in the next transaction, before its offsets are sent.
     unreadable: of the ingress, batches (base, end) by partition that no consumer can unpack.
+    takes_at_once: the broker throttles a producer, for `throttles_ms`, that sends more records in
+    one transaction; sizes: how many there were in each that was flushed.
     """
 
     partitions: int = 2
@@ -131,6 +139,9 @@ class StandInKafka:
     uncommitted: dict[int, StandInProducer] = field(default_factory=dict)
     meanwhile: list[Callable[[], object]] = field(default_factory=list)
     before_offsets: list[Callable[[], object]] = field(default_factory=list)
+    takes_at_once: int | None = None
+    throttles_ms: int = 5_000
+    sizes: list[int] = field(default_factory=list)
 
     def append(
         self,
@@ -211,8 +222,10 @@ class StandInProducer:
     As with librdkafka, the transaction takes no further record once one has been refused.
     """
 
-    def __init__(self, kafka: StandInKafka) -> None:
-        self._kafka = kafka
+    def __init__(
+        self, kafka: StandInKafka, throttle_cb: Callable[[ThrottleEvent], object] = lambda _: None
+    ) -> None:
+        self._kafka, self._throttle_cb = kafka, throttle_cb
         self._open = self._is_fenced = False
         self._sent: list[tuple[Any, ...]] = []
         self._offsets: list[TopicPartition] = []
@@ -282,7 +295,12 @@ class StandInProducer:
         self._partitions.pop(topic, None)
 
     def flush(self, timeout: float) -> int:
-        return 0
+        self._kafka.sizes.append(len(self._sent))
+        most = self._kafka.takes_at_once
+        if most is None or len(self._sent) <= most:
+            return 0
+        self._throttle_cb(ThrottleEvent("broker", 1, self._kafka.throttles_ms / 1_000))
+        return len(self._sent) - most
 
     def poll(self, timeout: float) -> int:
         return 0
@@ -303,6 +321,8 @@ class StandInProducer:
     def commit_transaction(self, timeout: float) -> None:
         while self._kafka.meanwhile:
             self._kafka.meanwhile.pop(0)()
+        if self._failed is not None:
+            raise self._failed
         self._refuse_if_fenced()
         when, fault = self._kafka.commit_faults.pop(0) if self._kafka.commit_faults else ("", None)
         if when != "before":

@@ -377,7 +377,7 @@ class World:
             TopicFacts(INGRESS, self.topic_id, self.kafka.partitions),
             self.policies,
             cast(Any, StandInAdmin(self.kafka)),
-            lambda _number: cast(Any, StandInProducer(self.kafka)),
+            lambda _number: cast(Any, StandInProducer(self.kafka, self.throttling.written)),
             lambda: cast(Any, StandInConsumer(self.kafka, self.batch_records, self.member)),
             lambda: cast(Any, StandInListener(self.kafka)),
             lambda: cast(Any, StandInReader(self.kafka)),

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from confluent_kafka import ThrottleEvent
 
 from proxy.publishing import kafka_transactions
 from proxy.session.pipeline import Pipeline
-from tests.support.simulation.stand_in import StandInProducer
 from tests.support.simulation.world import World
 
 RECORDS = 40
@@ -19,43 +15,18 @@ PASSED = 12
 THROTTLED_S = 5
 
 
-class ThrottlingBroker:
-    """Takes `PASSED` records of a transaction. The others wait."""
-
-    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.world, self.sizes = world, list[int]()
-        self.is_throttling = True
-        monkeypatch.setattr(StandInProducer, "flush", self._flush_of)
-        monkeypatch.setattr(kafka_transactions, "SENT_WITHIN", 0)
-
-    @property
-    def too_large(self) -> int:
-        """How many transactions were more than the broker takes at once."""
-        return sum(records > PASSED for records in self.sizes)
-
-    @property
-    def _flush_of(self) -> Any:
-        def flush(producer: StandInProducer, _timeout: float) -> int:
-            records = len(producer._sent)
-            self.sizes.append(records)
-            if not self.is_throttling or records <= PASSED:
-                return 0
-            self.world.throttling.written(ThrottleEvent("broker", 1, THROTTLED_S))
-            return records - PASSED
-
-        return flush
-
-
 @pytest.fixture
-def world() -> World:
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World(partitions=2)
     world.settle()
+    monkeypatch.setattr(kafka_transactions, "SENT_WITHIN", 0)
+    world.kafka.takes_at_once, world.kafka.throttles_ms = PASSED, THROTTLED_S * 1_000
     return world
 
 
-@pytest.fixture
-def broker(world: World, monkeypatch: pytest.MonkeyPatch) -> ThrottlingBroker:
-    return ThrottlingBroker(world, monkeypatch)
+def too_large(world: World) -> int:
+    """How many transactions were more than the broker takes at once."""
+    return sum(records > PASSED for records in world.kafka.sizes)
 
 
 def send(world: World, records: int, value: bytes = VALUE, delay: str = "0s") -> None:
@@ -72,7 +43,7 @@ def pass_throttled(world: World, times: int) -> None:
 
 @pytest.mark.parametrize("delay", ["0s", "1s"])
 def test_all_are_delivered_once_in_smaller_transactions_of_one_session(
-    world: World, broker: ThrottlingBroker, delay: str
+    world: World, delay: str
 ) -> None:
     running: Pipeline = world.pipeline
     send(world, RECORDS, delay=delay)
@@ -83,37 +54,31 @@ def test_all_are_delivered_once_in_smaller_transactions_of_one_session(
     pass_throttled(world, 1)
     assert len(set(world.origins())) == len(world.origins()) == RECORDS
     assert world.pipeline is running, "the session goes on"
-    assert broker.too_large == 1
+    assert too_large(world) == 1
 
 
-def test_nothing_is_written_while_the_broker_throttles(
-    world: World, broker: ThrottlingBroker
-) -> None:
+def test_nothing_is_written_while_the_broker_throttles(world: World) -> None:
     send(world, RECORDS)
     world.settle()
-    begun = len(broker.sizes)
+    begun = len(world.kafka.sizes)
     send(world, 2, delay="1s")
     world.time.pass_ms(THROTTLED_S * 1_000 - 1)
     world.settle()
-    assert len(broker.sizes) == begun
+    assert len(world.kafka.sizes) == begun
     pass_throttled(world, 1)
     assert len(world.origins()) == RECORDS + 2
 
 
-def test_outcomes_alone_that_are_too_many_become_smaller_transactions_too(
-    world: World, broker: ThrottlingBroker
-) -> None:
+def test_outcomes_alone_that_are_too_many_become_smaller_transactions_too(world: World) -> None:
     for number in range(RECORDS):
         world.send({"timer-cancel": f"id-{number}"}, value=None)
     world.settle()
     pass_throttled(world, 4)
     assert [end for _, end, _ in world.ends()] == ["missed"] * RECORDS
-    assert broker.sizes[-1] <= PASSED
+    assert world.kafka.sizes[-1] <= PASSED
 
 
-def test_a_record_larger_than_all_that_may_go_at_once_goes_all_the_same(
-    world: World, broker: ThrottlingBroker
-) -> None:
+def test_a_record_larger_than_all_that_may_go_at_once_goes_all_the_same(world: World) -> None:
     send(world, RECORDS)
     send(world, 2, value=bytes(500_000))
     world.settle()
@@ -121,38 +86,32 @@ def test_a_record_larger_than_all_that_may_go_at_once_goes_all_the_same(
     assert len(world.origins()) == RECORDS + 2
 
 
-def test_what_passes_at_once_is_known_in_the_next_session(
-    world: World, broker: ThrottlingBroker
-) -> None:
+def test_what_passes_at_once_is_known_in_the_next_session(world: World) -> None:
     send(world, RECORDS)
     world.settle()
     world.crash()
     pass_throttled(world, 1)
     assert len(world.origins()) == RECORDS
-    assert broker.too_large == 1
+    assert too_large(world) == 1
 
 
-def test_a_shard_is_handed_over_without_a_word_while_the_broker_throttles(
-    world: World, broker: ThrottlingBroker
-) -> None:
+def test_a_shard_is_handed_over_without_a_word_while_the_broker_throttles(world: World) -> None:
     send(world, RECORDS)
     world.settle()
-    begun = len(broker.sizes)
+    begun = len(world.kafka.sizes)
     world.stop()
-    assert len(broker.sizes) == begun
+    assert len(world.kafka.sizes) == begun
     pass_throttled(world, 1)
     assert len(world.origins()) == RECORDS
 
 
-def test_transactions_are_as_large_as_before_soon_after_the_quota_is_gone(
-    world: World, broker: ThrottlingBroker
-) -> None:
+def test_transactions_are_as_large_as_before_soon_after_the_quota_is_gone(world: World) -> None:
     send(world, RECORDS)
     world.settle()
-    broker.is_throttling = False
+    world.kafka.takes_at_once = None
     pass_throttled(world, 1)
     for _ in range(16):
         send(world, RECORDS)
         world.settle()
         pass_throttled(world, 1)
-    assert broker.sizes[-1] == RECORDS
+    assert world.kafka.sizes[-1] == RECORDS
