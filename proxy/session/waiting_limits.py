@@ -79,8 +79,31 @@ class WaitingLimits:
         """
         records = self._records.reached(shard.pending(), shard.pending_by_target, is_held=is_held)
         return records or self._sizes.reached(
-            shard.pending_bytes(), shard.store.pending_bytes_by_target, is_held=is_held
+            _still_waiting(shard.pending_bytes(), shard.pending(), shard.store.pending()),
+            lambda: _bytes_by_target(shard),
+            is_held=is_held,
         )
+
+
+def _bytes_by_target(shard: Shard) -> TargetCounts:
+    """What waits, in bytes."""
+    in_bytes, waiting = shard.store.pending_bytes_by_target(), shard.pending_by_target()
+    stored = shard.store.pending_by_target()
+    by_name = {
+        target: _still_waiting(size_bytes, waiting.most(target), stored.most(target))
+        for target, size_bytes in in_bytes.by_name.items()
+    }
+    others = _still_waiting(in_bytes.others, waiting.others, stored.others)
+    return TargetCounts(by_name, others)
+
+
+def _still_waiting(size_bytes: int, waiting: int, stored: int) -> int:
+    """Estimate what the waiting ones among the stored records take, by the mean size of all.
+
+    What was taken back or moved is stored until its time, which may be days away. If it counted,
+    reading would be held for so long, though nothing waits.
+    """
+    return size_bytes * waiting // stored if stored else 0
 
 
 def _wanted(limit: int, *, is_held: bool) -> int:

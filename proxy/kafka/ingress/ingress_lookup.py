@@ -148,17 +148,20 @@ class IngressLookup:
         elif error.fatal():
             raise KafkaException(error)
         elif error.code() in UNREADABLE_BATCH:
-            self._jump_over(error, wanted[0])
+            self._jump_over(error, offset, wanted)
         else:
             self._last_error = error
             log.warning("ingress not readable for now", error=error.str())
 
-    def _jump_over(self, error: KafkaError, offset: int) -> None:
-        """A batch on the way cannot be read: go to the offset itself, with a new consumer. That one
-        says for certain whether it lies in the batch."""
-        is_certain = self._assignments == 1 and self._position == offset
+    def _jump_over(self, error: KafkaError, base: int, wanted: deque[int]) -> None:
+        """The batch that begins at `base` cannot be read: go to the first wanted offset itself,
+        with a new consumer. That one says for certain whether it lies in the batch, or there is no
+        record at it and the batch is what comes next."""
+        is_certain = self._assignments == 1 and self._position == wanted[0]
         self.close()
-        if is_certain:
+        if is_certain and base > wanted[0]:
+            wanted.popleft()
+        elif is_certain:
             raise KafkaException(error)
 
     def _check_passed_over(self, wanted: deque[int]) -> None:

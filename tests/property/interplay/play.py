@@ -238,7 +238,9 @@ class Play:
     def _progress(self) -> object:
         logs = [len(log) for log in self.kafka.logs.values()]
         read = [shard.next_offset for world in self.worlds for shard in world.shards.values()]
-        return logs, read, dict(self.kafka.committed)
+        parked = [world.pipeline._parked for world in self.worlds]
+        looks = [(at, one.after) for each in parked for at, one in each._passes.items()]
+        return logs, read, looks, dict(self.kafka.committed)
 
     def _start(self, number: int) -> None:
         """Begin a process with its settings and the current controls of the operators."""

@@ -92,6 +92,24 @@ def test_each_limit_holds_reading_and_is_named(limits: dict[str, Any], why: str)
     assert (world.shards[0].pending(), unread(world)) == (2, 1)
 
 
+@pytest.mark.parametrize("limits", [{"size_bytes": 1_200}, {"bytes_per_target": {"o*": 1_200}}])
+def test_what_a_resumed_target_left_behind_on_disk_holds_no_reading(limits: dict[str, Any]) -> None:
+    """Parked records lie in the store for days after they were moved."""
+    world = limited(**limits)
+    world.release.pause(["orders"])
+    for _ in range(6):
+        send(world, delay="0", size_bytes=400)
+    world.settle()
+    world.release.pause([])
+    world.settle()
+    world.time.pass_ms(1_000)
+    world.settle()
+    send(world, delay="1s")
+    world.time.pass_ms(1_000)
+    world.settle()
+    assert (len(world.delivered()), unread(world)) == (7, 0)
+
+
 def test_a_target_that_its_own_limit_does_not_fit_fills_nothing() -> None:
     world = limited(per_target={"bills": 1})
     for _ in range(5):
