@@ -59,7 +59,7 @@ PLANTED: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "floor": lambda: patch.object(Identities, "lowest", _lowest),
     "generation": lambda: patch.object(Ingress, "group_metadata", lambda _: ANY),
     "catching up": lambda: patch.object(Shard, "state", property(_state)),
-    "rewind": lambda: patch.object(Skipping, "forget", lambda _, partition: None),
+    "rewind": lambda: patch.object(Skipping, "forget", lambda _skipping, _partition: None),
     "missed": lambda: patch.object(MissedMoves, "without", lambda _, messages: messages),
 }
 """Faults by name.
