@@ -182,3 +182,21 @@ def test_reading_that_goes_back_while_a_batch_is_skipped_reads_what_lies_before_
         nothing_yet.setattr(ingress, "_wait_for_first", lambda *_: [])
         assert not ingress.fetch(0, 2).records
     assert read_to(END) == list(range(1, END + 1))
+
+
+def test_a_recall_of_an_offset_without_a_record_before_such_a_batch_misses_and_stops_nothing() -> (
+    None
+):
+    """As where a transaction ended there: reading from that offset meets the batch at once."""
+    world = World()
+    world.settle()
+    asked: dict[str, str | bytes] = {"timer-topic": "orders", "timer-delay": "0"}
+    world.kafka.open_transaction(0, lambda: world.send(asked))
+    world.kafka.end_transaction(0, is_committed=True)
+    world.kafka.unreadable[0] = [(2, 3)]
+    send(world, "0")
+    world.send({"timer-recall": "timer.ingress/0/1"}, value=None)
+    world.policies.skipped("id-1").add(0, SkippedRange(2, 3))
+    world.settle()
+    ended = sorted((origin, end) for origin, end, _detail in world.ends())
+    assert [end for _, end in ended] == ["delivered", "dead-lettered", "missed"]
