@@ -10,6 +10,9 @@ from proxy.config.settings import Settings
 from proxy.kafka.client_settings import lookup_config
 from proxy.kafka.ingress.ingress_lookup import SILENT_AT_MOST_S, IngressLookup
 from tests.conftest import StartBroker
+from tests.support.installation.committing import open_transaction
+from tests.support.installation.installation import Installation
+from tests.support.installation.unreadable_batch import write_unreadable_batch
 from tests.support.records import Outgoing, new_topic, write
 
 pytestmark = pytest.mark.integration
@@ -40,3 +43,19 @@ def test_a_broker_that_was_away_still_has_every_record(own_broker: StartBroker) 
         assert _found(lookup, *asked) == answer
         with pytest.raises(KafkaException):
             _found(lookup, RECORDS + 1_000)
+
+
+def test_an_offset_without_a_record_before_a_batch_that_nobody_can_read_is_passed_over(
+    installation: Installation,
+) -> None:
+    producer = open_transaction(installation.bootstrap)
+    producer.produce(installation.ingress, b"0", partition=0)
+    producer.commit_transaction()
+    write_unreadable_batch(installation)
+    config = lookup_config(Settings(kafka={"bootstrap.servers": installation.bootstrap}))
+    topic, end_of_transaction, unreadable = installation.ingress, 1, 2
+    with closing(IngressLookup(lambda: Consumer(config), topic, lambda: None)) as lookup:
+        assert _found(lookup, end_of_transaction) == {}
+        assert _found(lookup, 0, end_of_transaction) == {0: b"0"}
+        with pytest.raises(KafkaException):
+            _found(lookup, unreadable)
