@@ -1,6 +1,6 @@
 """Faults that can be planted in the proxy, to show that the simulation finds them.
 
-The proxy once had the first two, and `rewind`.
+The proxy once had the first two.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,6 @@ from unittest.mock import ANY, patch
 from proxy.dispatch.hops import moved
 from proxy.dispatch.moving import NOT_COMMITTED, Moving, find_moving
 from proxy.kafka.ingress.ingress import Ingress
-from proxy.kafka.ingress.skipped_ranges import Skipping
 from proxy.records.delivery import delivery_of
 from proxy.records.message import Message
 from proxy.records.outcome import CANCELLED, Outcome
@@ -59,7 +58,6 @@ PLANTED: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "floor": lambda: patch.object(Identities, "lowest", _lowest),
     "generation": lambda: patch.object(Ingress, "group_metadata", lambda _: ANY),
     "catching up": lambda: patch.object(Shard, "state", property(_state)),
-    "rewind": lambda: patch.object(Skipping, "forget", lambda _skipping, _partition: None),
     "missed": lambda: patch.object(MissedMoves, "without", lambda _, messages: messages),
 }
 """Faults by name.
@@ -69,6 +67,5 @@ PLANTED: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
 - floor: the floor passes records in mid-hop.
 - generation: every generation of the group may commit offsets.
 - catching up: a shard fires during a take-over, before it has read to the end.
-- rewind: reading that goes back goes on with the batch that it was skipping.
 - missed: a replay lets missed moves take their place.
 """
