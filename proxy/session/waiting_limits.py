@@ -77,16 +77,17 @@ class WaitingLimits:
 
         `is_held`: reading is held. Then an eighth of each limit has to be free.
         """
-        records = self._records.reached(shard.pending(), shard.pending_by_target, is_held=is_held)
+        waiting = shard.pending()
+        records = self._records.reached(waiting, shard.pending_by_target, is_held=is_held)
         return records or self._sizes.reached(
-            _still_waiting(shard.pending_bytes(), shard.pending(), shard.store.pending()),
+            _still_waiting(shard.pending_bytes(), waiting, shard.store.pending()),
             lambda: _bytes_by_target(shard),
             is_held=is_held,
         )
 
 
 def _bytes_by_target(shard: Shard) -> TargetCounts:
-    """What waits, in bytes."""
+    """Estimate the bytes that wait for each target."""
     in_bytes, waiting = shard.store.pending_bytes_by_target(), shard.pending_by_target()
     stored = shard.store.pending_by_target()
     by_name = {
@@ -98,10 +99,10 @@ def _bytes_by_target(shard: Shard) -> TargetCounts:
 
 
 def _still_waiting(size_bytes: int, waiting: int, stored: int) -> int:
-    """Estimate what the waiting ones among the stored records take, by the mean size of all.
+    """Estimate the bytes of the records that still wait, by the mean size of all stored records.
 
-    What was taken back or moved is stored until its time, which may be days away. If it counted,
-    reading would be held for so long, though nothing waits.
+    A record that was taken back or moved stays stored until its time, which may be days away. If
+    its bytes counted, reading could be held until then, though nothing waits.
     """
     return size_bytes * waiting // stored if stored else 0
 

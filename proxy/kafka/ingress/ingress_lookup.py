@@ -127,7 +127,7 @@ class IngressLookup:
             message = self._inbox.popleft()
             error = cast(KafkaError | None, message.error())
             if error is not None:
-                self._take_error(error, message.offset(), wanted)
+                self._take_error(error, message.offset() or 0, wanted)
                 continue
             offset = message.offset()
             self._heard_s = self._now_s()

@@ -51,7 +51,7 @@ AT_ONCE: Final[tuple[tuple[Any, dict[str, Any]], ...]] = (
     (back_pressure, {"LOOK_EVERY_MS": 1}),
     (kafka_transactions, {"SENT_WITHIN": 0}),
 )
-"""What else differs from a real proxy: no wait in real time."""
+"""Changed in every run, so that nothing waits in real time."""
 BY_HAND: Final = ("pause", "limit", "move", "worker rate", "crash", "release")
 """Kinds of steps after which records may be rewritten once more than by time alone."""
 
@@ -181,10 +181,8 @@ class Play:
         """Return a sentence for each violation."""
         ends = self.worlds[0].evidence(("checks",))
         for place, record in ends.ingress.items():
-            if (
-                self.kafka.unreadable_base(record.partition, record.offset, record.offset + 1)
-                is not None
-            ):
+            at = record.offset
+            if self.kafka.unreadable_base(record.partition, at, at + 1) is not None:
                 ends.ingress[place] = replace(record, key=None, value=None, headers=[])
         gone = [
             f"{o}: its body is gone" for o, (_, said) in ends.said.items() if "body-gone" in said

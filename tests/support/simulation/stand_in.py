@@ -106,8 +106,8 @@ class StandInKafka:
     `unauthorised`: topics that the proxy may neither write to nor describe.
     `before_offsets` happens in the next transaction, before its offsets are sent.
     unreadable: of the ingress, batches (base, end) by partition that no consumer can unpack.
-    takes_at_once: the broker throttles a producer, for `throttles_ms`, that sends more records in
-    one transaction; sizes: how many there were in each that was flushed.
+    takes_at_once: a producer that sends more records in one transaction is throttled for
+    `throttles_ms`. sizes: the number of records at each flush.
     """
 
     partitions: int = 2

@@ -40,7 +40,7 @@ def demo(as_json: AsJson = False) -> None:
         for result in groups.values():
             total.add(result)
         _say_groups({**groups, ALL: total})
-        expected = expected_verdicts(play.plan) | {REQUEUED: total.ended[REQUEUED]}
+        expected = {**expected_verdicts(play.plan), REQUEUED: total.ended[REQUEUED]}
         audited = _say_audit(audit, expected)
         shown = summary(groups, total, audited)
         if as_json:
