@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.quiet_clients import QUIET
-from tests.support.records import Outgoing, read_to_end
+from tests.support.records import Outgoing, await_ends, ends, read_to_end
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
@@ -72,6 +72,7 @@ def test_what_a_producer_has_aborted_and_retention_deleted_is_no_loss(
     producer.produce(installation.ingress, b"aborted", partition=0)
     producer.flush(ENDS_WITHIN_S)
     producer.abort_transaction(ENDS_WITHIN_S)
+    await_ends(kafka, installation.ingress, {**ends(kafka, installation.ingress), 0: 3})
     installation.await_ingested()
     proxy.stop()
     assert installation.delete_ingress(0) == 3

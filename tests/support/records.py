@@ -10,6 +10,7 @@ from typing import cast
 
 from confluent_kafka import (
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    OffsetSpec,
     ResourceType,
 )
 from confluent_kafka.cimpl import NewTopic
@@ -166,7 +168,9 @@ def read_to_end(
 ) -> list[Incoming]:
     """All committed records of a topic, in the order they came, once there are `at_least` so many.
 
-    Reads to the end of every partition; fails when fewer have come within `timeout_s`.
+    Reads up to the offset that every partition ended at when asked, past transactions that were
+    open then: a broker answers a commit before it has ended the transaction in each partition.
+    Fails when that takes longer than `timeout_s`.
     """
     consumer = Consumer(
         {
@@ -180,34 +184,55 @@ def read_to_end(
         }
     )
     try:
-        return _collect(consumer, topic, at_least, timeout_s)
+        return _collect(consumer, ends(bootstrap, topic), topic, at_least, timeout_s)
     finally:
         consumer.close()
 
 
-def _collect(consumer: Consumer, topic: str, at_least: int, timeout_s: float) -> list[Incoming]:
-    partitions = consumer.list_topics(topic, timeout=WRITE_TIMEOUT_S).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+def ends(bootstrap: str, topic: str) -> dict[int, int]:
+    """By partition the offset that the next record gets, open transactions included."""
+    admin = admin_client(bootstrap)
+    partitions = admin.list_topics(topic, timeout=WRITE_TIMEOUT_S).topics[topic].partitions
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    asked = admin.list_offsets(
+        {TopicPartition(topic, number): latest for number in partitions},
+        isolation_level=IsolationLevel.READ_UNCOMMITTED,
+    )
+    return {one.partition: found.result(WRITE_TIMEOUT_S).offset for one, found in asked.items()}
+
+
+def await_ends(bootstrap: str, topic: str, offsets: Mapping[int, int]) -> None:
+    """Until each partition ends there, as it does a moment after a transaction was committed or
+    aborted: its marker takes an offset, and the broker answers before it writes it."""
+    wait_for(lambda: ends(bootstrap, topic) == offsets, READ_TIMEOUT_S, f"{topic} at {offsets}")
+
+
+def _collect(
+    consumer: Consumer, goals: Mapping[int, int], topic: str, at_least: int, timeout_s: float
+) -> list[Incoming]:
+    consumer.assign([TopicPartition(topic, number, 0) for number in goals])
     deadline = time.monotonic() + timeout_s
     seen: list[Incoming] = []
-    ended: set[int] = set()
-    while len(ended) < len(partitions) or len(seen) < at_least:
+    ended = dict.fromkeys(goals, -1)
+    while len(seen) < at_least or any(ended[number] < goal for number, goal in goals.items()):
         if time.monotonic() > deadline:
             raise AssertionError(
-                f"{topic}: {len(seen)} of {at_least} records within {timeout_s:g} s"
+                f"{topic}: {len(seen)} of {at_least} records within {timeout_s:g} s, read up to "
+                f"{ended}, to be read up to {goals}"
             )
         for message in consumer.consume(1000, 0.02):
             _note(message, seen, ended)
     return seen
 
 
-def _note(message: Message, seen: list[Incoming], ended: set[int]) -> None:
-    error, partition = message.error(), message.partition()
+def _note(message: Message, seen: list[Incoming], ended: dict[int, int]) -> None:
+    error, partition, offset = message.error(), message.partition(), message.offset()
     assert partition is not None
+    assert offset is not None
     if error is None:
         seen.append(incoming(message))
     elif error.code() == KafkaError._PARTITION_EOF:
-        ended.add(partition)
+        ended[partition] = offset
     else:
         raise KafkaException(error)
 

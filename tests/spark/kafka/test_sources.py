@@ -11,7 +11,7 @@ from spark_jobs.runtime.errors import RangeRefused
 from spark_jobs.runtime.failures import explained
 from tests.support.installation.committing import open_transaction
 from tests.support.quiet_clients import admin_client
-from tests.support.records import Outgoing, new_topic, read_to_end, write
+from tests.support.records import Outgoing, await_ends, new_topic, read_to_end, write
 
 pytestmark = pytest.mark.integration
 
@@ -26,6 +26,7 @@ def test_records_are_read_byte_for_byte_without_aborted_ones(
     aborted.produce(two, b"never")
     aborted.flush()
     aborted.abort_transaction()
+    await_ends(kafka, two, {0: 2})
     write(kafka, two, [Outgoing(value=b"kept"), Outgoing(value=b"beyond")])
 
     ranges = [Range(one, 0, 0, 1), Range(one, 1, 0, 1), Range(two, 0, 0, 3)]
