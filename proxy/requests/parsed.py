@@ -56,13 +56,17 @@ class Scheduled(NamedTuple):
 
 
 class RejectedHop(NamedTuple):
-    """A record that the proxy itself wrote to the ingress, and that today's policy rejects."""
+    """A record that the proxy itself wrote to the ingress, and that today's policy rejects.
+
+    is_move: it was to take the place of an entry that may have ended before.
+    """
 
     rejection: Rejection
     ident: bytes | None
     hop_from: int
     first: int | None = None
     proofs: tuple[bytes, ...] = ()
+    is_move: bool = False
 
 
 class Cancel(NamedTuple):

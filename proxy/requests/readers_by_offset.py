@@ -21,10 +21,11 @@ class ReadersByOffset:
         until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
         return self._readers[index][1], until
 
-    def read(self, message: Message) -> ParsedRecord:
-        """What one record asks for, which is the same whenever it is read."""
+    def read(self, message: Message, by_policy_at: int | None = None) -> ParsedRecord:
+        """What one record asks for, which is the same whenever it is read; or would ask for, by the
+        policy of another offset."""
         offset = message.offset()
-        reader, _until = self.at(offset)
+        reader, _until = self.at(offset if by_policy_at is None else by_policy_at)
         headers, timestamp_ms = message.headers() or [], message.timestamp()[1]
         key, value, partition = message.key(), message.value(), message.partition()
         return reader.read(headers, key, value, timestamp_ms, partition, offset)

@@ -130,12 +130,10 @@ class SpecialRequests:
         try:
             return self._request(record, ident, hop_from)
         except Rejected as refused:
-            rejection = refused.rejection
-            if hop_from is None or not MOVES.isdisjoint(asked):
-                return rejection
-            return RejectedHop(
-                rejection, ident, hop_from, _first(asked), proofs_of(record.key, ident)
-            )
+            if hop_from is None:
+                return refused.rejection
+            proofs, is_move = proofs_of(record.key, ident), not MOVES.isdisjoint(asked)
+            return RejectedHop(refused.rejection, ident, hop_from, _first(asked), proofs, is_move)
 
     def _refuse_unserved(self, kind: str, header: str, record: UnparsedRecord) -> None:
         """What the proxy signed, for an operator, is always served."""

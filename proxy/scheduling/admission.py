@@ -200,13 +200,28 @@ class Admission:
         return True
 
     def _reject_hop(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> None:
-        if hop.hop_from == self.awaited_move:
-            self.awaited_move = None
+        self._note_read(hop.hop_from)
+        if hop.is_move and not self._move_rejected(message, hop, buffer):
+            return
         outcome = self._identities.reject_hop(message.offset(), hop)
         if outcome is None:
             buffer.add_dead_letter(_dead_letter(message, hop.rejection))
         else:
             buffer.outcomes.append(outcome)
+
+    def _move_rejected(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> bool:
+        """Whether it takes the place that it was written for, and ends there.
+
+        The policy that took the other entry says for which target. It is forgotten once that one
+        has ended.
+        """
+        as_taken = self._readers.read(message, hop.hop_from)
+        if isinstance(as_taken, Scheduled):
+            return self._move(message.offset(), as_taken, buffer)
+        is_replay = buffer is not self.buffer
+        if not is_replay:
+            self._miss(Outcome(message.offset(), MISSED, None, hop.ident, IS_OVER))
+        return is_replay
 
     def _may_fire(self, entry: Entry, limits: IngestLimits) -> bool:
         """False for an entry due by the watermark that this machine's clock has not reached."""
@@ -239,8 +254,7 @@ class Admission:
         """Whether the record takes the place that it was written for. Decided once, since what has
         ended later looks alike: those that do not are remembered, and no part of a replay."""
         assert scheduled.moved is not None, scheduled
-        if scheduled.hop_from == self.awaited_move:
-            self.awaited_move = None
+        self._note_read(scheduled.hop_from)
         if buffer is not self.buffer:
             self._identities.move_again(offset, scheduled, scheduled.moved)
             return True
@@ -249,10 +263,17 @@ class Admission:
             buffer.outcomes.append(ended)
             return True
         due_ms, target = scheduled.due_ms, scheduled.entry[2]
-        missed = Outcome(offset, MISSED, due_ms, scheduled.ident, IS_OVER, target=target)
-        buffer.outcomes.append(missed)
-        self._missed.add(offset)
+        self._miss(Outcome(offset, MISSED, due_ms, scheduled.ident, IS_OVER, target=target))
         return False
+
+    def _note_read(self, hop_from: int | None) -> None:
+        """What goes on from this entry is not awaited any more."""
+        if hop_from == self.awaited_move:
+            self.awaited_move = None
+
+    def _miss(self, missed: Outcome) -> None:
+        self.buffer.outcomes.append(missed)
+        self._missed.add(missed.offset)
 
     def _take_half_message(
         self, offset: int, prepare: Prepare, buffer: TransactionBuffer, limits: IngestLimits

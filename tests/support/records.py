@@ -10,7 +10,6 @@ from typing import cast
 
 from confluent_kafka import (
     Consumer,
-    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -21,7 +20,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    OffsetSpec,
     ResourceType,
 )
 from confluent_kafka.cimpl import NewTopic
@@ -36,6 +34,7 @@ _read_headers = methodcaller("headers")
 
 READ_TIMEOUT_S = 180.0
 WRITE_TIMEOUT_S = 180.0
+BROKER_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +189,27 @@ def read_to_end(
 
 
 def ends(bootstrap: str, topic: str) -> dict[int, int]:
-    """By partition the offset that the next record gets, open transactions included."""
-    admin = admin_client(bootstrap)
-    partitions = admin.list_topics(topic, timeout=WRITE_TIMEOUT_S).topics[topic].partitions
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = admin.list_offsets(
-        {TopicPartition(topic, number): latest for number in partitions},
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-    )
-    return {one.partition: found.result(WRITE_TIMEOUT_S).offset for one, found in asked.items()}
+    """By partition the offset that the next record gets, open transactions included. Asks again
+    where a broker is gone."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "nobody", **QUIET}
+    consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})
+    found: dict[int, int] = {}
+
+    def are_known() -> bool:
+        try:
+            topics = consumer.list_topics(topic, timeout=BROKER_TIMEOUT_S).topics
+            for number in topics[topic].partitions:
+                place = TopicPartition(topic, number)
+                found[number] = consumer.get_watermark_offsets(place, BROKER_TIMEOUT_S)[1]
+        except KafkaException:
+            return False
+        return bool(found)
+
+    try:
+        wait_for(are_known, READ_TIMEOUT_S, f"the ends of {topic}")
+    finally:
+        consumer.close()
+    return found
 
 
 def await_ends(bootstrap: str, topic: str, offsets: Mapping[int, int]) -> None:

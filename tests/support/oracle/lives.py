@@ -97,8 +97,7 @@ class Lives:
         """Take the next record of the log."""
         place = f"{self.origin}{offset}"
         hop_from = record.header("timer-hop-from")
-        is_hop = hop_from is not None and not is_move(record)
-        if self._is_refused(place, is_hop=is_hop):
+        if self._is_refused(place, is_hop=hop_from is not None):
             return
         cancel, decision = record.header("timer-cancel"), record.header("timer-transaction")
         if cancel is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -176,18 +177,55 @@ def test_a_half_message_is_moved_once_it_is_committed() -> None:
     assert world.origins() == [f"{INGRESS}/0/2"]
 
 
-def test_a_move_that_the_policy_refuses_leaves_the_record_as_it_is() -> None:
-    world = World()
-    world.send(HOUR)
-    world.settle()
-    write = world.moving(0, 0, world.time.wall_now_ms)
+def denied(world: World) -> None:
+    """From now on, what is written for the target is refused."""
     world.stop()
     world.policy = replace(world.policy, deny=("orders",))
+
+
+@pytest.mark.parametrize("keeps_due", [False, True])
+@pytest.mark.parametrize("ident", [{}, {"timer-id": "a"}])
+def test_a_move_that_the_policy_refuses_ends_the_record_once_in_every_replay(
+    ident: dict[str, str], keeps_due: bool
+) -> None:
+    world = World(targets=("orders", "payments"))
+    due_ms = world.time.wall_now_ms + HOUR_MS
+    world.send({"timer-topic": "orders", "timer-deliver-at": str(due_ms), **ident})
+    world.send({"timer-topic": "payments", "timer-delay": "3h"})
+    world.settle()
+    write = world.moving(0, 0, due_ms + (0 if keeps_due else HOUR_MS))
+    denied(world)
     world.settle()
     write()
     world.settle()
-    assert outcomes(world)[1][0] == "dead-lettered"
+    said = {0: ("requeued" if keeps_due else "replaced", "moved"), 2: ("dead-lettered", ANY)}
+    assert outcomes(world) == said
+    world.crash()
+    pass_hours(world, 4)
+    assert outcomes(world) == said
+    assert (world.origins(), world.origins("payments")) == ([], [f"{INGRESS}/0/1"])
+    check_conservation(world)
+
+
+@pytest.mark.parametrize("knows_old_policy", [True, False])
+def test_a_move_that_the_policy_refuses_and_that_came_too_late_touches_nothing(
+    knows_old_policy: bool,
+) -> None:
+    world = World()
+    world.send(HOUR)
+    world.settle()
+    write = world.moving(0, 0, world.time.wall_now_ms + 2 * HOUR_MS)
+    denied(world)
     pass_hours(world, 1)
+    world.send(HOUR)
+    world.settle()
+    if not knows_old_policy:
+        world.crash()
+    world.settle()
+    write()
+    pass_hours(world, 2)
+    said = outcomes(world)
+    assert said == {1: ("dead-lettered", ANY), 2: ("missed", "it had ended before")}
     assert world.origins() == [f"{INGRESS}/0/0"]
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -164,6 +165,21 @@ def test_a_move_too_many_to_be_known_is_made_twice_and_ends_once_as_missed(
     assert (len(world.delivered()), len(world.delivered("bills"))) == (10, 10)
     missed = [what for what, _ in outcomes(world).values() if what == "missed"]
     assert len(missed) == written(world) - 60 == 1
+
+
+def test_what_the_settings_refuse_when_it_is_let_go_is_one_dead_letter() -> None:
+    world = paused_world(3)
+    world.stop()
+    world.policy = replace(world.policy, deny=("orders",))
+    resume(world)
+    world.settle()
+    assert len(world.kafka.read(DEAD_LETTERS)) == 3
+    world.time.pass_ms(9 * DAY_MS)
+    world.settle()
+    assert len(world.kafka.read(DEAD_LETTERS)) == 3
+    assert world.delivered() == []
+    ends = Counter(what for what, _ in outcomes(world).values())
+    assert ends == {"requeued": 6, "dead-lettered": 3}
 
 
 def test_what_another_pause_means_stays() -> None:
