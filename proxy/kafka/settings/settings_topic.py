@@ -88,6 +88,7 @@ class SettingsTopic:
         self._overdue: set[str] = set()
         self._controls = RunTimeControls(group_id)
         self._skipped: dict[str, SkippedRanges] = {}
+        self._note_looked_at()
 
     @property
     def paused(self) -> frozenset[str]:
@@ -131,6 +132,7 @@ class SettingsTopic:
             if metadata.error is not None:
                 raise KafkaException(metadata.error)
             self._read_to_end([TopicPartition(self._topic, p) for p in metadata.partitions])
+            self._note_looked_at()
         except BaseException:
             self.close()
             raise
@@ -140,18 +142,19 @@ class SettingsTopic:
         self._read_to_end(self._consumer.position(self._consumer.assignment()))
 
     def look(self) -> bool:
-        """Take what has arrived, without waiting; whether it changes anything at run time."""
-        arrived = self._consumer.consume(AT_ONCE, 0)
-        if not arrived:
-            return False
-        before = self._changeable
-        for message in arrived:
+        """Take what has arrived, without waiting; whether anything that is set at run time is not
+        as it was at the last look, or when all was loaded."""
+        for message in self._consumer.consume(AT_ONCE, 0):
             error = message.error()
             if error is None:
                 self._take(message)
             elif error.code() != KafkaError._PARTITION_EOF:
                 log.warning("settings topic not readable for now", error=error.str())
-        return before != self._changeable
+        if not self._has_taken:
+            return False
+        before = self._as_looked_at
+        self._note_looked_at()
+        return before != self._as_looked_at
 
     def close(self) -> None:
         """Follow it no more."""
@@ -313,7 +316,11 @@ class SettingsTopic:
         _start, end = self._consumer.get_watermark_offsets(asked, READ_TIMEOUT_S)
         return int(end)
 
+    def _note_looked_at(self) -> None:
+        self._has_taken, self._as_looked_at = False, self._changeable
+
     def _take(self, message: Message) -> None:
+        self._has_taken = True
         key, value = _key(message), message.value()
         try:
             if key.startswith(CONTROLS):

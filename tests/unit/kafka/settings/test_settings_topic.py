@@ -142,6 +142,17 @@ def test_a_look_says_whether_anything_has_changed() -> None:
     assert settings.paused == frozenset()
 
 
+def test_a_look_also_tells_what_was_read_in_between_for_another_reason() -> None:
+    topic = Topic()
+    settings = loaded(topic)
+    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.end_of_both()
+    settings.catch_up()
+    assert settings.look()
+    assert settings.paused == {"orders"}
+    assert not settings.look()
+
+
 def test_there_is_a_most_of_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_time_controls, "MOST_PAUSES", 2)
     topic = Topic()
