@@ -58,7 +58,7 @@ class Scheduled(NamedTuple):
 class RejectedHop(NamedTuple):
     """A record that the proxy itself wrote to the ingress, and that today's policy rejects.
 
-    is_move: it was to take the place of an entry that may have ended before.
+    moved: what it goes on from had not ended when this was written.
     """
 
     rejection: Rejection
@@ -66,7 +66,7 @@ class RejectedHop(NamedTuple):
     hop_from: int
     first: int | None = None
     proofs: tuple[bytes, ...] = ()
-    is_move: bool = False
+    moved: Moved | None = None
 
 
 class Cancel(NamedTuple):

@@ -130,10 +130,11 @@ class SpecialRequests:
         try:
             return self._request(record, ident, hop_from)
         except Rejected as refused:
-            if hop_from is None:
+            moves = MOVES & asked.keys()
+            if hop_from is None or moves not in (MOVES, set()):
                 return refused.rejection
-            proofs, is_move = proofs_of(record.key, ident), not MOVES.isdisjoint(asked)
-            return RejectedHop(refused.rejection, ident, hop_from, _first(asked), proofs, is_move)
+            proofs, moved = proofs_of(record.key, ident), _moved(asked)
+            return RejectedHop(refused.rejection, ident, hop_from, _first(asked), proofs, moved)
 
     def _refuse_unserved(self, kind: str, header: str, record: UnparsedRecord) -> None:
         """What the proxy signed, for an operator, is always served."""

@@ -201,7 +201,7 @@ class Admission:
 
     def _reject_hop(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> None:
         self._note_read(hop.hop_from)
-        if hop.is_move and not self._move_rejected(message, hop, buffer):
+        if hop.moved is not None and not self._move_rejected(message, hop, buffer):
             return
         outcome = self._identities.reject_hop(message.offset(), hop)
         if outcome is None:

@@ -200,7 +200,7 @@ class Identities:
         row = self._landed(hop.ident, hop.hop_from, hop.first, hop.proofs)
         if hop.first is not None:
             self.note_recall(offset, receipt_name(hop.first))
-        if row.latest > hop.hop_from and not hop.is_move:
+        if row.latest > hop.hop_from and hop.moved is None:
             return self._ended_in_mid_hop(offset, None, hop.ident, row, until_ms=None)
         if hop.ident is not None and row.offset == hop.hop_from:
             self._put(offset, hop.ident, Named(row.latest))

@@ -6,8 +6,10 @@ what came too late for that says `missed`, and has nothing to do with that recor
 
 from typing import Final
 
-IS_MOVE: Final = "coalesce(request.kind = 'record' AND request.moved_due_ms IS NOT NULL, false)"
-"""SQL: whether a record is to take the place of another one."""
+IS_MOVE: Final = """
+coalesce(request.kind IN ('record', 'refused') AND request.moved_due_ms IS NOT NULL, false)
+"""
+"""SQL: whether a record is to take the place of another one, if only to be a dead letter there."""
 MISSED_ITS_PLACE: Final = f"({IS_MOVE} AND coalesce(outcome.end = 'missed', false))"
 """SQL: whether it says that it came too late."""
 MOVED: Final = "moved"

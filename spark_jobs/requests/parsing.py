@@ -300,8 +300,9 @@ def _answered(policy: Column) -> list[Select]:
     """The columns of PARSED; what a kind of record does not have is null."""
     headers, kind = _headers(), f.col("kind")
     is_entry, is_refused = kind.isin(controls.RECORD, names.PREPARE), kind == REFUSED
-    is_purge, is_move = kind == controls.PURGES, headers.has_any(names.MOVES)
-    hop = f.when(~(is_refused & is_move), f.col("hop"))
+    is_purge = kind == controls.PURGES
+    hop = f.when(~(is_refused & controls.move_code(headers).isNotNull()), f.col("hop"))
+    goes_on = kind.isin(controls.RECORD, REFUSED) & hop.isNotNull()
     ident = f.when(kind == controls.CANCELS, headers.raw(names.CANCEL)).otherwise(
         f.when(~kind.isin(*controls.TAKE_BACK), headers.raw(names.ID))
     )
@@ -328,10 +329,7 @@ def _answered(policy: Column) -> list[Select]:
         "fires_ms": f.when(is_entry, fires),
         "hop_from": f.when(kind != names.PREPARE, hop),
         "first_origin": headers.text(names.FIRST_ORIGIN),
-        "first_offset": f.when(
-            kind.isin(controls.RECORD, REFUSED) & hop.isNotNull(),
-            digits(headers.text(names.HOP_FIRST)),
-        ),
+        "first_offset": f.when(goes_on, digits(headers.text(names.HOP_FIRST))),
         "recalled": f.when(kind == controls.RECALLS, recalled),
         "needs_proof": needs_proof,
         "known_key": f.when(needs_proof, key),
@@ -339,8 +337,8 @@ def _answered(policy: Column) -> list[Select]:
         "ingress_key_hash": bytes_hash(key),
         "purge_from_ms": f.when(is_purge, from_ms),
         "purge_to_ms": f.when(is_purge, to_ms),
-        "moved_fires_ms": f.when(kind == controls.RECORD, digits(headers.text(names.HOP_FIRES))),
-        "moved_due_ms": f.when(kind == controls.RECORD, digits(headers.text(names.HOP_DUE))),
+        "moved_fires_ms": f.when(goes_on, digits(headers.text(names.HOP_FIRES))),
+        "moved_due_ms": f.when(goes_on, digits(headers.text(names.HOP_DUE))),
         "hop_attempt": hop_attempt,
         "expires_ms": f.when(kind == names.PREPARE, expires),
         "checks": f.when(

@@ -38,7 +38,10 @@ def _told(parsed: ParsedRecord) -> dict[str, Any]:
         case Rejection():
             return {"kind": "refused", "code": parsed.code}
         case RejectedHop():
+            fires_ms, due_ms = parsed.moved or (None, None)
             return {
+                "moved_fires_ms": fires_ms,
+                "moved_due_ms": due_ms,
                 "kind": "refused",
                 "code": parsed.rejection.code,
                 "hop_from": parsed.hop_from,

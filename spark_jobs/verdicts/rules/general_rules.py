@@ -10,8 +10,8 @@ from spark_jobs.verdicts.rules.rule import Rule, names
 from spark_jobs.verdicts.rules.unseen_ends import unseen_outcome
 
 _SUCCEEDS: Final = (
-    "request.hop_from >= known_from AND request.kind = 'record' AND offset < next_offset"
-    f" AND NOT {MISSED_ITS_PLACE}"
+    f"request.hop_from >= known_from AND (request.kind = 'record' OR {IS_MOVE})"
+    f" AND offset < next_offset AND NOT {MISSED_ITS_PLACE}"
 )
 """Whether it says that it goes on from a record of which an audit knows how it ended."""
 _HOP_FROM_OUTCOME: Final = unseen_outcome("from_offset")

@@ -54,9 +54,9 @@ coalesce(CASE
     THEN outcome.end = 'dead-lettered' OR (outcome.end IN {names(CONTROL_OUTCOMES)}
       AND coalesce({_EXPECTED}, '{EITHER}') IN ('{EITHER}', outcome.end))
   WHEN outcome.end = 'dead-lettered' THEN NOT {_WAS_TAKEN_BACK} OR {_BY_A_DEFECT}
+  WHEN outcome.end = 'missed' THEN {IS_MOVE}
   WHEN request.kind = 'refused' THEN false
   WHEN {WAS_MOVED} THEN {_MAY_BE_MOVED}
-  WHEN outcome.end = 'missed' THEN {IS_MOVE}
   WHEN outcome.end IN ('cancelled', 'replaced') AND request.hop_from < known_from THEN true
   WHEN outcome.end = 'cancelled' AND ({NAMES_ONE} OR {_SUPERSEDED_BY}.kind = 'purge')
     THEN {_SUPERSEDED_BY}.kind = 'purge' AND outcome.detail = {named_by(_SUPERSEDED_BY)}
@@ -166,7 +166,7 @@ could not take it. What older versions shed shows another scheduler's headers as
 _SAYS_OTHER: Final = f"""
 concat_ws(' and ',
   IF((outcome.end NOT IN ('dead-lettered', 'applied', 'missed') OR {MISSED_ITS_PLACE})
-    AND NOT (outcome.due_ms <=> request.due_ms)
+    AND request.kind != 'refused' AND NOT (outcome.due_ms <=> request.due_ms)
     AND NOT (outcome.end IN ('cancelled', 'replaced') AND outcome.due_ms IS NULL), 'due', NULL),
   IF(is_valid_utf8(CAST(request.ident AS string)) AND NOT (outcome.ident <=> request.ident)
     AND (outcome.ident IS NOT NULL OR outcome.end IN {names(NAMES_ID)}), 'id', NULL))

@@ -143,6 +143,28 @@ def a_move_that_comes_too_late_is_a_stranger(t: Topics) -> None:
         missed(t, move(t, "contradicted", waiting, said, ident=ident))
 
 
+def a_move_that_is_refused_ends_in_the_place_that_it_takes(t: Topics) -> None:
+    refused: dict[str, Any] = {"kind": "refused", "code": "target-refused", "due_ms": None}
+
+    def buried(expected: str, of: int, detail: str = "", **other: Any) -> int:
+        letter = move(t, expected, of, detail, **refused, **other)
+        t.outcome(letter, "dead-lettered", at_ms=MOVED_MS)
+        t.letter(letter, "target-refused", at_ms=MOVED_MS)
+        return letter
+
+    for ident, other in ((None, None), (b"a", b"b")):
+        one = t.record("requeued", "moved", ident=ident, **LATER)
+        took(t, one, buried("dead_lettered", one), "requeued")
+        one = t.record("delivered", ident=other)
+        t.delivered(one)
+        missed(t, move(t, "missed", one, **refused, timestamp_ms=50_500), at_ms=50_600)
+        buried("contradicted", one, "which ended as delivered")
+        waiting = t.record("pending", ident=b"c" if ident else None, **LATER)
+        said = f"at offset {waiting}, waits still"
+        missed(t, move(t, "contradicted", waiting, said, **refused))
+    t.outcome(t.record("contradicted", "it is to be refused", **refused), "missed")
+
+
 def what_says_that_it_missed_and_what_it_named_are_held_together(t: Topics) -> None:
     for ident, other in ((None, None), (b"a", b"b")):
         one = t.record("delivered", ident=ident, due_ms=60_000)
@@ -269,6 +291,7 @@ STORIES: dict[Story, Circumstances] = {
     what_was_moved_is_taken_back_as_any_other: SEEN,
     purges_go_by_the_due_and_the_place_that_it_has_now: SEEN,
     a_move_that_comes_too_late_is_a_stranger: SEEN,
+    a_move_that_is_refused_ends_in_the_place_that_it_takes: SEEN,
     what_says_that_it_missed_and_what_it_named_are_held_together: SEEN,
     no_record_is_delivered_beside_its_move: SEEN,
     a_move_that_took_no_place_and_says_nothing_is_no_record: SEEN,
