@@ -18,6 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -27,10 +28,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.kafka.client_settings import connected
+from proxy.kafka.log_ranges import answered_offset
 from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.waiting import wait_for
 
 Headers = list[tuple[str, bytes | None]]
+Partition = tuple[str, int]
 
 _read_headers = methodcaller("headers")
 
@@ -192,13 +195,30 @@ def read_to_end(
 def ends(bootstrap: str, topic: str) -> dict[int, int]:
     """By partition the offset that the next record gets, open transactions included."""
     admin = admin_client(bootstrap)
-    partitions = admin.list_topics(topic, timeout=WRITE_TIMEOUT_S).topics[topic].partitions
+    numbers = admin.list_topics(topic, timeout=WRITE_TIMEOUT_S).topics[topic].partitions
+    found = ends_of(admin, [(topic, number) for number in numbers])
+    return {number: end for (_, number), end in found.items()}
+
+
+def ends_of(admin: AdminClient, places: Iterable[Partition]) -> dict[Partition, int]:
+    """The same of partitions of any topics; waits for leaders that are away."""
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = admin.list_offsets(
-        {TopicPartition(topic, number): latest for number in partitions},
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-    )
-    return {one.partition: found.result(WRITE_TIMEOUT_S).offset for one, found in asked.items()}
+    wanted = {TopicPartition(*place): latest for place in places}
+    found: dict[Partition, int] = {}
+
+    def is_told() -> bool:
+        asked = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+        try:
+            told = {(one.topic, one.partition): answered_offset(a) for one, a in asked.items()}
+        except KafkaException:
+            admin.list_topics(timeout=WRITE_TIMEOUT_S)  # who leads it now
+            return False
+        found.update(told)
+        return True
+
+    if wanted:
+        wait_for(is_told, READ_TIMEOUT_S, f"the ends of {[*wanted]}")
+    return found
 
 
 def await_ends(bootstrap: str, topic: str, offsets: Mapping[int, int]) -> None:
