@@ -13,7 +13,7 @@ from tests.conftest import StartBroker
 from tests.support.installation.committing import open_transaction
 from tests.support.installation.installation import Installation
 from tests.support.installation.unreadable_batch import write_unreadable_batch
-from tests.support.records import Outgoing, new_topic, write
+from tests.support.records import Outgoing, await_ends, new_topic, write
 
 pytestmark = pytest.mark.integration
 
@@ -51,6 +51,7 @@ def test_an_offset_without_a_record_before_a_batch_that_nobody_can_read_is_passe
     producer = open_transaction(installation.bootstrap)
     producer.produce(installation.ingress, b"0", partition=0)
     producer.commit_transaction()
+    await_ends(installation.bootstrap, installation.ingress, {0: 2, 1: 0})
     write_unreadable_batch(installation)
     config = lookup_config(Settings(kafka={"bootstrap.servers": installation.bootstrap}))
     topic, end_of_transaction, unreadable = installation.ingress, 1, 2
