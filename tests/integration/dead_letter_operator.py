@@ -89,7 +89,8 @@ class Operator:
         given = {name.replace("_", "."): text for name, text in config.items()}
         settings = {"retention.ms": "-1", **given}
         admin = admin_client(self.kafka)
-        admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
+        wanted = NewTopic(topic, partitions, 1, config=settings)
+        admin.create_topics([wanted])[topic].result(COMMAND_LIMIT_S)
 
     def origin(self, number: int) -> str:
         """Where the letter of that number came from; odd ones from partition 1."""
@@ -134,6 +135,10 @@ class Operator:
     def replay(self, *arguments: str) -> Said:
         """Replay to the operator's own target, unasked, for a program."""
         return self.say("replay", "--yes", "--json", *self.edit, *arguments)
+
+    def await_marks(self, at_least: int) -> None:
+        """Return when so many marks can be read: a moment after the end of a replay."""
+        read_to_end(self.kafka, self.marks, at_least)
 
     def run_python(self, script: str, *arguments: str) -> int:
         """The exit code of a script under the operator's settings."""
