@@ -25,7 +25,11 @@ WITHIN_S = 180
 Handle = Callable[[Received], object]
 NOT_LOOKED_AFTER_YET = {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE}
 """A group that has just been made."""
-CLASSIC = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+CLASSIC = {"session.timeout.ms": 45_000, "heartbeat.interval.ms": 500}
+"""A consumer that leaves says so; a session that ends while the machine does something else would
+have records handled twice."""
+IMPATIENT = {**CLASSIC, "session.timeout.ms": 6_000}
+"""For one that is gone without a word."""
 
 
 class World:

@@ -15,6 +15,7 @@ from proxy.client import ClientError, DeadLetter, Received, RetryLater, RetryNot
 from tests.conftest import StartBroker
 from tests.integration.retry_world import (
     CLASSIC,
+    IMPATIENT,
     WITHIN_S,
     Handle,
     Relay,
@@ -269,7 +270,7 @@ def test_a_broker_that_goes_away_before_the_request_is_stored_loses_nothing(
 
     quick = {**QUIET, "message.timeout.ms": 2_000}
     with pytest.raises(RetryNotStored):
-        world.consumer(handler, producer_config=quick).run()
+        world.consumer(handler, IMPATIENT, producer_config=quick).run()
     broker.start()
     again: list[int] = []
     with at_work(world, lambda record: again.append(record.attempt)):
