@@ -39,6 +39,9 @@ _read_headers = methodcaller("headers")
 
 READ_TIMEOUT_S = 180.0
 WRITE_TIMEOUT_S = 180.0
+TOGETHER_MS = 1_000
+"""So that what is written at once is read at once, though the machine stands still meanwhile: a
+record and its cancel, for example. `flush` does not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ def write(bootstrap: str, topic: str, records: Iterable[Outgoing]) -> None:
     settings = {
         "bootstrap.servers": bootstrap,
         "enable.idempotence": True,
-        "linger.ms": 2,
+        "linger.ms": TOGETHER_MS,
         **QUIET,
     }
     producer = connected(Producer(settings), topic)
