@@ -23,6 +23,7 @@ from tests.integration.retry_world import (
     at_work,
     fails,
 )
+from tests.support.group_offsets import commit
 from tests.support.installation.other_kafka import FROM_KAFKA_4
 from tests.support.quiet_clients import QUIET
 from tests.support.raw_produce import produce_raw
@@ -162,7 +163,7 @@ def test_offsets_with_the_metadata_of_older_versions_are_read_without_it(world: 
     config = {"bootstrap.servers": world.bootstrap, "group.id": world.group, **QUIET}
     older = TopicPartition(world.orders, 0, 1, metadata="retry-1 - 1;failed 1 0:2:0;done 1 1")
     consumer = Consumer(config)
-    consumer.commit(offsets=[older], asynchronous=False)
+    commit(consumer, [older])
     consumer.close()
     seen: list[tuple[bytes | None, int]] = []
     with at_work(world, lambda record: seen.append((record.value, record.attempt))):

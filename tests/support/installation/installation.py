@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.group_offsets import committed
 from tests.support.installation.ingress_writer import IngressWriter
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.asked import Rules
@@ -25,11 +26,6 @@ SESSION_TIMEOUT_MS = 6_000
 """The shortest that a broker allows unless it is told otherwise."""
 WRITE_TIMEOUT_S = 180
 INGESTED_WITHIN_S = 180
-NOT_LOOKED_AFTER_YET = {
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-}
 BROKER_STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 
@@ -90,14 +86,9 @@ class Installation:
         names = [(place.topic, place.partition) for place in places]
 
         def is_read() -> bool:
-            try:
-                committed = consumer.committed(places, WRITE_TIMEOUT_S)
-            except KafkaException as failed:
-                if failed.args[0].code() in NOT_LOOKED_AFTER_YET:
-                    return False  # the broker has just begun to look after this group
-                raise
+            read_to = [max(0, place.offset) for place in committed(consumer, places)]
             ends = ends_of(admin, names)
-            return [max(0, place.offset) for place in committed] == [ends[one] for one in names]
+            return read_to == [ends[one] for one in names]
 
         try:
             wait_for(is_read, INGESTED_WITHIN_S, "the ingress to be read")
