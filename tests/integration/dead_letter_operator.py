@@ -18,6 +18,7 @@ from unittest.mock import patch
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.cli.app import main
+from tests.integration.patience import patiently
 from tests.support.dead_letters import letter_headers
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Headers, Incoming, Outgoing, new_topic, read_to_end, write
@@ -124,6 +125,9 @@ class Operator:
 
     def say(self, *arguments: str, **environment: str) -> Said:
         """The same to its end, in this process: a new one is longer in starting than at work."""
+        return patiently(arguments, lambda: self._say(*arguments, **environment))
+
+    def _say(self, *arguments: str, **environment: str) -> Said:
         out, err = TextIOWrapper(raw := BytesIO(), "utf-8", write_through=True), StringIO()
         settings = {**self.environment, **environment}
         with patch.dict(os.environ, settings), redirect_stdout(out), redirect_stderr(err):

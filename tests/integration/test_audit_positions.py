@@ -354,7 +354,7 @@ def test_target_pattern_that_matches_nothing_is_named(place: Place) -> None:
 def test_broker_that_does_not_answer_is_named_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("spark_jobs.kafka.broker.ASK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("spark_jobs.kafka.broker.ASK_TIMEOUT_S", 5.0)
     with pytest.raises(BrokerUnreachable, match=r"127.0.0.1:9: .*Connect.*refused.*--bootstrap"):
         Broker(kafka_settings("127.0.0.1:9")).topics()
 
