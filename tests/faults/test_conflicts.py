@@ -35,7 +35,8 @@ def test_second_process_on_the_same_data_folder_is_refused(installation: Install
 def test_second_process_under_the_same_instance_id_yields(installation: Installation) -> None:
     """The first does not notice it, be it with a start or with a restart of the second."""
     topic = installation.target()
-    first = installation.proxy("first", instance_id="twin")
+    kafka = installation.kafka(**{"session.timeout.ms": str(LONG_SESSION_MS)})
+    first = installation.proxy("first", instance_id="twin", kafka=kafka)
     second = installation.proxy("second", instance_id="twin")
     first.start_ready()
     with Load(installation, [topic]) as load:

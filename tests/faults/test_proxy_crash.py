@@ -139,7 +139,8 @@ def test_damaged_files_are_put_aside_and_the_shard_is_rebuilt(installation: Inst
 def test_sigterm_under_load_ends_with_exit_code_zero_in_a_few_seconds(
     installation: Installation,
 ) -> None:
-    topic, proxy = installation.target(), installation.proxy()
+    patient = installation.kafka(**{"session.timeout.ms": "45000"})
+    topic, proxy = installation.target(), installation.proxy(kafka=patient)
     proxy.start_ready()
     with Load(installation, [topic], per_second=2_000, longest_delay_ms=500) as load:
         time.sleep(2)

@@ -126,7 +126,7 @@ def _recall_as_it_waits(proxy: ProxyProcess, installation: Installation, first: 
             if record.header("timer-first-origin") == first.origin.encode()
         )
         place = f"{first.topic}/{first.partition}/{offset}"
-        code, answer = call(proxy, "DELETE", f"/records/{place}?wait=10s")
+        code, answer = call(proxy, "DELETE", f"/records/{place}?wait=30s")
         assert code == 200, answer
         return bool(answer["outcome"] == "applied")
 

@@ -74,7 +74,8 @@ def _lose_a_node(cluster: Cluster, folder: Path) -> Loss:
         mixed = installation.target_on("mixed", [[steady[0]], [spare], [steady[1]]])
         others = [installation.target_on(f"other-{n}", [[*steady, spare]] * 2) for n in (1, 2)]
         installation.create_own_topics()
-        proxy = installation.proxy(levels=LEVELS, retry={"first_level": 1})
+        patient = installation.kafka(**{"session.timeout.ms": "30000"})
+        proxy = installation.proxy(levels=LEVELS, retry={"first_level": 1}, kafka=patient)
         proxy.start_ready()
         installation.send(_first_records([lost, short, mixed]))
         installation.await_ends(FIRST)

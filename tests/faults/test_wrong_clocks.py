@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults]
 AHEAD_S = 3_600
 LATE_AT_MOST_MS = 120_000
 """Far less than the clock was wrong by, and more than any machine takes."""
-SAID_WITHIN_S = 60
+SAID_WITHIN_S = 180
 MINUTES_MS = str(120_000)
 PRODUCERS_TIME = {
     "message.timestamp.type": "CreateTime",
@@ -61,7 +61,7 @@ def test_a_clock_that_is_ahead_at_the_start_delivers_nothing_early(
     assert "clock ahead of the broker's" in proxy.log
     wait_for(lambda: proxy.metric("delay_proxy_clock_held") == workers, SAID_WITHIN_S, "the metric")
     lead_s = proxy.metric("delay_proxy_clock_lead_seconds") / workers
-    assert math.isclose(lead_s, AHEAD_S, abs_tol=5)
+    assert math.isclose(lead_s, AHEAD_S, rel_tol=0.05)
     assert [one["verdict"] for one in _check(proxy)] == ["warn"]
     assert proxy.stop() == 0
 

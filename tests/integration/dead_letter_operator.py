@@ -18,6 +18,7 @@ from unittest.mock import patch
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.cli.app import main
+from tests.integration.patience import patiently
 from tests.support.dead_letters import letter_headers
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Headers, Incoming, Outgoing, new_topic, read_to_end, write
@@ -89,7 +90,8 @@ class Operator:
         given = {name.replace("_", "."): text for name, text in config.items()}
         settings = {"retention.ms": "-1", **given}
         admin = admin_client(self.kafka)
-        admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
+        wanted = NewTopic(topic, partitions, 1, config=settings)
+        admin.create_topics([wanted])[topic].result(COMMAND_LIMIT_S)
 
     def origin(self, number: int) -> str:
         """Where the letter of that number came from; odd ones from partition 1."""
@@ -123,6 +125,9 @@ class Operator:
 
     def say(self, *arguments: str, **environment: str) -> Said:
         """The same to its end, in this process: a new one is longer in starting than at work."""
+        return patiently(arguments, lambda: self._say(*arguments, **environment))
+
+    def _say(self, *arguments: str, **environment: str) -> Said:
         out, err = TextIOWrapper(raw := BytesIO(), "utf-8", write_through=True), StringIO()
         settings = {**self.environment, **environment}
         with patch.dict(os.environ, settings), redirect_stdout(out), redirect_stderr(err):
@@ -134,6 +139,10 @@ class Operator:
     def replay(self, *arguments: str) -> Said:
         """Replay to the operator's own target, unasked, for a program."""
         return self.say("replay", "--yes", "--json", *self.edit, *arguments)
+
+    def await_marks(self, at_least: int) -> None:
+        """Return when so many marks can be read: a moment after the end of a replay."""
+        read_to_end(self.kafka, self.marks, at_least)
 
     def run_python(self, script: str, *arguments: str) -> int:
         """The exit code of a script under the operator's settings."""

@@ -174,7 +174,7 @@ def test_a_purge_ends_what_waits_through_a_kill_and_leaves_the_rest(
     purged, kept = installation.target("orders-eu"), installation.target("bills")
     proxy = installation.proxy(store=store, bodies=bodies)
     proxy.start_ready()
-    installation.send([request(purged, "20s", f"id-{number}") for number in range(3_000)])
+    installation.send([request(purged, "10m", f"id-{number}") for number in range(3_000)])
     installation.send([request(purged, "1h") for _ in range(500)])
     installation.send([request(kept, "20s") for _ in range(200)])
     installation.await_ingested()

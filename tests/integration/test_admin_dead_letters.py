@@ -129,6 +129,7 @@ def test_a_dry_run_changes_nothing_and_a_replay_sends_each_letter_once(operator:
     assert [one["reason"] for one in said["left"]] == ["already-replayed"]
     assert operator.replay().lines[-1]["replayed"] == 0
     assert times_sent(operator) == {b"k0": 1, b"k1": 1, b"k2": 1}
+    operator.await_marks(3)
     replayed = [one["replayed"] is not None for one in api.list(f"topic={api.topic}")["letters"]]
     assert replayed == [True, True, True]
 
@@ -139,7 +140,7 @@ def test_a_replay_that_another_one_takes_over_ends_and_no_letter_goes_twice(
     operator.letters(100)
     api = Api(operator)
     edit = {"timer-topic": operator.orders}
-    slow = api.begin("?wait=0s", set=edit, rate="5/s")
+    slow = api.begin("?wait=0s", set=edit, rate="1/s")
     wait_for(lambda: api.follow(slow["id"], "")["replayed"] >= 3, WITHIN_S, "a part to go")
     assert operator.replay().code == 0
     said = api.follow(slow["id"])

@@ -23,6 +23,9 @@ from tests.support.records import Headers, Outgoing, read_to_end
 pytestmark = pytest.mark.integration
 
 LARGE_BYTES = 900_000
+WITHIN_S = 180
+WAITS_MS = 20_000
+"""Time to stop a proxy, or to delete what waits, on a machine that is busy."""
 LARGE, SMALL, HALVES = 40, 6_000, 20
 
 
@@ -128,7 +131,9 @@ def test_the_setting_changed_to_and_fro_loses_nothing(installation: Installation
 def test_the_local_disk_holds_no_record_bytes(installation: Installation) -> None:
     topic, proxy = installation.target(), installation.proxy(bodies="kafka")
     proxy.start_ready()
-    installation.send(Outgoing(b"k", bytes(LARGE_BYTES), _asking(topic, 6_000)) for _ in range(20))
+    installation.send(
+        Outgoing(b"k", bytes(LARGE_BYTES), _asking(topic, WAITS_MS)) for _ in range(20)
+    )
     installation.await_ingested()
     assert proxy.stop() == 0
     bodies = list(_bodies_on_disk(proxy))
@@ -145,12 +150,12 @@ def test_a_record_aged_out_is_a_dead_letter_and_the_others_arrive(
     topic, proxy = installation.target(), installation.proxy(bodies="kafka")
     proxy.start_ready()
     installation.send(
-        Outgoing(b"k%d" % n, b"v%d" % n, _asking(topic, 6_000 + n), n % 2) for n in range(400)
+        Outgoing(b"k%d" % n, b"v%d" % n, _asking(topic, WAITS_MS + n), n % 2) for n in range(400)
     )
     installation.await_ingested()
     admin = admin_client(installation.bootstrap)
     below = TopicPartition(installation.ingress, 0, 50)
-    admin.delete_records([below])[below].result(30)
+    admin.delete_records([below])[below].result(WITHIN_S)
     installation.await_ends(400)
     assert proxy.stop() == 0
     arrived = read_to_end(installation.bootstrap, topic)
@@ -173,4 +178,4 @@ def test_a_proxy_without_local_data_takes_over(installation: Installation) -> No
     started = time.monotonic()
     second.start_ready()
     assert installation.judge().counts == {"delivered": LARGE + SMALL}
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < WITHIN_S, "each record is fetched alone"

@@ -57,8 +57,8 @@ def _ask_after_delivery(story: Story, orders: str) -> None:
 
 def _ask_across_restarts(story: Story, orders: str, bills: str) -> None:
     for name in ("killed", "lost"):
-        story.tell(f"{name} cancelled", topic=orders, id=f"{name} c", delay="20s")
-        story.tell(f"{name} replaced", topic=orders, id=f"{name} r", delay="20s")
+        story.tell(f"{name} cancelled", topic=orders, id=f"{name} c", delay="10m")
+        story.tell(f"{name} replaced", topic=orders, id=f"{name} r", delay="10m")
     story.tell("rolled on", topic=orders, id="rolled", delay=FAR)
     story.send()
     story.installation.await_ingested()

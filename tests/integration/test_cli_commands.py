@@ -172,7 +172,7 @@ def test_send_says_where_the_target_is_not_there_yet(call: Call, kafka: str) -> 
     _, out, _ = call("send", "--retry-group", "not-there-yet", "--attempt", "1")
     assert "due in retry.not-there-yet" in out
     assert "create it" not in out
-    assert "nobody-made-it" not in admin_client(kafka).list_topics(timeout=10).topics
+    assert "nobody-made-it" not in admin_client(kafka).list_topics(timeout=KNOWN_WITHIN_S).topics
 
 
 def test_a_record_and_its_cancel_share_a_partition_whatever_the_key(
@@ -212,7 +212,7 @@ def test_send_to_an_ingress_topic_that_is_not_there_creates_nothing(
     code, _, err = call("send", "--topic", "orders")
     assert code == 1
     assert f"The topic {topics['ingress']} does not exist" in err
-    assert topics["ingress"] not in admin_client(kafka).list_topics(timeout=10).topics
+    assert topics["ingress"] not in admin_client(kafka).list_topics(timeout=KNOWN_WITHIN_S).topics
 
 
 def test_watch_shows_how_late_each_record_is(call: Call, kafka: str) -> None:

@@ -177,16 +177,18 @@ def test_a_key_waits_for_its_failed_record_also_after_a_restart(
     keys = {b"fails": b"k", b"behind": b"k"}
     world.write(*(Outgoing(keys.get(value, value), value, partition=0) for value in values))
     calls: list[tuple[bytes | None, int]] = []
+    delays = ["1h"]
 
     async def handle(record: Received) -> None:
         await asyncio.sleep(0)
         calls.append((record.value, record.attempt))
         if record.value == b"fails" and record.attempt < 2:
-            raise RetryLater("2s")
+            raise RetryLater(delays[-1])
 
     async def main() -> None:
         first = consumer_of(world, handle, parallel=5, orderly=True)
         await work(first, lambda: len(calls) == 21)
+        delays.append("500ms")
         second = consumer_of(world, handle, parallel=5, orderly=True)
         await work(second, lambda: committed(world, 22))
 
@@ -231,7 +233,7 @@ def test_a_record_that_is_not_taken_fails_where_it_is_awaited_and_the_loop_goes_
     kafka: str,
 ) -> None:
     async def main() -> None:
-        config = {"bootstrap.servers": kafka, **QUIET, "message.timeout.ms": 1_000}
+        config = {"bootstrap.servers": kafka, **QUIET, "message.timeout.ms": 6_000}
         missing = f"missing-{uuid.uuid4().hex[:8]}"
         small = {**config, "queue.buffering.max.messages": 1, "allow.auto.create.topics": False}
         async with AsyncDelayProducer(small, ingress=missing, max_block_s=0.1) as producer:

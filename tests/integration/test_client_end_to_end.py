@@ -75,10 +75,10 @@ def test_what_was_cancelled_never_arrives_and_what_was_replaced_arrives_once(
     installation: Installation, target: str, producer: DelayProducer
 ) -> None:
     for ident in ("cancelled", "replaced", "kept"):
-        producer.send(target, ident, "k", {"trace": "7"}, delay="3s", id=ident)
+        producer.send(target, ident, "k", {"trace": "7"}, delay="10s", id=ident)
     producer.cancel("cancelled")
     producer.replace("replaced", target, "another", None, delay="3s")
-    producer.send(target, "the end", delay="5s")
+    producer.send(target, "the end", delay="12s")
     found = arrived(installation, target, 3)
     assert found.keys() == {b"kept", b"another", b"the end"}
     assert (found[b"kept"].key, found[b"another"].key) == (b"k", None)

@@ -35,7 +35,7 @@ def _pieces() -> list[str]:
 
 def _ensure(kafka: str, *topics: str) -> None:
     admin = admin_client(kafka)
-    missing = [topic for topic in topics if topic not in admin.list_topics(timeout=30).topics]
+    missing = [topic for topic in topics if topic not in admin.list_topics(timeout=WITHIN_S).topics]
     for made in admin.create_topics([NewTopic(topic, 4) for topic in missing]).values():
         made.result(WITHIN_S)
 

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from proxy.client import HandlersHang, Received
-from tests.integration.retry_world import CLASSIC, WITHIN_S, Relay, World, at_work
+from tests.integration.retry_world import IMPATIENT, WITHIN_S, Relay, World, at_work
 from tests.support.records import Outgoing, read_to_end
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.integration
 
 POLL_INTERVAL_MS = 6_000
-LONGER_S = 8.0
+SLOW_INTERVAL_MS, LONGER_S = 20_000, 23.0
+"""The session cannot be longer than the poll interval: no machine may stand still for so long."""
 HANGS = b"hangs"
 
 
@@ -63,7 +64,7 @@ def test_a_handler_slower_than_the_poll_interval_keeps_its_partition(world: Worl
             threading.Event().wait(LONGER_S)
 
     world.write(*numbered(3))
-    config = {**CLASSIC, "max.poll.interval.ms": POLL_INTERVAL_MS}
+    config = {"session.timeout.ms": SLOW_INTERVAL_MS, "max.poll.interval.ms": SLOW_INTERVAL_MS}
     with at_work(world, slow, config=config):
         wait_for(lambda: world.committed(world.orders) == 3, WITHIN_S, "the offsets")
     assert seen == [b"0", b"1", b"2"]
@@ -165,7 +166,7 @@ def test_a_partition_that_comes_back_is_read_though_it_was_paused_when_it_went(
     """The first consumer is full, so that it reads nothing, when the second comes; it waits half
     the poll interval for the handler that has a record in hand.
     """
-    config = {**CLASSIC, "max.poll.interval.ms": POLL_INTERVAL_MS}
+    config = {**IMPATIENT, "max.poll.interval.ms": POLL_INTERVAL_MS}
     records = [Outgoing(None, b"%d" % n, partition=n % 4) for n in range(400)]
     world.write(*[Outgoing(None, HANGS, partition=part) for part in range(4)], *records)
     with at_work(world, handler, config=config):

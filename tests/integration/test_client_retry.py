@@ -15,6 +15,7 @@ from proxy.client import ClientError, DeadLetter, Received, RetryLater, RetryNot
 from tests.conftest import StartBroker
 from tests.integration.retry_world import (
     CLASSIC,
+    IMPATIENT,
     WITHIN_S,
     Handle,
     Relay,
@@ -22,6 +23,7 @@ from tests.integration.retry_world import (
     at_work,
     fails,
 )
+from tests.support.group_offsets import commit
 from tests.support.installation.other_kafka import FROM_KAFKA_4
 from tests.support.quiet_clients import QUIET
 from tests.support.raw_produce import produce_raw
@@ -161,7 +163,7 @@ def test_offsets_with_the_metadata_of_older_versions_are_read_without_it(world: 
     config = {"bootstrap.servers": world.bootstrap, "group.id": world.group, **QUIET}
     older = TopicPartition(world.orders, 0, 1, metadata="retry-1 - 1;failed 1 0:2:0;done 1 1")
     consumer = Consumer(config)
-    consumer.commit(offsets=[older], asynchronous=False)
+    commit(consumer, [older])
     consumer.close()
     seen: list[tuple[bytes | None, int]] = []
     with at_work(world, lambda record: seen.append((record.value, record.attempt))):
@@ -269,7 +271,7 @@ def test_a_broker_that_goes_away_before_the_request_is_stored_loses_nothing(
 
     quick = {**QUIET, "message.timeout.ms": 2_000}
     with pytest.raises(RetryNotStored):
-        world.consumer(handler, producer_config=quick).run()
+        world.consumer(handler, IMPATIENT, producer_config=quick).run()
     broker.start()
     again: list[int] = []
     with at_work(world, lambda record: again.append(record.attempt)):

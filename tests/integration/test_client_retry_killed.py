@@ -18,7 +18,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.integration.retry_process import FAILS_TIMES, fails
-from tests.integration.retry_world import CLASSIC, WITHIN_S, Relay, World
+from tests.integration.retry_world import IMPATIENT, WITHIN_S, Relay, World
+from tests.support.group_offsets import committed
 from tests.support.quiet_clients import QUIET
 from tests.support.records import Outgoing
 from tests.support.waiting import wait_for
@@ -60,7 +61,7 @@ class Fleet:
     def start(self, name: str, *, is_static: bool, dies_in: tuple[str, int] | None = None) -> None:
         """With a name of its own in the group, which a successor takes over at once, if static."""
         world = self.world
-        config = {"bootstrap.servers": world.bootstrap, **QUIET, **CLASSIC, **POLLS}
+        config = {"bootstrap.servers": world.bootstrap, **QUIET, **IMPATIENT, **POLLS}
         producer: dict[str, Any] = {"message.timeout.ms": STORE_WITHIN_MS}
         if is_static:
             config["group.instance.id"] = f"{world.group}-{name}"
@@ -143,8 +144,8 @@ def all_committed(world: World) -> bool:
             for number in consumer.list_topics(topic, WITHIN_S).topics[topic].partitions:
                 place = TopicPartition(topic, number)
                 first, end = consumer.get_watermark_offsets(place, WITHIN_S)
-                (committed,) = consumer.committed([place], WITHIN_S)
-                if end > first and committed.offset < end:
+                (read_to,) = committed(consumer, [place])
+                if end > first and read_to.offset < end:
                     return False
         return True
     finally:

@@ -10,10 +10,12 @@ from confluent_kafka import Producer
 
 from tests.integration.dead_letter_operator import Operator
 from tests.support.dead_letters import letter_headers
-from tests.support.records import Outgoing, write
+from tests.support.installation.committing import open_transaction
+from tests.support.records import Outgoing, read_to_end, write
 
 pytestmark = pytest.mark.integration
 
+WITHIN_S = 180
 START_MS = 1_767_258_000_000
 """2026-01-01T09:00:00Z"""
 
@@ -39,7 +41,7 @@ def write_at(operator: Operator, times_ms: list[int]) -> None:
             timestamp=time_ms,
             headers=headers,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(WITHIN_S) == 0
     assert not refused
 
 
@@ -97,14 +99,13 @@ def test_letters_are_filtered_by_when_they_were_written(operator: Operator) -> N
 
 def test_what_was_never_committed_is_not_listed(operator: Operator) -> None:
     operator.letters(2)
-    producer = Producer({"bootstrap.servers": operator.kafka, "transactional.id": operator.mark})
-    producer.init_transactions(30)
-    producer.begin_transaction()
+    producer = open_transaction(operator.kafka)
     producer.produce(operator.dead_letters, b"v", b"half", headers=letter_headers())  # type: ignore[arg-type]
-    producer.flush(30)
+    assert producer.flush(WITHIN_S) == 0
     assert keys(operator) == ["k1", "k0"]
-    producer.abort_transaction(30)
+    producer.abort_transaction(WITHIN_S)
     operator.write([operator.letter(7)])
+    read_to_end(operator.kafka, operator.dead_letters, 3)
     assert keys(operator) == ["k7", "k1", "k0"]
 
 

@@ -22,6 +22,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.integration
 
 REPOSITORY = Path(__file__).parents[2]
+WITHIN_S = 180
 
 
 @contextmanager
@@ -41,6 +42,10 @@ def _first_line(child: subprocess.Popen[str]) -> str:
     return child.stdout.readline().strip()
 
 
+def _await_answer(address: str) -> None:
+    wait_for(lambda: broker_answers(address), WITHIN_S, f"an answer from {address}")
+
+
 def _processes_naming(folder: Path) -> list[str]:
     shown = subprocess.run(["/bin/ps", "axwwo", "args"], capture_output=True, text=True, check=True)
     return [line for line in shown.stdout.splitlines() if str(folder) in line]
@@ -53,15 +58,15 @@ def _stopped_cleanly(folder: Path) -> bool:
 def test_committed_transactions_are_read_and_aborted_ones_are_not(kafka: str) -> None:
     topic = new_topic(kafka, "transactions")
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(WITHIN_S)
 
     producer.begin_transaction()
     producer.produce(topic, b"aborted")
-    producer.flush(30)
-    producer.abort_transaction(30)
+    producer.flush(WITHIN_S)
+    producer.abort_transaction(WITHIN_S)
     producer.begin_transaction()
     producer.produce(topic, b"committed")
-    producer.commit_transaction(30)
+    producer.commit_transaction(WITHIN_S)
 
     assert [record.value for record in read_to_end(kafka, topic, 1)] == [b"committed"]
 
@@ -81,7 +86,7 @@ def test_compaction_keeps_the_last_record_of_a_key(kafka: str) -> None:
         values = [record.value for record in read_to_end(kafka, topic) if record.key == b"k"]
         return values == [b"new"]
 
-    wait_for(only_the_last_is_left, 180, "compaction")
+    wait_for(only_the_last_is_left, WITHIN_S, "compaction")
 
 
 def test_headers_keys_and_nulls_arrive_as_they_were_written(kafka: str) -> None:
@@ -155,12 +160,11 @@ def test_setting_kafka_refuses_shows_what_kafka_said(tmp_path: Path) -> None:
 @pytest.mark.faults
 def test_killed_parent_leaves_no_broker_behind(tmp_path: Path) -> None:
     with _child("-m", "tests.support.orphan_broker", str(tmp_path)) as parent:
-        assert broker_answers(_first_line(parent))
+        _await_answer(_first_line(parent))
+        assert len(_processes_naming(tmp_path)) == 3, "the parent, the watchdog and the JVM"
         parent.kill()
 
-        assert len(_processes_naming(tmp_path)) == 2, "the watchdog and the JVM"
-
-    wait_for(lambda: not _processes_naming(tmp_path), 180, "the end of the orphaned broker")
+    wait_for(lambda: not _processes_naming(tmp_path), WITHIN_S, "the end of the orphaned broker")
     assert _stopped_cleanly(tmp_path)
 
 
@@ -168,9 +172,9 @@ def test_foreground_broker_says_when_it_is_ready_and_stops_on_sigterm(tmp_path: 
     with _child("-m", "proxy", "broker", "--port", "0", "--data-dir", str(tmp_path)) as child:
         ready = _first_line(child)
         assert ready.startswith("Kafka ready on 127.0.0.1:")
-        assert broker_answers(ready.rpartition(" ")[2])
+        _await_answer(ready.rpartition(" ")[2])
         child.send_signal(signal.SIGTERM)
-        assert child.wait(30) == 0
+        assert child.wait(WITHIN_S) == 0
 
     assert _processes_naming(tmp_path) == []
     assert _stopped_cleanly(tmp_path)

@@ -96,7 +96,8 @@ def test_records_that_only_the_broker_can_measure_delay_no_others(
     """Compressed, their size is known to the broker alone, and each refusal costs a transaction."""
     small = installation.target("small", config={"max.message.bytes": "1500"})
     good = installation.target("good")
-    compressing = installation.kafka(**{"compression.type": "lz4"})
+    patient = {"compression.type": "lz4", "session.timeout.ms": "45000"}
+    compressing = installation.kafka(**patient)
     installation.proxy(kafka=compressing).start_ready()
     due_ms = int(time.time() * 1_000) + 3_000
 

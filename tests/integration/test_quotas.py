@@ -46,7 +46,9 @@ def test_more_than_a_quota_lets_through_is_delivered_later_by_the_same_session(
     set_quota(bootstrap, CLIENT_ID, "producer_byte_rate", BYTES_A_SECOND)
     installation = Installation(bootstrap, tmp_path, partitions=2)
     try:
-        proxy = installation.proxy(kafka=installation.kafka(**{"client.id": CLIENT_ID}))
+        proxy = installation.proxy(
+            kafka=installation.kafka(**{"client.id": CLIENT_ID, "session.timeout.ms": "30000"})
+        )
         asked = {"timer-topic": installation.target(partitions=3), "timer-deliver-at": "1"}
         proxy.start_ready()
         began_s = time.monotonic()

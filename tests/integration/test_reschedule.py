@@ -58,7 +58,7 @@ def test_records_are_moved_once_through_a_kill_and_a_lost_disk(
     installation.await_ingested()
     origins = [f"{installation.ingress}/0/{offset}" for offset in range(RECORDS)]
     for origin in origins[2:]:
-        code, said = call(proxy, "PATCH", f"/records/{origin}?wait=10s", {"deliver_at": 1})
+        code, said = call(proxy, "PATCH", f"/records/{origin}?wait=30s", {"deliver_at": 1})
         assert (code, said["outcome"]) == (200, "replaced")
     assert reschedule(proxy, origins[0], "--delay", "2h")[1]["outcome"] == "replaced"
     proxy.kill()

@@ -207,10 +207,10 @@ def test_groups_that_producers_invent_make_no_more_topics_than_the_settings_allo
     installation.send([Outgoing(first.encode(), b"failed for good", asked)])
     made = {again + first, again + named, again + consuming, gone + first}
     for topic in made:
-        wait_for(partial(has_topic, installation.bootstrap, topic), 60, topic)
+        wait_for(partial(has_topic, installation.bootstrap, topic), CREATED_WITHIN_S, topic)
     installation.targets.extend(made)
     installation.await_ends(6)
-    topics_there = admin_client(installation.bootstrap).list_topics(timeout=60).topics
+    topics_there = admin_client(installation.bootstrap).list_topics(timeout=CREATED_WITHIN_S).topics
     derived = {name for name in topics_there if name.startswith((again, gone))}
     assert derived == made
     with CommittedReader(installation.bootstrap) as reader:

@@ -49,7 +49,7 @@ def test_one_trace_links_producer_waiting_and_publishing_also_over_a_sigkill(
         proxy.start_ready()
         unsampled = written(installation, target, UNSAMPLED, "100ms")
         soon = written(installation, target, SAMPLED, "500ms")
-        later = written(installation, target, SAMPLED, "20s")
+        later = written(installation, target, SAMPLED, "45s")
         dead = written(installation, "secret-orders", SAMPLED, "5s")
         soon_at, later_at, dead_at = (origin_of(installation, one) for one in (soon, later, dead))
         wait_for(lambda: len(collector.of(soon_at)) == 2, WITHIN_S, "spans of the first")

@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from proxy.cli.app import main
+from tests.integration.patience import patiently
 from tests.support.installation.installation import Installation
 from tests.support.records import Incoming, read_to_end
 from tests.support.waiting import wait_for
@@ -43,6 +44,10 @@ class Told:
 
 def run_command(installation: Installation, *arguments: str) -> Told:
     """A command under the installation's settings, in this process."""
+    return patiently(arguments, lambda: _run(installation, *arguments))
+
+
+def _run(installation: Installation, *arguments: str) -> Told:
     topics = installation.settings("one")["topics"]
     environment = {f"DELAY_PROXY_TOPICS__{role.upper()}": name for role, name in topics.items()}
     environment["DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS"] = installation.bootstrap

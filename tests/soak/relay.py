@@ -11,7 +11,7 @@ from typing import Final, Self
 
 HOST: Final = "127.0.0.1"
 CHUNK_BYTES: Final = 64 * 1024
-STARTED_WITHIN_S: Final = 10
+STARTED_WITHIN_S: Final = 60
 
 
 class Relay:

@@ -66,7 +66,7 @@ class RemadeTarget:
         """Whether all was read, nothing came meanwhile, and no transaction is open."""
         before = log_ends(self._servers, self.topic)
         with CommittedReader(self._servers) as reader:
-            found = [placed.record for placed in reader.read([self.topic])]
+            found = [placed.record for placed in reader.read([self.topic], awaits_open=False)]
         is_over = not any(held_back(self._servers, [self.topic]))
         if not is_over or log_ends(self._servers, self.topic) != before:
             return False

@@ -235,12 +235,12 @@ def test_7_topics_nobody_asked_for_compaction_and_open_transactions(
     why = f"it should have ended: {made.outcomes} is compacted"
     assert compacted.not_judged == {why: 1}
 
+    orders = len(TopicCopy(bootstrap, work.orders).records)
     monkeypatch.setattr("spark_jobs.kafka.snapshot.SETTLED_WITHIN_S", 0.3)
     producer = open_transaction(bootstrap)
     for partition in (0, 1):
         producer.produce(work.orders, b"never", partition=partition)
     producer.flush()
-    orders = len(TopicCopy(bootstrap, work.orders).records)
     summary = work.audited(spark, tmp_path, at_ms=work.soon_ms)
     producer.abort_transaction()
     assert orders > PLAIN

@@ -67,6 +67,7 @@ def test_skipped_batches_are_left_out_and_judged_and_one_that_is_not_skipped_sto
     write_unreadable_batch(installation)
     send(installation, target)
     wait_for(lambda: unreadable_at(proxy) == [(0, first)], WITHIN_S, "the state")
+    installation.await_ends(SENT + 1)
     found = auditor.audit(installation)
     assert (found.violations, found.verdicts["delivered"]) == (0, SENT + 1)
 

@@ -10,6 +10,7 @@ from typing import cast
 
 from confluent_kafka import (
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     Message,
@@ -17,24 +18,30 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    OffsetSpec,
     ResourceType,
 )
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.kafka.client_settings import connected
+from proxy.kafka.log_ranges import answered_offset
 from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.waiting import wait_for
 
 Headers = list[tuple[str, bytes | None]]
+Partition = tuple[str, int]
 
 _read_headers = methodcaller("headers")
 
 READ_TIMEOUT_S = 180.0
 WRITE_TIMEOUT_S = 180.0
-BROKER_TIMEOUT_S = 10.0
+TOGETHER_MS = 1_000
+"""So that what is written at once is read at once, though the machine stands still meanwhile: a
+record and its cancel, for example. `flush` does not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,7 @@ def write(bootstrap: str, topic: str, records: Iterable[Outgoing]) -> None:
     settings = {
         "bootstrap.servers": bootstrap,
         "enable.idempotence": True,
-        "linger.ms": 2,
+        "linger.ms": TOGETHER_MS,
         **QUIET,
     }
     producer = connected(Producer(settings), topic)
@@ -189,26 +196,31 @@ def read_to_end(
 
 
 def ends(bootstrap: str, topic: str) -> dict[int, int]:
-    """By partition the offset that the next record gets, open transactions included. Asks again
-    where a broker is gone."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "nobody", **QUIET}
-    consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})
-    found: dict[int, int] = {}
+    """By partition the offset that the next record gets, open transactions included."""
+    admin = admin_client(bootstrap)
+    numbers = admin.list_topics(topic, timeout=WRITE_TIMEOUT_S).topics[topic].partitions
+    found = ends_of(admin, [(topic, number) for number in numbers])
+    return {number: end for (_, number), end in found.items()}
 
-    def are_known() -> bool:
+
+def ends_of(admin: AdminClient, places: Iterable[Partition]) -> dict[Partition, int]:
+    """The same of partitions of any topics; waits for leaders that are away."""
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    wanted = {TopicPartition(*place): latest for place in places}
+    found: dict[Partition, int] = {}
+
+    def is_told() -> bool:
+        asked = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED)
         try:
-            topics = consumer.list_topics(topic, timeout=BROKER_TIMEOUT_S).topics
-            for number in topics[topic].partitions:
-                place = TopicPartition(topic, number)
-                found[number] = consumer.get_watermark_offsets(place, BROKER_TIMEOUT_S)[1]
+            told = {(one.topic, one.partition): answered_offset(a) for one, a in asked.items()}
         except KafkaException:
+            admin.list_topics(timeout=WRITE_TIMEOUT_S)  # who leads it now
             return False
-        return bool(found)
+        found.update(told)
+        return True
 
-    try:
-        wait_for(are_known, READ_TIMEOUT_S, f"the ends of {topic}")
-    finally:
-        consumer.close()
+    if wanted:
+        wait_for(is_told, READ_TIMEOUT_S, f"the ends of {[*wanted]}")
     return found
 
 

@@ -12,7 +12,7 @@ from tests.support.installation.installation import BROKER_STAMPED, Installation
 from tests.support.quiet_clients import QUIET
 from tests.support.waiting import wait_for
 
-ANSWER_S = 60
+ANSWER_S = 180
 
 
 class ClusteredInstallation(Installation):

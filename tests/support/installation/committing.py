@@ -15,6 +15,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from tests.support import group_offsets
 from tests.support.quiet_clients import admin_client
 from tests.support.waiting import wait_for
 
@@ -47,7 +48,7 @@ def commit(bootstrap: str, group_id: str, places: list[TopicPartition]) -> None:
     """Commit offsets with their metadata, without a transaction."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group_id})
     try:
-        consumer.commit(offsets=places, asynchronous=False)
+        group_offsets.commit(consumer, places)
     finally:
         consumer.close()
 

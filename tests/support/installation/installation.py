@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
+from tests.support.group_offsets import committed
 from tests.support.installation.ingress_writer import IngressWriter
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.asked import Rules
@@ -18,7 +19,7 @@ from tests.support.oracle.conservation import await_ends, ends_so_far, ingress_c
 from tests.support.oracle.ends import Ends
 from tests.support.oracle.ingress_witness import IngressWitness
 from tests.support.quiet_clients import QUIET, admin_client
-from tests.support.records import Outgoing, new_topic, set_topic_config, write
+from tests.support.records import Outgoing, ends_of, new_topic, set_topic_config, write
 from tests.support.waiting import wait_for
 
 SESSION_TIMEOUT_MS = 6_000
@@ -77,20 +78,17 @@ class Installation:
         }
 
     def await_ingested(self) -> None:
-        """Return when the group has committed all that the ingress holds."""
+        """Return when the group has committed all that the ingress holds, and no transaction is
+        open there."""
         group = {"bootstrap.servers": self.bootstrap, "group.id": f"{self.name}.proxy", **QUIET}
-        consumer = Consumer(group)
+        consumer, admin = Consumer(group), admin_client(self.bootstrap)
         places = [TopicPartition(self.ingress, number) for number in range(self._partitions)]
+        names = [(place.topic, place.partition) for place in places]
 
         def is_read() -> bool:
-            try:
-                committed = consumer.committed(places, WRITE_TIMEOUT_S)
-            except KafkaException as failed:
-                if failed.args[0].code() == KafkaError.NOT_COORDINATOR:
-                    return False  # the broker has just begun to look after this group
-                raise
-            ends = [consumer.get_watermark_offsets(place, WRITE_TIMEOUT_S)[1] for place in places]
-            return [max(0, place.offset) for place in committed] == ends
+            read_to = [max(0, place.offset) for place in committed(consumer, places)]
+            ends = ends_of(admin, names)
+            return read_to == [ends[one] for one in names]
 
         try:
             wait_for(is_read, INGESTED_WITHIN_S, "the ingress to be read")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
@@ -18,11 +18,19 @@ WITHIN_S = 180
 def write_unreadable_batch(installation: Installation) -> None:
     """Into partition 0: one batch of three records, the first of which is too large."""
     client = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000}
-    gathering = {"linger.ms": 2_000, "batch.size": 500_000_000}
+    gathering = {"linger.ms": 60_000, "batch.size": 500_000_000}
+    refused: list[KafkaError] = []
     producer = Producer({"bootstrap.servers": installation.bootstrap, **client, **gathering})
     for size_bytes in (BOMB_BYTES, *[10] * (BATCH_RECORDS - 1)):
-        producer.produce(installation.ingress, bytes(size_bytes), b"k", partition=0)
+        producer.produce(
+            installation.ingress,
+            bytes(size_bytes),
+            b"k",
+            partition=0,
+            on_delivery=lambda error, _: refused.append(error) if error else None,
+        )
     assert producer.flush(WITHIN_S) == 0
+    assert not refused, refused
 
 
 def unreadable_at(proxy: ProxyProcess) -> list[tuple[int, int]]:

@@ -10,15 +10,12 @@ from typing import Final, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tests.support.quiet_clients import QUIET
-from tests.support.records import Incoming, incoming
+from tests.support.quiet_clients import QUIET, admin_client
+from tests.support.records import Incoming, Partition, ends_of, incoming
 
 ASK_TIMEOUT_S: Final = 180
 SILENT_S: Final = 180.0
 """Without a deadline: so long may nothing come before the end of every partition."""
-
-
-Partition = tuple[str, int]
 
 
 class Counted(NamedTuple):
@@ -45,6 +42,7 @@ class CommittedReader:
 
     def __init__(self, bootstrap: str) -> None:
         self._counted: dict[Partition, Counted] = {}
+        self._admin = admin_client(bootstrap)
         self._consumer = Consumer(
             {
                 **QUIET,
@@ -58,29 +56,48 @@ class CommittedReader:
             }
         )
 
-    def read(self, topics: Sequence[str], at_least: int = 0) -> Iterator[Placed]:
-        """Every record up to the present end of every partition, waiting for so many."""
+    def read(
+        self, topics: Sequence[str], at_least: int = 0, *, awaits_open: bool = True
+    ) -> Iterator[Placed]:
+        """Every record up to the present end of every partition, waiting for so many.
+
+        `awaits_open`: the end lies behind transactions that are open now, also those of which the
+        broker has answered that they are over; else it lies before them.
+        """
         places = {place: 0 for topic in topics for place in self._partitions(topic)}
-        for message in self._messages(places, at_least):
+        goals = ends_of(self._admin, places) if awaits_open else {}
+        for message in self._messages(places, goals, at_least):
             yield Placed(message.topic() or "", incoming(message))
 
-    def count(self, topics: Sequence[str], at_least: int = 0, deadline: float = 0.0) -> int:
+    def count(
+        self,
+        topics: Sequence[str],
+        at_least: int = 0,
+        deadline: float = 0.0,
+        *,
+        awaits_open: bool = False,
+    ) -> int:
         """How many records there are, waiting for `at_least` so many until the deadline.
 
-        What this reader has counted before is not read again.
+        What this reader has counted before is not read again. `awaits_open`: see `read`.
         """
         places = {place: 0 for topic in topics for place in self._partitions(topic)}
         before = {place: self._counted.get(place, Counted()) for place in places}
         starts = {place: counted.read_to for place, counted in before.items()}
         missing = at_least - sum(counted.records for counted in before.values())
-        for message in self._messages(starts, missing, deadline):
+        goals = ends_of(self._admin, places) if awaits_open else {}
+        for message in self._messages(starts, goals, missing, deadline):
             place = _place(message)
             before[place] = Counted((message.offset() or 0) + 1, before[place].records + 1)
         self._counted |= before
         return sum(counted.records for counted in before.values())
 
     def _messages(
-        self, starts: Mapping[Partition, int], at_least: int, deadline: float = 0.0
+        self,
+        starts: Mapping[Partition, int],
+        goals: Mapping[Partition, int],
+        at_least: int,
+        deadline: float = 0.0,
     ) -> Iterator[Message]:
         self._consumer.assign([TopicPartition(*place, start) for place, start in starts.items()])
         seen, ended, heard = 0, set[Partition](), time.monotonic()
@@ -94,7 +111,8 @@ class CommittedReader:
                         seen, heard = seen + 1, time.monotonic()
                         yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(_place(message))
+                    if (message.offset() or 0) >= goals.get(_place(message), 0):
+                        ended.add(_place(message))
                 elif not error.retriable():
                     raise KafkaException(error)
         assert at_least > 0 or len(ended) == len(starts), f"{[*starts]} not read to their ends"

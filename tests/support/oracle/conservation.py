@@ -49,9 +49,12 @@ def await_ends(topics: Topics, wanted: Callable[[], int], timeout_s: float) -> N
 
 @contextmanager
 def ingress_count(topics: Topics) -> Iterator[Callable[[], int]]:
-    """Says how many records the ingress holds by now."""
+    """Says how many records the ingress holds by now.
+
+    Where a record is seen to be rewritten, what it was rewritten as may be seen a moment later.
+    """
     with CommittedReader(topics.bootstrap) as counter:
-        yield lambda: counter.count([topics.ingress])
+        yield lambda: counter.count([topics.ingress], awaits_open=True)
 
 
 def judge(topics: Topics, rules: Rules, deleted: Mapping[str, Incoming]) -> Ends:

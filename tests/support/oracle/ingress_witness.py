@@ -78,7 +78,8 @@ class IngressWitness:
         return self._offset(partition, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def count(self) -> int:
-        """How many records have been committed by now, whatever has become of them since."""
+        """How many records have been committed by now, whatever has become of them since; waits
+        for the end of transactions that are open."""
         for number in range(len(self._places)):
             end = self._offset(number, OffsetSpec.latest())  # type: ignore[no-untyped-call]
             wait_for(partial(self._has_read, number, end), ASK_TIMEOUT_S, "the witness to read")
@@ -91,7 +92,7 @@ class IngressWitness:
         place = TopicPartition(self._places[partition].topic, partition)
         (answer,) = self._admin.list_offsets(
             {place: spec},
-            isolation_level=IsolationLevel.READ_COMMITTED,
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
             request_timeout=ASK_TIMEOUT_S,
         ).values()
         return answered_offset(answer)

@@ -30,10 +30,12 @@ def what_stands_still(topics: Topics) -> Iterator[str]:
 
 def _without_an_end(topics: Topics) -> dict[str, None]:
     with CommittedReader(topics.bootstrap) as reader:
-        missing = dict.fromkeys(placed.place for placed in reader.read([topics.ingress]))
-        for placed in reader.read(topics.targets):
+        missing = dict.fromkeys(
+            placed.place for placed in reader.read([topics.ingress], awaits_open=False)
+        )
+        for placed in reader.read(topics.targets, awaits_open=False):
             missing.pop(origin_of(placed.record), None)
-        for placed in reader.read([topics.outcomes]):
+        for placed in reader.read([topics.outcomes], awaits_open=False):
             missing.pop((placed.record.key or b"").decode(), None)
     return missing
 
