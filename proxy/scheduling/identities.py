@@ -37,7 +37,7 @@ class Identities:
         self._register, self._half_messages, self._purges = register, half_messages, purges
         self.position = position
         self._rows: dict[bytes, Named] = {}
-        self._hopping: dict[bytes, int] = {}
+        self._hopping = set[tuple[bytes, int]]()
         self.last_held: dict[int, int] = {}
         """By the end of a pause, or IS_PARKED: the offset of the last record that arrived to wait
         for that, or in its queue. For the last MOST_PAUSES of these."""
@@ -59,7 +59,11 @@ class Identities:
     def lowest(self, floor: int) -> int:
         """The highest floor, at most `floor`, that lets a replay come to the same outcomes."""
         firsts = self._half_messages.first_offset, self._purges.first_unswept
-        held = [floor, *self._hopping.values(), *(one for one in firsts if one is not None)]
+        held = [
+            floor,
+            *(offset for _, offset in self._hopping),
+            *(one for one in firsts if one is not None),
+        ]
         return self._register.lowered(min(held))
 
     def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
@@ -249,7 +253,7 @@ class Identities:
 
     def hops(self, name: bytes, offset: int) -> bool:
         """Whether the entry at this offset was rewritten, and its successor is not here yet."""
-        return self._hopping.get(name) == offset
+        return (name, offset) in self._hopping
 
     def hopped(self, hops: Iterable[tuple[bytes, int]]) -> None:
         """These entries, by id and offset, were rewritten in a transaction that is committed."""
@@ -262,8 +266,7 @@ class Identities:
         mid-hop. A later entry with the id may have hopped meanwhile."""
         receipt = b"" if first is None else receipt_name(first)
         name = receipt if ident is None else ident
-        if self._hopping.get(name) == hop_from:
-            del self._hopping[name]
+        self._hopping.discard((name, hop_from))
         row = Named(NOTHING) if ident is None else self._row(ident)
         recall = self._last_recall(first, proofs)
         is_recalled = row.latest <= hop_from < recall.latest
@@ -311,7 +314,7 @@ class Identities:
         """
         if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):
             return False
-        return bool(row.kind & ROLLS) or self._hopping.get(ident) == row.offset
+        return bool(row.kind & ROLLS) or self.hops(ident, row.offset)
 
     def _ended_in_mid_hop(
         self, at: int, due_ms: int | None, ident: bytes | None, row: Named, until_ms: int | None

@@ -158,10 +158,10 @@ def a_move_that_is_refused_ends_in_the_place_that_it_takes(t: Topics) -> None:
         one = t.record("delivered", ident=other)
         t.delivered(one)
         missed(t, move(t, "missed", one, **refused, timestamp_ms=50_500), at_ms=50_600)
-        buried("contradicted", one, "which ended as delivered")
-        waiting = t.record("pending", ident=b"c" if ident else None, **LATER)
-        said = f"at offset {waiting}, waits still"
-        missed(t, move(t, "contradicted", waiting, said, **refused))
+        buried("contradicted", one, f"it goes on from offset {one}, which has no outcome")
+    waiting = t.record("pending", **LATER)
+    said = f"at offset {waiting}, waits still"
+    missed(t, move(t, "contradicted", waiting, said, **refused))
     t.outcome(t.record("contradicted", "it is to be refused", **refused), "missed")
 
 

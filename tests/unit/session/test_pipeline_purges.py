@@ -300,3 +300,31 @@ def test_of_all_shards_together_a_transaction_tells_a_bounded_number_and_none_is
     applied = 3
     assert max(after - before for before, after in pairwise(told)) <= 10 + applied
     assert len(told) <= 3 * 30 // 10 + 5
+
+
+def test_a_purge_is_known_until_what_it_ended_in_mid_hop_has_arrived() -> None:
+    """Also where another record with the same id is rewritten meanwhile."""
+    world = World()
+    world.policy, world.batch_records = replace(world.policy, roll_after_ms=1_000), 1
+    waits(world, delay="1500ms", id="a")
+    world.settle()
+    world.time.pass_ms(1_000)
+    world.kafka.meanwhile += [
+        partial(world.purge, "orders"),
+        partial(waits, world, delay="1500ms", id="a"),
+    ]
+    world.turn()
+    assert ends(world)[0] == ("rolled", "")
+    while world.shards[0].next_offset < 3:
+        world.turn()
+    world.pause_ingest(True)
+    for _ in range(2):
+        world.time.pass_ms(IDLE_COMMIT_MS)
+        world.settle()
+    assert ends(world)[2] == ("rolled", "")
+    world.pause_ingest(False)
+    world.settle()
+    assert ends(world)[3] == ("cancelled", f"purged by {INGRESS}/0/1")
+    world.time.pass_ms(1_000)
+    world.settle()
+    assert world.origins() == [f"{INGRESS}/0/4"]
