@@ -14,9 +14,11 @@ from proxy.scheduling.batch import AuxiliaryRecord
 from proxy.scheduling.record_lookup import ENDED, RecordState, find_record
 from proxy.scheduling.shard import Shard
 
-MovingState: TypeAlias = RecordState | Literal["not-committed"]
+MovingState: TypeAlias = RecordState | Literal["not-committed", "target-refused"]
 NOT_COMMITTED: Final[MovingState] = "not-committed"
 """It was read, and is read again if the worker dies now: perhaps by other settings."""
+TARGET_REFUSED: Final[MovingState] = "target-refused"
+"""The settings of now would make a dead letter of the move."""
 
 
 class Moving(NamedTuple):
@@ -43,4 +45,7 @@ def find_moving(shard: Shard, message: Message, deliver_at_ms: int) -> Moving:
         delivery = delivery._replace(fires_ms=row.fires_ms, entry_offset=row.offset)
     if delivery.entry_offset >= shard.position.next_offset:
         return Moving(NOT_COMMITTED, offset)
+    refusal = shard.refusal_now(message)
+    if refusal is not None and refusal.code == TARGET_REFUSED:
+        return Moving(TARGET_REFUSED, offset)
     return Moving(found.state, offset, moved(shard.ingress, delivery, deliver_at_ms))

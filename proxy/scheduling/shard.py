@@ -13,7 +13,8 @@ from typing import Final
 from proxy.records.message import IngressPartition, Message
 from proxy.records.outcome import Outcome
 from proxy.records.position import LAST_OFFSET, Position, Watermark
-from proxy.requests.parsed import ParsedRecord
+from proxy.records.rejection import Rejection
+from proxy.requests.parsed import ParsedRecord, RejectedHop
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.scheduling.admission import Admission, CountIntake, IngestLimits
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, TransactionBuffer
@@ -195,6 +196,12 @@ class Shard:
     def parsed(self, message: Message) -> ParsedRecord:
         """What a record of this partition asks for, the same as when it was ingested."""
         return self._readers.read(message)
+
+    def refusal_now(self, message: Message) -> Rejection | None:
+        """Why the settings of now would refuse this record, if they would."""
+        parsed = self._readers.read(message, LAST_OFFSET)
+        parsed = parsed.rejection if isinstance(parsed, RejectedHop) else parsed
+        return parsed if isinstance(parsed, Rejection) else None
 
     def has_missed(self, offset: int) -> bool:
         """Whether this record is a move that came too late."""

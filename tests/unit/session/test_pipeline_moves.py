@@ -207,6 +207,19 @@ def test_a_move_that_the_policy_refuses_ends_the_record_once_in_every_replay(
     check_conservation(world)
 
 
+def test_what_the_settings_refuse_by_now_is_not_moved_by_hand() -> None:
+    world = World()
+    world.send(HOUR)
+    world.settle()
+    denied(world)
+    world.settle()
+    assert world.moving(0, 0, world.time.wall_now_ms)() is None
+    world.settle()
+    assert outcomes(world) == {}
+    pass_hours(world, 1)
+    assert world.origins() == [f"{INGRESS}/0/0"]
+
+
 @pytest.mark.parametrize("knows_old_policy", [True, False])
 def test_a_move_that_the_policy_refuses_and_that_came_too_late_touches_nothing(
     knows_old_policy: bool,
