@@ -23,8 +23,8 @@ COMMITTED_WITHIN_S: Final = 3.0
 LOOK_EVERY_S: Final = 0.05
 WHY_NOT: Final = {
     "not-committed": "It has been read, and that is not committed yet. Try again in a moment.",
-    "target-refused": "The settings refuse its target by now (targets.allow, targets.deny): moved, it "
-    "would become a dead letter. It waits as before.",
+    "target-refused": "Its target is refused by now (targets.allow, targets.deny): moved, it would "
+    "become a dead letter. It waits as before.",
     "half-message": "It is a half message that nobody has decided: it has no time yet. Commit it.",
     "ended": "It has ended, as far as is known: its target or the outcomes topic has its end.",
 }
