@@ -34,13 +34,16 @@ IS_PARKED: Final = 0
 class Scheduled(NamedTuple):
     """A record to be delivered, by the entry that the schedule keeps of it.
 
-    hop_from: offset of the entry that the proxy rewrote as this record; None: a producer's own.
-    due_ms: what it asks for. rolls: the entry fires before that, to be rewritten. first: offset of
-    the record that all hops have come from; None: a producer's own, or rewritten before there were
-    recalls. retry: the consumer group that sent it back, and how often it has failed. moved: what
-    it goes on from had not ended when this was written. held: a pause has held it back: the end of
-    that pause (epoch ms), in whose queue it waits, or IS_PARKED. proofs: of a record that the proxy
-    rewrote, what a recall of it may prove itself by (`records.receipts`).
+    hop_from: offset of the entry that the proxy rewrote as this record. None for a producer's own.
+    due_ms: the due that it asks for.
+    rolls: the entry fires before its due, to be rewritten.
+    first: offset of the producer's record with which the hops began. None for a producer's own, and
+    for records that a version without recalls rewrote.
+    retry: the consumer group that sent it back, and how often it has failed.
+    moved: set if this is a move. The entry at `hop_from` may still wait.
+    held: set if a pause held the record back. IS_PARKED during the pause. In the queue after it,
+    the end of the pause (epoch ms).
+    proofs: by these a recall may prove that it knows a rewritten record (`records.receipts`).
     """
 
     entry: Entry
@@ -58,7 +61,7 @@ class Scheduled(NamedTuple):
 class RejectedHop(NamedTuple):
     """A record that the proxy itself wrote to the ingress, and that today's policy rejects.
 
-    moved: what it goes on from had not ended when this was written.
+    moved: as in `Scheduled`.
     """
 
     rejection: Rejection

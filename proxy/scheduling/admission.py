@@ -212,8 +212,8 @@ class Admission:
     def _move_rejected(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> bool:
         """Whether it takes the place that it was written for, and ends there.
 
-        The policy that took the other entry says for which target. It is forgotten once that one
-        has ended.
+        The policy of today cannot tell its target. The policy at `hop_from` can, which accepted
+        the entry that waits. Once that has ended, the older policy may be forgotten.
         """
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):

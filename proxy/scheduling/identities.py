@@ -38,6 +38,7 @@ class Identities:
         self.position = position
         self._rows: dict[bytes, Named] = {}
         self._hopping = set[tuple[bytes, int]]()
+        """Name and offset of each entry in mid-hop. Several of one name may be."""
         self.last_held: dict[int, int] = {}
         """By the end of a pause, or IS_PARKED: the offset of the last record that arrived to wait
         for that, or in its queue. For the last MOST_PAUSES of these."""

@@ -61,7 +61,7 @@ def test_a_clock_that_is_ahead_at_the_start_delivers_nothing_early(
     assert "clock ahead of the broker's" in proxy.log
     wait_for(lambda: proxy.metric("delay_proxy_clock_held") == workers, SAID_WITHIN_S, "the metric")
     lead_s = proxy.metric("delay_proxy_clock_lead_seconds") / workers
-    assert math.isclose(lead_s, AHEAD_S, rel_tol=0.05)
+    assert math.isclose(lead_s, AHEAD_S, abs_tol=5)
     assert [one["verdict"] for one in _check(proxy)] == ["warn"]
     assert proxy.stop() == 0
 

@@ -142,8 +142,8 @@ class SettingsTopic:
         self._read_to_end(self._consumer.position(self._consumer.assignment()))
 
     def look(self) -> bool:
-        """Take what has arrived, without waiting; whether anything that is set at run time is not
-        as it was at the last look, or when all was loaded."""
+        """Take what has arrived, without waiting. Say whether anything that is set at run time has
+        changed since the last look. What `catch_up` has read meanwhile counts, too."""
         for message in self._consumer.consume(AT_ONCE, 0):
             error = message.error()
             if error is None:
