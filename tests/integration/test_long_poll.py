@@ -43,13 +43,12 @@ class Quiet:
     def wait_long(self) -> None:
         """From here on it waits for what comes next."""
         self._now_s += QUIET_S
-        self.fetch()
-        assert self.is_waiting
+        self._fetch_until(lambda: self.is_waiting, "second consumer")
 
     @property
     def is_waiting(self) -> bool:
         """Whether the second consumer waits for all partitions."""
-        return len(self._listeners[-1].assignment()) == PARTITIONS
+        return any(len(one.assignment()) == PARTITIONS for one in self._listeners)
 
     def await_values(self, *values: bytes) -> None:
         """Return once these have come; each comes once."""

@@ -176,6 +176,7 @@ class Ingress:
                 fetched.records[partition] = self._positions.fresh(partition, records)
             for partition, end in fetched.ends.items():
                 self._positions.reach(partition, end)
+            self._long_poll.reached(fetched.ends)
         self._skip(fetched, most)
         return fetched
 

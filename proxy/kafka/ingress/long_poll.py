@@ -4,6 +4,9 @@ The group's consumer asks a hundred times a second, so that many records come wi
 cannot be told to ask less often: meanwhile its partitions are paused, and another consumer asks,
 whose answers the broker holds until there is something, or half a second is over. A transaction
 that was aborted is something, too: the partition ends behind it.
+
+A pause throws away what the group's consumer is fetching. One batch may take seconds to fetch or to
+unpack. So it is paused only at the ends of its partitions, once it has said that it is there.
 """
 
 import time
@@ -41,6 +44,8 @@ class LongPoll:
         self._made: Consumer | None = None
         self._paused: Sequence[TopicPartition] = ()
         self._offsets: Mapping[int, int] = {}
+        self._ends: dict[int, int] = {}
+        """Where the group's consumer has come to an end, by partition, since it was resumed."""
         self._next_s = now_s() + QUIET_S
         """When it may begin, or, once it has, when it is to end."""
 
@@ -48,11 +53,16 @@ class LongPoll:
         """Records have come: only after a while without any is it worth its while again."""
         self._next_s = self._now_s() + QUIET_S
 
+    def reached(self, ends: Mapping[int, int]) -> None:
+        """The group's consumer has come to these ends of partitions."""
+        self._ends.update(ends)
+
     def wait(
         self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
     ) -> float:
         """Wait for a record at or beyond the offsets, by partition, or for an end beyond them; how
-        much of the time is left to wait for the consumer. It begins with that only when `is_idle`.
+        much of the time is left to wait for the consumer. It begins with that only when `is_idle`
+        and the consumer has come to the end of each partition.
         """
         began_s = self._now_s()
         if not self._paused and is_idle and began_s >= self._next_s:
@@ -73,6 +83,7 @@ class LongPoll:
             self._listener.unassign()
             resume_at(self._consumer, self._paused)
             self._paused = ()
+            self._ends.clear()
             self.heard()
 
     def close(self) -> None:
@@ -93,6 +104,8 @@ class LongPoll:
                 return True
 
     def _begin(self, offsets: Mapping[int, int]) -> None:
+        if any(self._ends.get(partition) != at for partition, at in offsets.items()):
+            return
         places = [TopicPartition(self._topic, p, at) for p, at in offsets.items()]
         if places:
             self._consumer.pause(places)

@@ -88,6 +88,7 @@ class Quiet:
 def quiet() -> Quiet:
     """It waits since this moment."""
     quiet = Quiet()
+    quiet.long_poll.reached(NEXT)
     assert quiet.wait(seconds=QUIET_S) == 0.0
     assert quiet.is_waiting()
     return quiet
@@ -103,6 +104,7 @@ def test_while_records_come_the_group_s_consumer_is_waited_for() -> None:
     quiet = Quiet()
     for _ in range(10):
         quiet.long_poll.heard()
+        quiet.long_poll.reached(NEXT)
         assert quiet.wait(seconds=QUIET_S / 2) == 0.05
     assert (quiet.made, quiet.is_waiting()) == (0, False)
 
@@ -111,6 +113,7 @@ def test_while_shards_have_something_to_do_it_does_not_begin_but_goes_on(quiet: 
     assert quiet.wait(is_idle=False) == 0.0
     assert quiet.is_waiting()
     quiet.long_poll.end()
+    quiet.long_poll.reached(NEXT)
     assert quiet.wait(seconds=2 * QUIET_S, is_idle=False) == 0.05
 
 
@@ -120,6 +123,19 @@ def test_once_something_comes_the_rest_of_the_time_is_the_consumer_s(quiet: Quie
     assert not quiet.is_waiting()
     assert quiet.consumer.sought == NEXT, "else it may sleep for a second"
     assert quiet.wait() == 0.05, "and not at once again"
+
+
+def test_it_does_not_begin_again_before_the_consumer_is_at_all_ends(quiet: Quiet) -> None:
+    """A pause throws away what is being fetched: a batch that takes long to unpack never came."""
+    quiet.listener.comes = True
+    assert quiet.wait() == 0.05
+    quiet.listener.comes = False
+    assert quiet.wait(seconds=60 * QUIET_S) == 0.05
+    quiet.long_poll.reached({0: 16, 3: 5})
+    assert quiet.wait() == 0.05
+    quiet.long_poll.reached({0: 17})
+    assert quiet.wait() == 0.0
+    assert quiet.is_waiting()
 
 
 def test_an_end_beyond_what_is_read_is_something(quiet: Quiet) -> None:
@@ -144,6 +160,7 @@ def test_the_group_s_consumer_fetches_for_a_moment_now_and_then(quiet: Quiet) ->
         assert quiet.wait(seconds=LONGEST_S) == 0.0
         assert not quiet.is_waiting()
         assert quiet.wait(seconds=MOMENT_S / 2) == 0.05
+        quiet.long_poll.reached(NEXT)
         assert quiet.wait(seconds=MOMENT_S / 2) == 0.0
         assert quiet.is_waiting()
     assert quiet.made == 1
@@ -156,18 +173,37 @@ def test_given_up_it_is_closed(quiet: Quiet) -> None:
 
 
 class Member(Fetching):
-    """A consumer that is given partitions, and has nothing to fetch."""
+    """A consumer that is given partitions, and has nothing to fetch. It says once that a partition
+    ends where it is read, and again after a seek."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[Record] = []
 
     def subscribe(self, _: list[str], **callbacks: Any) -> None:
         self.callbacks = callbacks
 
     def incremental_assign(self, places: list[TopicPartition]) -> None:
         assert not self.paused
+        self.ends += [end_of(place) for place in places]
 
-    incremental_unassign = incremental_assign
+    def incremental_unassign(self, _places: list[TopicPartition]) -> None:
+        assert not self.paused
 
-    def poll(self, _wait_s: float) -> None:
-        return None
+    def seek(self, place: TopicPartition) -> None:
+        self.ends.append(end_of(place))
+        super().seek(place)
+
+    def poll(self, _wait_s: float) -> Record | None:
+        return self.ends.pop() if self.ends else None
+
+    def consume(self, _most: int, _wait_s: float) -> list[Record]:
+        ends, self.ends = self.ends, []
+        return ends
+
+
+def end_of(place: TopicPartition) -> Record:
+    return Record(place.topic, place.partition, place.offset, None, None, [], -1, END)
 
 
 class Owner:
@@ -190,9 +226,15 @@ def waiting() -> tuple[Ingress, Member, Listening]:
     )
     ingress.join(Owner())
     change(member, "on_assign", 0, 3)
-    ingress.fetch(0.05, is_idle=True)
+    fetch(ingress)
     assert listener.waits_for == {0: 10, 3: 10}
     return ingress, member, listener
+
+
+def fetch(ingress: Ingress) -> None:
+    """The ends first, and then the wait behind them."""
+    ingress.fetch(0.05, is_idle=True)
+    ingress.fetch(0.05, is_idle=True)
 
 
 def change(member: Member, callback: str, *partitions: int) -> None:
@@ -206,7 +248,7 @@ def test_as_partitions_come_and_go_none_is_paused_and_those_owned_are_waited_for
     ingress, member, listener = waiting()
     change(member, callback, 4 if callback == "on_assign" else 3)
     assert (member.paused, listener.waits_for) == (set(), {})
-    ingress.fetch(0.05, is_idle=True)
+    fetch(ingress)
     owned = {0, 3, 4} if callback == "on_assign" else {0}
     assert member.paused == set(listener.waits_for) == owned
 
@@ -215,7 +257,7 @@ def test_what_is_held_back_is_not_waited_for_and_stays_held() -> None:
     ingress, member, listener = waiting()
     ingress.pause({0})
     assert (member.paused, listener.waits_for) == ({0}, {})
-    ingress.fetch(0.05, is_idle=True)
+    fetch(ingress)
     assert (member.paused, listener.waits_for) == ({0, 3}, {3: 10})
     member.sought.clear()
     ingress.resume({0, 7})
