@@ -6,6 +6,7 @@ could not be made.
 """
 
 import json as json_text
+import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -31,6 +32,7 @@ from spark_jobs.evidence.written_evidence import (
 )
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.large_records import LARGE_BYTES, LargeRecords
 from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, committed_state
 from spark_jobs.results.history import (
     REPORT,
@@ -46,7 +48,8 @@ from spark_jobs.results.history import (
 from spark_jobs.results.report import report_page
 from spark_jobs.results.result_tables import what_was_audited, write_tables
 from spark_jobs.results.summary import Summary, with_waiting
-from spark_jobs.runtime.errors import RangeRefused
+from spark_jobs.runtime.errors import MemoryExhausted, RangeRefused
+from spark_jobs.runtime.failures import explained
 from spark_jobs.runtime.location import Location
 from spark_jobs.runtime.materialised import materialising
 from spark_jobs.runtime.session import INTERPRETED, job_session
@@ -58,14 +61,33 @@ FEW: Final = 300_000
 """Ingress records for which an audit is short."""
 VERY_FEW: Final = 15_000
 """Ingress records for which nothing need be compiled."""
+LOOKS: Final = (
+    f"Looking for records of more than {LARGE_BYTES // 1_000_000} MB: if there are any, the audit "
+    "begins anew, and Spark reads hashes in their place."
+)
 
 
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
     """Audit, and add what was found to the history in `job.output`, whole or not at all.
 
-    What stays open is written beside the verdicts: the one plans while the other runs.
+    Where Spark runs out of memory, the audit begins anew and spares it large records.
     Raises `spark_jobs.runtime.errors.AuditError`.
     """
+    large, own = LargeRecords(), (job.own.ingress, job.own.dead_letters)
+    while True:
+        try:
+            with explained():
+                return _audit(spark, job, selection, large)
+        except MemoryExhausted as error:
+            print(f"{error.found} {LOOKS}", file=sys.stderr)
+            if not large.search(Broker(job.kafka), own):
+                raise
+
+
+def _audit(
+    spark: SparkSession, job: AuditJob, selection: Selection, large: LargeRecords
+) -> Summary:
+    """What stays open is written beside the verdicts: the one plans while the other runs."""
     with (
         writing(job.output),
         materialising(spark, job.output) as materialise,
@@ -76,7 +98,7 @@ def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
         before = _before(spark, job, history)
         broker = Broker(job.kafka)
         committed = _committed(job, broker, before)
-        reader = Reader(spark, job.kafka, broker, materialise)
+        reader = Reader(spark, job.kafka, broker, materialise, large)
         inputs = reader.inputs(
             committed,
             job.targets,

@@ -15,8 +15,8 @@ class NoSuchRecord(ProxyError):
 def find_beginning(topics: Topics, named: Origin, ingress: str, bootstrap: str) -> Origin:
     """The ingress record at `named`; of a delivery or a dead letter, the one that it was made of.
 
-    An ingress record that retention has deleted is taken: its outcome may still be there. Raises
-    TopicUnknown, NoSuchRecord.
+    An ingress record is not read here. It may be deleted, or in a batch that cannot be read; its
+    outcome may still be there. Raises TopicUnknown, NoSuchRecord.
     """
     topic, partition, offset = named
     count = topics.partitions_of(topic)
@@ -25,13 +25,11 @@ def find_beginning(topics: Topics, named: Origin, ingress: str, bootstrap: str) 
     if partition >= count:
         raise NoSuchRecord(f"{topic} has no partition {partition}: it has 0 to {count - 1}.")
     there = topics.offsets(topic, partition)
-    if topic == ingress and offset < there.start:
+    if topic == ingress and offset < there.stop:
         return named
     record = topics.at(named)
     if record is None:
         raise NoSuchRecord(*_nothing_at(named, there))
-    if topic == ingress:
-        return named
     origin = read_origin(record.text(ORIGIN) or "")
     if origin is None or origin.topic != ingress:
         raise NoSuchRecord(
@@ -47,6 +45,8 @@ def refuse_untold(trace: Trace, there: range, outcomes: str) -> None:
     if any(link.record or link.ended_ms is not None for link in trace.links) or not trace.is_whole:
         return
     asked = trace.asked
+    if asked.offset in there:
+        raise NoSuchRecord(*_nothing_at(asked, there))
     raise NoSuchRecord(
         f"{asked} cannot be read any more: partition {asked.partition} of {asked.topic} begins at "
         f"offset {there.start}, and no outcome in {outcomes} names it.",
@@ -58,8 +58,8 @@ def refuse_untold(trace: Trace, there: range, outcomes: str) -> None:
 def _nothing_at(named: Origin, there: range) -> tuple[str, str]:
     at = f"No record lies at {named}"
     if named.offset in there:
-        why = "an aborted transaction had it, or Kafka's own records of transactions, which take "
-        return f"{at}: {why}offsets too.", "The next offset may be meant."
+        why = "an aborted transaction had it, or Kafka's own records of transactions"
+        return f"{at} that can be read: {why}.", "The next offset may be meant."
     if not there:
         return f"{at}: partition {named.partition} of {named.topic} is empty.", ""
     holds = f"holds offsets {there.start} to {there.stop - 1}"

@@ -14,8 +14,9 @@ class Rejection:
     detail: str
 
 
+RECORD_UNREADABLE: Final = "record-unreadable"
 REASONS: Final = {
-    "record-unreadable": "the client library cannot read the record's batch, and an operator has "
+    RECORD_UNREADABLE: "the client library cannot read the record's batch, and an operator has "
     "skipped it",
     "header-unreadable": "the record's headers cannot be read, or those of another scheduler "
     "contradict each other",

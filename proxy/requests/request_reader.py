@@ -31,7 +31,7 @@ from proxy.records.headers import (
 )
 from proxy.records.hop_mac import HopAuthenticator
 from proxy.records.message import Message
-from proxy.records.rejection import Rejection, unforeseen
+from proxy.records.rejection import RECORD_UNREADABLE, Rejection, unforeseen
 from proxy.requests.aliases.translation import alias_reader
 from proxy.requests.due_times import DueTimes
 from proxy.requests.header_values import LONGEST_ID_BYTES, read_partition
@@ -226,7 +226,7 @@ def _unknown_header(
     known = KNOWN - unknown_yet
     if asked.get(UNREADABLE) is SKIPPED:
         return Rejection(
-            "record-unreadable",
+            RECORD_UNREADABLE,
             "the client library cannot read the batch that this record lies in, and an operator "
             "has skipped it: key, value and headers are not known here",
         )

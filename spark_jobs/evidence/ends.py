@@ -110,7 +110,7 @@ def _of_delivery() -> dict[str, Column]:
     of_users = plain_hash(f.slice(headers, 1, count))
     return {
         "end": f.lit(DELIVERED),
-        "size_bytes": content_bytes(f.col("key"), f.col("value")),
+        "size_bytes": content_bytes(f.col("key"), f.col("value"), f.col("large_bytes")),
         "due_ms": _text(DUE).try_cast("bigint"),
         "first_origin": _text(FIRST_ORIGIN),
         "key_hash": bytes_hash(f.col("key")),

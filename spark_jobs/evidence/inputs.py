@@ -29,6 +29,7 @@ from spark_jobs.evidence.partition_state import (
 from spark_jobs.evidence.previous_audit import KNOWN, NOTHING_READ, REQUESTS, ReadSoFar
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import KafkaSettings
+from spark_jobs.kafka.large_records import LargeRecords
 from spark_jobs.kafka.positions import Range, Snapshot, count_of
 from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, take_snapshot
 from spark_jobs.kafka.sources import records
@@ -89,8 +90,10 @@ class Reader:
         settings: KafkaSettings,
         broker: Broker,
         materialise: Materialise,
+        large: LargeRecords,
     ) -> None:
         self._spark, self._settings, self._broker = spark, settings, broker
+        self._large = large
         self._materialise, self._control = materialise, ControlTotal()
 
     def inputs(
@@ -125,7 +128,7 @@ class Reader:
             further = self._requests(committed, rest)
             requests = requests.unionByName(self._materialise(further) if previous else further)
         size_shuffles(self._spark, count_of([*first, *rest, *taken.end_ranges]))
-        ends = ends_in(self._spark, self._settings, taken.end_ranges, own)
+        ends = ends_in(self._spark, self._settings, taken.end_ranges, own, self._large)
         states = partition_states(taken, before)
         circumstances = _circumstances(committed, taken, selection.at_ms, limits)
         touched = None
@@ -166,23 +169,28 @@ class Reader:
         )
 
     def _requests(self, committed: CommittedState, ranges: Sequence[Range]) -> DataFrame:
-        held = records(self._spark, self._settings, ranges, committed.unreadable)
+        held = records(self._spark, self._settings, ranges, committed.unreadable, self._large)
         found = self._control.observed(held, ranges)
         return new_requests(found, in_force(committed), committed.policies, committed.hop_keys)
 
     def check_backs(self, taken: Snapshot, topics: Sequence[str]) -> DataFrame:
         """CHECK_BACKS in those of these topics that the snapshot has."""
         ranges = [one for one in taken.end_ranges if one.topic in topics]
-        return check_backs(records(self._spark, self._settings, ranges))
+        return check_backs(records(self._spark, self._settings, ranges, large=self._large))
 
 
 def ends_in(
-    spark: SparkSession, settings: KafkaSettings, ranges: Sequence[Range], own: OwnTopics
+    spark: SparkSession,
+    settings: KafkaSettings,
+    ranges: Sequence[Range],
+    own: OwnTopics,
+    large: LargeRecords | None = None,
 ) -> DataFrame:
     """ENDS in these ranges of targets, dead letters and outcomes."""
 
     def held(*topics: str) -> DataFrame:
-        return records(spark, settings, [one for one in ranges if one.topic in topics])
+        chosen = [one for one in ranges if one.topic in topics]
+        return records(spark, settings, chosen, large=large)
 
     named = {one.topic for one in ranges} - {own.dead_letters, own.outcomes}
     return all_of(

@@ -8,6 +8,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.kafka.kafka_settings import KafkaSettings
+from spark_jobs.kafka.large_records import LargeRecords
 from spark_jobs.kafka.positions import OffsetRange, Range, Unreadable
 from spark_jobs.runtime.frames import Schema, conformed, local_rows
 
@@ -20,10 +21,12 @@ RECORDS: Final[Schema] = {
     "value": "binary",
     "headers": "array<struct<key:string,value:binary>>",
     "is_attested": "boolean",
+    "large_bytes": "bigint",
 }
 """What a topic holds. timestamp_ms: -1 where there is none; headers are null for a skipped record
 alone. is_attested: the timestamp is the broker's own (LogAppendTime), else it is what the producer
-claims."""
+claims. large_bytes: of key and value of a record that is too large for Spark, which gets hashes in
+place of its parts; null for others."""
 
 COMMITTED: Final = {
     "kafka.isolation.level": "read_committed",
@@ -37,8 +40,10 @@ far the log goes for each poll, which gives 500 records by default."""
 BATCH_BY_BATCH: Final = {"kafka.max.partition.fetch.bytes": "1", "kafka.fetch.max.bytes": "1"}
 """The broker answers with one record batch at a time. Spark reads on behind a range that ends with
 the marker of a transaction. With these settings it does not unpack the batch there."""
+ONE_BY_ONE: Final = {**BATCH_BY_BATCH, "kafka.max.poll.records": "1"}
+"""The batch of a large record may hold others, too: what comes behind them is not unpacked."""
 NEAR: Final = 20_000
-"""So many offsets before a batch that cannot be read are read so."""
+"""So many offsets before a batch that cannot be read, or a large record, are read so."""
 READABLE: Final = Unreadable()
 
 
@@ -47,9 +52,10 @@ def records(
     settings: KafkaSettings,
     ranges: Iterable[Range],
     unreadable: Unreadable = READABLE,
+    large: LargeRecords | None = None,
 ) -> DataFrame:
     """Return the records of these ranges, as RECORDS. A skipped record has its place alone.
-    `unreadable` describes the topic of these ranges.
+    `unreadable` describes the topic of these ranges. `large`: those that Spark does not read.
 
     Records of aborted transactions are left out. A range that the log no longer has whole when it
     is read (retention) fails the job instead of giving less: `failures.explained` says so.
@@ -57,24 +63,33 @@ def records(
     asked = [one for one in ranges if one.start < one.end]
     if not asked:
         return local_rows(spark, [], RECORDS)
-    far, near = _apart(asked, unreadable)
+    large = large or LargeRecords()
+    far, near = _apart(asked, unreadable, large)
+    large.note_read([*far, *near])
+    rows = [row for one in asked for row in large.rows(one)]
     frames = [
         _read(spark, settings, held, options)
-        for pieces, options in ((far, {}), (near, BATCH_BY_BATCH))
+        for pieces, options in ((far, {}), (near, ONE_BY_ONE if rows else BATCH_BY_BATCH))
         for held in _one_of_each_partition(pieces)
     ]
+    if rows:
+        frames.append(local_rows(spark, rows, RECORDS))
     if unreadable.skipped:
         frames.append(_skipped(spark, asked, unreadable))
     return reduce(DataFrame.unionByName, frames)
 
 
-def _apart(ranges: Iterable[Range], unreadable: Unreadable) -> tuple[list[Range], list[Range]]:
-    """Cut the skipped offsets out. Return the pieces that end far from an unreadable batch, and
-    the pieces that end near one."""
+def _apart(
+    ranges: Iterable[Range], unreadable: Unreadable, large: LargeRecords
+) -> tuple[list[Range], list[Range]]:
+    """Cut the skipped offsets and the large records out. Return the pieces that end far from an
+    unreadable batch or a large record, and the pieces that end near one."""
     far, near = list[Range](), list[Range]()
     for one in ranges:
-        bases = unreadable.bases(one.partition)
-        for piece in _left(one, unreadable.skipped.get(one.partition, ())):
+        offsets = large.offsets(one)
+        bases = [*unreadable.bases(one.partition), *offsets]
+        skipped = unreadable.skipped.get(one.partition, ())
+        for piece in _left(one, [*skipped, *((offset, offset + 1) for offset in offsets)]):
             first = min((base for base in bases if base >= piece.end), default=piece.end + NEAR)
             at = max(piece.start, min(piece.end, first - NEAR))
             far.append(piece._replace(end=at))
@@ -82,10 +97,10 @@ def _apart(ranges: Iterable[Range], unreadable: Unreadable) -> tuple[list[Range]
     return [one for one in far if one.start < one.end], [one for one in near if one.start < one.end]
 
 
-def _left(one: Range, skipped: Iterable[OffsetRange]) -> Iterator[Range]:
-    """Yield the pieces of the range around the skipped offsets, in order."""
+def _left(one: Range, cut: Iterable[OffsetRange]) -> Iterator[Range]:
+    """Yield the pieces of the range around these offsets, in order."""
     start = one.start
-    for base, end in sorted(skipped):
+    for base, end in sorted(cut):
         if start < min(base, one.end):
             yield one._replace(start=start, end=min(base, one.end))
         start = max(start, end)
@@ -123,14 +138,14 @@ def _skipped(spark: SparkSession, ranges: Iterable[Range], unreadable: Unreadabl
     found = local_rows(spark, rows, spans).selectExpr(
         "topic", "partition", "explode(sequence(first, last)) AS offset"
     )
-    nothing = dict.fromkeys(("key", "value", "headers"), "NULL")
+    nothing = dict.fromkeys(("key", "value", "headers", "large_bytes"), "NULL")
     return conformed(found, RECORDS, {**nothing, "timestamp_ms": "-1", "is_attested": "false"})
 
 
 def _read(
     spark: SparkSession, settings: KafkaSettings, ranges: list[Range], more: Mapping[str, str]
 ) -> DataFrame:
-    reader = spark.read.format("kafka").options(**_options(ranges), **more)
+    reader = spark.read.format("kafka").options(**{**_options(ranges), **more})
     for name, value in settings.java.items():
         reader = reader.option(f"kafka.{name}", value)
     reader = reader.option("minPartitions", spark.sparkContext.defaultParallelism)
@@ -138,6 +153,7 @@ def _read(
         "timestamp_ms": "unix_millis(timestamp)",
         "is_attested": "timestampType = 1",
         "headers": f"coalesce(headers, CAST(array() AS {RECORDS['headers']}))",
+        "large_bytes": "NULL",
     }
     return conformed(reader.load(), RECORDS, columns)
 

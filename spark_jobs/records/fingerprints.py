@@ -33,10 +33,10 @@ def bytes_hash(column: Column) -> Column:
     return f.xxhash64(column)
 
 
-def content_bytes(key: Column, value: Column) -> Column:
-    """How much key and value take: bigint."""
+def content_bytes(key: Column, value: Column, large_bytes: Column) -> Column:
+    """How much key and value take: bigint. large_bytes: as RECORDS has it."""
     sizes = (f.coalesce(f.octet_length(one), f.lit(0)) for one in (key, value))
-    return sum(sizes, f.lit(0)).cast("bigint")
+    return f.coalesce(large_bytes, sum(sizes, f.lit(0)).cast("bigint"))
 
 
 def headers_bytes(headers: Column) -> Column:

@@ -14,6 +14,10 @@ class SparkUnusable(AuditError):
     """Spark, its Java or its connector to Kafka is not there or does not start."""
 
 
+class MemoryExhausted(SparkUnusable):
+    """A task of Spark needed more memory than it has. Spark itself goes on."""
+
+
 class BrokerUnreachable(AuditError):
     """No broker answered."""
 

@@ -11,6 +11,7 @@ from spark_jobs.runtime.errors import (
     AuditError,
     BrokerRefused,
     BrokerUnreachable,
+    MemoryExhausted,
     RangeRefused,
     ResultsRefused,
     SparkUnusable,
@@ -51,11 +52,7 @@ CAUSES: Final = (
     ),
     (
         ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY"),
-        SparkUnusable(
-            "Spark ran out of memory.",
-            "Give it more with --driver-memory. A record of the ingress that holds hundreds of "
-            "megabytes once it is unpacked needs several times as much.",
-        ),
+        MemoryExhausted("Spark ran out of memory.", "Give it more with --driver-memory."),
     ),
     (
         ("DATA_SOURCE_NOT_FOUND", "Cannot find catalog plugin class", "io.delta.sql"),

@@ -79,6 +79,13 @@ DELTA: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 """As Delta Lake's own instructions have it; known when the session is made, or never."""
+KEEPS_NO_RECORDS: Final = {
+    f"spark.kafka.consumer.{cache}.{time}": "1s"
+    for cache in ("cache", "fetchedData.cache")
+    for time in ("timeout", "evictorThreadRunInterval")
+}
+"""Spark's reader of Kafka keeps what it read last for five minutes. A job reads a range once, and
+the last record may be one for which there is no memory."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -113,7 +120,7 @@ def spark_session(
         scratch = _scratch_folder(cache_folder())
         java.append(f'"-Djava.io.tmpdir={scratch}"')
         here = _of_this_process(master, driver_memory, java, connectors)
-        own = {**here, **QUIET, **DELTA, **(more or {})}
+        own = {**here, **QUIET, **DELTA, **KEEPS_NO_RECORDS, **(more or {})}
         if master.startswith("local"):
             os.environ["SPARK_LOCAL_IP"] = HERE
         os.environ["JAVA_HOME"] = str(home)
@@ -214,6 +221,7 @@ def _of_this_process(
         "spark.driver.host": HERE,
         "spark.driver.bindAddress": HERE,
         SHUFFLE_PARTITIONS: LOCAL_PARTITIONS,
+        "spark.executor.killOnFatalError.depth": "0",  # else a task without memory ends the JVM
     }
     return {
         "spark.jars": ",".join(map(str, connectors)),

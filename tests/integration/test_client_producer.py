@@ -6,7 +6,7 @@ import time
 import uuid
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from proxy.client import (
     BatchFailed,
@@ -16,6 +16,7 @@ from proxy.client import (
     ProducerFenced,
     TransactionFailed,
 )
+from tests.conftest import StartBroker
 from tests.support.records import Incoming, new_topic, read_to_end
 from tests.support.waiting import wait_for
 
@@ -187,6 +188,38 @@ def test_a_producer_that_another_has_replaced_says_so(
             first.send_batch(record, transaction=True)
         with pytest.raises(ProducerFenced, match="cannot go on"):
             first.send_batch(record, transaction=True)
+
+
+def test_a_batch_after_a_rest_that_the_broker_forgot_goes_through(own_broker: StartBroker) -> None:
+    """The broker forgets idle transactional ids, after seven days unless it is told otherwise."""
+    broker = own_broker(
+        overrides={
+            "transactional.id.expiration.ms": "2000",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+        }
+    )
+    bootstrap = broker.bootstrap_servers
+    ingress, settings = new_topic(bootstrap, "ingress", 1), {"bootstrap.servers": bootstrap}
+    with DelayProducer({**settings, "transactional.id": "ours"}, ingress=ingress) as producer:
+        producer.send_batch([DelayedRecord("orders", b"before")], transaction=True)
+        others = [Producer({**settings, "transactional.id": f"plain-{n}"}) for n in range(9)]
+        for other in others:
+            other.init_transactions(WITHIN_S)
+        assert any(_is_forgotten(other, new_topic(bootstrap)) for other in others)
+        producer.send_batch([DelayedRecord("orders", b"after")], transaction=True)
+    assert [record.value for record in read_to_end(bootstrap, ingress)] == [b"before", b"after"]
+
+
+def _is_forgotten(plain: Producer, topic: str) -> bool:
+    """Whether a client that does not try again fails after some more seconds."""
+    time.sleep(4)
+    plain.begin_transaction()
+    plain.produce(topic, b"any")
+    try:
+        plain.commit_transaction(WITHIN_S)
+    except KafkaException:
+        return True
+    return False
 
 
 def test_an_ingress_that_does_not_exist_is_named_with_what_to_do(

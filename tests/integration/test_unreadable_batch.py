@@ -135,7 +135,11 @@ def _assert_replayed(installation: Installation, proxy: ProxyProcess, target: st
     )
     wait_for(lambda: next_offset(proxy) == END + 1, WITHIN_S, "the metric to follow")
     _assert_once(installation, target)
-    assert call(proxy, "GET", f"/records/{installation.ingress}/0/{BEFORE}/trace")[0] == 404
+    code, said = call(proxy, "GET", f"/records/{installation.ingress}/0/{BEFORE}/trace")
+    assert (code, [step["what"] for step in said["steps"]]) == (
+        200,
+        ["unreadable", "dead-lettered"],
+    )
 
 
 def _assert_once(installation: Installation, target: str) -> None:

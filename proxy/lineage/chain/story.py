@@ -21,11 +21,13 @@ from proxy.lineage.chain.matching import is_move
 from proxy.lineage.chain.traced_record import TracedRecord
 from proxy.records.headers import CHECK, HOP_NOT_BEFORE, PARKED, RETRY_GROUP
 from proxy.records.outcome import DEAD_LETTERED
+from proxy.records.rejection import RECORD_UNREADABLE
 from proxy.records.traceparent import TRACEPARENT, read_traceparent
 
 DELIVERED: Final = "delivered"
 WAITING: Final = "waiting"
 DELETED: Final = "deleted"
+UNREADABLE: Final = "unreadable"
 UNKNOWN: Final = "unknown"
 
 
@@ -126,6 +128,9 @@ class Storyteller:
     def _arrival(self, link: Link) -> Step:
         record = link.record
         if record is None:
+            if _is_skipped(link):
+                why = "no client can read its batch, and an operator has had it skipped"
+                return Step(None, UNREADABLE, link.origin, why, link.origin)
             why = "deleted by retention: it cannot be read any more"
             return Step(None, DELETED, link.origin, why, link.origin)
         what, detail = {
@@ -217,13 +222,18 @@ def _may_wait(link: Link) -> bool:
     return link.record is not None and link.unreadable is None
 
 
+def _is_skipped(link: Link) -> bool:
+    """Whether it lies in a batch that was skipped: no client can read it."""
+    return link.end is not None and link.end.detail.startswith(RECORD_UNREADABLE)
+
+
 def _gaps(link: Link) -> Iterator[str]:
     """What cannot be told of one record."""
     if link.record is None:
-        yield (
-            f"When {link.origin} was written and what it asked for: it has been deleted by "
-            "retention."
+        why = (
+            "its batch cannot be read" if _is_skipped(link) else "it has been deleted by retention"
         )
+        yield f"When {link.origin} was written and what it asked for: {why}."
         if link.ended_ms is None:
             yield f"How {link.origin} ended: no outcome of it is there (any more)."
     if link.unreadable is not None and link.ended_ms is None:

@@ -23,7 +23,10 @@ from spark_jobs.requests.error_codes import first_of, refused
 DELETING = "etf1"
 """The alias that takes a record without value and without any request for a cancel."""
 TIME = "time"
-UNCHANGED = ("partition", "offset", "timestamp_ms", "key", "value", "is_blurred", "policy")
+UNCHANGED = (
+    *("partition", "offset", "timestamp_ms", "key", "value", "large_bytes"),
+    *("is_blurred", "policy"),
+)
 
 
 def translation(named: Collection[str], policy: Column) -> list[list[Column | str]]:

@@ -98,6 +98,14 @@ def _missing_file(_site: SecuredSite, folder: Path) -> tuple[str, dict[str, str]
     return TLS, {"ssl_ca_location": str(folder / "nobody-wrote-this.pem")}
 
 
+def _no_tls(_site: SecuredSite, _folder: Path) -> tuple[str, dict[str, str]]:
+    return SCRAM, {"security_protocol": "SASL_PLAINTEXT"}
+
+
+def _nothing_at_all(_site: SecuredSite, _folder: Path) -> tuple[str, dict[str, str]]:
+    return TLS, {"security_protocol": "PLAINTEXT"}
+
+
 def _own_certificate(folder: Path) -> dict[str, str]:
     return {
         "ssl_certificate_location": str(folder / "certificate.pem"),
@@ -116,6 +124,8 @@ def _own_certificate(folder: Path) -> dict[str, str]:
         (_expired_certificate, ["`ssl.certificate.location`", "expired"]),
         (_no_certificate, ["`ssl.certificate.location`"]),
         (_missing_file, ["ssl.ca.location"]),
+        (_no_tls, ["wants TLS", "`security.protocol`", "SASL_SSL"]),
+        (_nothing_at_all, ["wants TLS", "`security.protocol`"]),
     ],
 )
 def test_what_the_broker_refuses_is_a_sentence_that_names_the_setting(

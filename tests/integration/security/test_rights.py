@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
 
+from proxy.client import ClientError, RetryConsumer
 from tests.integration.security.commands import run_check, run_command
 from tests.support.installation.admin_client import call
 from tests.support.installation.installation import Installation
@@ -250,6 +251,56 @@ def test_a_target_that_may_not_be_written_to_is_named_in_its_dead_letters(
     assert f"({orders}): grant it Write" in _detail(told, "refused")
     assert told.reasons("sent back") == ["target-unknown"]
     assert _names(_detail(told, "sent back"), missing._replace(name=f"retry.{granted.group}"))
+
+
+def test_while_records_wait_for_a_right_log_listing_and_metric_say_so(
+    granted: Granted, site: SecuredSite
+) -> None:
+    told, orders = _proxy(granted, site, levels="200s 300s 400s"), granted.installation.target()
+    told.proxy.start_ready()
+    with granted.without(Right("Write", ResourceType.TOPIC, "orders", is_prefix=True)):
+        told.tell("refused", topic=orders)
+        told.send()
+
+        def reasons() -> list[str | None]:
+            found = call(told.proxy, "GET", "/pending/records")[1]["records"]
+            return [one["reason"] for one in found]
+
+        wait_for(lambda: len(reasons()) == 1, WITHIN_S, "the record to be put off")
+        (reason,) = reasons()
+    assert (reason or "").startswith("not-authorised: ")
+    (line,) = [line for line in told.proxy.log.splitlines() if "does not take its records" in line]
+    assert (f'"target": "{orders}"' in line, '"reason": "not-authorised"' in line) == (True, True)
+    series = f'delay_proxy_target_refused_seconds{{reason="not-authorised",target="{orders}"}}'
+    metrics = told.proxy.get("/metrics")[1].splitlines()
+    (late_s,) = [float(one.split()[-1]) for one in metrics if _has_labels(one, series)]
+    assert late_s > 0
+
+
+def _has_labels(line: str, series: str) -> bool:
+    """Whether a line of /metrics is of this series, in whatever order its labels are."""
+    name, _, labels = series.rstrip("}").partition("{")
+    return line.startswith(f"{name}{{") and all(label in line for label in labels.split(","))
+
+
+def test_a_retry_consumer_names_the_right_that_it_lacks(
+    granted: Granted, site: SecuredSite
+) -> None:
+    """The proxy's user may not join other groups, nor read targets."""
+    orders, connection = granted.installation.target(), site.connection(SCRAM)
+    consumer = RetryConsumer(connection, granted.group, [orders], lambda _: None)
+    with pytest.raises(ClientError, match="Grant it: kafka-acls.sh ") as refused:
+        consumer.run()
+    assert any(
+        _names(str(refused.value), right) for right in _rights_of_a_consumer(orders, granted)
+    )
+
+
+def _rights_of_a_consumer(topic: str, granted: Granted) -> list[Right]:
+    return [
+        Right("Read", ResourceType.GROUP, granted.group),
+        Right("Read", ResourceType.TOPIC, topic),
+    ]
 
 
 def test_the_admin_api_names_a_right_that_it_lacks(granted: Granted, site: SecuredSite) -> None:

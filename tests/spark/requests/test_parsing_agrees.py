@@ -71,7 +71,7 @@ WITH_ALIASES: Final = [
 def spark_records(spark: SparkSession, records: Iterable[AnyRecord]) -> DataFrame:
     """RECORDS of the topic `ingress`."""
     schema = ", ".join(f"{name} {kind}" for name, kind in RECORDS.items())
-    rows = [("ingress", *record, True) for record in records]
+    rows = [("ingress", *record, True, None) for record in records]
     return spark.createDataFrame(rows, schema, verifySchema=False)
 
 

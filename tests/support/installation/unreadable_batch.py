@@ -1,8 +1,9 @@
-"""A record batch that the broker takes and no client can unpack, and what a proxy says of it."""
+"""Small record batches that the broker takes and that hold more than clients can bear."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from confluent_kafka import KafkaError, Producer
 
@@ -11,22 +12,37 @@ from tests.support.installation.proxy_process import ProxyProcess
 
 BOMB_BYTES = 150_000_000
 """In a batch of 4.6 kB; the client library unpacks up to 100 MB."""
+READABLE_BOMB_BYTES = 400_000_000
+"""In a batch of 389 kB: of gzip the client library unpacks as much as there is."""
 BATCH_RECORDS = 3
 WITHIN_S = 180
+Headers = Sequence[tuple[str, str | bytes | None]]
 
 
 def write_unreadable_batch(installation: Installation) -> None:
     """Into partition 0: one batch of three records, the first of which is too large."""
-    client = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000}
+    _write_batch(installation, installation.ingress, "zstd", BOMB_BYTES, ())
+
+
+def write_readable_bomb(installation: Installation, topic: str, headers: Headers) -> None:
+    """Into partition 0 of the topic: one batch of three records, the first of which is large."""
+    _write_batch(installation, topic, "gzip", READABLE_BOMB_BYTES, headers)
+
+
+def _write_batch(
+    installation: Installation, topic: str, codec: str, first_bytes: int, headers: Headers
+) -> None:
+    client = {"compression.type": codec, "message.max.bytes": 1_000_000_000}
     gathering = {"linger.ms": 60_000, "batch.size": 500_000_000}
     refused: list[KafkaError] = []
     producer = Producer({"bootstrap.servers": installation.bootstrap, **client, **gathering})
-    for size_bytes in (BOMB_BYTES, *[10] * (BATCH_RECORDS - 1)):
+    for size_bytes in (first_bytes, *[10] * (BATCH_RECORDS - 1)):
         producer.produce(
-            installation.ingress,
+            topic,
             bytes(size_bytes),
             b"k",
             partition=0,
+            headers=[*headers],
             on_delivery=lambda error, _: refused.append(error) if error else None,
         )
     assert producer.flush(WITHIN_S) == 0

@@ -23,6 +23,15 @@ def test_record_of_which_nothing_is_left_is_refused(site: TracedSite) -> None:
         refuse_untold(site.trace(origin), there, NAMES.outcomes)
 
 
+def test_offset_that_no_record_has_is_refused(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders")
+    site.topics.holes.add(origin)
+    there = site.topics.offsets(NAMES.ingress, 0)
+    assert find_beginning(site.topics, origin, NAMES.ingress, "b:9092") == origin
+    with pytest.raises(NoSuchRecord, match="No record lies at timer.ingress/0/0 that can be read"):
+        refuse_untold(site.trace(origin), there, NAMES.outcomes)
+
+
 @pytest.mark.parametrize(
     ("named", "sentence"),
     [

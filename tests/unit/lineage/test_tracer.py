@@ -223,6 +223,17 @@ def test_first_origin_that_is_deleted_is_told_by_its_outcome(site: TracedSite) -
     ]
 
 
+def test_record_of_a_skipped_batch_is_told_by_its_dead_letter(site: TracedSite) -> None:
+    origin = site.ingest(topic="orders")
+    site.buried(origin, "record-unreadable")
+    site.topics.holes.add(origin)
+    story = site.story(origin)
+    assert told(story) == ["unreadable", "dead-lettered"]
+    assert story.unknown == [
+        f"When {origin} was written and what it asked for: its batch cannot be read."
+    ]
+
+
 def test_chain_is_taken_up_again_behind_what_is_deleted(site: TracedSite) -> None:
     first = site.ingest(topic="orders", delay="3h")
     site.passes(HOUR_MS)

@@ -53,6 +53,7 @@ class TopicsInMemory:
         self._partitions = partitions
         self._records: dict[tuple[str, int], list[TracedRecord]] = {}
         self._starts: dict[tuple[str, int], int] = {}
+        self.holes = set[Origin]()
         self.read: dict[str, int] = {}
         self.searches_allowed = 10**6
         self.unreadable = ""
@@ -84,7 +85,7 @@ class TopicsInMemory:
         return range(self._starts.get(place, 0), len(self._records.get(place, [])))
 
     def at(self, place: Origin) -> TracedRecord | None:
-        there = place.offset in self.offsets(place.topic, place.partition)
+        there = place.offset in self.offsets(*place[:2]) and place not in self.holes
         return self._records[place[:2]][place.offset] if there else None
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
