@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +17,6 @@ from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.installation.unreadable_batch import (
     BATCH_RECORDS,
     unreadable_at,
-    write_readable_bomb,
     write_unreadable_batch,
 )
 from tests.support.oracle.auditor import Auditor
@@ -98,38 +94,6 @@ def test_skipped_batches_are_left_out_and_judged_and_one_that_is_not_skipped_sto
         "pending": SENT,
     }
     assert found.exit_code == 0
-
-
-def test_bombs_that_clients_unpack_stop_neither_the_proxy_nor_the_audit(
-    installation: Installation, tmp_path: Path
-) -> None:
-    """One lies in the ingress, and one in the target, where another producer has put it."""
-    target, proxy = installation.target(partitions=1), installation.proxy()
-    proxy.start_ready()
-    send(installation, target)
-    asked = [("timer-topic", target.encode())]
-    write_readable_bomb(installation, installation.ingress, asked)
-    send(installation, target)
-    installation.await_ends(2 * SENT + BATCH_RECORDS)
-    write_readable_bomb(installation, target, ())
-    names = {
-        "bootstrap": installation.bootstrap,
-        "group": f"{installation.name}.proxy",
-        "ingress": installation.ingress,
-        "dead-letters": installation.dead_letters,
-        "outcomes": installation.outcomes,
-        "settings-topic": f"{installation.name}.settings",
-        "output": tmp_path / "audit",
-        "driver-memory": "2g",
-    }
-    options = [f"--{name}={value}" for name, value in names.items()]
-    program = [sys.executable, "-m", "spark_jobs.audit_delivery", "--json", *options]
-    made = subprocess.run(program, capture_output=True, text=True, timeout=600, check=False)
-    assert made.returncode == 0, made.stderr
-    found = json.loads(made.stdout)
-    counts = {name: n for name, n in found["verdicts"].items() if n}
-    assert counts == {"delivered": 2 * SENT + BATCH_RECORDS - 1, "dead_lettered": 1}
-    assert made.stderr.count("Spark ran out of memory. Looking for records") == 2
 
 
 def pieces(one: Range, unreadable: Unreadable) -> tuple[list[tuple[int, int]], ...]:
