@@ -7,7 +7,15 @@ import typer
 
 from proxy.cli.kafka.ingress_record import IngressRecord, expected_end, named
 from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
-from proxy.cli.terminal.options import AsJson, Bootstrap, Config, checked_ident, settings_for
+from proxy.cli.terminal.options import (
+    AsJson,
+    Bootstrap,
+    Config,
+    checked_delay_ms,
+    checked_ident,
+    checked_instant_ms,
+    settings_for,
+)
 from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
@@ -27,7 +35,6 @@ from proxy.records.headers import (
     TOPIC,
     TRANSACTION,
 )
-from proxy.requests.times import parse_delay_ms, parse_instant_ms
 from proxy.telemetry.intake import LONG_PAST_MS
 
 SET_BY: Final = {
@@ -153,13 +160,10 @@ def request_headers(
     ]
     if len(asked) > 1:
         raise typer.BadParameter("give one of --delay, --deliver-at and --level")
-    try:
-        if delay is not None:
-            parse_delay_ms(delay)
-        if deliver_at is not None:
-            parse_instant_ms(deliver_at)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    if delay is not None:
+        checked_delay_ms(delay)
+    if deliver_at is not None:
+        checked_instant_ms(deliver_at)
     return asked if topic is None else [(TOPIC, topic.encode()), *asked]
 
 

@@ -60,7 +60,9 @@ def checked_instant_ms(text: str) -> int:
 
 
 def checked_delay_ms(text: str) -> int:
-    """A length of time in ms; raises a usage error for what is none."""
+    """Return a length of time in ms. Raises a usage error for other text and for bare numbers."""
+    if text.isdecimal() and text.strip("0"):
+        raise typer.BadParameter(f"{text} has no unit: write {text}s for seconds, or {text}ms")
     try:
         return parse_delay_ms(text)
     except ValueError as error:

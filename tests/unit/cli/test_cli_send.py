@@ -41,6 +41,12 @@ def test_two_times_are_refused() -> None:
         request_headers("orders", "10s", None, 3)
 
 
+def test_a_bare_number_is_refused_with_both_units() -> None:
+    with pytest.raises(typer.BadParameter, match="30 has no unit: write 30s for seconds, or 30ms"):
+        request_headers("orders", "30", None, None)
+    assert request_headers("orders", "0", None, None)[1] == ("timer-delay", b"0")
+
+
 @pytest.mark.parametrize(("delay", "deliver_at"), [("soon", None), (None, "tomorrow")])
 def test_an_unreadable_time_is_refused_before_anything_is_sent(
     delay: str | None, deliver_at: str | None
