@@ -6,8 +6,8 @@ from typing import Final, Literal, TypeAlias, get_args
 MOST_NAMES: Final = 10_000
 """More topics than most clusters have, and still little to write with each checkpoint."""
 
-StoreKind: TypeAlias = Literal["wheel", "rocksdb", "levels"]
-"""Values of the setting `store`. `levels` is the wheel, under the name of an older engine."""
+StoreKind: TypeAlias = Literal["wheel", "rocksdb"]
+"""Values of the setting `store`."""
 
 KINDS: Final[tuple[StoreKind, ...]] = get_args(StoreKind)
 RECORD_BYTES = 32

@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from storage.options import StoreKind
 from storage.shard.folder import kind_of
 from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing
@@ -27,17 +26,14 @@ def _asking(topic: str, delay: bytes) -> list[tuple[str, bytes]]:
     return [("timer-topic", topic.encode()), ("timer-delay", delay)]
 
 
-@pytest.mark.parametrize("kind", ["rocksdb", "levels"])
-def test_killed_in_the_middle_every_record_appears_once(
-    installation: Installation, kind: StoreKind
-) -> None:
-    topic, proxy = installation.target(), installation.proxy(store=kind)
+def test_killed_in_the_middle_every_record_appears_once(installation: Installation) -> None:
+    topic, proxy = installation.target(), installation.proxy(store="rocksdb")
     proxy.start_ready()
     installation.send(_delayed(topic))
     installation.await_ends(RECORDS // 3)
     proxy.kill()
     shards = list(proxy.data_dir.glob("*@*"))
-    assert {kind_of(folder) for folder in shards} == {kind}
+    assert {kind_of(folder) for folder in shards} == {"rocksdb"}
     proxy.start_ready()
     assert installation.judge().counts == {"delivered": RECORDS}
     assert not list(proxy.data_dir.glob("*.broken-*"))
@@ -52,7 +48,7 @@ def test_another_kind_in_the_same_folder_is_built_from_the_broker(
     installation.await_ends(RECORDS // 3)
     assert proxy.stop() == 0
     with (proxy.folder / "proxy.yaml").open("a") as settings:
-        settings.write("store: levels\n")
+        settings.write("store: rocksdb\n")
     proxy.start_ready()
     assert installation.judge().counts == {"delivered": RECORDS}
     assert len(list(proxy.data_dir.glob("*.broken-*"))) == 2

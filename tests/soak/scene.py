@@ -25,7 +25,7 @@ PARTITIONS: Final = 8
 INSTANCES: Final = ("one", "two")
 VISITOR: Final = "three"
 """Comes and goes, where rebalances are the fault."""
-STORES: Final = ("wheel", "rocksdb", "levels")
+STORES: Final = ("wheel", "rocksdb")
 LEVELS: Final = "50ms 100ms 200ms 400ms 800ms"
 RULES: Final = Rules(
     levels_ms=levels_ms(LEVELS), immunity_ms=200, check_interval_ms=400, max_checks=3

@@ -8,7 +8,6 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from proxy.cli.dead_letters.interactive_replay import InteractiveReplay, find_letter, reading
 from proxy.cli.dead_letters.output import (
     letter_json,
     nothing_there,
@@ -16,6 +15,7 @@ from proxy.cli.dead_letters.output import (
     say_summaries,
     summary_json,
 )
+from proxy.cli.dead_letters.replay_run import ReplayRun, find_letter, reading
 from proxy.cli.terminal.options import (
     AsJson,
     Bootstrap,
@@ -172,32 +172,27 @@ def replay_letters(
     again: Annotated[
         bool, typer.Option("--again", help="Also those that have been replayed already.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it.")] = False,
     bootstrap: Bootstrap = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send dead letters in again, with edited headers if need be; none twice unless asked to."""
+    """Send dead letters in again, with edited headers if need be; none twice unless asked to.
+
+    Look first with --dry-run, then say --yes."""
     selection = _selection(reason, target, origin, from_, to, group)
     named = [_usage(read_place, text) for text in place or []]
     if named and not selection.is_all:
         raise typer.BadParameter("name letters, or choose them by filters; not both")
     edits = _usage(lambda both: read_edits(*both), (to_set or [], to_unset or []))
     options = ReplayOptions(edits, again, limit, None if rate is None else _usage(read_rate, rate))
-    if not (dry_run or yes or sys.stdin.isatty()):
-        raise typer.BadParameter(
-            "there is no terminal to ask on: look first with --dry-run, then say --yes"
-        )
+    if not (dry_run or yes):
+        raise typer.BadParameter("look first with --dry-run, then say --yes")
     settings = settings_for(config, bootstrap)
     with explained(settings):
         topics = DeadLetterTopics(settings, _usage(checked_group, group))
-        replay = InteractiveReplay(topics, selection, named, options, as_json=as_json)
-        if dry_run or not yes:
-            replay.preview(is_dry=dry_run)
-        if not dry_run and (yes or replay.counts.replayable):
-            if not yes:
-                replay.ask()
-            replay.replay()
+        replay = ReplayRun(topics, selection, named, options, as_json=as_json)
+        replay.preview() if dry_run else replay.replay()
     raise typer.Exit(replay.exit_code)
 
 

@@ -29,7 +29,6 @@ KINDS = {
     "wheel-kafka": Kind("wheel, kafka", "wheel", has_stubs=True),
     "rocksdb-kafka": Kind("rocksdb, kafka", "rocksdb", has_stubs=True),
 }
-"""`levels` is the wheel."""
 
 
 def why_missing(name: str) -> str | None:

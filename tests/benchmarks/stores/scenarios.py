@@ -72,4 +72,3 @@ WAITING_10M = replace(
 SCENARIOS = {
     one.name: one for one in (INSTANT, DENSE, MINUTES, FIXED, CANCEL, SPARSE, WAITING, WAITING_10M)
 }
-"""`fixed` stands for `store: levels`, which is the wheel under another name."""

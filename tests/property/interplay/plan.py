@@ -25,7 +25,7 @@ from tests.support.simulation.world import DISK_BYTES
 Step: TypeAlias = tuple[Any, ...]
 Draw: TypeAlias = Callable[[random.Random, "Plan"], Step]
 
-KINDS: Final[tuple[StoreKind | None, ...]] = (None, None, None, None, "wheel", "wheel", "levels")
+KINDS: Final[tuple[StoreKind | None, ...]] = (None, None, None, None, "wheel", "wheel", "wheel")
 LARGE: Final = 40
 """Bytes beyond what a target takes that refuses large records."""
 GROUP: Final = "g"

@@ -109,15 +109,7 @@ class RocksScan(ScanAgainstModel):
     kind = "rocksdb"
 
 
-class LevelsScan(ScanAgainstModel):
-    """Invariant: as above, for the wheel under its other name."""
-
-    kind = "levels"
-
-
 WheelScan.TestCase.settings = LONG_RUNS
 RocksScan.TestCase.settings = LONG_RUNS
-LevelsScan.TestCase.settings = LONG_RUNS
 TestWheelScan = WheelScan.TestCase
 TestRocksScan = RocksScan.TestCase
-TestLevelsScan = LevelsScan.TestCase

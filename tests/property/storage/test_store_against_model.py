@@ -308,12 +308,6 @@ class RocksAgainstModel(StoreAgainstModel):
     kind = "rocksdb"
 
 
-class LevelsAgainstModel(StoreAgainstModel):
-    """Invariant: as above, for the wheel under its other name."""
-
-    kind = "levels"
-
-
 LONG_RUNS = settings(
     max_examples=60,
     stateful_step_count=40,
@@ -322,7 +316,5 @@ LONG_RUNS = settings(
 )
 WheelAgainstModel.TestCase.settings = LONG_RUNS
 RocksAgainstModel.TestCase.settings = LONG_RUNS
-LevelsAgainstModel.TestCase.settings = LONG_RUNS
 TestWheelAgainstModel = WheelAgainstModel.TestCase
 TestRocksAgainstModel = RocksAgainstModel.TestCase
-TestLevelsAgainstModel = LevelsAgainstModel.TestCase

@@ -194,7 +194,7 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("store: tree", "must be 'wheel', 'rocksdb' or 'levels'"),
+        ("store: tree", "must be 'wheel' or 'rocksdb'"),
         ("bodies: broker", "must be 'local' or 'kafka'"),
         ("header_aliases: [cesuim]", "did you mean cesium?"),
         ("roll_after: never", "is not a delay"),

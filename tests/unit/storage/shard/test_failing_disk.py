@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage.errors import StorageUnreadable, StoreDamaged
+from storage.options import StoreKind
 from storage.shard.files import Files
 from storage.wheel.wheel_tier import WheelTier
 from tests.unit.storage.shards import START_MS, committed, entries, opened, opened_kind
@@ -70,10 +71,16 @@ def test_error_after_the_checkpoint_is_damage_since_entries_would_be_served_twic
     again.close()
 
 
-def test_folder_of_an_earlier_version_is_put_aside(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["wheel", "rocksdb"])
+def test_folder_of_a_kind_of_an_earlier_version_is_put_aside(
+    tmp_path: Path, kind: StoreKind
+) -> None:
     folder = tmp_path / "shard"
-    (folder / "levels").mkdir(parents=True)
-    store = opened_kind("levels", folder)
-    assert store.report.state == "put aside"
-    assert "earlier version" in store.report.detail
+    store = opened(folder)
+    store.put(entries(EVERY_SECOND))
+    store.flush(30)
     store.close()
+    (folder / "wheel").rename(folder / "levels")
+    again = opened_kind(kind, folder, committed(0, 0, 30, 30))
+    assert (again.report.state, again.covered) == ("put aside", 0)
+    again.close()

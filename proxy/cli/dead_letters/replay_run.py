@@ -1,10 +1,8 @@
-"""One call of `dead-letters replay`, as a person meets it: preview, question, progress, result."""
+"""One call of `dead-letters replay`: a dry run or a replay, its progress and its result."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-
-import typer
 
 from proxy.cli.dead_letters.output import (
     decision_json,
@@ -27,11 +25,10 @@ ROWS_SHOWN = 50
 SAY_EVERY_S = 10.0
 
 
-class InteractiveReplay:
-    """The same letters are previewed first and replayed then.
+class ReplayRun:
+    """The letters that a person named or chose.
 
-    The topic's end is taken once, before: letters that come back while they are replayed are
-    left for another time.
+    The topic's end is read once, before. Letters that come back during the replay are left alone.
     """
 
     def __init__(
@@ -55,8 +52,8 @@ class InteractiveReplay:
         """0 when no letter is left that somebody has to look after."""
         return 1 if self.counts.needs_action or self.is_stopped else 0
 
-    def preview(self, *, is_dry: bool) -> None:
-        """Find out what a replay would do, and say so; a dry run shows each letter."""
+    def preview(self) -> None:
+        """Show what a replay would do with each letter."""
         rows: list[ReplayDecision] = []
 
         def keep(decision: ReplayDecision) -> None:
@@ -64,23 +61,15 @@ class InteractiveReplay:
                 rows.append(decision)
 
         with self._reading("looking") as on_read:
-            on_decision = self._noting(keep, is_silent=not is_dry)
-            preview(self._topics, self._letters(on_read), self._options, on_decision)
-        if is_dry and rows and not self._as_json:
+            preview(self._topics, self._letters(on_read), self._options, self._noting(keep))
+        if rows and not self._as_json:
             say_decisions(rows, wall_clock_ms())
             more = self.counts.replayable + self.counts.kept - len(rows)
             say(*([f"… and {more:,} more"] if more else []), "")
-        if is_dry or not self._as_json:
-            self._conclude(was_done=False)
-
-    def ask(self) -> None:
-        """Ends the command, with exit code 1, unless the answer is yes."""
-        ingress = self._topics.settings.topics.ingress
-        typer.confirm(f"Send {self.counts.replayable:,} into {ingress}?", err=True, abort=True)
+        self._conclude(was_done=False)
 
     def replay(self) -> None:
         """Replay; the counts are printed even where it ends in an error."""
-        self.counts = ReplayCounts()
         replay = Replay(self._topics, self._options)
         try:
             with stop_signals() as is_stopping, self._reading("replaying") as on_read:
@@ -101,13 +90,11 @@ class InteractiveReplay:
         with reading(text, parts, is_silent=self._as_json) as on_read:
             yield on_read
 
-    def _noting(
-        self, also: Callable[[ReplayDecision], None], *, is_silent: bool = False
-    ) -> OnDecision:
+    def _noting(self, also: Callable[[ReplayDecision], None]) -> OnDecision:
         def note(decision: ReplayDecision, replayed_as: str | None) -> None:
             self.counts.note(decision)
             also(decision)
-            if self._as_json and not is_silent:
+            if self._as_json:
                 say_json(decision_json(decision, replayed_as))
 
         return note
