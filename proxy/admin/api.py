@@ -119,7 +119,6 @@ def _routes(calls: Calls, traces: TraceCalls, streams: EventStreams) -> Sequence
         Route("DELETE", "/limits", calls.limits.clear_workers_limit),
         Route("PUT", "/limits/{pattern}", calls.limits.set_limit),
         Route("DELETE", "/limits/{pattern}", calls.limits.clear_limit),
-        Route("GET", "/turns", calls.turns.turns),
         Route("GET", "/log-level", calls.log_level),
         Route("PUT", "/log-level", calls.set_log_level),
     )

@@ -26,7 +26,6 @@ from proxy.admin.release.moves import MoveBody, MovePort, Moves
 from proxy.admin.release.pause_calls import PauseCalls, PausePort
 from proxy.admin.release.purge_calls import PurgeCalls, PurgePort
 from proxy.admin.release.skip_calls import SkipCalls, SkipPort
-from proxy.admin.turn_calls import TurnCalls
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import ReleaseSettings
@@ -88,7 +87,6 @@ class Calls:
         self.pauses = PauseCalls(read_statuses, broker)
         self.limits = LimitCalls(release, read_statuses, broker)
         self.skips = SkipCalls(read_statuses, broker)
-        self.turns = TurnCalls(workers)
 
     def pending(self, request: Request) -> Reply:
         """How many records pend, by target."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Final, NamedTuple, Protocol
 
 from proxy.admin.query_mailbox import (
     Answer,
@@ -18,12 +16,9 @@ from proxy.admin.query_mailbox import (
     QueryMailbox,
 )
 from proxy.logs import Level, change_level
-from proxy.telemetry.turn_log import TurnLog, Turns
 
 ANSWER_WITHIN_S: Final = 2.0
 """Longer than a loop stands still while all is well."""
-TURNS_WITHIN_S: Final = 8.0
-"""Longer than questions that the loop does not answer hold up the pipe to its worker."""
 
 
 class SetLevel(NamedTuple):
@@ -32,18 +27,10 @@ class SetLevel(NamedTuple):
     level: Level
 
 
-class ReadTurns(NamedTuple):
-    """The turns of the last minute."""
-
-
 class Refused(NamedTuple):
     """No answer; whether because too many queries wait at the worker."""
 
     is_mailbox_full: bool
-
-
-Asked: TypeAlias = Query | SetLevel | ReadTurns
-Told: TypeAlias = Answer | Turns
 
 
 class Workers(Protocol):
@@ -52,10 +39,6 @@ class Workers(Protocol):
     def ask(self, query: Query) -> Sequence[Answer]:
         """The answer of each. Raises NoAnswer, MailboxFull."""
 
-    def turns(self) -> Mapping[str, Turns | None]:
-        """The last minute of each, by its name, also while its loop stands still. None of one that
-        says nothing: it starts, or hangs."""
-
     def set_level(self, level: Level) -> None:
         """Let all log from this level on. Raises NoAnswer where one has not heard."""
 
@@ -63,14 +46,11 @@ class Workers(Protocol):
 class ThisWorker:
     """The only worker, in this process."""
 
-    def __init__(self, mailbox: QueryMailbox, turns: TurnLog) -> None:
-        self._mailbox, self._turns = mailbox, turns
+    def __init__(self, mailbox: QueryMailbox) -> None:
+        self._mailbox = mailbox
 
     def ask(self, query: Query) -> Sequence[Answer]:
         return [self._mailbox.ask(query, ANSWER_WITHIN_S)]
-
-    def turns(self) -> Mapping[str, Turns | None]:
-        return {"0": self._turns.read()}
 
     def set_level(self, level: Level) -> None:
         change_level(level)
@@ -84,7 +64,7 @@ class ChildPipe:
         self._lock = threading.Lock()
         self._number = 0
 
-    def ask(self, query: Asked, until_s: float) -> Told:
+    def ask(self, query: Query | SetLevel, until_s: float) -> Answer:
         """The child's answer. Raises NoAnswer, MailboxFull."""
         if not self._lock.acquire(timeout=max(0, until_s - time.monotonic())):
             raise NoAnswer
@@ -98,7 +78,7 @@ class ChildPipe:
     def close(self) -> None:
         self._connection.close()
 
-    def _ask(self, query: Asked, until_s: float) -> Told:
+    def _ask(self, query: Query | SetLevel, until_s: float) -> Answer:
         self._number += 1
         self._connection.send((self._number, query))
         while self._connection.poll(max(0, until_s - time.monotonic())):
@@ -128,14 +108,7 @@ class ChildWorkers:
 
     def ask(self, query: Query) -> Sequence[Answer]:
         until_s = time.monotonic() + ANSWER_WITHIN_S
-        return [cast(Answer, pipe.ask(query, until_s)) for pipe in list(self._pipes.values())]
-
-    def turns(self) -> Mapping[str, Turns | None]:
-        """All at a time: one that hangs hides no other."""
-        pipes, until_s = dict(self._pipes), time.monotonic() + TURNS_WITHIN_S
-        with ThreadPoolExecutor(max(1, len(pipes))) as threads:
-            said = threads.map(partial(_turns, until_s=until_s), pipes.values())
-            return dict(zip(pipes, said, strict=True))
+        return [pipe.ask(query, until_s) for pipe in list(self._pipes.values())]
 
     def set_level(self, level: Level) -> None:
         """A child started later hears of it too."""
@@ -153,20 +126,11 @@ def _tell(pipe: ChildPipe, level: Level) -> None:
         return
 
 
-def _turns(pipe: ChildPipe, until_s: float) -> Turns | None:
-    try:
-        return cast(Turns, pipe.ask(ReadTurns(), until_s))
-    except NoAnswer:
-        return None
-
-
 class QueryReceiver:
     """The child's end: a thread that brings queries to the mailbox until the pipe is closed."""
 
-    def __init__(
-        self, connection: Connection[Any, Any], mailbox: QueryMailbox, turns: TurnLog
-    ) -> None:
-        self._connection, self._mailbox, self._turns = connection, mailbox, turns
+    def __init__(self, connection: Connection[Any, Any], mailbox: QueryMailbox) -> None:
+        self._connection, self._mailbox = connection, mailbox
         threading.Thread(target=self._run, name="queries", daemon=True).start()
 
     def _run(self) -> None:
@@ -177,12 +141,10 @@ class QueryReceiver:
         except (OSError, EOFError):
             return
 
-    def _answer(self, query: Asked) -> Told | Refused:
+    def _answer(self, query: Query | SetLevel) -> Answer | Refused:
         if isinstance(query, SetLevel):
             change_level(query.level)
             return []
-        if isinstance(query, ReadTurns):
-            return self._turns.read()
         try:
             return self._mailbox.ask(query, ANSWER_WITHIN_S)
         except (NoAnswer, MailboxFull) as refused:

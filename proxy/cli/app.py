@@ -16,7 +16,6 @@ from proxy.cli.release import limits, pauses, skip
 from proxy.cli.trace import command as trace
 from proxy.cli.trial import broker, dev
 from proxy.cli.trial.demo import command as demo
-from proxy.cli.turns import command as turns
 from proxy.cli.waiting import command as waiting
 from proxy.cli.waiting import pending, purge, reschedule
 from proxy.config.sources import variable_name
@@ -93,7 +92,6 @@ app.command("commit")(control.commit)
 app.command("rollback")(control.rollback)
 app.command("watch")(watch.watch)
 app.command("trace")(trace.trace)
-app.command("turns")(turns.turns)
 app.command("audit")(audit.audit)
 app.command("broker")(broker.broker)
 app.command("find")(waiting.find)

@@ -94,7 +94,7 @@ class Pipeline:
         self._resting, self._awake = RestingShards(), dict[int, Shard]()
         self._idle: AbstractSet[int] = frozenset()
         """To be committed in this turn, though nothing may have happened to them."""
-        self.turns, self._pauses_version = metrics.turns, parked.version
+        self.steps, self._pauses_version = metrics.steps, parked.version
         self._first_planned = self._first_tidied = 0
         """Partitions from which on the shards are planned, and tidied, next."""
         self._has_more_to_tidy = False
@@ -142,8 +142,7 @@ class Pipeline:
         5. Publish: the plans become one transaction, whose commit is not waited for.
         6. Tidy: the stores do a piece of their own work; a purge looks for what is told next.
         """
-        self.turns.begin()
-        timed = self.turns.timed
+        timed = self.steps.timed
         fetched = timed("fetch", self._fetch)
         timed("confirm", self.confirm)
         if self._is_too_large:
@@ -256,13 +255,8 @@ class Pipeline:
 
     def _fetch(self) -> Fetched:
         wait_s, most = self._wait_ms() / 1000, self._pacing.fetch_records(len(self._awake))
-        self.turns.may_wait(wait_s)
         is_idle = not self._awake and not self._pacing.is_reading_throttled
-        fetched = self._ingress.fetch(
-            wait_s, most, is_busy=self._pacing.is_gathering, is_idle=is_idle
-        )
-        self.turns.count_fetched(sum(map(len, fetched.records.values())))
-        return fetched
+        return self._ingress.fetch(wait_s, most, is_busy=self._pacing.is_gathering, is_idle=is_idle)
 
     def _wake(self, fetched: Fetched, elapsed_ms: int) -> None:
         """Find the shards to be looked at in this turn: all when pauses have changed, or while
@@ -364,7 +358,6 @@ class Pipeline:
             batches, offsets, self._ingress.group_metadata(), at.now_ms
         )
         self._under_way = _UnderWay(plans, transaction, started_s)
-        self.turns.count_ended(records)
 
     def _tidy(self, at: Moment) -> None:
         self._has_more_to_tidy = False

@@ -74,7 +74,7 @@ class Session:
 
     def _turn(self) -> None:
         self._pipeline.turn()
-        timed = self._pipeline.turns.timed
+        timed = self._pipeline.steps.timed
         if not self._mailbox.is_empty:
             timed("answer", self._answer)
         if self._pipeline.is_lost:

@@ -29,12 +29,11 @@ from proxy.records.rejection import REASONS
 from proxy.telemetry.bounded_names import OTHER
 from proxy.telemetry.histogram_by_series import Numbers
 from proxy.telemetry.intake import Intake
+from proxy.telemetry.loop_steps import LoopSteps
 from proxy.telemetry.refused_targets import RefusedTargets
 from proxy.telemetry.retry_metrics import RetryMetrics
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
 from proxy.telemetry.target_metrics import TargetMetrics
-from proxy.telemetry.turn_log import TurnLog
-from proxy.telemetry.turn_metrics import TurnMetrics
 from storage.store import TargetCounts
 
 TARGETS_SHOWN = 50
@@ -118,10 +117,10 @@ class Metrics:
         self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS, DELAY_BOUNDS_MS)
         retries = RetryMetrics(targets_shown)
         self.intake = Intake(self.targets, retries)
-        self.turns = TurnLog()
+        self.steps = LoopSteps(self.registry)
         status = StatusCollector(read_status, targets_shown)
         self.refused = RefusedTargets()
-        self._register(self.targets, retries, self.refused, status, TurnMetrics(self.turns))
+        self._register(self.targets, retries, self.refused, status)
 
     def _make_gauges_of_room(self) -> None:
         """Room on the disk and in memory."""

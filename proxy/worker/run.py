@@ -92,7 +92,7 @@ def _workers_that_pay(settings: Settings, admin: HearingAdminClient) -> int:
 
 def _run_here(settings: Settings, is_stopping: Callable[[], bool]) -> int:
     side = AdminSide.of_new_worker(settings.admin.targets_shown)
-    workers = ThisWorker(side.mailbox, side.metrics.turns)
+    workers = ThisWorker(side.mailbox)
     with _admin_port(settings, side.metrics.registry, lambda: [side.board.read()], workers):
         run_worker(settings, 0, is_stopping, side)
     return 0

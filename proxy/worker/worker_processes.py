@@ -109,7 +109,7 @@ def _child(
     configure_logs(settings.log.level, settings.log.format)
     structlog.contextvars.bind_contextvars(worker=worker)
     side = AdminSide.of_new_worker(settings.admin.targets_shown)
-    QueryReceiver(queries_in, side.mailbox, side.metrics.turns)
+    QueryReceiver(queries_in, side.mailbox)
     sender = SnapshotSender(snapshots_out, side.metrics.registry, side.board.read)
     try:
         with stop_signals() as is_stopping:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,12 +41,10 @@ from proxy.scheduling.batch import AuxiliaryRecord
 from proxy.scheduling.record_lookup import Found
 from proxy.scheduling.waiting_records import END, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status
-from proxy.telemetry.turn_log import Turns
 from storage.store import Key, TargetCounts
 from tests.support.simulation.admin_letters import MadeUpLetters
 from tests.support.simulation.admin_traces import MadeUpTraces
 from tests.support.simulation.stand_in import Record
-from tests.support.simulation.timed_loop import TimedLoop
 
 INGRESS = "timer.ingress"
 TWICE = b"twice"
@@ -57,12 +55,9 @@ LOCAL = {"host": "127.0.0.1:9464"}
 
 @dataclass
 class MadeUpWorkers:
-    """Answers at once; `refusal` is raised instead. The loop of the first one turns as a test says,
-    unless `is_silent`; the second starts."""
+    """Answers at once; `refusal` is raised instead."""
 
     level: Level = "info"
-    loop: TimedLoop = field(default_factory=TimedLoop)
-    is_silent: bool = False
     refusal: Exception | None = None
     asked: list[Query] = field(default_factory=list)
 
@@ -82,9 +77,6 @@ class MadeUpWorkers:
                 return [[_moving(record, deliver_at_ms)], []]
             case ScanPending(places, _, _):
                 return [[_piece(partition, after) for partition, after in places], []]
-
-    def turns(self) -> Mapping[str, Turns | None]:
-        return {"0": None if self.is_silent else self.loop.log.read(), "1": None}
 
     def set_level(self, level: Level) -> None:
         self.level = level

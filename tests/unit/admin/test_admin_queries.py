@@ -25,7 +25,6 @@ from proxy.admin.query_mailbox import (
 from proxy.admin.workers import ChildWorkers, QueryReceiver, ThisWorker
 from proxy.logs import Level
 from proxy.scheduling.shard import Shard
-from proxy.telemetry.turn_log import TurnLog, Turns
 from storage.errors import StoreDamaged
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
@@ -63,7 +62,7 @@ def a_world(ident: str = "a") -> World:
 def test_a_query_is_answered_by_the_loop() -> None:
     mailbox = QueryMailbox()
     with a_loop(mailbox, a_world()):
-        workers = ThisWorker(mailbox, TurnLog())
+        workers = ThisWorker(mailbox)
         assert workers.ask(QUERY) == [COUNTED]
         (found,) = workers.ask(FindId(b"a1"))
         (one,) = found
@@ -172,7 +171,7 @@ def a_child(workers: ChildWorkers, name: str, world: World) -> Iterator[None]:
     asking, asked = Pipe()
     mailbox = QueryMailbox()
     workers.add(name, asking)
-    QueryReceiver(asked, mailbox, TurnLog())
+    QueryReceiver(asked, mailbox)
     with a_loop(mailbox, world):
         yield
     asking.close()
@@ -183,31 +182,6 @@ def test_every_child_answers() -> None:
     with a_child(workers, "0", a_world("a")), a_child(workers, "1", a_world("b")):
         assert workers.ask(QUERY) == [COUNTED, COUNTED]
         assert [len(answer) for answer in workers.ask(FindId(b"b0"))] == [0, 1]
-
-
-def test_turns_are_told_though_no_loop_turns_and_whichever_other_child_hangs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(workers_module, "TURNS_WITHIN_S", LIMIT_S)
-    (to_hanging, hanging), (to_dead, dead), (asking, asked) = Pipe(), Pipe(), Pipe()
-    dead.close()
-
-    class AnsweredFirst(TurnLog):
-        def read(self, seconds: float = 60.0) -> Turns:
-            hanging.close()
-            return super().read(seconds)
-
-    turns, workers = AnsweredFirst(), ChildWorkers()
-    turns.begin()
-    for name, pipe in {"0": to_hanging, "1": to_dead, "2": asking}.items():
-        workers.add(name, pipe)
-    QueryReceiver(asked, QueryMailbox(), turns)
-    told = workers.turns()
-    assert (set(told), told["0"], told["1"]) == ({"0", "1", "2"}, None, None)
-    for seen in (told["2"], ThisWorker(QueryMailbox(), turns).turns()["0"]):
-        assert seen is not None
-        assert len(seen.rows) == 2
-    asking.close()
 
 
 def test_a_child_that_has_died_gives_no_answer_until_another_takes_its_place() -> None:
@@ -271,7 +245,7 @@ def test_a_query_that_a_child_cannot_take_is_refused_as_such() -> None:
     workers = ChildWorkers()
     asking, asked = Pipe()
     workers.add("0", asking)
-    QueryReceiver(asked, Full(), TurnLog())
+    QueryReceiver(asked, Full())
     with pytest.raises(MailboxFull):
         workers.ask(QUERY)
     asking.close()

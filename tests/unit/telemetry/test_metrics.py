@@ -19,7 +19,6 @@ from proxy.telemetry.metrics import (
     StatusCollector,
 )
 from proxy.telemetry.status import ShardStatus, Status
-from proxy.telemetry.turn_log import STEPS
 from storage.store import TargetCounts
 
 BOUNDS_MS = (1, 5, 100, 1000)
@@ -169,13 +168,3 @@ def test_every_metric_has_the_prefix_and_can_be_written_out() -> None:
     names = [line.split()[2] for line in text.decode().splitlines() if line.startswith("# TYPE")]
     assert names
     assert all(name.startswith("delay_proxy_") for name in names)
-
-
-def test_the_longest_of_each_step_is_shown_also_before_the_loop_turns() -> None:
-    metrics = Metrics()
-    shown = samples(metrics.registry, "turn_longest_seconds")
-    assert set(shown) == {(step,) for step in (*STEPS, "other")}
-    metrics.turns.begin()
-    metrics.turns.timed("put", lambda: None)
-    put, tidy = (samples(metrics.registry, "turn_longest_seconds")[(s,)] for s in ("put", "tidy"))
-    assert put > tidy == 0

@@ -1,4 +1,4 @@
-"""The loop keeps what its turns took, over the sessions of a worker."""
+"""Each step of the loop is timed, over the sessions of a worker."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import pytest
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.session import session as session_module
-from proxy.telemetry.turn_log import STEPS
+from proxy.telemetry.loop_steps import STEPS
+from tests.support.simulation.step_counts import step_counts
 from tests.support.simulation.world import World
 from tests.unit.session.test_session import a_session, after_turns
 
+TURNS = 4
 
-def test_a_turn_of_the_pipeline_is_kept_with_its_steps_and_records() -> None:
+
+def test_each_step_of_a_turn_is_timed() -> None:
     world = World()
     for number in range(3):
         world.send({"timer-topic": "orders", "timer-delay": "0"}, key=b"%d" % number)
-    world.settle()
-    rows = world.metrics.turns.read().rows
-    assert (rows["fetched"].sum(), rows["ended"].sum()) == (3, 3)
-    assert all((rows[step][1:] > 0).all() for step in STEPS[:2])
-    busy = rows[rows["fetched"] > 0]
-    assert len(busy)
-    assert all((busy[step] > 0).all() for step in STEPS[:6])
+    world.turn(2)
+    counts = step_counts(world.metrics.registry)
+    assert [counts[step] for step in STEPS] == [2] * 6 + [0] * 2
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
@@ -33,16 +32,15 @@ def test_what_a_session_does_between_turns_of_the_pipeline_are_steps_too(
     monkeypatch.setattr(session_module, "PAUSE_PER_LOOK", 0)
     world = World()
     session, _ = a_session(world)
-    session.run(after_turns(4))
-    rows = world.metrics.turns.read().rows
-    assert len(rows) == 5
-    assert (rows["look"][1:] > 0).all()
-    assert (rows["answer"][1:] > 0).all() == (rows["answer"] > 0).any() == is_asked
+    session.run(after_turns(TURNS))
+    counts = step_counts(world.metrics.registry)
+    assert counts["fetch"] == counts["look"] == TURNS
+    assert counts["answer"] == (TURNS if is_asked else 0)
 
 
-def test_turns_of_a_session_that_was_lost_are_still_there() -> None:
+def test_steps_of_a_session_that_was_lost_still_count() -> None:
     world = World()
     world.turn(3)
     world.crash()
     world.turn(2)
-    assert len(world.metrics.turns.read().rows) == 6
+    assert step_counts(world.metrics.registry)["fetch"] == 5
