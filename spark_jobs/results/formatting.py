@@ -17,8 +17,8 @@ WIDEST: Final = 10_000
 where Rich would cut it off."""
 STARTS: Final = frozenset({"minute_ms", "hour_ms"})
 MOMENTS: Final = frozenset(
-    {"asked_ms", "at_ms", "audit_at_ms", "delivered_ms", "due_ms", "ended_ms", "first_ms"}
-    | {"last_ms", "timestamp_ms", "until_ms"}
+    {"asked_ms", "at_ms", "audit_at_ms", "delivered_ms", "due_from_ms", "due_ms", "ended_ms"}
+    | {"first_ms", "last_ms", "timestamp_ms", "until_ms"}
 )
 """Columns that hold points in time; STARTS are shown to the minute. Other `_ms` are durations."""
 

@@ -2,29 +2,24 @@
 
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.results.history import History
 from spark_jobs.results.result_tables import AUDIT, VERDICTS_TABLE
 from spark_jobs.runtime.errors import ResultsRefused
 from spark_jobs.runtime.frames import Schema
-from spark_jobs.runtime.location import Location
 from spark_jobs.verdicts.evaluation import VERDICTS
 
 NEWEST: Final[Schema] = {**AUDIT, **VERDICTS}
-"""With the audit that gave the verdict."""
-
-
-def newest_verdicts(spark: SparkSession, place: Location) -> DataFrame:
-    """VERDICTS, the newest of each record, of the last audit there and those that it goes on from.
-
-    Raises `ResultsRefused` where there is none."""
-    return newest_of_chain(History(spark, place)).select(*VERDICTS)
+"""The newest verdict of each record, with the audit that gave it."""
 
 
 def newest_of_chain(history: History) -> DataFrame:
-    """The same as NEWEST."""
+    """Return NEWEST of the last audit there and those that it goes on from.
+
+    Raises `ResultsRefused` where there is none.
+    """
     names = history.last_chain()
     if not names:
         raise ResultsRefused(

@@ -5,7 +5,7 @@ chain       the same, of the last audit and those that it goes on from
 verdicts    VERDICTS with AUDIT, all that complete audits gave
 newest      the same, the newest of each record of the chain: what became of it
 violations  VIOLATION with AUDIT
-lateness    of these, BY_MINUTE with AUDIT
+lateness    how late the deliveries in `verdicts` were: FIGURES by AUDIT, target and minute_ms
 """
 
 from pyspark.sql import DataFrame, SparkSession

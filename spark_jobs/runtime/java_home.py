@@ -1,8 +1,7 @@
 """The Java that runs Spark: the user's own where it can, else the one that comes as a package.
 
-Spark's launcher always adds a module that the packaged runtime does not have, and names jars twice
-and folders that are not there, with which Java takes no archive of classes (`class_archive`); a
-folder in the user's cache holds a `bin/java` that leaves them out (docs/audit.md#what-it-needs).
+Spark's launcher always adds a module that the packaged runtime does not have. A folder in the
+user's cache holds a `bin/java` that leaves the module out (docs/audit.md#what-it-needs).
 `python -m spark_jobs.java_home` prints the folder, for `spark-submit`.
 """
 
@@ -23,36 +22,6 @@ from proxy.extras import ExtraMissing
 from spark_jobs.runtime.errors import SparkUnusable
 
 MODULE: Final = "--add-modules=jdk.incubator.vector"
-WRAPPER: Final = """\
-#!/bin/sh
-each_once() (
-  LC_ALL=C IFS=: found=
-  set -f
-  for given in $1; do
-    case $given in */\\*) given=$given.jar ;; esac
-    set +f
-    for entry in $given; do
-      case ":$found:" in *":$entry:"*) continue ;; esac
-      [ ! -e "$entry" ] || found=${found:+$found:}$entry
-    done
-  done
-  printf %s "$found"
-)
-before=
-for one do
-  shift
-  [ "$one" != --MODULE-- ] || continue
-  if [ "$before" = -cp ]; then
-    one=$(each_once "$one")
-    before=done
-  fi
-  set -- "$@" "$one"
-  [ "$before" = done ] || before=$one
-done
-exec --JAVA-- "$@"
-"""
-"""Java's class path is the first `-cp`; a later one is for the program."""
-WRAPPED: Final = "java-"
 VERSIONS: Final = frozenset({"17", "21"})
 """What Spark 4.0 runs on."""
 ASK_TIMEOUT_S: Final = 30
@@ -78,11 +47,6 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
         ) from error
 
 
-def is_wrapped(home: Path) -> bool:
-    """Whether `java_home` made it, for the packaged Java."""
-    return home.parent == cache_folder().parent and home.name.startswith(WRAPPED)
-
-
 def _serves(home: Path) -> bool:
     """Whether its `java` starts as Spark's launcher starts it, and is of a version for Spark."""
     try:
@@ -101,10 +65,12 @@ def _serves(home: Path) -> bool:
 
 
 def _wrapped(program: Path, cache: Path) -> Path:
-    """A folder whose `bin/java` starts `program` without the module, with each entry of the class
-    path that is there, once; written whole or not."""
-    script = WRAPPER.replace("--MODULE--", MODULE).replace("--JAVA--", shlex.quote(str(program)))
-    home = cache / f"{WRAPPED}{sha256(script.encode()).hexdigest()[:12]}"
+    """Return a folder whose `bin/java` starts `program` without the module."""
+    script = (
+        f'#!/bin/sh\nfor one do shift; [ "$one" = {MODULE} ] || set -- "$@" "$one"; done\n'
+        f'exec {shlex.quote(str(program))} "$@"\n'
+    )
+    home = cache / f"java-{sha256(script.encode()).hexdigest()[:12]}"
     wrapper = home / "bin" / "java"
     if not _is_whole(wrapper, script):
         wrapper.parent.mkdir(parents=True, exist_ok=True)

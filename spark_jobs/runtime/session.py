@@ -17,7 +17,6 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from proxy.embedded.java.jar_cache import cache_folder
-from spark_jobs.runtime.class_archive import archive_options, ensure_archive
 from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.errors import SparkUnusable
 from spark_jobs.runtime.java_home import java_home
@@ -101,29 +100,24 @@ def spark_session(
     more: Mapping[str, str] | None = None,
     *,
     is_short: bool = False,
-    is_prepared: bool = False,
 ) -> SparkSession:
     """A session in which the jobs of this package run: UTC, with the connector to Kafka.
 
     A session that is there already, or that `spark-submit` prepares, is used: its master, memory
     and jars are the caller's affair then (`--jars $(python -m spark_jobs.jars)`). `more` are
     further Spark settings; they win. is_short: the job is done before Java's second compiler pays.
-    is_prepared: the archive of Java's classes is made where it lacks.
     Raises `SparkUnusable`.
     """
     if SparkSession.getActiveSession() is None and not _is_submitted():
         _refuse_nameless_user()
-        home, connectors = java_home(), connector_jars()
-        if is_prepared:
-            ensure_archive(home, connectors)
-        java = java_options(os.environ, is_short=is_short) + archive_options(home, connectors)
+        java = java_options(os.environ, is_short=is_short)
         scratch = _scratch_folder(cache_folder())
         java.append(f'"-Djava.io.tmpdir={scratch}"')
-        here = _of_this_process(master, driver_memory, java, connectors)
+        here = _of_this_process(master, driver_memory, java)
         own = {**here, **QUIET, **DELTA, **KEEPS_NO_RECORDS, **(more or {})}
         if master.startswith("local"):
             os.environ["SPARK_LOCAL_IP"] = HERE
-        os.environ["JAVA_HOME"] = str(home)
+        os.environ["JAVA_HOME"] = str(java_home())
         with chdir(scratch):
             session = _started(SparkSession.builder.appName(app).master(master), own)
     else:
@@ -149,7 +143,7 @@ def job_session(
     process may have gone by then: a signal to the whole group ends it, too."""
     was_there = SparkSession.getActiveSession() is not None
     own = None if was_there else more
-    session = spark_session(app, master, driver_memory, own, is_short=is_short, is_prepared=True)
+    session = spark_session(app, master, driver_memory, own, is_short=is_short)
     try:
         yield session
     finally:
@@ -213,7 +207,7 @@ def _loads_libraries(folder: Path) -> bool:
 
 
 def _of_this_process(
-    master: str, driver_memory: str, java_options: Sequence[str], connectors: Sequence[Path]
+    master: str, driver_memory: str, java_options: Sequence[str]
 ) -> dict[str, str]:
     with resources.as_file(resources.files("spark_jobs.runtime") / "log4j2.properties") as logging:
         quiet_logs = f"-Dlog4j2.configurationFile={logging.as_uri()}"
@@ -224,8 +218,7 @@ def _of_this_process(
         "spark.executor.killOnFatalError.depth": "0",  # else a task without memory ends the JVM
     }
     return {
-        "spark.jars": ",".join(map(str, connectors)),
-        "spark.driver.extraClassPath": ":".join(map(str, connectors)),
+        "spark.jars": ",".join(map(str, connector_jars())),
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": " ".join([quiet_logs, *java_options]),
         **(local if master.startswith("local") else {}),

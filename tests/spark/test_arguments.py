@@ -1,4 +1,4 @@
-"""The jobs' command lines: times, errors, and the small jobs over the results of an audit."""
+"""The jobs' command lines: times, errors, limits, and what the command `audit` hands on."""
 
 import json
 import os
@@ -10,21 +10,17 @@ from unittest.mock import MagicMock
 
 import pytest
 import typer
-from pyspark.sql import SparkSession
 
 from proxy.cli.app import main as proxy_command
-from spark_jobs import arguments, audit_delivery, forecast, lateness
+from spark_jobs import arguments, audit_delivery
 from spark_jobs.arguments import epoch_ms, offset_ranges, readable_errors
 from spark_jobs.circumstances.lateness_limits import LatenessLimits
 from spark_jobs.evidence.audit_job import AuditJob, Selection
 from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.results.history import History, new_name, row_of
-from spark_jobs.results.result_tables import write_tables
 from spark_jobs.results.summary import Audited, Summary
 from spark_jobs.runtime.errors import TopicMissing
-from spark_jobs.runtime.location import Location, location
-from tests.support.verdict_rows import delivered, undelivered, verdicts
+from spark_jobs.runtime.location import location
 
 
 @pytest.mark.parametrize(
@@ -71,43 +67,6 @@ def test_error_is_told_in_sentences_and_ends_with_code_1(
         raise TopicMissing("The topic x does not exist.", "Create it.")
     assert ended.value.exit_code == 1
     assert capsys.readouterr().err == "Error: The topic x does not exist. Create it.\n"
-
-
-@pytest.fixture
-def results(spark: SparkSession, tmp_path: Path) -> Location:
-    rows = [delivered(1, 5_000, 7), delivered(2, 5_000, 2_000), undelivered(3, "pending")]
-    audited = Audited("here:9092", "timer.ingress", 1, ())
-    history, name = History(spark, location(tmp_path)), new_name()
-    summary = write_tables(verdicts(spark, rows), audited, name, history.tables).summary
-    history.add(row_of(name, summary, "", None))
-    return history.place
-
-
-def test_lateness_and_forecast_read_the_results_of_an_audit(
-    results: Location, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lateness.main(results, json=True)
-    assert json.loads(capsys.readouterr().out) == {
-        "target": "orders",
-        "records": 2,
-        "p50_ms": 7,
-        "p99_ms": 2000,
-        "max_ms": 2000,
-    }
-    lateness.main(results, by=lateness.By.HOUR)
-    assert capsys.readouterr().out.splitlines()[1].split() == (
-        ["orders", "up", "to", "1", "s", "1970-01-01", "00:00", "2", "7", "ms", "2", "s", "2", "s"]
-    )
-    forecast.main(results, json=True)
-    assert json.loads(capsys.readouterr().out)["records"] == 1
-
-
-def test_place_where_no_audit_was_written_is_refused(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(typer.Exit):
-        lateness.main(location(tmp_path))
-    assert "does not hold the results of an audit" in capsys.readouterr().err
 
 
 def test_limits_of_lateness_are_for_all_targets_or_for_some() -> None:

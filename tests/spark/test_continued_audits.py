@@ -20,7 +20,7 @@ from spark_jobs.evidence.written_evidence import Evidence, TableHash, read_evide
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.history import History, new_name
-from spark_jobs.results.newest_verdicts import newest_verdicts
+from spark_jobs.results.newest_verdicts import newest_of_chain
 from spark_jobs.results.summary import Summary
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused
 from spark_jobs.runtime.location import location
@@ -76,7 +76,7 @@ class Trail(NamedTuple):
 
     def verdicts(self, spark: SparkSession, name: str) -> dict[int, str]:
         """By offset, what the audits there found; the last word counts."""
-        rows = newest_verdicts(spark, location(self.folder / name)).collect()
+        rows = newest_of_chain(History(spark, location(self.folder / name))).collect()
         return {row.offset: row.verdict for row in rows}
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.results.question import question, questions
 from tests.spark.questions.audited_place import UNSEEN, at_ms
+from tests.support.verdict_rows import delivered, verdicts
 
 DOCS = Path(__file__).parents[3] / "docs" / "audit.md"
 Answer = list[tuple[Any, ...]]
@@ -86,6 +88,48 @@ ASKED: list[Asked] = [
             (at_ms("25 11:00"), "orders", 1, 0, 1, 600_000),
         ],
     ),
+    (
+        "how_late",
+        {},
+        (),
+        [
+            ("invoices", None, None, 2, -5, 60_000, 60_000),
+            ("orders", None, None, 9, 4, 300_000, 300_000),
+        ],
+    ),
+    (
+        "how_late",
+        {"by": "hour"},
+        (),
+        [
+            ("invoices", at_ms("24 11:00"), "up to 1 s", 2, -5, 60_000, 60_000),
+            ("orders", at_ms("24 08:00"), "up to 1 s", 1, 0, 0, 0),
+            ("orders", at_ms("24 09:00"), "up to 1 s", 3, 7, 90_000, 90_000),
+            ("orders", at_ms("24 10:00"), "up to 1 s", 1, 0, 0, 0),
+            ("orders", at_ms("25 08:00"), "up to 1 s", 1, 0, 0, 0),
+            ("orders", at_ms("25 09:00"), "longer", 1, 4, 4, 4),
+            ("orders", at_ms("25 10:00"), "up to 1 s", 1, 300_000, 300_000, 300_000),
+            ("orders", at_ms("25 11:00"), "up to 1 day", 1, 120_000, 120_000, 120_000),
+        ],
+    ),
+    (
+        "how_late",
+        {"by": "minute"},
+        ("target", "due_from_ms", "records", "max_ms"),
+        [
+            ("invoices", at_ms("24 11:00"), 1, -5),
+            ("invoices", at_ms("24 11:30"), 1, 60_000),
+            ("orders", at_ms("24 08:00"), 1, 0),
+            ("orders", at_ms("24 09:00"), 1, 7),
+            ("orders", at_ms("24 09:10"), 1, 90_000),
+            ("orders", at_ms("24 09:20"), 1, 0),
+            ("orders", at_ms("24 10:00"), 1, 0),
+            ("orders", at_ms("25 08:30"), 1, 0),
+            ("orders", at_ms("25 09:00"), 1, 4),
+            ("orders", at_ms("25 10:00"), 1, 300_000),
+            ("orders", at_ms("25 11:00"), 1, 120_000),
+        ],
+    ),
     ("late_records", {}, LATE, LATE_RECORDS),
     ("late_records", {"late_ms": "300000"}, LATE, LATE_RECORDS[2:3]),
     (
@@ -111,17 +155,30 @@ ASKED: list[Asked] = [
         ],
     ),
     (
-        "waiting_on_day",
+        "waiting_by_hour",
         {"day": "2026-11-25"},
         (),
         [
             (at_ms("25 11:00"), "orders", 1, 0, 0),
             (at_ms("25 15:00"), "invoices", 1, 0, 0),
             (at_ms("25 18:00"), "invoices", 1, 1, 0),
+            (None, "orders", 2, 1, 0),
         ],
     ),
     (
-        "waiting_on_day",
+        "waiting_by_hour",
+        {"day": "2026-11-25", "hours": "48"},
+        ("hour_ms", "target"),
+        [
+            (at_ms("25 11:00"), "orders"),
+            (at_ms("25 15:00"), "invoices"),
+            (at_ms("25 18:00"), "invoices"),
+            (at_ms("26 10:00"), "orders"),
+            (at_ms("26 12:00"), "orders"),
+        ],
+    ),
+    (
+        "waiting_by_hour",
         {"day": "2026-11-26"},
         (),
         [
@@ -131,7 +188,12 @@ ASKED: list[Asked] = [
             (at_ms("26 12:00"), "orders", 1, 0, 0),
         ],
     ),
-    ("waiting_on_day", {"day": "2026-11-24"}, (), []),
+    (
+        "waiting_by_hour",
+        {"day": "2026-11-24"},
+        (),
+        [(None, "invoices", 2, 1, 0), (None, "orders", 3, 1, 0)],
+    ),
     (
         "dead_letters",
         {},
@@ -249,10 +311,39 @@ def test_a_violation_comes_with_the_commands_that_show_it(asked: SparkSession) -
     ]
 
 
-def test_what_waits_on_no_day_in_particular_is_what_waits_today(asked: SparkSession) -> None:
-    today = f"{datetime.now(UTC):%Y-%m-%d}"
-    waiting = question("waiting_on_day")
-    assert waiting.answer(asked).collect() == waiting.answer(asked, {"day": today}).collect()
+def test_without_a_day_waiting_records_count_from_this_hour_on(asked: SparkSession) -> None:
+    first_ms = _this_hour_ms()
+    rows = question("waiting_by_hour").answer(asked, {"hours": "1"}).collect()
+    assert {row.hour_ms for row in rows} <= {first_ms, _this_hour_ms(), None}
+    assert sum(row.records for row in rows) == 5
+
+
+def _this_hour_ms() -> int:
+    return time.time_ns() // 3_600_000_000_000 * 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "delay"),
+    [
+        (-5, "at once"),
+        (0, "at once"),
+        (1_000, "up to 1 s"),
+        (1_001, "up to 1 min"),
+        (600_000, "up to 10 min"),
+        (600_001, "up to 1 h"),
+        (86_400_000, "up to 1 day"),
+        (86_400_001, "longer"),
+    ],
+)
+def test_lateness_is_told_by_how_long_a_record_was_to_wait(
+    spark: SparkSession, delay_ms: int, delay: str
+) -> None:
+    due_ms = at_ms("25 10:00")
+    row = delivered(1, due_ms, timestamp_ms=due_ms - delay_ms)
+    verdicts(spark, [row]).createOrReplaceTempView("one_delivery")
+    how_late = question("how_late")
+    of_one = replace(how_late, sql=how_late.sql.replace("FROM newest", "FROM one_delivery"))
+    assert [found.delay for found in of_one.answer(spark, {"by": "hour"}).collect()] == [delay]
 
 
 def test_views_show_no_audit_that_came_to_no_end(asked: SparkSession) -> None:

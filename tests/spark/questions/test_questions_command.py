@@ -84,6 +84,7 @@ def test_the_command_prints_the_answer_for_people_and_for_programs(
         ({"sql": "SELECT nothing FROM newest"}, "UNRESOLVED_COLUMN"),
         ({"sql": "SELEC"}, "PARSE_SYNTAX_ERROR"),
         ({"question": "late_records", "given": ["late_ms=soon"]}, "'soon'"),
+        ({"question": "how_late", "given": ["by=day"]}, "by is target, hour or minute"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_a_sentence(

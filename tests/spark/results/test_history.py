@@ -21,7 +21,7 @@ from spark_jobs.results.history import (
     row_of,
     writing,
 )
-from spark_jobs.results.newest_verdicts import newest_verdicts
+from spark_jobs.results.newest_verdicts import newest_of_chain
 from spark_jobs.results.result_tables import write_tables
 from spark_jobs.results.summary import Audited
 from spark_jobs.runtime.errors import ResultsRefused
@@ -52,7 +52,7 @@ def test_newest_verdict_of_each_record_is_that_of_the_last_audit_in_a_chain_that
     write_tables(verdicts(spark, [delivered(2, 5)]), AUDITED, unfinished, history.tables)
     added(history, delivered(1, 5), before=MadeAudit(first, READ, 0))
 
-    found = newest_verdicts(spark, history.place).collect()
+    found = newest_of_chain(history).collect()
     told = {row.offset: row.verdict for row in found}
     assert told == {1: "delivered", 2: "pending", 3: "delivered"}
     assert [row.offset for row in verdicts_in(spark, history.place).collect()] == [1]
@@ -106,7 +106,7 @@ def test_failure_of_a_tasks_disk_adds_no_audit_and_is_named(
         write_tables(frame, AUDITED, new_name(), history.tables)
     assert history.audits.count() == 0
     with pytest.raises(ResultsRefused, match="does not hold"):
-        newest_verdicts(spark, history.place)
+        newest_of_chain(history)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "dangling link", "older version"])

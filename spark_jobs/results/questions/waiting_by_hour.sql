@@ -1,0 +1,20 @@
+-- What waits still, and in which hour does it become due?
+-- :day= the day (UTC) to begin with, such as 2026-11-25; the hour that it is now if none is given
+-- :hours=24 how many hours to tell apart, from there on
+-- Records that are due later count in one row without hour_ms. Records that were due before count
+-- in the first hour, and in due_before. Half messages are delivered only if they are committed.
+WITH span AS (
+  SELECT unix_millis(coalesce(CAST(CAST(:day AS DATE) AS TIMESTAMP),
+    date_trunc('HOUR', current_timestamp()))) AS start_ms
+), waiting AS (
+  SELECT target, kind, due_ms < start_ms AS is_before,
+    IF(due_ms < start_ms + 3600000 * CAST(:hours AS BIGINT),
+      greatest(due_ms, start_ms), NULL) AS from_ms
+  FROM newest CROSS JOIN span
+  WHERE verdict IN ('pending', 'overdue') AND kind IN ('record', 'prepare')
+)
+SELECT from_ms - pmod(from_ms, 3600000) AS hour_ms, target, count(*) AS records,
+  count_if(kind = 'prepare') AS half_messages, count_if(is_before) AS due_before
+FROM waiting
+GROUP BY hour_ms, target
+ORDER BY hour_ms NULLS LAST, target
