@@ -16,6 +16,7 @@ PLAIN, DELAYED, NAMED, RECALLED, MOVED, PURGED, PAUSED = 10, 20, 5, 4, 4, 6, 6
 are for each target that is."""
 FARTHEST_MS, HOUR_MS = 1_000, 3_600_000
 FARTHEST: Final[Headers] = [("timer-delay", b"%d" % FARTHEST_MS)]
+TAKEN_BACK: Final[Headers] = [("timer-delay", b"%d" % HOUR_MS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +31,8 @@ class MatrixRecords:
     signer: HopAuthenticator
 
     def all(self) -> Iterator[Outgoing]:
-        """Some due at once, so that the first transaction has records in it; what is cancelled,
-        recalled, moved or purged before these, so that this is read before the proxy is held beyond
-        its due."""
+        """Some due at once, so that the first transaction has records in it. What is cancelled,
+        recalled, moved or purged comes before these, and is due long after the test."""
         yield from self._changed()
         for number in range(PLAIN):
             yield self.record(number)
@@ -54,9 +54,10 @@ class MatrixRecords:
         moved = range(recalled.stop, recalled.stop + MOVED)
         due_ms = int(time.time() * 1_000) + HOUR_MS
         for number in named:
-            yield self.record(number, [*FARTHEST, ("timer-id", b"id-%d" % number)])
+            delay = TAKEN_BACK if number < NAMED else FARTHEST
+            yield self.record(number, [*delay, ("timer-id", b"id-%d" % number)])
         for number in recalled:
-            yield self.record(number, FARTHEST)
+            yield self.record(number, TAKEN_BACK)
         for number in moved:
             yield self.record(number, [("timer-deliver-at", b"%d" % due_ms)])
         for number in named[:NAMED]:
@@ -89,7 +90,7 @@ class MatrixRecords:
     def _purged(self, target: str) -> Iterator[Outgoing]:
         """Records for a target, and a purge of it in each partition, as the API writes it."""
         for number in range(PURGED):
-            yield asking(number, target, FARTHEST)
+            yield asking(number, target, TAKEN_BACK)
         for partition in range(PARTITIONS):
             purge = Outgoing(None, None, [("timer-purge", target.encode())], partition)
             yield self._signed(purge)
