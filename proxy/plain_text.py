@@ -4,7 +4,16 @@ Records, topics, settings, brokers and other proxies may hold characters that mo
 a line, or reverse the order of letters.
 """
 
+import sys
+from io import TextIOWrapper
 from unicodedata import category
+
+
+def show_any_text() -> None:
+    """Escape characters that the terminal's encoding lacks, where they would end the program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def plain(text: object) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from proxy.plain_text import plain_lines
+from proxy.plain_text import plain_lines, show_any_text
 from spark_jobs.circumstances.lateness_limits import LatenessLimits, lateness_limits
 from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
 from spark_jobs.runtime.errors import AuditError
@@ -192,6 +192,7 @@ def readable_errors() -> Iterator[None]:
 def run(command: Callable[..., None]) -> None:
     """Run a job's `main` on this process's command line. Its files are for this user alone."""
     os.umask(0o077)
+    show_any_text()
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command()(command)
     app()

@@ -21,7 +21,7 @@ from proxy.cli.waiting import pending, purge, reschedule
 from proxy.config.sources import variable_name
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
-from proxy.plain_text import plain, plain_lines
+from proxy.plain_text import plain, plain_lines, show_any_text
 
 DEBUG = variable_name(("log", "level"))
 PRIVATE: Final = 0o077
@@ -39,6 +39,7 @@ app = typer.Typer(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Entry of the command; exit code 0, 1 for an error, 2 for a wrong use of the command."""
     os.umask(PRIVATE)
+    show_any_text()
     try:
         app(args=None if arguments is None else list(arguments), prog_name="kafka-delay-proxy")
     except ProxyError as error:

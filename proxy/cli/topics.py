@@ -5,6 +5,7 @@ import typer
 from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
 from proxy.cli.terminal.output import say, say_json
 from proxy.kafka.access.broker_errors import explained
+from proxy.kafka.client_logs import client_logger
 from proxy.kafka.topics import create_missing_topics
 
 app = typer.Typer(help="The proxy's own topics.", no_args_is_help=True)
@@ -19,6 +20,7 @@ def _topics() -> None:
 def create(config: Config = None, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
     """Create those of the proxy's topics that do not exist yet; change none that does."""
     settings = settings_for(config, bootstrap)
+    client_logger().disabled = True  # the error says it
     with explained(settings):
         created = create_missing_topics(settings)
     if as_json:

@@ -11,6 +11,8 @@ Settings: TypeAlias = Mapping[str, Any]
 PARTITIONER: Final = "partitioner"
 BY_JAVA_HASH: Final = ("murmur2_random", "murmur2")
 TRANSACTIONAL_ID: Final = "transactional.id"
+PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+"""librdkafka takes these as schemes of addresses, and no others."""
 MOST_IN_FLIGHT: Final = 5
 NOTICE_TOPICS_WITHIN_MS: Final = 10_000
 """librdkafka's own five minutes are long for a retry topic that was made a moment ago."""
@@ -101,6 +103,14 @@ def _need_brokers(given: Settings) -> None:
         raise ConfigRefused(
             "the settings name no broker: add 'bootstrap.servers', for example 'localhost:9092'"
         )
+    for name in ("bootstrap.servers", "metadata.broker.list"):
+        for address in str(given.get(name, "")).split(","):
+            scheme, mark, rest = address.strip().rpartition("://")
+            if (mark and scheme.upper() not in PROTOCOLS) or "/" in rest:
+                raise ConfigRefused(
+                    f"{name} names {address.strip()!r}: write host:port, without a scheme and "
+                    "without a path"
+                )
 
 
 def _refuse_other_partitioners(given: Settings) -> None:

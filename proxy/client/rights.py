@@ -1,5 +1,6 @@
 """What is said when the broker refuses a right: which one, and the line that grants it."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,13 +14,22 @@ READ_TOPIC: Final = ("Read", "Describe")
 
 def grant(settings: Settings, operations: Sequence[str], kind: str, name: str) -> str:
     """Return what to do: the line that grants these operations."""
-    brokers = settings.get("bootstrap.servers", settings.get("metadata.broker.list", "HOST:PORT"))
-    user = settings.get("sasl.username", settings.get("sasl.user", "NAME"))
+    given = settings.get("bootstrap.servers", settings.get("metadata.broker.list", "HOST:PORT"))
+    brokers = shlex.quote(",".join(_address(one) for one in str(given).split(",")))
+    user = settings.get("sasl.username", settings.get("sasl.user"))
+    protocol = str(settings.get("security.protocol", "plaintext")).lower()
+    login = "" if user is None and protocol == "plaintext" else " --command-config admin.properties"
+    principal = f"User:{user or 'NAME'}"
     asked = " ".join(f"--operation {operation}" for operation in operations)
     return (
-        f"Grant it: kafka-acls.sh --bootstrap-server {brokers} --command-config admin.properties "
-        f"--add --allow-principal User:{user} {asked} --{kind} {name}"
+        f"Grant it: kafka-acls.sh --bootstrap-server {brokers}{login} --add --allow-principal "
+        f"{shlex.quote(principal)} {asked} --{kind} {shlex.quote(name)}"
     )
+
+
+def _address(server: str) -> str:
+    """Return an address without librdkafka's scheme."""
+    return server.strip().rpartition("://")[2]
 
 
 def broker_error(

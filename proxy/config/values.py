@@ -30,11 +30,19 @@ OWNED_BY_THE_PROXY: dict[str, str] = {
     "max.in.flight": "exactly once limits it",
     "max.in.flight.requests.per.connection": "exactly once limits it",
     "partition.assignment.strategy": "the proxy needs `cooperative-sticky`",
+    "metadata.broker.list": "it is another name of `bootstrap.servers`: write that",
     "partitioner": "the proxy places records as Java clients do; see the header `timer-partition`",
     "enable.partition.eof": "the proxy reads the end of a partition in its own way",
     "delivery.report.only.error": "the proxy counts every delivery report",
 }
 PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
+ADDRESS: Final = re.compile(
+    r"(?:\[[0-9a-fA-F:.%]+\]|[\w.-]+)(?::(?P<port>[0-9]{1,5}))?"
+    r"|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*"
+)
+"""A host name, an IPv4 address, or an IPv6 address in brackets, with a port or without one; or an
+IPv6 address alone."""
+MOST_PORT: Final = 65_535
 
 
 def _duration_ms(value: object) -> object:
@@ -118,13 +126,19 @@ def refuse_no_addresses(bootstrap: str) -> None:
 
     librdkafka takes its protocols as schemes, and nothing else of a URL.
     """
-    for address in map(str.strip, bootstrap.split(",")):
+    addresses = [address for address in map(str.strip, bootstrap.split(",")) if address]
+    for address in addresses or [bootstrap]:
         scheme, mark, rest = address.rpartition("://")
+        host = rest.lstrip("/").partition("/")[0]
         if (mark and scheme.upper() not in PROTOCOLS) or "/" in rest:
-            host = rest.partition("/")[0]
             raise ValueError(
                 f"`bootstrap.servers` names {address!r}: write host:port, without a scheme and "
-                f"without a path, as in {host}"
+                f"without a path, as in {host or 'localhost:9092'}"
+            )
+        found = ADDRESS.fullmatch(rest)
+        if found is None or not 0 < int(found["port"] or 1) <= MOST_PORT:
+            raise ValueError(
+                f"`bootstrap.servers` names {address!r}: write host:port, as in localhost:9092"
             )
 
 

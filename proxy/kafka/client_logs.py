@@ -49,6 +49,18 @@ class _ToStructlog(logging.Handler):
             log.log(max(record.levelno, logging.INFO), "librdkafka", said=line, **more)
 
 
+def silent_logger() -> logging.Logger:
+    """Return a logger for the clients of a command, which says itself what is wrong.
+
+    The client library prints fatal errors at any `log_level` where it has no logger.
+    """
+    logger = logging.getLogger("librdkafka.command")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+    return logger
+
+
 def client_logger() -> logging.Logger:
     """The logger to hand to a client of librdkafka."""
     logger = logging.getLogger("librdkafka")

@@ -18,12 +18,13 @@ LIMITS = {"group.min.session.timeout.ms": "30000", "transaction.max.timeout.ms":
 
 
 def test_broker_limits_end_the_proxy_with_the_remedy(
-    own_broker: StartBroker, tmp_path: Path
+    own_broker: StartBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     broker = own_broker(overrides=LIMITS)
     settings = Settings(kafka={"bootstrap.servers": broker.bootstrap_servers})
     stops = [one for one in broker_findings(settings) if one.severity is Severity.STOP]
     assert sorted(one.found.split()[0] for one in stops) == sorted(LIMITS)
+    assert "rdkafka" not in capfd.readouterr().err, "the client library prints nothing of its own"
 
     installation = Installation(broker.bootstrap_servers, tmp_path, partitions=1)
     try:

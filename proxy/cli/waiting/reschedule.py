@@ -17,6 +17,7 @@ from proxy.cli.terminal.options import (
 from proxy.cli.terminal.output import say, say_json, shown_time
 from proxy.clock import wall_clock_ms
 from proxy.records.outcome import MISSED
+from proxy.telemetry.intake import LONG_PAST_MS
 
 WAIT: Final = "10s"
 ANSWER_WITHIN_S: Final = 90.0
@@ -62,4 +63,12 @@ def reschedule(
 def _deliver_at_ms(at: str | None, delay: str | None) -> int:
     if (at is None) is (delay is None):
         raise typer.BadParameter("name either --at or --delay")
-    return checked_instant_ms(at) if at else wall_clock_ms() + checked_delay_ms(delay or "")
+    if not at:
+        return wall_clock_ms() + checked_delay_ms(delay or "")
+    deliver_at_ms = checked_instant_ms(at)
+    if deliver_at_ms < wall_clock_ms() - LONG_PAST_MS:
+        raise typer.BadParameter(
+            f"{at} is {shown_time(deliver_at_ms)}: epoch times are milliseconds. For at once "
+            "write --delay 0"
+        )
+    return deliver_at_ms

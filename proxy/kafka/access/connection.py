@@ -9,6 +9,7 @@ from proxy.config.settings import Settings
 from proxy.errors import ProxyError
 from proxy.kafka.access.broker_errors import HearingAdminClient, explain
 from proxy.kafka.access.rights import is_refusal
+from proxy.kafka.client_logs import silent_logger
 from proxy.kafka.unsecured_token import with_token_callback
 
 
@@ -59,5 +60,5 @@ class Connection:
 def client_config(settings: Settings, **own: str | int | bool) -> dict[str, Any]:
     """librdkafka settings of a client; keyword `a_b` is `a.b` and beats the settings."""
     named = {name.replace("_", "."): value for name, value in own.items()}
-    quiet = {"log_level": 0, "client.id": "kafka-delay-proxy-cli"}
+    quiet = {"log_level": 0, "logger": silent_logger(), "client.id": "kafka-delay-proxy-cli"}
     return {**quiet, **with_token_callback(settings.kafka), **named}

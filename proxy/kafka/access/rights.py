@@ -65,9 +65,10 @@ def grant(rights: Sequence[Right], settings: Settings) -> str:
     prefixed = " --resource-pattern-type prefixed" if one.is_prefix else ""
     is_open = settings.kafka.get("security.protocol", "plaintext").lower() == "plaintext"
     login = "" if is_open else " --command-config admin.properties"
+    servers = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
     principal = shlex.quote(f"User:{settings.kafka.get('sasl.username', 'NAME')}")
     return (
-        f"Grant it: kafka-acls.sh --bootstrap-server {settings.bootstrap_servers}{login} --add "
+        f"Grant it: kafka-acls.sh --bootstrap-server {shlex.quote(','.join(servers))}{login} --add "
         f"--allow-principal {principal} {operations} --{one.kind} {shlex.quote(one.name)}{prefixed}"
     )
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +17,7 @@ from proxy.cli import run as run_command
 from proxy.cli.trial.dev import invitation
 from proxy.config.settings import AdminSettings, TopicSettings
 from proxy.kafka.access.connection import Connection
+from tests.support.installation.proxy_process import REPOSITORY
 from tests.support.simulation.admin_api import MadeUpApi
 
 Call = Callable[..., tuple[int, str, str]]
@@ -197,3 +200,16 @@ def test_commands_are_completed_as_they_are_typed(
 
 def test_completion_can_be_shown_and_installed_by_the_command_itself(call: Call) -> None:
     assert {"--install-completion", "--show-completion"} <= set(call("--help")[1].split())
+
+
+def test_a_terminal_that_lacks_a_character_shows_it_escaped(tmp_path: Path) -> None:
+    (tmp_path / "proxy.yaml").write_text("schlüssel: 1\n", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "proxy", "check", "--offline", "--config", "proxy.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "`schl\\xfcssel` is no setting" in done.stderr) == (1, True)

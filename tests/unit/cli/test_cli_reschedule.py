@@ -48,6 +48,13 @@ def test_a_delay_counts_from_now(
     assert asked[0][1] == {"deliver_at": NOON_MS + 300_000}
 
 
+def test_seconds_are_not_taken_for_milliseconds(asked: list[tuple[str, Any]]) -> None:
+    code, said = run(ORIGIN, "--at", str(NOON_MS // 1_000))
+    assert (code, asked) == (2, [])
+    assert "1970-01-2" in said
+    assert "epoch times are" in said
+
+
 @pytest.mark.parametrize(
     ("topic", "says"), [("late", "had ended before"), ("behind", "not known yet")]
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from unittest.mock import patch
 
 import pytest
@@ -11,6 +12,7 @@ from proxy.client import BrokerError, ClientError, RetryConsumer, TransactionalD
 from proxy.client.half_messages import check_backs
 from proxy.client.retries import retry_consumer
 from proxy.client.retries.consumer_loop import ConsumerLoop
+from proxy.client.rights import grant
 from tests.unit.client.mock_kafka import MockKafka
 
 TOPIC_REFUSED = KafkaError(
@@ -59,6 +61,16 @@ def test_where_the_broker_names_no_topic_all_are_named(mock_kafka: MockKafka) ->
 def test_a_static_member_that_another_process_has_fenced_is_told_so(mock_kafka: MockKafka) -> None:
     error = KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", True)
     assert "Another process has the same group.instance.id" in str(refused(mock_kafka, error))
+
+
+def test_the_line_can_be_pasted_whatever_the_names_are() -> None:
+    settings = {"bootstrap.servers": "SSL://h:1, b:2", "sasl.username": "a $(x)"}
+    words = shlex.split(grant(settings, ["Read"], "group", "my group").removeprefix("Grant it: "))
+    assert words[words.index("--bootstrap-server") + 1] == "h:1,b:2"
+    assert words[words.index("--allow-principal") + 1] == "User:a $(x)"
+    assert words[words.index("--group") + 1] == "my group"
+    assert "--command-config" in words
+    assert "--command-config" not in grant({"bootstrap.servers": "h:1"}, ["Read"], "topic", "t")
 
 
 class Listener:

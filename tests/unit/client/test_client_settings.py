@@ -71,6 +71,13 @@ def test_java_s_hash_is_taken_by_either_name() -> None:
     assert producer_settings({**BROKER, "partitioner": "murmur2"})["partitioner"] == "murmur2"
 
 
+@pytest.mark.parametrize("name", ["bootstrap.servers", "metadata.broker.list"])
+def test_a_url_is_no_address(name: str) -> None:
+    with pytest.raises(ConfigRefused, match=f"{name} names 'http://h:9092/': write host:port"):
+        producer_settings({name: "a:9092, http://h:9092/"})
+    assert producer_settings({name: "SSL://a:9092,b:9092"})[name] == "SSL://a:9092,b:9092"
+
+
 def test_settings_without_a_broker_are_refused_with_an_example() -> None:
     with pytest.raises(ConfigRefused, match="add 'bootstrap.servers'"):
         producer_settings({})

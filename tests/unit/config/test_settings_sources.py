@@ -223,6 +223,14 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("kafka: {bootstrap.servers: 'http://kafka:9092/'}", "without a scheme"),
         ("kafka: {bootstrap.servers: 'a:9092,kafka://b:9092'}", "as in b:9092"),
         ("kafka: {bootstrap.servers: 'a:9092/topic'}", "without a path"),
+        ("kafka: {bootstrap.servers: '//kafka:9092'}", "as in kafka:9092"),
+        ("kafka: {bootstrap.servers: 'kafka:abc'}", "write host:port"),
+        ("kafka: {bootstrap.servers: 'kafka:99999'}", "write host:port"),
+        ("kafka: {bootstrap.servers: 'user:secret@kafka:9092'}", "write host:port"),
+        ("kafka: {bootstrap.servers: 'http:kafka:9092'}", "write host:port"),
+        ("kafka: {bootstrap.servers: 'a:9092,kafka:b:9092'}", "write host:port"),
+        ("kafka: {bootstrap.servers: ' '}", "write host:port"),
+        ("kafka: {metadata.broker.list: 'kafka:9092'}", "`bootstrap.servers`: write that"),
         ("kafka: {ssl: {ca: x}}", "must be text or a number"),
         ("a: [", "is not YAML"),
         ("topics: {settings: timer.audit}", "must be five topics"),
@@ -372,3 +380,19 @@ def test_a_memory_budget_that_is_too_small_is_refused_with_the_least(load: Load)
     assert load("memory: {per_worker: 2GiB}\n").memory.per_worker_bytes == 2 * 2**30
     own = "kafka: {queued.max.messages.kbytes: 2000000}\n"
     assert "at least" in refusal(load, own), "the default counts, too"
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        "kafka",
+        "kafka:9092,",
+        "a:1, b:2",
+        "10.0.0.1:9092",
+        "[::1]:9092",
+        "::1",
+        "SASL_SSL://a_b.c:1",
+    ],
+)
+def test_addresses_that_the_client_library_takes_are_taken(load: Load, servers: str) -> None:
+    assert load(f"kafka: {{bootstrap.servers: '{servers}'}}").bootstrap_servers == servers

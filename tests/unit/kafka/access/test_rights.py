@@ -31,6 +31,12 @@ def test_names_with_blanks_stay_one_word() -> None:
     assert words[words.index("--group") + 1] == "my group"
 
 
+def test_addresses_are_as_kafka_s_tool_takes_them() -> None:
+    right = Right("Write", "topic", "orders")
+    words = granted(right, **{"bootstrap.servers": "PLAINTEXT://h:1, SSL://b:2"})
+    assert words[words.index("--bootstrap-server") + 1] == "h:1,b:2"
+
+
 @pytest.mark.parametrize(
     ("code", "resource"),
     [
