@@ -40,8 +40,8 @@ $(READY): $(LOCKED) pyproject.toml
 run: $(READY) ## A real Kafka broker and the proxy in front of it, ready to try
 	@$(BIN)/kafka-delay-proxy dev $(ARGS)
 
-demo: $(READY) ## Everything once, in a minute or two
-	@$(BIN)/kafka-delay-proxy demo $(ARGS)
+demo: $(READY) ## Everything once, in about two minutes
+	@$(BIN)/python examples/demo.py
 
 test: $(READY) ## Every test but the slow and the long ones (starts its own broker when none is named)
 	$(BIN)/python -m pytest -m "not slow and not long" -n 4 --dist loadfile $(ARGS)

@@ -15,7 +15,6 @@ from proxy.cli.dead_letters import command as dead_letters
 from proxy.cli.release import limits, pauses, skip
 from proxy.cli.trace import command as trace
 from proxy.cli.trial import broker, dev
-from proxy.cli.trial.demo import command as demo
 from proxy.cli.waiting import command as waiting
 from proxy.cli.waiting import pending, purge, reschedule
 from proxy.config.sources import variable_name
@@ -77,7 +76,6 @@ def _options(
 
 
 app.command("dev")(dev.dev)
-app.command("demo")(demo.demo)
 app.command("run")(run.run)
 app.command("check")(check.check)
 app.command("send")(send.send)

@@ -48,7 +48,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
     return call_with
 
 
-@pytest.mark.parametrize("command", ["broker", "dev", "demo"])
+@pytest.mark.parametrize("command", ["broker", "dev"])
 def test_commands_that_start_a_broker_say_which_extra_they_need(call: Call, command: str) -> None:
     code, said = call(command)
     assert code == 1

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.table import Column, Table
 
 from proxy.plain_text import plain
@@ -64,15 +64,6 @@ def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(transient=True, disable=not Console().is_terminal) as bar:
         task = bar.add_task(text, total=total)
         yield lambda done: bar.update(task, completed=done)
-
-
-@contextmanager
-def waiting(text: str) -> Iterator[None]:
-    """What is waited for, and how long already; nothing where there is no terminal."""
-    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    with Progress(*columns, transient=True, disable=not Console().is_terminal) as shown:
-        shown.add_task(text, total=None)
-        yield
 
 
 def text_of(raw: bytes | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The commands with an embedded broker: `broker`, `dev` and `demo`.
+"""The commands with an embedded broker: `broker` and `dev`.
 
-May use `cli.kafka` and `cli.terminal`. Begin with `dev`; `demo.play` has what the demo does.
+May use `cli.kafka` and `cli.terminal`. Begin with `dev`.
 """

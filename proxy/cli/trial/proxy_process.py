@@ -1,4 +1,4 @@
-"""The proxy as a child process, for `dev` and `demo`."""
+"""The proxy as a child process, for `dev`, and for examples/demo.py."""
 
 import json
 import os

@@ -20,7 +20,7 @@ FROM_KAFKA_4: Final = pytest.mark.skipif(
 def use_named_kafka() -> None:
     """Brokers that this process starts are of `KAFKA_VERSION`, where that is set.
 
-    Commands that a test starts in processes of their own (`broker`, `dev`, `demo`) keep the Kafka
+    Commands that a test starts in processes of their own (`broker`, `dev`) keep the Kafka
     that the product pins.
     """
     version = os.environ.get(NAMED_BY)

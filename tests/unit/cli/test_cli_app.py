@@ -176,7 +176,7 @@ def test_the_invitation_names_the_port_only_where_it_is_not_the_usual() -> None:
 
 
 def test_help_and_version_answer(call: Call) -> None:
-    assert "demo" in call("--help")[1]
+    assert "dev" in call("--help")[1]
     assert call("--version")[1].strip() == __version__
 
 

@@ -1,4 +1,4 @@
-"""The child of `dev` and `demo` meets the embedded broker, whatever the person has exported."""
+"""The child of `dev` meets the embedded broker, whatever the person has exported."""
 
 from pathlib import Path
 
