@@ -91,4 +91,4 @@ def test_bombs_that_clients_unpack_stop_neither_the_proxy_nor_the_audit(
     found = json.loads(made.stdout)
     counts = {name: n for name, n in found["verdicts"].items() if n}
     assert counts == {"delivered": 2 * SENT + BATCH_RECORDS - 1, "dead_lettered": 1}
-    assert made.stderr.count("Spark ran out of memory. Looking for records") == 2
+    assert "Spark ran out of memory. Looking for records" in made.stderr
