@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from storage.errors import StorageFull, StoreDamaged, StoreMismatch
 from storage.options import Options, StoreKind
-from storage.shard.checkpoint import Checkpoint
+from storage.shard.checkpoint import CHECKPOINT, Checkpoint
 from storage.shard.damage_guard import DamageGuard, damage_noted
 from storage.shard.disk_tier import DiskTier
 from storage.shard.files import Files
@@ -123,6 +123,8 @@ def _refuse_marked(folder: Path, kind: StoreKind) -> None:
     found = kind_of(folder)
     if found not in {None, kind}:
         raise StoreMismatch(folder, "store", found, kind)
+    if found is None and (folder / CHECKPOINT).exists():
+        raise StoreDamaged(f"{folder} was made by an earlier version, or its {kind} is gone")
     damage = damage_noted(folder)
     if damage is not None:
         raise StoreDamaged(damage)

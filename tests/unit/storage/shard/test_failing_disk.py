@@ -81,6 +81,6 @@ def test_folder_of_a_kind_of_an_earlier_version_is_put_aside(
     store.flush(30)
     store.close()
     (folder / "wheel").rename(folder / "levels")
-    again = opened_kind(kind, folder, committed(0, 0, 30, 30))
+    again = opened_kind(kind, folder, committed(0, 0, 0, 30))
     assert (again.report.state, again.covered) == ("put aside", 0)
     again.close()
