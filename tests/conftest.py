@@ -51,8 +51,7 @@ SEVERAL_BROKERS = (
 """Files that start a cluster. So does a test that Spark judges: two at once starve each other."""
 SLOWEST_FIRST = (SPARK, FAULTS, "tests/integration/", "tests/property/", "")
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"
-"""A broker of the tests does not live long enough for the second one to pay. Spark's session does:
-with both test_evaluation took 262 s of CPU where it took 316."""
+"""A broker of the tests does not live long enough for the second one to pay. Spark's does."""
 os.environ.setdefault("JDK_JAVA_OPTIONS", ONE_COMPILER)
 FEW_COLLECTIONS = (
     "-XX:+UseSerialGC -Xms1g -Xmn600m -XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m"

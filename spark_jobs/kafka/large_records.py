@@ -32,7 +32,7 @@ class LargeRecords:
         self._read: list[Range] = []
 
     def note_read(self, ranges: Iterable[Range]) -> None:
-        """Spark is about to read these ranges. No client can read more of them."""
+        """Note that Spark is about to read these ranges. `search` looks through them."""
         self._read += ranges
 
     def offsets(self, one: Range) -> list[int]:
@@ -44,10 +44,10 @@ class LargeRecords:
         """Return the known large records in this range: RECORDS, binary columns in base 64."""
         return [self._found[one.topic, one.partition][offset] for offset in self.offsets(one)]
 
-    def search(self, broker: Broker, keyed_topics: Iterable[str]) -> bool:
+    def search(self, broker: Broker, hides_keys_of: Iterable[str]) -> bool:
         """Search the noted ranges. Return whether a large record was found that was not known.
 
-        keyed_topics: the topics whose large keys are replaced, too. In others the key says whether
+        hides_keys_of: in these topics large keys are replaced, too. In others the key says whether
         a record lies in the right partition. Raises `RangeRefused` beyond MOST_LARGE.
         """
         known = self._count()
@@ -57,7 +57,7 @@ class LargeRecords:
                 place = one.topic, one.partition
                 consumer.assign([TopicPartition(*place, one.start)])
                 for message in _messages(broker, consumer, one.end):
-                    row = _large_row(message, hides_key=one.topic in keyed_topics)
+                    row = _large_row(message, hides_key=one.topic in hides_keys_of)
                     if row:
                         self._found.setdefault(place, {})[row["offset"]] = row
                         self._check_bound()
@@ -94,7 +94,8 @@ def _messages(broker: Broker, consumer: Any, end: int) -> Iterator[Message]:
 def _large_row(message: Message, *, hides_key: bool) -> Row | None:
     """Return RECORDS of a large record, with a hash in place of each large part.
 
-    Return None for other records, and where a part can be neither hidden nor shown.
+    Return None for a small record. Return None if its key may not be hidden, or if a header's name
+    is not UTF-8.
     """
     try:
         headers = cast(Headers, message.headers() or [])
@@ -120,7 +121,7 @@ def _large_row(message: Message, *, hides_key: bool) -> Row | None:
 
 
 def _shown(part: bytes | None) -> str | None:
-    """Return the bytes in base 64, or those of their hash where they are many."""
+    """Return the part in base 64, or the hash of a large part."""
     if part is None:
         return None
     return b64encode(part if len(part) <= PART_BYTES else sha256(part).digest()).decode()
