@@ -21,8 +21,11 @@ def create(config: Config = None, bootstrap: Bootstrap = None, as_json: AsJson =
     """Create those of the proxy's topics that do not exist yet; change none that does."""
     settings = settings_for(config, bootstrap)
     client_logger().disabled = True  # the error says it
-    with explained(settings):
-        created = create_missing_topics(settings)
+    try:
+        with explained(settings):
+            created = create_missing_topics(settings)
+    finally:
+        client_logger().disabled = False
     if as_json:
         say_json({"created": created})
         return

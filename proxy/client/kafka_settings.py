@@ -107,9 +107,9 @@ def _need_brokers(given: Settings) -> None:
         for address in str(given.get(name, "")).split(","):
             scheme, mark, rest = address.strip().rpartition("://")
             if (mark and scheme.upper() not in PROTOCOLS) or "/" in rest:
+                shown = address.strip().rpartition("@")[2]  # a login stays out of errors
                 raise ConfigRefused(
-                    f"{name} names {address.strip()!r}: write host:port, without a scheme and "
-                    "without a path"
+                    f"{name} names {shown!r}: write host:port, without a scheme and without a path"
                 )
 
 

@@ -129,16 +129,17 @@ def refuse_no_addresses(bootstrap: str) -> None:
     addresses = [address for address in map(str.strip, bootstrap.split(",")) if address]
     for address in addresses or [bootstrap]:
         scheme, mark, rest = address.rpartition("://")
-        host = rest.lstrip("/").partition("/")[0]
+        host = rest.lstrip("/").partition("/")[0].rpartition("@")[2]
+        shown = address.rpartition("@")[2]  # a login stays out of errors
         if (mark and scheme.upper() not in PROTOCOLS) or "/" in rest:
             raise ValueError(
-                f"`bootstrap.servers` names {address!r}: write host:port, without a scheme and "
+                f"`bootstrap.servers` names {shown!r}: write host:port, without a scheme and "
                 f"without a path, as in {host or 'localhost:9092'}"
             )
         found = ADDRESS.fullmatch(rest)
         if found is None or not 0 < int(found["port"] or 1) <= MOST_PORT:
             raise ValueError(
-                f"`bootstrap.servers` names {address!r}: write host:port, as in localhost:9092"
+                f"`bootstrap.servers` names {shown!r}: write host:port, as in localhost:9092"
             )
 
 

@@ -396,3 +396,9 @@ def test_a_memory_budget_that_is_too_small_is_refused_with_the_least(load: Load)
 )
 def test_addresses_that_the_client_library_takes_are_taken(load: Load, servers: str) -> None:
     assert load(f"kafka: {{bootstrap.servers: '{servers}'}}").bootstrap_servers == servers
+
+
+def test_a_login_in_an_address_is_not_shown(load: Load) -> None:
+    for servers in ("user:secret@kafka:9092", "http://user:secret@kafka:9092/"):
+        said = refusal(load, f"kafka: {{bootstrap.servers: '{servers}'}}")
+        assert ("secret" in said, "kafka:9092" in said) == (False, True)
