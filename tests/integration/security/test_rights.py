@@ -266,15 +266,19 @@ def test_while_records_wait_for_a_right_log_listing_and_metric_say_so(
             found = call(told.proxy, "GET", "/pending/records")[1]["records"]
             return [one["reason"] for one in found]
 
-        wait_for(lambda: len(reasons()) == 1, WITHIN_S, "the record to be put off")
-        (reason,) = reasons()
-    assert (reason or "").startswith("not-authorised: ")
+        def is_put_off() -> bool:
+            return [(reason or "").partition(": ")[0] for reason in reasons()] == ["not-authorised"]
+
+        wait_for(is_put_off, WITHIN_S, "the record to be put off for the missing right")
     (line,) = [line for line in told.proxy.log.splitlines() if "does not take its records" in line]
     assert (f'"target": "{orders}"' in line, '"reason": "not-authorised"' in line) == (True, True)
     series = f'delay_proxy_target_refused_seconds{{reason="not-authorised",target="{orders}"}}'
-    metrics = told.proxy.get("/metrics")[1].splitlines()
-    (late_s,) = [float(one.split()[-1]) for one in metrics if _has_labels(one, series)]
-    assert late_s > 0
+
+    def late_s() -> float:
+        metrics = told.proxy.get("/metrics")[1].splitlines()
+        return sum(float(one.split()[-1]) for one in metrics if _has_labels(one, series))
+
+    wait_for(lambda: late_s() > 0, WITHIN_S, "the metric to say since when")
 
 
 def _has_labels(line: str, series: str) -> bool:
