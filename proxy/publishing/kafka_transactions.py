@@ -31,6 +31,8 @@ DOUBLED_FOR_S: Final = 60.0
 """Each producer left behind in the last minute doubles the patience: a slow broker is not taken
 again and again for one that cannot end transactions."""
 FLUSH_SLICE_S: Final = 0.25
+ABORT_CALLS: Final = 20
+"""They share CALL_TIMEOUT_S: each purges what the client library has queued again meanwhile."""
 BUSY_PAUSE_S: Final = 0.02
 STUCK_AFTER_S: Final = 2.0
 """A call that has not returned so long after its time-out never will."""
@@ -324,18 +326,22 @@ def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: o
 
 
 def _abort(producer: Producer) -> None:
-    """Of a transaction that the broker was not asked to commit, or has refused to.
+    """Abort a transaction that the broker was not asked to commit, or has refused to commit.
 
-    So a time-out leaves nothing unknown. librdkafka (2.16) waits for every request on its way, and
-    in vain for one record that it keeps after "skipped sequence numbers".
+    A time-out leaves nothing unknown. librdkafka (2.16) purges its queues as the call begins, and
+    then waits for what is on its way. A record behind a refused one comes back to the queue after
+    that, and is never sent: the next call purges it. One record can stay for ever ("skipped
+    sequence numbers"). Raises AbortUnfinished then.
     """
-    try:
-        producer.abort_transaction(CALL_TIMEOUT_S)
-    except KafkaException as raised:
-        error: KafkaError = raised.args[0]
-        if error.code() == KafkaError._TIMED_OUT and error.retriable():
-            raise AbortUnfinished(error.str()) from raised
-        raise SessionLost(f"abort failed: {error.str()}") from raised
+    error: KafkaError
+    for _ in range(ABORT_CALLS):
+        try:
+            return producer.abort_transaction(CALL_TIMEOUT_S / ABORT_CALLS)
+        except KafkaException as raised:
+            error = raised.args[0]
+            if error.code() != KafkaError._TIMED_OUT or not error.retriable():
+                raise SessionLost(f"abort failed: {error.str()}") from raised
+    raise AbortUnfinished(error.str())
 
 
 def _leave(producer: Producer) -> None:

@@ -162,6 +162,36 @@ def test_abort_that_does_not_end_is_left_to_another_producer_of_the_same_id(
     assert len(kafka.read("orders")) == 1
 
 
+class _DoneAtTheSecond(_NeverDone):
+    """As with librdkafka behind a refused record: only another call purges what came back."""
+
+    def __init__(self, kafka: StandInKafka) -> None:
+        super().__init__(kafka)
+        self.waited_s: list[float] = []
+
+    def abort_transaction(self, timeout: float) -> None:
+        self.waited_s.append(timeout)
+        if len(self.waited_s) < 2:
+            raise self.failure
+        StandInProducer.abort_transaction(self, timeout)
+
+
+def test_abort_that_ends_when_it_is_asked_for_again_keeps_the_producer(kafka: StandInKafka) -> None:
+    kafka.commit_faults = [("before", ABORTED)]
+    made: list[_DoneAtTheSecond] = []
+
+    def new_producer(_number: int) -> Any:
+        made.append(_DoneAtTheSecond(kafka))
+        return made[-1]
+
+    a_publisher(kafka, new_producer=new_producer).publish(
+        [BATCH], [OFFSET], GENERATION, 1_000
+    ).wait()
+    assert len(kafka.read("orders")) == 1
+    (producer,) = made
+    assert max(producer.waited_s) < 1  # others that are due wait meanwhile
+
+
 def test_aborts_that_never_end_end_the_session(kafka: StandInKafka) -> None:
     kafka.commit_faults = [("before", ABORTED)] * FRUITLESS_ABORTS
     publisher = a_publisher(kafka, new_producer=lambda _number: cast(Any, _NeverDone(kafka)))
