@@ -61,20 +61,20 @@ test-kafka: $(READY) ## The tests that need a broker, with the Kafka of VERSION=
 MINUTES ?= 10
 SEED ?= 0
 soak: $(READY) ## Faults of all kinds under load on three brokers: make soak MINUTES=60 SEED=1
-	$(BIN)/python -m tests.soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+	$(BIN)/python -m tools.soak --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 SCALE ?= 1
 overload: $(READY) ## Loads beyond capacity, judged; memory drawn: make overload SCALE=0.01
-	$(BIN)/python -m tests.overload --scale $(SCALE) $(ARGS)
+	$(BIN)/python -m tools.overload --scale $(SCALE) $(ARGS)
 
 bench: $(READY) ## Measure; says what is slower than in the last committed result
-	$(BIN)/python -m tests.benchmarks $(ARGS)
+	$(BIN)/python -m tools.benchmarks $(ARGS)
 
 bench-peers: $(READY) ## The same loads through ours, a plain relay, RocketMQ 5 and others: one table
-	$(BIN)/python -m tests.benchmarks.peers $(ARGS)
+	$(BIN)/python -m tools.benchmarks.peers $(ARGS)
 
 bench-stores: $(READY) ## The kinds of store side by side: what each costs, by scenario; one table
-	$(BIN)/python -m tests.benchmarks.stores $(ARGS)
+	$(BIN)/python -m tools.benchmarks.stores $(ARGS)
 
 lint: $(READY) ## Style, types and import rules
 	$(BIN)/ruff check .
@@ -95,14 +95,14 @@ lock: ## Renew the lock files from pyproject.toml (for maintainers: needs uv on 
 
 clean: ## Remove what was built here (the user's cache of Kafka jars stays)
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
-	find proxy storage spark_jobs tests -name __pycache__ -type d -exec rm -rf {} +
+	find proxy storage spark_jobs tests tools -name __pycache__ -type d -exec rm -rf {} +
 
 dist: $(READY) ## Wheel and sdist into dist/, without the network
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build --target sdist --target wheel
 
 test-image: $(READY) ## The Dockerfile's steps in a clean Debian root, and what they make (root, Linux)
-	@$(BIN)/python -m tests.image $(ARGS)
+	@$(BIN)/python -m tools.image $(ARGS)
 
 chart: $(READY) ## Renew what of the Helm chart is made from the settings: values, schema, README
 	$(BIN)/python -m tests.support.chart.chart_files
@@ -111,4 +111,4 @@ two-pods: $(READY) ## Two pods of the rendered chart as local processes; one is 
 	@$(BIN)/python -m tests.support.chart.two_pods
 
 test-chart-install: $(READY) ## Install, upgrade and roll back the chart in a real API server
-	@$(BIN)/python -m tests.install
+	@$(BIN)/python -m tools.install

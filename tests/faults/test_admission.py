@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.small_disk import FILLER, free, small_disk
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.oracle.auditor import Auditor
 from tests.support.records import Outgoing
 from tests.support.waiting import wait_for
+from tools.soak.small_disk import FILLER, free, small_disk
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 

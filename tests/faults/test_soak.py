@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.scene import Scene
-from tests.soak.soak import soak
 from tests.support.oracle.auditor import Auditor
 from tests.support.oracle.partitioned import Tally
+from tools.soak.scene import Scene
+from tools.soak.soak import soak
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.slow]
 

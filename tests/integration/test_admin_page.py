@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.soak.relay import Relays
 from tests.support.chromium import ChromiumMissing, chromium, click, look, press, text
 from tests.support.chromium import fill as fill_form
 from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation
 from tests.support.records import Headers, Outgoing, read_to_end, write
 from tests.support.waiting import wait_for
+from tools.soak.relay import Relays
 
 pytestmark = pytest.mark.integration
 axe = pytest.importorskip("axe_core_python.base")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.peers.rocketmq_jars import are_rocketmq_jars_cached
+from tools.benchmarks.peers.rocketmq_jars import are_rocketmq_jars_cached
 
 pytestmark = pytest.mark.integration
 
@@ -19,7 +19,7 @@ NO_FAULT = {"early": 0, "missing": 0, "duplicate": 0}
 def _run_quickly(scenarios: str, folder: Path, *more: str) -> tuple[dict[str, Any], str]:
     """The report, and what was printed."""
     report = folder / "report.json"
-    command = [sys.executable, "-m", "tests.benchmarks", "--quick", "--only", scenarios]
+    command = [sys.executable, "-m", "tools.benchmarks", "--quick", "--only", scenarios]
     command += ["--json", str(report), "--folder", str(folder), *more]
     done = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
@@ -58,7 +58,7 @@ def test_quick_benchmarks_find_no_fault_and_tell_what_they_measured(tmp_path: Pa
 
 def _compare_quickly(peer: str, scenarios: str, folder: Path) -> dict[str, dict[str, object]]:
     """What was found, by scenario."""
-    command = [sys.executable, "-m", "tests.benchmarks.peers", "--quick", "--peers", peer]
+    command = [sys.executable, "-m", "tools.benchmarks.peers", "--quick", "--peers", peer]
     command += ["--only", scenarios, "--results", str(folder)]
     done = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False
@@ -71,7 +71,7 @@ def _compare_quickly(peer: str, scenarios: str, folder: Path) -> dict[str, dict[
 def test_the_comparison_of_stores_prints_one_table_and_measures_nothing_twice(
     tmp_path: Path,
 ) -> None:
-    command = [sys.executable, "-m", "tests.benchmarks.stores", "--results", str(tmp_path)]
+    command = [sys.executable, "-m", "tools.benchmarks.stores", "--results", str(tmp_path)]
     chosen = ["--only", "waiting", "--bodies", "100", "--kinds", "wheel,rocksdb"]
     for arguments in ([*chosen, "--scale", "0.002"], ["--markdown"]):
         done = subprocess.run(

@@ -17,7 +17,7 @@ FOUND_NOTHING = {"missing", "duplicate", "early", "dead letters", "MiB beyond th
 
 def _run_small(scenario: str, folder: Path) -> dict[str, Any]:
     output, plot = folder / "found.json", folder / "found.svg"
-    command = [sys.executable, "-m", "tests.overload", "--scenario", scenario, "--scale", "0.0001"]
+    command = [sys.executable, "-m", "tools.overload", "--scenario", scenario, "--scale", "0.0001"]
     command += ["--output", str(output), "--plot", str(plot), "--folder", str(folder / "data")]
     done = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, timeout=600, check=False

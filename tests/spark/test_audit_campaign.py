@@ -1,4 +1,4 @@
-"""A slice of the campaign that judges the audit: `python -m tests.audit_campaign` does it all."""
+"""A slice of the campaign that judges the audit: `python -m tools.campaign` does it all."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from spark_jobs.verdicts import evaluation
 from spark_jobs.verdicts.rules.rule import ruling
 from spark_jobs.verdicts.verdict_names import MISSING, VIOLATIONS
-from tests.audit_campaign.campaign import Chunk, Figures, drawn_chunk, judge
-from tests.audit_campaign.operators.catalogue import OPERATORS
-from tests.audit_campaign.report import lines
-from tests.audit_campaign.rules_off import without_each_rule
+from tools.campaign.campaign import Chunk, Figures, drawn_chunk, judge
+from tools.campaign.operators.catalogue import OPERATORS
+from tools.campaign.report import lines
+from tools.campaign.rules_off import without_each_rule
 
 pytestmark = pytest.mark.slow
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.audit_scale.writing import Site, write
 from tests.support.hadoop.hdfs import Hdfs, running_hdfs
 from tests.support.hadoop.spark_submit import SparkSubmit
 from tests.support.hadoop.yarn import Yarn, running_yarn
+from tools.benchmarks.audit_scale.writing import Site, write
 
 HUNDREDS = range(8)
 VALUE_BYTES = 50

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks.audit_scale.auditing import check, options
-from tests.benchmarks.audit_scale.writing import Site
 from tests.spark.clusters.conftest import HUNDREDS
 from tests.support.hadoop.hdfs import Hdfs
 from tests.support.hadoop.spark_submit import LOCAL_CLUSTER, REPOSITORY, SparkSubmit, on_yarn
 from tests.support.hadoop.yarn import Yarn
+from tools.benchmarks.audit_scale.auditing import check, options
+from tools.benchmarks.audit_scale.writing import Site
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

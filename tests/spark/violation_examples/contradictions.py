@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.audit_campaign.scene import OWN
 from tests.spark.violation_examples.examples import FIRST_DUE_MS
 from tests.spark.violation_examples.topics import SECOND_MS, ExampleTopics
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS
+from tools.campaign.scene import OWN
 
 ASKED = {"timer_topic": "reminders", "timer_delay": "10s"}
 

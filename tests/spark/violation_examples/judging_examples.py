@@ -14,12 +14,12 @@ from spark_jobs.circumstances.overdue_rules import OverdueRules
 from spark_jobs.results.result_tables import look
 from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import materialising
-from tests.audit_campaign import judging
-from tests.audit_campaign.rows_of_topics import laid_out
-from tests.audit_campaign.scene import LAST, OWN
 from tests.spark.violation_examples import contradictions, examples
 from tests.spark.violation_examples.topics import AUDITED_MS, ExampleTopics
 from tests.support.simulation.manual_clock import START_MS
+from tools.campaign import judging
+from tools.campaign.rows_of_topics import laid_out
+from tools.campaign.scene import LAST, OWN
 
 Story = Callable[[ExampleTopics], None]
 BOOTSTRAP: Final = "localhost:9092"

@@ -9,9 +9,9 @@ from typing import Final
 
 from spark_jobs.results.formatting import sentence
 from spark_jobs.results.result_tables import SHOW_ALL
-from tests.audit_campaign.scene import OWN
 from tests.spark.violation_examples.judging_examples import Example, Finding
 from tests.support.simulation.stand_in import Record
+from tools.campaign.scene import OWN
 
 PAGE: Final = Path(__file__).parents[3] / "docs/audit-violations.md"
 BLOCK: Final = re.compile(r"<!-- example: (\w+) -->\n(.*?)<!-- end -->\n", re.DOTALL)

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from proxy.requests.policy import Policy
 from spark_jobs.kafka.positions import Committed
-from tests.audit_campaign.contents import Contents, Held, Moment
-from tests.audit_campaign.played_run import KnownSettingsTopic
-from tests.audit_campaign.scene import HOP_KEY, MOMENTS_MS, OWN, SIGNER, TOPIC_ID
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS, Record
 from tests.support.simulation.world import World
+from tools.campaign.contents import Contents, Held, Moment
+from tools.campaign.played_run import KnownSettingsTopic
+from tools.campaign.scene import HOP_KEY, MOMENTS_MS, OWN, SIGNER, TOPIC_ID
 
 AUDITED_MS: Final = START_MS + 600_000
 """When the audit looks at the topics."""

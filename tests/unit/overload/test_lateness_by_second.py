@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.overload.lateness_by_second import LatenessBySecond
+from tools.overload.lateness_by_second import LatenessBySecond
 
 
 def test_percentiles_are_right_to_one_twentieth_and_the_longest_exactly() -> None:

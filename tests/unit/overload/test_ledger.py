@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tests.benchmarks.keys import read_keys, write_keys
-from tests.benchmarks.verdict import Verdict
-from tests.overload.ledger import Account, Ledger, Phase
+from tools.benchmarks.keys import read_keys, write_keys
+from tools.benchmarks.verdict import Verdict
+from tools.overload.ledger import Account, Ledger, Phase
 
 DUE_MS = 1_800_000_000_000
 PHASES = [Phase("first", 3), Phase("second", 2)]

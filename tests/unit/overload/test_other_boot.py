@@ -6,8 +6,8 @@ import pytest
 
 from storage.errors import StoreDamaged
 from storage.shard.checkpoint import CHECKPOINT, boot_id, read_checkpoint
-from tests.overload.other_boot import ANOTHER_BOOT, drop_page_cache, forget_boot
 from tests.unit.storage.shards import committed, entries, opened
+from tools.overload.other_boot import ANOTHER_BOOT, drop_page_cache, forget_boot
 
 
 def _stored(folder: Path) -> None:

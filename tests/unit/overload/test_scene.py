@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.errors import BenchmarkError
-from tests.overload.__main__ import SCENARIOS
-from tests.overload.scene import Scene, refuse_without_room
-from tests.overload.sizes import Sizes, scaled
+from tools.benchmarks.errors import BenchmarkError
+from tools.overload.__main__ import SCENARIOS
+from tools.overload.scene import Scene, refuse_without_room
+from tools.overload.sizes import Sizes, scaled
 
 
 def test_a_scenario_without_room_is_refused_with_what_it_needs_and_what_to_do(

@@ -1,6 +1,6 @@
 """What a proxy's log says of its take-overs is read from its lines."""
 
-from tests.overload.taken_over import TakenOver, taken_over_since
+from tools.overload.taken_over import TakenOver, taken_over_since
 
 QUIET = """\
 not JSON: a warning of some library

@@ -11,8 +11,8 @@ import yaml
 
 import proxy
 from proxy.config.sources import known_paths, variable_name
-from tests.image.dockerfile import stages
 from tests.support.distributions import REPOSITORY
+from tools.image.dockerfile import stages
 
 KNOWN = {
     "build",

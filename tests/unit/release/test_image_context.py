@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.image.context import sent
-from tests.image.dockerfile import needed, stages
+from tools.image.context import sent
+from tools.image.dockerfile import needed, stages
 
 TWO_STAGES = """\
 # a comment

@@ -15,9 +15,9 @@ from proxy.config.settings import AdminSettings
 from proxy.config.sources import load_settings
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.status import Status
-from tests.image.context import sent
-from tests.image.dockerfile import Stage, needed, stages
 from tests.support.distributions import REPOSITORY
+from tools.image.context import sent
+from tools.image.dockerfile import Stage, needed, stages
 
 USER = "65532:65532"
 CONFIG = "/etc/kafka-delay-proxy/proxy.yaml"

@@ -1,4 +1,4 @@
-"""What `tests.benchmarks.audit_scale` writes and concludes, without a broker."""
+"""What `tools.benchmarks.audit_scale` writes and concludes, without a broker."""
 
 import json
 import os
@@ -6,11 +6,11 @@ from pathlib import Path
 
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.message import IngressPartition
-from tests.benchmarks.audit_scale.curve import Curve
-from tests.benchmarks.audit_scale.event_log import EventLog
-from tests.benchmarks.audit_scale.mix import HOPS, RECORDS, VERDICTS, Hundred, Mix
-from tests.benchmarks.audit_scale.times import Times
-from tests.benchmarks.audit_scale.topics import Topics
+from tools.benchmarks.audit_scale.curve import Curve
+from tools.benchmarks.audit_scale.event_log import EventLog
+from tools.benchmarks.audit_scale.mix import HOPS, RECORDS, VERDICTS, Hundred, Mix
+from tools.benchmarks.audit_scale.times import Times
+from tools.benchmarks.audit_scale.topics import Topics
 
 AUTHENTICATOR = HopAuthenticator(HopKey(bytes(32)), "topic-id")
 MIX = Mix(Topics("audit"), AUTHENTICATOR, (b"one", b"two"))

@@ -10,15 +10,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tests.benchmarks import table
-from tests.benchmarks.__main__ import app
-from tests.benchmarks.comparison import COMMITTED, Change, changes, last_committed, read
-from tests.benchmarks.errors import BenchmarkError
-from tests.benchmarks.figures import Figure, Kind, figures_of
-from tests.benchmarks.machine import Machine
-from tests.benchmarks.report import Report
-from tests.benchmarks.scenarios.ingest import Ingest, Ingested
-from tests.benchmarks.scenarios.relay import Relay, Relayed
+from tools.benchmarks import table
+from tools.benchmarks.__main__ import app
+from tools.benchmarks.comparison import COMMITTED, Change, changes, last_committed, read
+from tools.benchmarks.errors import BenchmarkError
+from tools.benchmarks.figures import Figure, Kind, figures_of
+from tools.benchmarks.machine import Machine
+from tools.benchmarks.report import Report
+from tools.benchmarks.scenarios.ingest import Ingest, Ingested
+from tools.benchmarks.scenarios.relay import Relay, Relayed
 
 MOST_REPORTS = 8
 MACHINE = Machine("AMD EPYC", 2, 25.3, "Linux", "3.11.7", "4.3.1", "2.16.1", "2.16.0")

@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from tests.benchmarks.by_second import Course, by_second, recovered_s, short_against_long
-from tests.benchmarks.reader import Arrivals
-from tests.benchmarks.scenarios.overload import Overload
-from tests.benchmarks.steady import Streamed
-from tests.benchmarks.verdict import Lateness, Verdict
+from tools.benchmarks.by_second import Course, by_second, recovered_s, short_against_long
+from tools.benchmarks.reader import Arrivals
+from tools.benchmarks.scenarios.overload import Overload
+from tools.benchmarks.steady import Streamed
+from tools.benchmarks.verdict import Lateness, Verdict
 
 START_MS = 10_000.0
 

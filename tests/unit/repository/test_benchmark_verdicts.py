@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from tests.benchmarks.figures import Figure, Kind
-from tests.benchmarks.keys import read_keys, write_keys
-from tests.benchmarks.loads import Load
-from tests.benchmarks.reader import Arrivals
-from tests.benchmarks.steady import Streamed, climb
-from tests.benchmarks.verdict import Lateness, Verdict, judge, lateness
+from tools.benchmarks.figures import Figure, Kind
+from tools.benchmarks.keys import read_keys, write_keys
+from tools.benchmarks.loads import Load
+from tools.benchmarks.reader import Arrivals
+from tools.benchmarks.steady import Streamed, climb
+from tools.benchmarks.verdict import Lateness, Verdict, judge, lateness
 
 
 def load_of(count: int, first_sequence: int = 0) -> Load:

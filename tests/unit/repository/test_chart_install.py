@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.install.go_built import GoProgram, around
-from tests.install.objects import differences
-from tests.install.tools import PROGRAMS, ToolMissing, tools
+from tools.install.go_built import GoProgram, around
+from tools.install.objects import differences
+from tools.install.tools import PROGRAMS, ToolMissing, tools
 
 OWN_GO_MOD = """\
 module example.org/whole

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.benchmarks.peers.tables import Row, render
+from tools.benchmarks.peers.tables import Row, render
 
 TITLES = {"relay": "plain relay", "ours": "ours", "other": "the other"}
 

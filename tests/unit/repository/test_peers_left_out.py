@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from proxy.embedded.java.errors import JarsUnavailable
-from tests.benchmarks.keys import write_keys
-from tests.benchmarks.peers import etf1, rocketmq
-from tests.benchmarks.peers.scheduler import PeerMissing
+from tools.benchmarks.keys import write_keys
+from tools.benchmarks.peers import etf1, rocketmq
+from tools.benchmarks.peers.scheduler import PeerMissing
 
 
 def test_without_go_etf1_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.errors import BenchmarkError
-from tests.benchmarks.stores.entries import BATCH_BYTES, Wanted, batches
-from tests.benchmarks.stores.kinds import KINDS
-from tests.benchmarks.stores.measurement import Setup
-from tests.benchmarks.stores.phases import Order, drain, fill
-from tests.benchmarks.stores.results import Place, Results, found_in
-from tests.benchmarks.stores.scenarios import LARGE, MIDDLE, SCENARIOS, WAITING
-from tests.benchmarks.stores.tables import COLUMNS, markdown, rows
+from tools.benchmarks.errors import BenchmarkError
+from tools.benchmarks.stores.entries import BATCH_BYTES, Wanted, batches
+from tools.benchmarks.stores.kinds import KINDS
+from tools.benchmarks.stores.measurement import Setup
+from tools.benchmarks.stores.phases import Order, drain, fill
+from tools.benchmarks.stores.results import Place, Results, found_in
+from tools.benchmarks.stores.scenarios import LARGE, MIDDLE, SCENARIOS, WAITING
+from tools.benchmarks.stores.tables import COLUMNS, markdown, rows
 
 SETUP = Setup(scale=1, targets=4)
 RECORDS = 300

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from tests.soak.faults import KINDS, LONGEST_PAUSE_S, Choice, Kind, Named, drawn, named, shrunk
+from tools.soak.faults import KINDS, LONGEST_PAUSE_S, Choice, Kind, Named, drawn, named, shrunk
 
 
 @pytest.mark.parametrize("kinds", KINDS.values(), ids=KINDS)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.soak.relay import HOST, Relays
+from tools.soak.relay import HOST, Relays
 
 NODE = 1
 PATIENCE_S = 20

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.small_disk import fill, free, small_disk
+from tools.soak.small_disk import fill, free, small_disk
 
 
 def test_a_full_disk_takes_nothing_until_it_is_freed(tmp_path: Path) -> None:

@@ -1,5 +1,0 @@
-"""A soak: proxies on a cluster under load, while a nemesis drawn from a seed does its worst.
-
-Begin with `soak`: what runs, in order. `faults` says what is drawn, `nemesis` does it to `scene`.
-`python -m tests.soak --help`.
-"""

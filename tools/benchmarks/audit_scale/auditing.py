@@ -1,0 +1,92 @@
+"""Audits a site in a process of its own, as a person would, and checks the result by the mix."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tools.benchmarks.audit_scale.mix import VERDICTS
+from tools.benchmarks.audit_scale.writing import Site
+from tools.benchmarks.errors import BenchmarkError
+from tools.benchmarks.peak import ResidentPeak
+
+AUDIT: Final = ("-m", "spark_jobs.audit_delivery")
+CONTINUE: Final = "--continue"
+MOST_SHOWN: Final = 2_000
+STAYS: Final = "pending"
+"""The verdict of a record that an audit which continues another one gives again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What a process took from its start to its end, and the last line that it printed."""
+
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+    said: str
+
+
+def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Took:
+    """Run Python with these arguments. Raises `BenchmarkError` where it fails."""
+    began_s = time.monotonic()
+    with subprocess.Popen(
+        [sys.executable, *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment and {**environment},
+    ) as process:
+        peak = ResidentPeak(process.pid)
+        said, complained = process.communicate()
+    took_s = time.monotonic() - began_s
+    peak.close()
+    if process.returncode:
+        raise BenchmarkError(
+            f"{' '.join(command)} ended with {process.returncode}: "
+            f"{complained[-MOST_SHOWN:]}{said[-MOST_SHOWN:]}"
+        )
+    return Took(took_s, peak.cpu_s, peak.bytes, said.splitlines()[-1])
+
+
+def audit(
+    site: Site,
+    output: Path,
+    hundreds: range,
+    driver_memory: str,
+    *,
+    goes_on: bool = False,
+    environment: Mapping[str, str] | None = None,
+) -> Took:
+    """Audit these hundreds; going on from the audit in `output` of all earlier ones, or anew."""
+    given = [*options(site), f"--output={output}", f"--driver-memory={driver_memory}", "--json"]
+    took = run([*AUDIT, *given, *([CONTINUE] if goes_on else [])], environment)
+    check(json.loads(took.said), hundreds)
+    return took
+
+
+def options(site: Site) -> list[str]:
+    """Of the audit's command line: what names the topics."""
+    topics = site.topics
+    return [
+        f"--bootstrap={site.bootstrap}",
+        f"--group={topics.group}",
+        f"--ingress={topics.ingress}",
+        f"--dead-letters={topics.dead_letters}",
+        f"--outcomes={topics.outcomes}",
+        f"--settings-topic={topics.settings}",
+    ]
+
+
+def check(found: Mapping[str, Any], hundreds: range) -> None:
+    """Every verdict is there as often as the mix says: no violation, and nothing unjudged."""
+    given = {name: count for name, count in found["verdicts"].items() if count}
+    expected = {name: count * len(hundreds) for name, count in VERDICTS.items() if hundreds}
+    expected[STAYS] = VERDICTS[STAYS] * hundreds.stop
+    assert given == expected, (given, expected)
+    assert found["violations"] == 0, found
+    assert found["result"] == "held", found

@@ -1,0 +1,46 @@
+"""What an audit is measured by: a process that reads the same topics with Spark, hashes key, value
+and headers of each record once, and sorts once by partition and offset.
+
+`python -m tools.benchmarks.audit_scale.yardstick BOOTSTRAP NAME DRIVER_MEMORY` prints as JSON how
+many seconds the reading took, without the start of process and session.
+"""
+
+import json
+import sys
+import time
+
+from pyspark.sql import functions as f
+
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.positions import Range
+from spark_jobs.kafka.sources import records
+from spark_jobs.runtime.session import spark_session
+from tools.benchmarks.audit_scale.topics import Topics
+
+
+def read(bootstrap: str, topics: Topics, driver_memory: str) -> float:
+    """Read the topics that an audit reads; the seconds it took."""
+    spark = spark_session("yardstick", driver_memory=driver_memory)
+    began_s = time.monotonic()
+    settings = kafka_settings(bootstrap, ())
+    found = records(spark, settings, _ranges(Broker(settings), topics))
+    hashed = found.select(
+        "partition", "offset", f.xxhash64("key", "value", "headers").alias("hash")
+    )
+    place = ["partition", "offset"]
+    ordered = hashed.repartition(*place).sortWithinPartitions(*place)
+    ordered.write.format("noop").mode("overwrite").save()
+    return time.monotonic() - began_s
+
+
+def _ranges(broker: Broker, topics: Topics) -> list[Range]:
+    counts = broker.topics()
+    names = (topics.ingress, topics.dead_letters, topics.outcomes, *topics.targets)
+    places = [(name, number) for name in names for number in range(counts[name])]
+    ends = broker.high_watermarks(places)
+    return [Range(*place, 0, end) for place, end in ends.items()]
+
+
+if __name__ == "__main__":
+    print(json.dumps({"read_s": read(sys.argv[1], Topics(sys.argv[2]), sys.argv[3])}))

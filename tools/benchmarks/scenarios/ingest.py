@@ -1,0 +1,73 @@
+"""ingest: how fast waiting records go from the ingress topic into the durable schedule.
+
+They are due hours and days away and lie in the topic when the proxy starts. A record is durable
+when the committed offsets have passed it. Measured from the first progress on, so that the start
+of the process is not part of the rate (unless the first commit holds everything).
+"""
+
+import time
+from dataclasses import dataclass
+
+from tools.benchmarks.loads import send
+from tools.benchmarks.offsets import Progress
+from tools.benchmarks.processes import Job
+from tools.benchmarks.scale import FAR_MS
+from tools.benchmarks.trial import Trial, World, trial
+
+PATIENCE_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """One round."""
+
+    records: int
+    records_per_s: float
+    cpu_us_per_record: dict[str, float]
+    other_cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """The round with the median rate stands for all; every round is kept."""
+
+    median: Ingested
+    rounds: list[Ingested]
+
+
+def measure(world: World) -> Ingest:
+    """Some rounds, each with a fresh proxy."""
+    rounds = [run_once(world, f"ingest-{number}") for number in range(world.scale.rounds)]
+    by_rate = sorted(rounds, key=lambda ingested: ingested.records_per_s)
+    return Ingest(by_rate[len(by_rate) // 2], rounds)
+
+
+def run_once(world: World, name: str) -> Ingested:
+    """One round, with a fresh proxy."""
+    world.say(f"{name}: {world.scale.ingest_records} records due far away")
+    with trial(world, name) as made:
+        before = made.wait_until_ingested(PATIENCE_S)
+        made.proxy.stop()
+        with Job(send, made.load(world.scale.ingest_records, FAR_MS)) as generator:
+            generator.result(PATIENCE_S)
+        return _measure(made, before)
+
+
+def _measure(made: Trial, before: int) -> Ingested:
+    started = Progress(time.monotonic(), before)
+    made.proxy.start()
+    with made.offsets() as offsets:
+        written = offsets.written()
+        first = offsets.wait_for(before + 1, PATIENCE_S)
+        meter = made.meter()
+        last = offsets.wait_for(written, PATIENCE_S)
+    bill = meter.bill({})
+    if first.records == last.records:
+        first = started
+    records = last.records - first.records
+    return Ingested(
+        records=records,
+        records_per_s=round(records / (last.at_s - first.at_s)),
+        cpu_us_per_record=bill.us_per_record(records),
+        other_cores=bill.other_cores,
+    )

@@ -1,0 +1,147 @@
+"""A steady stream through the proxy, and how late its records came."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from tools.benchmarks.accounting import anonymous_bytes
+from tools.benchmarks.loads import send
+from tools.benchmarks.processes import Job
+from tools.benchmarks.reader import Arrivals, read
+from tools.benchmarks.trial import Trial, World, trial
+from tools.benchmarks.verdict import Lateness, Verdict, judge, lateness
+
+OFFERED_ENOUGH = 0.97
+WARM_RATE = 3_000
+
+Beside: TypeAlias = Callable[[Trial], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """`rate` records/s for `seconds`, each due after a delay drawn from `delay_ms`.
+
+    Judged for lateness are records due from `settle_ms` after the start until the generator
+    ends: from there on as many records fall due each second as are sent.
+    """
+
+    rate: int
+    seconds: int
+    delay_ms: tuple[int, int]
+    settle_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What came of a stream. Rates in records/s; memory is the proxy's, mapped files apart."""
+
+    rate: int
+    records: int
+    offered_per_s: float
+    lateness: Lateness
+    verdict: Verdict
+    cpu_us_per_record: dict[str, float]
+    other_cores: float
+    anonymous_mb: float
+
+    @property
+    def was_offered(self) -> bool:
+        """Whether the rate was really offered, and each record came once and not early."""
+        return self.offered_per_s >= OFFERED_ENOUGH * self.rate and not self.verdict.faults
+
+    def held(self, p99_ms: float) -> bool:
+        """Whether its records came in time, too."""
+        return self.was_offered and self.lateness.p99_ms <= p99_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """Streams of rising rates, and the highest that was held."""
+
+    held_per_s: int
+    p99_limit_ms: float
+    streams: list[Streamed]
+
+
+def _nothing(_: Trial) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+def run_stream(
+    world: World,
+    name: str,
+    stream: Stream,
+    beside: Beside = _nothing,
+) -> Streamed:
+    """Sends one stream through a fresh proxy; `beside` it something else goes on."""
+    world.say(f"{name}: {stream.rate} records/s for {stream.seconds} s")
+    with trial(world, name) as made:
+        return measure_stream(made, stream, beside)
+
+
+def warm_broker(world: World) -> None:
+    """Sends a stream through broker and proxy that counts for nothing: a cold JVM is slow."""
+    seconds = world.scale.warm_broker_s
+    run_stream(world, "warm-up", Stream(WARM_RATE, seconds, (0, 1_000), settle_ms=0))
+
+
+def climb(
+    run: Callable[[int], Streamed],
+    rates: tuple[int, ...],
+    refinements: int,
+    p99_ms: float,
+    *,
+    is_short: bool = False,
+) -> Ladder:
+    """Tries every rate, then halves the gap between the highest held and the next above.
+
+    A short climb ends with the first rate that is not held; the next tried is below it.
+    """
+    streams: list[Streamed] = []
+    for rate in rates:
+        streams.append(run(rate))
+        if is_short and not streams[-1].held(p99_ms):
+            break
+    for _ in range(refinements):
+        held = _held(streams, p99_ms)
+        above = [tried.rate for tried in streams if tried.rate > held]
+        streams.append(run((held + min(above)) // 2 if above else held * 4 // 3))
+    streams.sort(key=lambda tried: tried.rate)
+    return Ladder(_held(streams, p99_ms), p99_ms, streams)
+
+
+def _held(streams: list[Streamed], p99_ms: float) -> int:
+    return max((tried.rate for tried in streams if tried.held(p99_ms)), default=0)
+
+
+def measure_stream(made: Trial, stream: Stream, beside: Beside = _nothing) -> Streamed:
+    """The same through the proxy of a trial."""
+    return measured_stream(made, stream, beside)[0]
+
+
+def measured_stream(
+    made: Trial, stream: Stream, beside: Beside = _nothing
+) -> tuple[Streamed, Arrivals]:
+    """The same, with all that arrived."""
+    count = stream.rate * stream.seconds
+    load = replace(made.load(count, stream.delay_ms), rate_per_s=stream.rate)
+    patience_s = 3 * stream.seconds + stream.delay_ms[1] / 1000 + 60
+    with Job(read, made.order(count, patience_s)) as reader:
+        reader.wait_ready()
+        meter = made.meter()
+        with Job(send, load) as generator, beside(made):
+            loaded = generator.result(patience_s)
+        arrivals = reader.result(patience_s + 60)
+    bill = meter.bill({"generator": loaded.cpu_s, "reader": arrivals.cpu_s})
+    streamed = Streamed(
+        rate=stream.rate,
+        records=count,
+        offered_per_s=round(loaded.offered_per_s, 1),
+        lateness=lateness(arrivals, loaded.started_ms + stream.settle_ms, loaded.ended_ms),
+        verdict=judge(arrivals, load),
+        cpu_us_per_record=bill.us_per_record(count),
+        other_cores=bill.other_cores,
+        anonymous_mb=round(anonymous_bytes(made.proxy.pid) / 1e6, 1),
+    )
+    return streamed, arrivals

@@ -1,0 +1,74 @@
+"""What each kind of store is put through."""
+
+from dataclasses import dataclass, replace
+
+from tools.benchmarks.scale import FAR_MS
+
+DAY_MS = 86_400_000
+SMALL, MIDDLE, LARGE = 100, 1_024, 16_384
+BODIES_BYTES = (SMALL, MIDDLE, LARGE)
+FEW_BYTES, MANY_BYTES = 1 << 28, 1 << 30
+DRAINED_RECORDS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Records are put, the store is closed, opened in another process, and time passes in steps.
+
+    `delay_ms`: each is due after a delay drawn evenly from it (None: after one of the 18 levels,
+    where ten records arrive in a millisecond). `is_cold`: the page cache holds nothing of the
+    files when they are opened again. `is_cancelled`: each record has an id, and every second one is
+    cancelled. `is_partly_drained`: time passes only until a tenth has ended, 100,000 at most.
+    """
+
+    name: str
+    title: str
+    delay_ms: tuple[int, int] | None
+    step_ms: int
+    records: int = 200_000
+    most_bytes: int = FEW_BYTES
+    bodies_bytes: tuple[int, ...] = (MIDDLE,)
+    is_cold: bool = False
+    is_cancelled: bool = False
+    is_partly_drained: bool = False
+
+    def records_of(self, body_bytes: int, scale: float) -> int:
+        """How many are put: fewer of large ones, so that their bytes are bounded."""
+        return max(1, int(min(self.records, self.most_bytes // body_bytes) * scale))
+
+    def drained_of(self, records: int) -> int:
+        """After how many time stands still."""
+        return min(DRAINED_RECORDS, -(-records // 10)) if self.is_partly_drained else records
+
+
+INSTANT = Scenario("instant", "one instant", (1, 1), 10)
+DENSE = Scenario("dense", "within 30 s", (1, 30_000), 10, bodies_bytes=BODIES_BYTES)
+MINUTES = Scenario("minutes", "within 10 min", (1, 600_000), 200)
+FIXED = Scenario("fixed", "18 fixed delays", None, 2_400)
+CANCEL = replace(
+    MINUTES, name="cancel", title="within 10 min, half of them cancelled", is_cancelled=True
+)
+SPARSE = Scenario(
+    "sparse", "within 30 days", (1, 30 * DAY_MS), 864_000, bodies_bytes=BODIES_BYTES, is_cold=True
+)
+WAITING = Scenario(
+    "waiting",
+    "within 6 days",
+    FAR_MS,
+    10_000,
+    records=1_000_000,
+    most_bytes=MANY_BYTES,
+    bodies_bytes=BODIES_BYTES,
+    is_cold=True,
+    is_partly_drained=True,
+)
+WAITING_10M = replace(
+    WAITING,
+    name="waiting-10m",
+    records=10_000_000,
+    bodies_bytes=(SMALL,),
+)
+
+SCENARIOS = {
+    one.name: one for one in (INSTANT, DENSE, MINUTES, FIXED, CANCEL, SPARSE, WAITING, WAITING_10M)
+}

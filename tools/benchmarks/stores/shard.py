@@ -1,0 +1,96 @@
+"""A store, and beside it the ids where they are asked for, used as a shard of the proxy does."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from proxy.records.message import IngressPartition
+from proxy.records.position import LAST_OFFSET, Position
+from proxy.scheduling.half_messages import HalfMessages
+from proxy.scheduling.identities import Identities
+from proxy.scheduling.purges import Purges
+from storage.ids.opening import open_register
+from storage.opening import open_store
+from storage.options import StoreKind
+from storage.register import Register
+from storage.store import Committed, Entry, Key
+from tools.benchmarks.stores.entries import START_MS, idents
+
+BUDGET_ENTRIES = 2_048
+"""`session.pipeline` does so much at a time."""
+PEEK_ENTRIES = 2_000
+
+
+class Ended(NamedTuple):
+    """What has ended in one go; is_all: nothing else is due."""
+
+    delivered: int
+    taken_back: int
+    is_all: bool
+
+
+class Shard:
+    """Opens or makes the folder. `next_offset` is the committed one."""
+
+    def __init__(self, store: StoreKind, folder: Path, next_offset: int, *, has_ids: bool) -> None:
+        self._next_offset = next_offset
+        self._ended: Key = (START_MS, -1)
+        committed = Committed(*self._ended, 0, next_offset)
+        self.store = open_store(store, folder, committed)
+        self._register = open_register(folder / "ids", committed) if has_ids else None
+        self._identities = None if self._register is None else _identities(self._register)
+
+    def put(self, entries: list[Entry]) -> None:
+        """Records arrive; with ids nothing is known of these yet."""
+        if self._identities is not None:
+            offsets = range(entries[0][1], entries[-1][1] + 1)
+            assert self._identities.register_all_new(entries, idents(offsets))
+        self.store.put(entries)
+        self._next_offset = entries[-1][1] + 1
+
+    def cancel(self, offsets: range) -> None:
+        """A cancel arrives for each of the entries at these offsets."""
+        assert self._identities is not None
+        names = idents(offsets)
+        self._identities.look_up(names)
+        for at, ident in enumerate(names, self._next_offset):
+            self._identities.cancel(at, ident)
+        self._next_offset += len(names)
+
+    def maintain(self) -> None:
+        """A bounded piece of the engine's own work: all that was put is committed."""
+        self.store.maintain(self._next_offset, BUDGET_ENTRIES)
+        if self._register is not None:
+            floor = self.store.floor(self._next_offset)
+            self._register.maintain(min(self._next_offset, self.store.covered), floor)
+
+    def end_due(self, now_ms: int) -> Ended:
+        """The first entries that are due end, delivered or taken back."""
+        found, is_all = self.store.due(now_ms, PEEK_ENTRIES)
+        upto: Key = (now_ms, LAST_OFFSET) if is_all else found[-1][:2]
+        taken_back = 0
+        if self._register is not None:
+            deleted = self._register.tombstones(self._ended, upto)
+            taken_back = sum(entry[:2] in deleted for entry in found)
+            self._register.advance(*upto)
+        self.store.advance(*upto)
+        self._ended = upto
+        return Ended(len(found) - taken_back, taken_back, is_all)
+
+    def flush(self) -> None:
+        """A clean stop writes everything."""
+        self.store.flush(self._next_offset)
+        if self._register is not None:
+            self._register.flush(self.store.covered, self.store.floor(self._next_offset))
+
+    def close(self) -> None:
+        """Give the files back."""
+        if self._register is not None:
+            self._register.close()
+        self.store.close()
+
+
+def _identities(register: Register) -> Identities:
+    position = Position.start(0, "policy", "topic")
+    halves = HalfMessages(lambda _offsets: {}, position.watermark)
+    purges = Purges(IngressPartition("ingress", 0), register, position)
+    return Identities(register, halves, purges, position)

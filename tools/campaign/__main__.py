@@ -1,0 +1,88 @@
+"""`python -m tools.campaign`: judge the judge (docs/audit.md#how-the-judge-was-judged)."""
+
+from __future__ import annotations
+
+import json as json_text
+import logging
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import structlog
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from spark_jobs.runtime.session import INTERPRETED, spark_session
+from tools.campaign.campaign import Figures, drawn_chunk, judge
+from tools.campaign.judging import MODES
+from tools.campaign.operators.catalogue import OPERATORS
+from tools.campaign.report import as_json, lines, markdown
+from tools.campaign.rules_off import RuleOff, without_each_rule
+
+CHUNK = 500
+CHUNK_OF_CLEAN = 2_000
+IN_SPARK = {
+    **INTERPRETED,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+}
+console = Console(stderr=True)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    runs: Annotated[int, typer.Option(help="How many histories.")] = 500,
+    seed: Annotated[int, typer.Option(help="What they are drawn from.")] = 1,
+    run: Annotated[int | None, typer.Option(help="This history alone.")] = None,
+    mode: Annotated[list[str] | None, typer.Option(help="Of batch, continued, follow.")] = None,
+    operator: Annotated[list[str] | None, typer.Option(help="Plant these faults alone.")] = None,
+    without_faults: Annotated[bool, typer.Option(help="Plant nothing.")] = False,
+    rules: Annotated[bool, typer.Option(help="Disable each rule in turn instead.")] = False,
+    parts: Annotated[bool, typer.Option(help="With --rules: parts of rules, too.")] = False,
+    json: Annotated[bool, typer.Option(help="Print JSON, not markdown.")] = False,
+    master: Annotated[str, typer.Option(help="Spark's.")] = "local[2]",
+) -> None:
+    """Random runs of the proxy, each as it was and with one planted fault, before the audit.
+
+    Exit code 1 when a fault was not named, or something else was.
+    """
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    numbers = range(runs) if run is None else range(run, run + 1)
+    chosen = {} if without_faults else {n: OPERATORS[n] for n in operator or OPERATORS}
+    spark = spark_session("audit campaign", master, "2g", IN_SPARK)
+    if rules:
+        chunk = drawn_chunk(seed, numbers, chosen, Figures().so_far)
+        found = without_each_rule(spark, chunk, _say, with_parts=parts)
+        _print_rules(found, as_json=json)
+        raise typer.Exit(0 if all(one.noticed_by for one in found) else 1)
+    figures = Figures()
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("runs", total=len(numbers))
+        size = CHUNK_OF_CLEAN if without_faults else CHUNK
+        for first in range(0, len(numbers), size):
+            part = numbers[first : first + size]
+            judge(spark, drawn_chunk(seed, part, chosen, figures.so_far), mode or MODES, figures)
+            progress.advance(task, len(part))
+            _say(f"{first + len(part)} runs, {len(figures.wrong)} wrong")
+    print(json_text.dumps(as_json(figures)) if json else markdown(figures, chosen))
+    for line in lines(figures):
+        console.print(line, highlight=False, markup=False)
+    raise typer.Exit(1 if figures.wrong else 0)
+
+
+def _print_rules(found: Sequence[RuleOff], *, as_json: bool) -> None:
+    if as_json:
+        print(json_text.dumps([one._asdict() for one in found]))
+        return
+    for one in found:
+        print(f"| {one.name} | {', '.join(one.noticed_by[:3]) or 'nobody'} |")
+
+
+def _say(what: str) -> None:
+    console.print(f"{time.strftime('%H:%M:%S')} {what}", highlight=False, markup=False)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,246 @@
+"""Random runs, each twice side by side: as it was, and with one planted fault; and whether the
+audit names the fault and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.runtime.location import location
+from spark_jobs.runtime.materialised import materialising
+from tools.campaign.contents import MOVED, PENDING, Contents, Ended
+from tools.campaign.judging import Prepared, Said, Verdicts, judged
+from tools.campaign.operators.operator import UNSETTLED, Operator, Planted, Planting
+from tools.campaign.played_run import played
+from tools.campaign.rows_of_topics import laid_out
+from tools.campaign.scene import OWN, OWN_STRIDE, PARTITIONS
+from tools.campaign.sight import SIGHTS
+
+BATCH, FOLLOW = "batch", "follow"
+NONE = Said("none", is_violation=False, detail="")
+
+
+class Wrong(NamedTuple):
+    """What the audit said otherwise than it should. operator: None in a run without a fault."""
+
+    run: int
+    mode: str
+    operator: str | None
+    origin: str
+    said: Said
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """A run with its fault."""
+
+    number: int
+    contents: Contents
+    operator: Operator
+    planted: Planted
+
+
+@dataclass(slots=True)
+class Figures:
+    """planted, caught: by operator and mode; clean: runs without a fault, by mode; so_far: how
+    often each operator was drawn."""
+
+    planted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    caught: Counter[tuple[str, str]] = field(default_factory=Counter)
+    clean: Counter[str] = field(default_factory=Counter)
+    records: Counter[str] = field(default_factory=Counter)
+    verdicts: Counter[str] = field(default_factory=Counter)
+    wrong: list[Wrong] = field(default_factory=list)
+    so_far: Counter[str] = field(default_factory=Counter)
+
+
+class Chunk:
+    """Runs that are judged together: `clean` ones, and their twins with a fault."""
+
+    def __init__(self, clean: Sequence[Contents], faulty: Sequence[Faulty]) -> None:
+        self.clean, self.faulty = list(clean), list(faulty)
+
+    @property
+    def runs(self) -> list[Contents]:
+        return [*self.clean, *(one.contents for one in self.faulty)]
+
+
+def drawn_chunk(
+    seed: int,
+    numbers: Iterable[int],
+    operators: Mapping[str, Operator],
+    so_far: Counter[str],
+) -> Chunk:
+    """Of each history a clean run and one with a fault; the operators that were planted least come
+    first. Without operators there are clean runs alone; nor has a history a twin that ends in
+    another way: when a shard rests depends on its number."""
+    clean, faulty = [], []
+    for number in numbers:
+        clean.append(played(seed, number, 2 * number))
+        if operators:
+            twin = played(seed, number, 2 * number + 1)
+            is_alike = ended_as(twin) == ended_as(clean[-1])
+            found = _planted(seed, number, twin, operators, so_far) if is_alike else None
+            faulty += [found] if found else []
+    return Chunk(clean, faulty)
+
+
+def _planted(
+    seed: int,
+    number: int,
+    contents: Contents,
+    operators: Mapping[str, Operator],
+    so_far: Counter[str],
+) -> Faulty | None:
+    chance = Random(f"{seed}/{number}/fault")
+    names = list(operators)
+    chance.shuffle(names)
+    for name in sorted(names, key=lambda one: so_far[one]):
+        operator, planting = operators[name], Planting(contents, chance)
+        if places := operator.places(planting):
+            so_far[name] += 1
+            return Faulty(
+                number, contents, operator, operator.plant(planting, chance.choice(places))
+            )
+    return None
+
+
+def judge(spark: SparkSession, chunk: Chunk, modes: Iterable[str], figures: Figures) -> None:
+    """Let the audit say what it thinks of a chunk, in each mode."""
+    with TemporaryDirectory(prefix="audit-campaign-") as place:
+        folder = Path(place)
+        laid = laid_out(spark, chunk.runs, folder / "topics")
+        for mode in modes:
+            if mode in SIGHTS:
+                _judge_seen(spark, chunk, mode, folder / mode, figures)
+                continue
+            check(chunk, mode, judged(laid, mode, folder / mode), figures)
+
+
+def _judge_seen(
+    spark: SparkSession, chunk: Chunk, sight: str, folder: Path, figures: Figures
+) -> None:
+    """Where not all is seen: of runs without a fault alone, none of which may be a violation."""
+    with materialising(spark, location(folder)) as keep:
+        found = Prepared(spark, chunk.clean, sight, folder / "topics", keep).judged(keep)
+    check(Chunk(chunk.clean, ()), sight, found, figures)
+
+
+def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
+    """Count what is right, keep what is wrong: in runs without a fault each record must be called
+    what it is, where all is seen."""
+    by_run = _by_run(found)
+    for contents in chunk.clean:
+        said = by_run.get(contents.run, {})
+        figures.clean[mode] += 1
+        figures.records[mode] += len(said)
+        expected = ended_as(contents)
+        for origin in {**expected, **said}:
+            one, wanted = said.get(origin, NONE), expected.get(origin, NONE.verdict)
+            is_wrong = mode not in SIGHTS and one.verdict != wanted
+            if one.is_violation or is_wrong:
+                figures.wrong.append(Wrong(contents.run // 2, mode, None, origin, one, wanted))
+    for faulty in chunk.faulty:
+        run = faulty.contents.run
+        _check_faulty(faulty, mode, by_run.get(run - 1, {}), by_run.get(run, {}), figures)
+
+
+def ended_as(contents: Contents) -> dict[str, str]:
+    """What each record of a run without a fault is to be called, by what the topics hold of it."""
+    return {relative(one.origin): _called(one) for one in contents.records()}
+
+
+def _called(one: Ended) -> str:
+    """What it says of itself, if the proxy has read it."""
+    if not one.is_read:
+        return PENDING
+    end = one.outcome.said()["outcome"] if one.end == MOVED else one.end
+    return str(end).replace("-", "_")
+
+
+def _check_faulty(
+    faulty: Faulty, mode: str, before: Verdicts, after: Verdicts, figures: Figures
+) -> None:
+    key = (faulty.operator.name, mode)
+    figures.planted[key] += 1
+    wrong = list(_wrong(faulty, mode, before, after))
+    figures.wrong += wrong
+    if not wrong and mode not in faulty.operator.unseen_in:
+        figures.caught[key] += 1
+        figures.verdicts.update(
+            {after[origin].verdict for origin in _relative(faulty.planted.expected)}
+        )
+
+
+def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iterable[Wrong]:
+    """Where a mode does not see the fault, it must call nothing else a violation either."""
+    expected = _allowed(faulty.planted.expected, mode)
+    sides = _allowed(faulty.planted.sides, mode)
+    is_unseen = mode in faulty.operator.unseen_in
+    named = any(after.get(origin, NONE).is_violation for origin in {**expected, **sides})
+    for origin in {**before, **after, **expected}:
+        was, now = before.get(origin, NONE), after.get(origin, NONE)
+        may_be = expected.get(origin, frozenset()) | sides.get(origin, frozenset())
+        if now.verdict in may_be or (may_be and _is_second_end(now, mode)):
+            continue
+        is_changed = now.verdict != was.verdict
+        if is_unseen and not now.is_violation:
+            continue
+        if is_changed or (origin in expected and not (named and mode != BATCH)):
+            wanted = " or ".join(sorted(may_be)) or was.verdict
+            yield _said(faulty, mode, origin, now, wanted)
+
+
+def _allowed(by_origin: Mapping[str, frozenset[str]], mode: str) -> dict[str, frozenset[str]]:
+    """The verdicts that this mode may give: it is `follow` that judges what must have ended."""
+    pending = {PENDING} if mode == FOLLOW else set()
+    return {
+        origin: verdicts - {UNSETTLED} | (pending if UNSETTLED in verdicts else set())
+        for origin, verdicts in _relative(by_origin).items()
+    }
+
+
+def _is_second_end(said: Said, mode: str) -> bool:
+    """Whether a later audit names what an earlier one had closed already, so that it cannot tell
+    any more what else is wrong with it."""
+    return mode != BATCH and "an earlier audit saw how it ended" in said.detail
+
+
+def _said(faulty: Faulty, mode: str, origin: str, said: Said, expected: str) -> Wrong:
+    return Wrong(faulty.number, mode, faulty.operator.name, origin, said, expected)
+
+
+def _by_run(found: Verdicts) -> dict[int, Verdicts]:
+    """The verdicts of each run, by origins with its own partition numbers from 0 on."""
+    by_run: dict[int, Verdicts] = {}
+    for origin, said in found.items():
+        by_run.setdefault(run_of(origin), {})[relative(origin)] = said
+    return by_run
+
+
+def run_of(origin: str) -> int:
+    """The run whose record it is."""
+    topic, partition, offset = origin.rsplit("/", 2)
+    if not topic.startswith("@"):
+        return int(partition) // PARTITIONS
+    if topic[1:] in {OWN.outcomes, OWN.dead_letters}:
+        return int(offset) // OWN_STRIDE
+    return int(topic.rpartition("-")[2].rpartition(".g")[2])
+
+
+def relative(origin: str) -> str:
+    """The same name in each of the two twins."""
+    topic, partition, offset = origin.rsplit("/", 2)
+    return origin if topic.startswith("@") else f"{topic}/{int(partition) % PARTITIONS}/{offset}"
+
+
+def _relative(by_origin: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    return {relative(origin): verdicts for origin, verdicts in by_origin.items()}

@@ -1,0 +1,250 @@
+"""What the audit says of many runs side by side, as one audit, as a chain of two, and without end.
+
+Everything but reading Kafka is the audit's own: parsing, histories, rules, what is carried over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.continuous import batches
+from spark_jobs.continuous.horizon import Position
+from spark_jobs.evidence.check_backs import check_backs
+from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
+from spark_jobs.evidence.inputs import new_requests
+from spark_jobs.evidence.open_records import OpenRecords, ends_of, requests_of
+from spark_jobs.evidence.partition_state import PartitionState, partition_frame, partition_states
+from spark_jobs.evidence.previous_audit import NOTHING_READ, ReadSoFar, Span
+from spark_jobs.evidence.record_histories import record_histories
+from spark_jobs.requests.policies import settings_from
+from spark_jobs.runtime.frames import local_rows
+from spark_jobs.runtime.location import location
+from spark_jobs.runtime.materialised import Materialise, materialising
+from spark_jobs.tables.tables import Tables
+from spark_jobs.verdicts import evaluation
+from spark_jobs.verdicts.carry_over import open_rows
+from spark_jobs.verdicts.check_rules import ReadCheckBacks
+from tools.campaign.contents import Contents
+from tools.campaign.rows_of_topics import HOP_KEYS, Laid, laid_out
+from tools.campaign.scene import GROUP, LAST, MOMENTS_MS, OWN, TOPIC_ID
+from tools.campaign.sight import SIGHTS
+
+CHECK_BACK: Final = "check "
+MODES: Final = ("batch", "continued", "follow")
+
+
+class Said(NamedTuple):
+    """What the audit says of a record."""
+
+    verdict: str
+    is_violation: bool
+    detail: str
+
+
+Verdicts = dict[str, Said]
+"""By origin; what names no ingress record, by its own place with an @ before it."""
+
+
+class _Chain(NamedTuple):
+    """Audits one after the other: the records that they leave open, and how far each read."""
+
+    records: OpenRecords
+    spans: dict[int, Span]
+
+
+def judged(laid: Laid, mode: str, folder: Path) -> Verdicts:
+    """The last verdict of each record, in one of MODES."""
+    spark, place = laid.ingress.sparkSession, location(folder)
+    chain = _Chain(OpenRecords(Tables(spark, place)), {})
+    with materialising(spark, place) as materialise:
+        return _JUDGES[mode](laid, chain, materialise)
+
+
+def _batch(laid: Laid, _: _Chain, materialise: Materialise) -> Verdicts:
+    return _collected(evaluated(laid, laid.circumstances(LAST), materialise).verdicts)
+
+
+def evaluated(laid: Laid, seen: Circumstances, materialise: Materialise) -> evaluation.Evaluation:
+    """One audit of everything."""
+    states = partition_states(laid.snapshot(LAST), NOTHING_READ)
+    new = _requests(laid, LAST, states), _ends(laid.others)
+    return _evaluated(states, new, seen, _checks_in(laid.others), materialise)
+
+
+def _continued(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
+    """One audit of what there was at the first moment, and one that continues it at the last."""
+    found: Verdicts = {}
+    read_to = -1
+    for moment in (0, LAST):
+        read = ReadSoFar(OWN.ingress, TOPIC_ID, GROUP, dict(chain.spans), {})
+        states = partition_states(laid.snapshot(moment), read)
+        seen = laid.circumstances(moment)
+        arrived = laid.others.filter(f"since > {read_to} AND since <= {moment}")
+        done = _gone_on(laid, moment, states, chain, arrived, seen, materialise)
+        found, read_to = _together(found, done), moment
+    return found
+
+
+def _follow(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
+    """Batches that are judged by the moment before what arrived last."""
+    found: Verdicts = {}
+    read_to = -1
+    for moment in range(LAST + 1):
+        arrived_to = min(moment + 1, LAST)
+        states = _followed(laid, moment, chain.spans)
+        seen = laid.circumstances(moment, settled_only=True)
+        arrived = laid.others.filter(f"since > {read_to} AND since <= {arrived_to}")
+        done = _gone_on(laid, moment, states, chain, arrived, seen, materialise)
+        found, read_to = _together(found, done), arrived_to
+    return found
+
+
+_JUDGES: Final[dict[str, Callable[[Laid, _Chain, Materialise], Verdicts]]] = {
+    "batch": _batch,
+    "continued": _continued,
+    "follow": _follow,
+}
+
+
+class Prepared:
+    """Runs as they are seen in one of SIGHTS, with everything done but the judgement."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        runs: Sequence[Contents],
+        sight: str,
+        folder: Path,
+        materialise: Materialise,
+    ) -> None:
+        change, unseen, self._settled_only, self._at = SIGHTS[sight]
+        seen = [change(run) for run in runs]
+        self._laid = laid_out(spark, seen, folder, unseen(seen))
+        self._states = partition_states(self._laid.snapshot(LAST), NOTHING_READ)
+        requests = _requests(self._laid, LAST, self._states)
+        self._histories = materialise(record_histories(requests, _ends(self._laid.others)))
+
+    def judged(self, materialise: Materialise) -> Verdicts:
+        """One audit of everything."""
+        frame = partition_frame(self._laid.ingress.sparkSession, self._states)
+        then = self._laid.circumstances(self._at, settled_only=self._settled_only)
+        seen = replace(then, seen_ms=MOMENTS_MS[LAST])
+        read = _checks_in(self._laid.others)
+        found = evaluation.evaluate(self._histories, frame, seen, materialise, read)
+        return _collected(found.verdicts)
+
+
+def _together(before: Verdicts, now: Verdicts) -> Verdicts:
+    """The last verdict of each record. But a wrong check-back is named once, by the audit that
+    reads it, of a half message that has mostly not ended then."""
+    lasting = {
+        origin: said for origin, said in before.items() if said.detail.startswith(CHECK_BACK)
+    }
+    return {**before, **now, **lasting}
+
+
+def _followed(laid: Laid, moment: int, spans: Mapping[int, Span]) -> list[PartitionState]:
+    later = laid.snapshot(min(moment + 1, LAST))
+    log_ends = {one.partition: one.log_end for one in later.ingress}
+    known = settings_from(laid.in_force(moment))
+    return [
+        batches._state(
+            Position(
+                one.partition,
+                one.start,
+                one.next_offset,
+                one.committed.watermark_ms,
+                one.committed.cursor,
+                one.end,
+                one.log_end,
+                one.committed.floor,
+            ),
+            spans.get(one.partition),
+            log_ends[one.partition],
+            known,
+        )
+        for one in laid.snapshot(moment).ingress
+    ]
+
+
+def _gone_on(
+    laid: Laid,
+    moment: int,
+    states: Sequence[PartitionState],
+    chain: _Chain,
+    arrived: DataFrame,
+    seen: Circumstances,
+    materialise: Materialise,
+) -> Verdicts:
+    """What an audit finds that goes on from those of the chain, and then belongs to it."""
+    requests, ends = materialise(_requests(laid, moment, states)), materialise(_ends(arrived))
+    closed = partition_frame(requests.sparkSession, states).select("partition", "closed_to")
+    touched = chain.records.touched(seen.at_ms, (requests, ends), closed, materialise)
+    new = requests.unionByName(requests_of(touched.rows)), all_of(ends, ends_of(touched.rows))
+    done = _evaluated(states, new, seen, _checks_in(arrived), materialise)
+    found = _collected(done.verdicts)
+    chain.records.put(touched, open_rows(done.carried))
+    chain.spans.update({one.partition: one.span_after for one in states})
+    return found
+
+
+def _evaluated(
+    states: Sequence[PartitionState],
+    new: tuple[DataFrame, DataFrame],
+    seen: Circumstances,
+    checks: ReadCheckBacks,
+    materialise: Materialise,
+) -> evaluation.Evaluation:
+    histories = record_histories(*new)
+    frame = partition_frame(histories.sparkSession, states)
+    return evaluation.evaluate(histories, frame, seen, materialise, checks)
+
+
+def _requests(laid: Laid, moment: int, states: Sequence[PartitionState]) -> DataFrame:
+    spark = laid.ingress.sparkSession
+    ranges = [
+        {"number": one.partition, "from_offset": one.closed_to, "to_offset": one.read_to}
+        for one in states
+    ]
+    asked = local_rows(
+        spark, ranges, {"number": "int", "from_offset": "bigint", "to_offset": "bigint"}
+    )
+    held = laid.ingress.join(
+        f.broadcast(asked),
+        f.expr("partition = number AND offset >= from_offset AND offset < to_offset"),
+    ).drop("number", "from_offset", "to_offset", "since")
+    return new_requests(held, laid.in_force(moment), laid.policies, HOP_KEYS)
+
+
+def _ends(others: DataFrame) -> DataFrame:
+    own = f.col("topic").isin(OWN.dead_letters, OWN.outcomes)
+    held = others.drop("since")
+    return all_of(
+        deliveries(held.filter(~own), OWN.ingress),
+        dead_letters(held.filter(f.col("topic") == OWN.dead_letters), OWN.ingress),
+        outcomes(held.filter(f.col("topic") == OWN.outcomes), OWN.ingress),
+    )
+
+
+def _checks_in(arrived: DataFrame) -> ReadCheckBacks:
+    return lambda topics: check_backs(arrived.filter(f.col("topic").isin(topics)))
+
+
+def _collected(verdicts: DataFrame) -> Verdicts:
+    names = ("partition", "offset", "verdict", "is_violation", "detail")
+    place = ("at_topic", "at_partition", "at_offset")
+    found: Verdicts = {}
+    for row in verdicts.select(*names, *place).collect():
+        origin = f"{OWN.ingress}/{row.partition}/{row.offset}"
+        if row.partition is None:
+            origin = f"@{row.at_topic}/{row.at_partition}/{row.at_offset}"
+        assert origin not in found, f"{origin} has two verdicts"
+        found[origin] = Said(row.verdict, row.is_violation, row.detail or "")
+    return found

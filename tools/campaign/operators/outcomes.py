@@ -1,0 +1,221 @@
+"""Faults in what the outcomes say."""
+
+from __future__ import annotations
+
+from tools.campaign.contents import MOVED, Ended
+from tools.campaign.operators.operator import (
+    Operators,
+    Planted,
+    Planting,
+    ended_as,
+    is_control,
+    is_delivered,
+    named,
+)
+from tools.campaign.scene import OWN
+
+OUTCOMES = Operators()
+add = OUTCOMES.add
+ALONE = ("cancelled", "replaced", "rolled-back")
+HOPS = ("rolled", "requeued")
+CONTROLLED = ("applied", "missed")
+TOLD = (*ALONE, *HOPS)
+
+
+def _must_have_ended(t: Planting, one: Ended) -> bool:
+    """What was purged must have by its due alone: its outcome comes when it may."""
+    return one.end in ALONE and (
+        one.purged_by is None or 0 < one.due_ms < t.watermark_ms(one.partition)
+    )
+
+
+def _has_outcome(_t: Planting, one: Ended) -> bool:
+    return bool(one.outcomes)
+
+
+@add("The outcome of what was taken back is lost", _must_have_ended)
+def outcome_lost(t: Planting, one: Ended) -> Planted:
+    t.contents.remove(one.outcome)
+    return named((one.origin, "missing"), sides=t.later_of(one))
+
+
+@add("The outcome of a control record is lost", is_control("applied", "missed"))
+def control_outcome_lost(t: Planting, one: Ended) -> Planted:
+    t.contents.remove(one.outcome)
+    return named((one.origin, "missing"))
+
+
+@add("The outcome of what went on as another record is lost", ended_as(*HOPS))
+def hop_outcome_lost(t: Planting, one: Ended) -> Planted:
+    """The successor goes on from nothing."""
+    t.contents.remove(one.outcome)
+    next_one = [(one.successor.place, "contradicted")] if one.successor else []
+    return named((one.origin, "missing"), *next_one, sides=t.later_of(one))
+
+
+@add(
+    "The outcome of a dead letter is lost",
+    lambda _t, one: bool(one.outcomes) and bool(one.letters),
+)
+def letter_outcome_lost(t: Planting, one: Ended) -> Planted:
+    t.contents.remove(one.outcome)
+    return named((one.origin, "contradicted"), sides=t.later_of(one))
+
+
+@add("An outcome is there twice", _has_outcome)
+def outcome_twice(t: Planting, one: Ended) -> Planted:
+    t.later(one.outcome)
+    return named((one.origin, "duplicated"))
+
+
+@add("There is a second, other outcome", _has_outcome)
+def two_outcomes(t: Planting, one: Ended) -> Planted:
+    other = t.later(one.outcome)
+    said = t.draw.choice([o for o in ("cancelled", "expired", "rolled-back") if o != one.end])
+    other.say(outcome=said)
+    return named((one.origin, "contradicted"), sides=t.later_of(one))
+
+
+@add("A delivered record has an outcome, too", is_delivered)
+def delivered_and_outcome(t: Planting, one: Ended) -> Planted:
+    said = t.draw.choice(["cancelled", "replaced", "dead-lettered", "expired", "rolled"])
+    t.end_as(one, said, one.delivery.timestamp_ms)
+    return named((one.origin, "contradicted"), sides=t.later_of(one))
+
+
+@add(
+    "A delivered record has an outcome instead",
+    lambda t, one: is_delivered(t, one) and not t.later_of(one),
+)
+def delivered_as_cancelled(t: Planting, one: Ended) -> Planted:
+    """Nothing cancelled it, or tried to."""
+    t.end_as(one, "cancelled", one.delivery.timestamp_ms)
+    t.contents.remove(one.delivery)
+    return named((one.origin, "contradicted"))
+
+
+@add("What was cancelled is said to be replaced", ended_as("cancelled"))
+def cancelled_as_replaced(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(outcome="replaced", next_origin=one.origin)
+    return named((one.origin, "contradicted"), sides=t.later_of(one))
+
+
+@add("What was replaced is said to be cancelled", ended_as("replaced"))
+def replaced_as_cancelled(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(outcome="cancelled")
+    return named((one.origin, "contradicted"), sides=t.later_of(one))
+
+
+@add("What replaced it is said to be another record", ended_as("replaced"))
+def replaced_by_another(t: Planting, one: Ended) -> Planted:
+    wrong = t.draw.choice([one.origin, None, f"{OWN.ingress}/{one.partition}/7777"])
+    one.outcome.say(next_origin=wrong)
+    return named((one.origin, "contradicted"))
+
+
+@add("What was rolled back is said to have expired", ended_as("rolled-back"))
+def rolled_back_as_expired(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(outcome="expired")
+    return named((one.origin, "contradicted"))
+
+
+@add(
+    "A half message that expired is said to be rolled back",
+    lambda _t, one: one.end == "expired" and one.kind == "prepare",
+)
+def expired_as_rolled_back(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(outcome="rolled-back")
+    return named((one.origin, "contradicted"))
+
+
+@add("A requeued record is said to be rolled", ended_as("requeued"))
+def requeued_as_rolled(t: Planting, one: Ended) -> Planted:
+    """It had been due."""
+    one.outcome.say(outcome="rolled")
+    return named((one.origin, "contradicted"), sides=t.later_of(one))
+
+
+@add(
+    "An outcome has a name that there is not",
+    lambda t, one: _has_outcome(t, one) and not t.may_wait(one),
+)
+def outcome_unknown(t: Planting, one: Ended) -> Planted:
+    """A move does not say any more that it missed its place: with what has taken that, it is one
+    too many."""
+    one.outcome.say(outcome="evaporated")
+    next_one = [(one.successor.place, "contradicted")] if one.successor else []
+    before = t.predecessor(one) if one.end == "missed" else None
+    twice = [(before.origin, "duplicated")] if before and before.end in {*HOPS, MOVED} else []
+    return named((one.origin, "contradicted"), sides=[*t.later_of(one), *next_one, *twice])
+
+
+@add("Of a control record that found something it is said that it missed", is_control("applied"))
+def applied_as_missed(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(outcome="missed")
+    return named((one.origin, "contradicted"), sides=t.purged_by(one))
+
+
+@add("Of a control record that found nothing it is said that it applied", is_control("missed"))
+def missed_as_applied(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(outcome="applied")
+    return named((one.origin, "contradicted"))
+
+
+@add("The due that an outcome says is another one", ended_as(*TOLD))
+def outcome_due_changed(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(due=one.due_ms + 1)
+    return named((one.origin, "altered"))
+
+
+@add("The due is missing in the outcome of what went on", ended_as(*HOPS))
+def outcome_due_lost(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(due=None)
+    return named((one.origin, "altered"))
+
+
+@add("The id that an outcome says is another one", lambda _t, one: one.outcome_has_id)
+def outcome_id_changed(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(id="another")
+    return named((one.origin, "altered"))
+
+
+@add(
+    "The id is missing in the outcome of what was taken back",
+    lambda _t, one: one.outcome_has_id and one.end in {*ALONE, "applied", "missed"},
+)
+def outcome_id_lost(t: Planting, one: Ended) -> Planted:
+    one.outcome.say(id=None)
+    return named((one.origin, "altered"))
+
+
+@add("An outcome names an offset that the ingress never had", _must_have_ended)
+def outcome_of_nothing(t: Planting, one: Ended) -> Planted:
+    origin = f"{OWN.ingress}/{one.partition}/{one.record.offset + 5_000}"
+    one.outcome.say(origin=origin)
+    return named((origin, "orphaned"), (one.origin, "missing"), sides=t.later_of(one))
+
+
+@add("An outcome cannot be read", _must_have_ended)
+def outcome_unreadable(t: Planting, one: Ended) -> Planted:
+    one.outcome.value = t.draw.choice([b"", None, b"{", b"[]", b'{"outcome": "cancelled"}'])
+    place = f"@{one.outcome.place}"
+    return named((place, "orphaned"), (one.origin, "missing"), sides=t.later_of(one))
+
+
+@add("Two records have each other's outcome", lambda t, one: _mate(t, one) is not None)
+def outcomes_swapped(t: Planting, one: Ended) -> Planted:
+    other = _mate(t, one)
+    assert other
+    one.outcome.say(origin=other.origin)
+    other.outcome.say(origin=one.origin)
+    wrong = "contradicted altered"
+    sides = [*t.later_of(one), *t.later_of(other)]
+    return named((one.origin, wrong), (other.origin, wrong), sides=sides)
+
+
+def _mate(t: Planting, one: Ended) -> Ended | None:
+    """A control record of its partition whose outcome came in the same phase."""
+    if not _must_have_ended(t, one):
+        return None
+    controls = (o for o in t.records if o.partition == one.partition and o.end in CONTROLLED)
+    return next((o for o in controls if o.outcome.since == one.outcome.since), None)

@@ -1,0 +1,210 @@
+"""Plays a random history with the real proxy on the stand-in Kafka, and keeps what the topics held
+at the moments at which an audit looks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from proxy.config.settings import AdmissionSettings
+from proxy.dispatch.rate_limit import WorkerRateLimit
+from proxy.dispatch.release_control import ReleaseControl
+from proxy.kafka.settings.settings_records import ServedPartition
+from proxy.kafka.topics import TopicFacts
+from proxy.records.hop_mac import HopKey
+from proxy.records.position import PolicyFrom
+from spark_jobs.kafka.positions import Committed
+from tests.property.test_exactly_once import COMMITS, perform
+from tests.support.simulation.stand_in import INGRESS, Record, StandInKafka
+from tests.support.simulation.world import SettingsTopic, World
+from tools.campaign.contents import Contents, Held, Moment
+from tools.campaign.random_steps import Step, drawn_policy, drawn_steps, tail
+from tools.campaign.scene import (
+    HOP_KEY,
+    IDLE_MS,
+    LAST,
+    MOMENTS_MS,
+    OVERDUE,
+    OWN,
+    OWN_STRIDE,
+    PARTITIONS,
+    QUIET_MS,
+    SMALL_BYTES,
+    TOPIC_ID,
+    named,
+    topics_of,
+)
+
+RUNS_A_MOVE = 4
+"""In one of so many runs records are moved."""
+QUIET_STEPS = 60
+"""As a rate lets only what it saves for a quarter of a second through after each, so many."""
+
+
+class KnownSettingsTopic(SettingsTopic):
+    """Keeps what an audit reads of it; signs with a key that is the same in every run."""
+
+    def __init__(self, kafka: StandInKafka) -> None:
+        super().__init__(kafka)
+        self.served: dict[int, ServedPartition] = {}
+
+    def signing_key(self) -> HopKey:
+        return HOP_KEY
+
+    def hop_key(self, digest: str) -> HopKey:
+        return HOP_KEY
+
+    def record_served(
+        self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
+    ) -> None:
+        super().record_served(topic, policies)
+        for partition, committed in policies.items():
+            known = self.served.get(partition, ServedPartition(topic.topic_id))
+            self.served[partition] = known.joined(topic.topic_id, committed)
+
+    def texts(self) -> dict[str, str]:
+        return {digest: policy.to_json() for digest, policy in self._policies.items()}
+
+
+@dataclass(slots=True)
+class _Look:
+    """What was there at a moment: the lengths of the logs say which records."""
+
+    moment: Moment
+    lengths: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+def played(seed: int, number: int, run: int) -> Contents:
+    """The history with this number, which depends on nothing but that and the seed, in the ingress
+    partitions and targets of `run`."""
+    chance = Random(f"{seed}/{number}")
+    moves = Random(f"{seed}/{number}/moves") if number % RUNS_A_MOVE == 0 else None
+    world, settings = _world(chance, run)
+    looks: list[_Look] = []
+    try:
+        for at_ms in MOMENTS_MS[:LAST]:
+            for step in drawn_steps(chance, run, world, moves):
+                _perform(world, step, at_ms)
+            _pass_until(world, at_ms)
+            if chance.random() < 0.5:
+                world.turn(chance.randrange(1, 4))
+            looks.append(_look(world, settings))
+        _let_end(world, chance)
+        looks.append(_look(world, settings))
+    finally:
+        world.crash()
+    return _contents(run, world, settings, looks)
+
+
+def _world(chance: Random, run: int) -> tuple[World, KnownSettingsTopic]:
+    commits = chance.choice(COMMITS)
+    world = World(PARTITIONS, None, chance.choice([1, 3, 6, 1_000]), (), commits)
+    world.kafka.first_partition = run * PARTITIONS
+    world.kafka.is_partitioning = True
+    world.kafka.topics = topics_of(run)
+    world.kafka.max_bytes = {named("small", run): SMALL_BYTES}
+    settings = KnownSettingsTopic(world.kafka)
+    world.policies, world.topic_id = settings, TOPIC_ID
+    world.policy, world.max_step_ms = drawn_policy(chance), 0
+    per_target = {"bills-*": 1} if chance.random() < 0.2 else {}
+    world.release = ReleaseControl(per_target, OVERDUE)
+    if chance.random() < 0.1:
+        world.cap = WorkerRateLimit(chance.choice([20, 50]))
+    if chance.random() < 0.15:
+        world.admission = AdmissionSettings(records=chance.randrange(2, 8))
+    world.batch_records = chance.choice([1, 3, 1_000])
+    return world, settings
+
+
+def _perform(world: World, step: Step, until_ms: int) -> None:
+    """One step; time does not pass beyond `until_ms`."""
+    match step:
+        case ("write", dict() as written):
+            _write(world, written)
+        case ("write meanwhile", dict() as written):
+            world.kafka.meanwhile.append(lambda: _write(world, written))
+        case ("pass" | "sleep" as how, int() as elapsed_ms):
+            left_ms = max(0, until_ms - world.time.broker_now_ms)
+            perform(world, (how, min(elapsed_ms, left_ms)))
+        case ("pause", list() as patterns):
+            world.release.pause(patterns)
+        case ("create", str() as topic):
+            world.kafka.topics[topic] = 4
+        case _:
+            perform(world, step)
+
+
+def _write(world: World, written: dict[str, object]) -> None:
+    world.send(**written)  # type: ignore[arg-type]
+
+
+def _pass_until(world: World, at_ms: int) -> None:
+    world.time.pass_ms(max(0, at_ms - world.time.broker_now_ms))
+
+
+def _let_end(world: World, chance: Random) -> None:
+    """Everything works, until all has ended that can; then nothing happens but that some records
+    are written which the proxy does not read."""
+    world.kafka.commit_faults.clear()
+    world.release.pause([])
+    if world.admission != AdmissionSettings():
+        world.stop()
+        world.admission = AdmissionSettings()
+    for _ in range(QUIET_STEPS):
+        world.time.pass_ms(QUIET_MS // QUIET_STEPS)
+        world.settle()
+    world.stop()
+    world.time.pass_ms(IDLE_MS)
+    for step in tail(chance, world):
+        _perform(world, step, MOMENTS_MS[LAST])
+
+
+def _look(world: World, settings: KnownSettingsTopic) -> _Look:
+    kafka = world.kafka
+    numbers = range(kafka.first_partition, kafka.first_partition + kafka.partitions)
+    moment = Moment(
+        kafka.now_ms(),
+        {number: _committed(kafka, number) for number in numbers},
+        {number: kafka.end(number) for number in numbers},
+        {number: tuple(one.policies) for number, one in settings.served.items()},
+    )
+    return _Look(moment, {place: len(log) for place, log in kafka.logs.items()})
+
+
+def _committed(kafka: StandInKafka, number: int) -> Committed:
+    if number not in kafka.committed:
+        return Committed(number)
+    return Committed.from_metadata(number, *kafka.committed[number])
+
+
+def _contents(
+    run: int, world: World, settings: KnownSettingsTopic, looks: Sequence[_Look]
+) -> Contents:
+    ingress: list[Held] = []
+    others: list[Held] = []
+    for (topic, partition), log in sorted(world.kafka.logs.items()):
+        if topic == OWN.settings:
+            continue
+        ends = [look.lengths.get((topic, partition), 0) for look in looks]
+        held = [_held(record, run, bisect_right(ends, record.offset_)) for record in log]
+        (ingress if topic == INGRESS else others).extend(held)
+    counts = {**world.kafka.topics, **dict.fromkeys(OWN.all, 1)}
+    moments = [look.moment for look in looks]
+    return Contents(run, ingress, others, moments, settings.texts(), counts)
+
+
+def _held(record: Record, run: int, since: int) -> Held:
+    is_own = record.topic_ in {OWN.outcomes, OWN.dead_letters}
+    first = run * OWN_STRIDE if is_own else 0
+    return Held(
+        record.topic_,
+        record.partition_,
+        first + record.offset_,
+        record.timestamp_ms,
+        record.key_,
+        record.value_,
+        record.headers_,
+        since,
+    )

@@ -1,0 +1,160 @@
+"""The topics of many runs side by side, as the frames and positions that an audit reads."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.circumstances.overdue_rules import OverdueRules, overdue_rules
+from spark_jobs.circumstances.unseen import Unseen
+from spark_jobs.kafka.broker import Place
+from spark_jobs.kafka.committed import SettingsTopic, with_earlier_policies
+from spark_jobs.kafka.positions import Committed, IngressPosition, OverdueText, PolicyFrom, Snapshot
+from spark_jobs.kafka.sources import RECORDS
+from spark_jobs.records.hop_macs import HopKeys
+from spark_jobs.requests.policies import InForce, least_attempts
+from spark_jobs.runtime.frames import columns_of
+from spark_jobs.runtime.location import location
+from tests.support.simulation.manual_clock import START_MS
+from tools.campaign.contents import Contents, Held
+from tools.campaign.scene import (
+    GROUP,
+    HOP_KEY,
+    LIMITS,
+    MOMENTS_MS,
+    OVERDUE,
+    OWN,
+    TOPIC_ID,
+)
+
+HELD: Final = {**RECORDS, "since": "int"}
+HOP_KEYS: Final = HopKeys(TOPIC_ID, {HOP_KEY.digest: HOP_KEY.secret})
+FILES: Final = 4
+"""So many tasks can read them at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Many runs side by side. ingress, others: HELD; `since` tells at which moment a record is
+    there. unseen: of which topics not all is seen."""
+
+    ingress: DataFrame
+    others: DataFrame
+    runs: Sequence[Contents]
+    unseen: Mapping[Place, Unseen]
+
+    def committed(self, moment: int) -> tuple[Committed, ...]:
+        """Where the proxy stood in each ingress partition, with all policies that ever counted."""
+        found = [one for run in self.runs for one in run.moments[moment].committed.values()]
+        topic = SettingsTopic({}, self._served(moment), {}, {}, {})
+        return with_earlier_policies(found, topic, GROUP, OWN.ingress)
+
+    def _served(self, moment: int) -> dict[str, tuple[str, tuple[PolicyFrom, ...]]]:
+        return {
+            f"served/{GROUP}/{OWN.ingress}/{number}": (
+                TOPIC_ID,
+                tuple(PolicyFrom(*one) for one in policies),
+            )
+            for run in self.runs
+            for number, policies in run.moments[moment].served.items()
+        }
+
+    @property
+    def policies(self) -> dict[str, str]:
+        return {digest: text for run in self.runs for digest, text in run.policies.items()}
+
+    def in_force(self, moment: int) -> list[InForce]:
+        return [
+            InForce(one.partition, *policy)
+            for one in self.committed(moment)
+            for policy in one.policies
+        ]
+
+    def snapshot(self, moment: int) -> Snapshot:
+        """What of a snapshot says which ingress records an audit judges."""
+        ends = {p: end for run in self.runs for p, end in run.moments[moment].log_ends.items()}
+        starts = {p: start for run in self.runs for p, start in run.log_starts.items()}
+        read_to = {p: end for run in self.runs for p, end in run.read_to.items()}
+        positions = [
+            IngressPosition(one, start, end, start, end, ends[one.partition])
+            for one in self.committed(moment)
+            for start in (starts.get(one.partition, 0),)
+            for end in (read_to.get(one.partition, ends[one.partition]),)
+        ]
+        at_ms = MOMENTS_MS[moment]
+        return Snapshot(OWN.ingress, TOPIC_ID, tuple(positions), (), {}, {}, {}, at_ms)
+
+    def circumstances(self, moment: int, *, settled_only: bool = False) -> Circumstances:
+        at_ms = MOMENTS_MS[moment]
+        counts = {topic: n for run in self.runs for topic, n in run.partition_counts.items()}
+        return Circumstances(
+            at_ms,
+            OWN,
+            counts,
+            self.unseen,
+            _rules(),
+            LIMITS,
+            at_ms,
+            None if settled_only else at_ms,
+            least_attempts(self.policies),
+            settled_only=settled_only,
+        )
+
+
+def laid_out(
+    spark: SparkSession,
+    runs: Sequence[Contents],
+    folder: Path,
+    unseen: Mapping[Place, Unseen] | None = None,
+) -> Laid:
+    """The runs as frames, by way of JSON below `folder`."""
+    ingress = [one for run in runs for one in run.ingress]
+    others = [one for run in runs for one in run.others]
+    return Laid(
+        _frame(spark, ingress, folder / "ingress"),
+        _frame(spark, others, folder / "others"),
+        runs,
+        unseen or {},
+    )
+
+
+def _frame(spark: SparkSession, records: Sequence[Held], folder: Path) -> DataFrame:
+    folder.mkdir(parents=True)
+    for number in range(FILES):
+        lines = (json.dumps(_row(one)) for one in records[number::FILES])
+        (folder / f"{number}.json").write_text("\n".join(lines), "utf-8")
+    return spark.read.schema(columns_of(HELD)).json(location(folder).uri)
+
+
+def _row(one: Held) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "partition": one.partition,
+        "offset": one.offset,
+        "timestamp_ms": one.timestamp_ms,
+        "key": _told(one.key),
+        "value": _told(one.value),
+        "headers": _headers(one.headers),
+        "is_attested": True,
+        "since": one.since,
+    }
+
+
+def _headers(headers: Iterable[tuple[str, bytes | None]]) -> list[dict[str, str | None]]:
+    return [{"key": name, "value": _told(value)} for name, value in headers]
+
+
+def _told(content: bytes | None) -> str | None:
+    return None if content is None else b64encode(content).decode()
+
+
+def _rules() -> OverdueRules | None:
+    text = json.dumps([one._asdict() for one in OVERDUE])
+    return overdue_rules([OverdueText(START_MS, text)])

@@ -1,0 +1,230 @@
+"""The judgement with each rule, and each condition of a rule, disabled in turn: which operators
+notice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
+from unittest.mock import patch
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.runtime.location import location
+from spark_jobs.runtime.materialised import Materialise, materialising
+from spark_jobs.verdicts import evaluation, hops, other_records
+from spark_jobs.verdicts.delivery_order import out_of_order
+from spark_jobs.verdicts.doubts import contradicted
+from spark_jobs.verdicts.rules import delivery_rules, outcome_rules
+from spark_jobs.verdicts.rules.must_have_ended import MUST_HAVE_ENDED
+from spark_jobs.verdicts.rules.rule import Rule
+from tools.campaign.campaign import Chunk, relative, run_of
+from tools.campaign.judging import MODES, Prepared, Said, Verdicts, judged
+from tools.campaign.rows_of_topics import Laid, laid_out
+from tools.campaign.sight import SIGHTS
+
+BRANCH: Final = re.compile(r"\bWHEN\b(.*?)\bTHEN\b(.*?)(?=\bWHEN\b|\bELSE\b|\bEND\b)", re.DOTALL)
+NOTHING: Final = "CAST(NULL AS string)"
+CHAINS: Final = MODES[1:]
+"""In which audits go on from one another."""
+
+
+class RuleOff(NamedTuple):
+    """noticed_by: the operators in whose runs a verdict changed without it; seen: in which of
+    SIGHTS, or CHAINS."""
+
+    name: str
+    noticed_by: list[str]
+    seen: str | None
+
+
+class Change(NamedTuple):
+    """What is disabled: attributes of a module, or entries of a dict, and what they are then."""
+
+    name: str
+    target: Any
+    attribute: str
+    value: Any
+
+
+def parts() -> list[Change]:
+    """The conditions within rules, and what is looked into after them, each by itself."""
+    return [
+        *_afterwards(),
+        *_parts("delivery of another", delivery_rules._CHANGED),
+        *_parts("outcome of another", outcome_rules._SAYS_OTHER),
+        *_branches("possible outcome", outcome_rules._POSSIBLE, "true"),
+        *_branches("excuse", outcome_rules._EXCUSE_WRONG, NOTHING),
+        *_branches("code", outcome_rules._WRONG_CODE, NOTHING),
+        *_hop_parts(),
+        *_must_have_ended(),
+    ]
+
+
+ALL_THAT_HOLD: Final = "named_struct('verdict', ({0}).verdict, 'detail', concat({1}, '|', {2}))"
+_OUTCOME: Final = "coalesce(replace(outcome.end, '-', '_'), 'none')"
+
+
+def _ruling_with_all() -> str:
+    """The ruling, with the numbers of all rules that hold in place of the sentence."""
+    numbers = [f"IF({rule.holds}, '{n}', NULL)" for n, rule in enumerate(evaluation.RULES)]
+    listed = f"concat_ws(',', {', '.join(numbers)})"
+    return ALL_THAT_HOLD.format(evaluation.RULING, _OUTCOME, listed)
+
+
+def _verdict_without(said: Said, number: int) -> str:
+    """What a record would be without a rule, by all that hold."""
+    outcome, _, listed = said.detail.partition("|")
+    if not listed:
+        return said.verdict
+    rest = [int(one) for one in listed.split(",") if int(one) != number]
+    return evaluation.RULES[rest[0]].verdict or outcome if rest else "none"
+
+
+def _rules(
+    chunk: Chunk, at_hand: Mapping[str, Prepared], whole: Laid, folder: Path, keep: Materialise
+) -> list[RuleOff]:
+    """Each rule disabled in turn: which rules hold of a record is asked once, and tells what its
+    verdict would be without any of them."""
+    with patch.object(evaluation, "RULING", _ruling_with_all()):
+        full = {sight: one.judged(keep) for sight, one in at_hand.items()}
+        full |= {mode: judged(whole, mode, folder / mode) for mode in CHAINS}
+    return [_without_rule(chunk, number, full) for number in range(len(evaluation.RULES))]
+
+
+def _without_rule(chunk: Chunk, number: int, full: Mapping[str, Verdicts]) -> RuleOff:
+    name = f"rule {number}: {_title(evaluation.RULES[number])}"
+    for sight, found in full.items():
+        differ = [o for o, said in found.items() if _verdict_without(said, number) != said.verdict]
+        if differ:
+            return RuleOff(name, _noticing(chunk, differ), sight)
+    return RuleOff(name, [], None)
+
+
+def _title(rule: Rule) -> str:
+    detail = re.sub(r"\s+", " ", re.sub(r"\{.*?\}+", "…", rule.detail, flags=re.DOTALL))
+    return f"{rule.verdict or 'its outcome'}, {detail or rule.holds}"[:100]
+
+
+def _parts(what: str, of: str) -> Iterator[Change]:
+    """Of `concat_ws(', ', IF(…, NULL, 'name'), …)` each name."""
+    for found in re.finditer(r"IF\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", of):
+        name = re.findall(r"'([^']*)'", found[0])[-1]
+        if "NULL" not in found[0] or name == "EITHER":
+            continue
+        changed = evaluation.RULING.replace(of, of.replace(found[0], NOTHING))
+        if changed != evaluation.RULING:
+            yield Change(f"{what} {name}", evaluation, "RULING", changed)
+
+
+def _branches(what: str, of: str, then: str) -> Iterator[Change]:
+    for found in BRANCH.finditer(of):
+        when = f" WHEN{found[1]}THEN {then} "
+        changed = of[: found.start()] + when + of[found.end() :]
+        title = re.sub(r"\s+", " ", found[1]).strip()[:80]
+        yield Change(
+            f"{what}: {title}", evaluation, "RULING", evaluation.RULING.replace(of, changed)
+        )
+
+
+def _hop_parts() -> Iterator[Change]:
+    for name in (*hops.SAME, "timer-first-origin"):
+        pattern = re.compile(rf"IF\([^()]*(?:\([^()]*\)[^()]*)*, NULL, '{name}'\)")
+        changed = pattern.sub(NOTHING, hops._COLUMNS["changed_in"])
+        columns = {**hops._COLUMNS, "changed_in": changed}
+        yield Change(f"successor with another {name}", hops, "_COLUMNS", columns)
+
+
+def _must_have_ended() -> Iterator[Change]:
+    of = MUST_HAVE_ENDED
+    for found in BRANCH.finditer(of):
+        changed = f"{of[: found.start()]} WHEN{found[1]}THEN false {of[found.end() :]}"
+        title = re.sub(r"\s+", " ", found[1]).strip()[:80]
+        yield Change(f"must have ended: {title}", other_records, "MUST_HAVE_ENDED", changed)
+
+
+def _afterwards() -> Iterator[Change]:
+    def but(about: str) -> Callable[[DataFrame, set[str], DataFrame], list[DataFrame]]:
+        return lambda doubts, kinds, sighted: contradicted(doubts, kinds - {about}, sighted)
+
+    for about in ("order", "size", "missed"):
+        yield Change(f"doubt: {about}", evaluation, "contradicted", but(about))
+    nothing: Callable[[DataFrame], DataFrame] = lambda found: out_of_order(found).limit(0)  # noqa: E731
+    yield Change("check-backs", evaluation, "wrong_checks", lambda *_: [])
+    yield Change("order of delivery", evaluation, "out_of_order", nothing)
+
+
+@contextmanager
+def disabled(one: Change) -> Iterator[None]:
+    """The judgement without it."""
+    with patch.object(one.target, one.attribute, one.value):
+        yield
+
+
+def without_each_rule(
+    spark: SparkSession, chunk: Chunk, say: Callable[[str], None], *, with_parts: bool
+) -> list[RuleOff]:
+    """Judge a chunk as it is seen in each of SIGHTS, without each rule, and each part of rules."""
+    with (
+        TemporaryDirectory(prefix="audit-campaign-") as place,
+        materialising(spark, location(place)) as keep,
+    ):
+        at_hand = {
+            sight: Prepared(spark, chunk.runs, sight, Path(place) / sight, keep) for sight in SIGHTS
+        }
+        folder = Path(place)
+        laid = laid_out(spark, chunk.runs, folder / "topics")
+        found = _rules(chunk, at_hand, laid, folder, keep)
+        for one in found:
+            say(f"{one.name}: {', '.join(one.noticed_by[:3])} ({one.seen})")
+        if with_parts:
+            whole = {"whole": at_hand["whole"]}
+            full = {sight: one.judged(keep) for sight, one in whole.items()}
+            for part in parts():
+                found.append(_without(part, chunk, whole, full, keep))
+                say(f"{part.name}: {', '.join(found[-1].noticed_by[:3])}")
+    return found
+
+
+def _without(
+    one: Change,
+    chunk: Chunk,
+    at_hand: Mapping[str, Prepared],
+    full: Mapping[str, Verdicts],
+    keep: Materialise,
+) -> RuleOff:
+    for sight, expected in full.items():
+        with disabled(one):
+            said = at_hand[sight].judged(keep)
+        if noticed := _noticed(chunk, expected, said):
+            return RuleOff(one.name, noticed, sight)
+    return RuleOff(one.name, [], None)
+
+
+def _noticed(chunk: Chunk, expected: Verdicts, said: Verdicts) -> list[str]:
+    differ = [
+        origin
+        for origin in {**expected, **said}
+        if (a := expected.get(origin)) is None
+        or (b := said.get(origin)) is None
+        or a.verdict != b.verdict
+    ]
+    return _noticing(chunk, differ)
+
+
+def _noticing(chunk: Chunk, differ: Iterable[str]) -> list[str]:
+    """Those first whose own record got another verdict, then those in whose run something did."""
+    operators = {one.contents.run: one for one in chunk.faulty}
+    own, others = dict[str, None](), dict[str, None]()
+    for origin in differ:
+        faulty = operators.get(run_of(origin))
+        if faulty is None:
+            others["a run without a fault"] = None
+        elif relative(origin) in map(relative, faulty.planted.expected):
+            own[faulty.operator.name] = None
+        else:
+            others[f"a run of {faulty.operator.name}"] = None
+    return [*own, *others]

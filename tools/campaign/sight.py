@@ -1,0 +1,216 @@
+"""What an audit may not see of the topics of a run: deleted by retention, behind a transaction that
+is open, written while it looked; or settings that nobody remembers. No verdict on a run without a
+fault may be a violation for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from proxy.dispatch.partitioning import partition_of
+from spark_jobs.circumstances.unseen import ALWAYS_MS, Unseen
+from spark_jobs.kafka.broker import Place
+from spark_jobs.kafka.positions import Committed
+from tests.support.simulation.manual_clock import START_MS
+from tools.campaign.contents import Contents, Held
+from tools.campaign.scene import LAST, MOMENTS_MS, OWN, PHASE_MS
+
+GONE_MS: Final = START_MS + PHASE_MS // 2
+"""What was written up to then is gone from targets, dead letters and outcomes."""
+AGED_MS: Final = START_MS + PHASE_MS // 4
+"""And from the ingress of every third run."""
+PARTS: Final = 3
+UNSEEN_PART: Final = 1
+"""Partitions of the outcomes, and the one that is not seen as a whole, where one is."""
+
+
+class Sight(NamedTuple):
+    """change: what is left of a run. unseen: what the audit is told. settled_only: as in
+    `Circumstances`. at: the moment that is judged."""
+
+    change: Callable[[Contents], Contents]
+    unseen: Callable[[Sequence[Contents]], Mapping[Place, Unseen]]
+    settled_only: bool = False
+    at: int = LAST
+
+
+def _same(run: Contents) -> Contents:
+    return run
+
+
+def _nothing(_runs: Sequence[Contents]) -> Mapping[Place, Unseen]:
+    return {}
+
+
+def _is_concerned(topic: str, topics: Sequence[str]) -> bool:
+    return any(topic.startswith(one) for one in topics)
+
+
+def _places(runs: Sequence[Contents], topics: Sequence[str]) -> set[Place]:
+    return {
+        (topic, number)
+        for run in runs
+        for topic, count in run.partition_counts.items()
+        if _is_concerned(topic, topics)
+        for number in range(count)
+    }
+
+
+def _deleted(*topics: str, gone_ms: int = GONE_MS) -> Sight:
+    """Retention has deleted what is old in these topics, and in the ingress of some runs."""
+
+    def aged(run: Contents) -> Contents:
+        others = [
+            one
+            for one in run.others
+            if not _is_concerned(one.topic, topics) or one.timestamp_ms > gone_ms
+        ]
+        left = replace(run, others=others)
+        if run.run // 2 % 3:
+            return left
+        starts = {p: _start(run, p) for p in run.moments[LAST].committed}
+        ingress = [o for o in run.ingress if o.offset >= starts[o.partition]]
+        return replace(left, ingress=ingress, log_starts=starts)
+
+    def unseen(runs: Sequence[Contents]) -> Mapping[Place, Unseen]:
+        places = _places(runs, topics)
+        return {place: Unseen(gone_ms, f"{place[0]} has deleted it") for place in places}
+
+    return Sight(aged, unseen)
+
+
+def _deleted_in_part(topic: str) -> Sight:
+    """Of several partitions retention has emptied one."""
+    return _in_part(topic, 0, Unseen(MOMENTS_MS[LAST], "a partition is empty"))
+
+
+def _open_in_part(topic: str) -> Sight:
+    """In one of several partitions a transaction has been open for long."""
+    return _in_part(topic, 1, Unseen(ALWAYS_MS, "a transaction is open", is_open=True))
+
+
+def _in_part(topic: str, since: int, gone: Unseen) -> Sight:
+    """Of one partition of these topics is unseen what came at a moment, or later."""
+
+    def is_seen(one: Held) -> bool:
+        is_elsewhere = not one.topic.startswith(topic) or one.partition != UNSEEN_PART
+        return is_elsewhere or one.since < since
+
+    def cut(run: Contents) -> Contents:
+        others = [replace(one, partition=_part(one)) for one in run.others]
+        counts = {**run.partition_counts, OWN.outcomes: PARTS}
+        return replace(run, others=[*filter(is_seen, others)], partition_counts=counts)
+
+    def unseen(runs: Sequence[Contents]) -> Mapping[Place, Unseen]:
+        return {place: gone for place in _places(runs, [topic]) if place[1] == UNSEEN_PART}
+
+    return Sight(cut, unseen)
+
+
+def _part(one: Held) -> int:
+    """Where the record lies: of the outcomes, where the proxy would have written it."""
+    return partition_of(one.key or b"", PARTS) if one.topic == OWN.outcomes else one.partition
+
+
+def _open(*topics: str, since: int = LAST) -> Sight:
+    """In these topics a transaction has been open since what is there at this moment came."""
+
+    def cut(run: Contents) -> Contents:
+        others = [
+            one for one in run.others if not _is_concerned(one.topic, topics) or one.since < since
+        ]
+        return replace(run, others=others)
+
+    def unseen(runs: Sequence[Contents]) -> Mapping[Place, Unseen]:
+        why = "a transaction is open in"
+        return {
+            place: Unseen(ALWAYS_MS, f"{why} {place[0]}", is_open=True)
+            for place in _places(runs, topics)
+        }
+
+    return Sight(cut, unseen)
+
+
+STOOD: Final = LAST - 1
+"""The moment that is judged where the proxy worked on."""
+
+
+def _behind() -> Sight:
+    """The proxy worked on after the audit had read where it stands: what ended since is seen, but
+    for dead letters."""
+
+    def cut(run: Contents) -> Contents:
+        others = [one for one in run.others if one.topic != OWN.dead_letters or one.since < LAST]
+        before, last = run.moments[STOOD], run.moments[LAST]
+        now = replace(last, committed=before.committed, served=before.served)
+        return replace(run, others=others, moments=[*run.moments[:LAST], now])
+
+    return Sight(cut, _nothing, at=STOOD)
+
+
+def _ingress_open() -> Sight:
+    """A transaction is open in the ingress: neither proxy nor audit read on."""
+
+    def cut(run: Contents) -> Contents:
+        others = [one for one in run.others if one.since < LAST]
+        then = run.moments[STOOD]
+        read_to = {p: one.next_offset or 0 for p, one in then.committed.items()}
+        return replace(run, others=others, moments=[*run.moments[:LAST], then], read_to=read_to)
+
+    return Sight(cut, _nothing, at=STOOD)
+
+
+def _forgotten() -> Sight:
+    """Which settings counted is known from the floor on alone; in some runs nothing is committed,
+    or was deleted."""
+
+    def forget(run: Contents) -> Contents:
+        last = run.moments[LAST]
+        kept = {p: _policies_from_floor(one) for p, one in last.committed.items()}
+        if run.run // 2 % 3 == 0:
+            kept = {p: Committed(p) for p in kept}
+        return replace(run, moments=[*run.moments[:LAST], replace(last, committed=kept, served={})])
+
+    return Sight(forget, _nothing)
+
+
+def _policies_from_floor(one: Committed) -> Committed:
+    after = [policy for policy in one.policies if policy.first_offset > one.floor]
+    before = [policy for policy in one.policies if policy.first_offset <= one.floor]
+    at_floor = [policy._replace(first_offset=one.floor) for policy in before[-1:]]
+    return replace(one, policies=(*at_floor, *after))
+
+
+def _start(run: Contents, partition: int) -> int:
+    """The first offset that is left of the ingress; nothing is deleted that was not read."""
+    gone = [
+        one.offset
+        for one in run.ingress
+        if one.partition == partition and one.timestamp_ms <= AGED_MS
+    ]
+    floor = run.moments[LAST].committed[partition].floor
+    return min(floor, max(gone, default=-1) + 1)
+
+
+ENDS: Final = (OWN.outcomes, OWN.dead_letters, "orders-")
+SIGHTS: Final[dict[str, Sight]] = {
+    "whole": Sight(_same, _nothing),
+    "settled": Sight(_same, _nothing, settled_only=True),
+    "deleted": _deleted(*ENDS),
+    "letters-deleted": _deleted(OWN.dead_letters),
+    "outcomes-deleted": _deleted(OWN.outcomes),
+    "outcomes-deleted-later": _deleted(OWN.outcomes, gone_ms=MOMENTS_MS[1]),
+    "outcomes-deleted-in-part": _deleted_in_part(OWN.outcomes),
+    "targets-deleted-in-part": _deleted_in_part("orders-"),
+    "open": _open(*ENDS),
+    "letters-open": _open(OWN.dead_letters),
+    "outcomes-open": _open(OWN.outcomes),
+    "outcomes-open-for-long": _open(OWN.outcomes, since=1),
+    "outcomes-open-in-part": _open_in_part(OWN.outcomes),
+    "targets-open-in-part": _open_in_part("orders-"),
+    "behind": _behind(),
+    "ingress-open": _ingress_open(),
+    "forgotten": _forgotten(),
+}
+assert MOMENTS_MS[0] > GONE_MS

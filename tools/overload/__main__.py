@@ -1,0 +1,102 @@
+"""`python -m tools.overload`: loads beyond capacity, judged and drawn; see `make overload`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from proxy.embedded.java.locked_jars import kafka_version
+from tools.benchmarks import machine
+from tools.benchmarks.errors import BenchmarkError
+from tools.benchmarks.folders import own_folder
+from tools.benchmarks.processes import leave_on_sigterm
+from tools.overload.performance import Scenario, perform
+from tools.overload.plots import draw
+from tools.overload.report import Content, content_of, markdown, read, write
+from tools.overload.scenarios import faster, instant, large, partitions, reboot, targets
+from tools.overload.sizes import scaled
+
+SCENARIOS: dict[str, Scenario] = {
+    "instant": instant,
+    "faster": faster,
+    "targets": targets,
+    "large": large,
+    "partitions": partitions,
+    "reboot": reboot,
+}
+
+progress = Console(stderr=True)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def run(
+    scenario: Annotated[
+        list[str] | None, typer.Option(help=f"Of {', '.join(SCENARIOS)}; may be repeated.")
+    ] = None,
+    scale: Annotated[float, typer.Option(help="Do a part of it: 0.01, say.")] = 1,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Writes the figures there as JSON; other scenarios in it stay."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draws memory and lateness there: .svg, .png.")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where broker and proxy keep data; after a fault it stays.")
+    ] = None,
+) -> None:
+    """Loads beyond capacity, each with a broker and a proxy of its own.
+
+    Exit code 1 when a record was missing, twice or early, or memory went beyond its bound; 2 when
+    a scenario could not be done. Never because of a time.
+    """
+    leave_on_sigterm()
+    names = _chosen(scenario)
+    found, done = read(output), list[Content]()
+    try:
+        with own_folder(folder, "overload") as home:
+            for name in names:
+                found[name] = _performed(name, scale, home)
+                done.append(found[name])
+                _keep(found, output, plot)
+    except BenchmarkError as error:
+        progress.print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from error
+    print(markdown({name: found[name] for name in names}))
+    raise typer.Exit(1 if any(any(one["faults"].values()) for one in done) else 0)
+
+
+def _chosen(wanted: list[str] | None) -> list[str]:
+    if unknown := set(wanted or ()) - set(SCENARIOS):
+        raise typer.BadParameter(f"no scenario {sorted(unknown)}; there are {list(SCENARIOS)}")
+    return [name for name in SCENARIOS if not wanted or name in wanted]
+
+
+def _performed(name: str, scale: float, home: Path) -> Content:
+    date = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    command = f"python -m tools.overload --scenario {name}"
+    command += f" --scale {scale:g}" if scale != 1 else ""
+    found = perform(name, SCENARIOS[name], scaled(scale), home, _say)
+    return content_of(date, command, scale, machine.describe(kafka_version()), found)
+
+
+def _keep(found: dict[str, Content], output: Path | None, plot: Path | None) -> None:
+    """After each scenario: the next one may take an hour, or fail."""
+    if output is not None:
+        write(found, output)
+    if plot is not None:
+        draw({name: found[name] for name in SCENARIOS if name in found}, plot)
+
+
+def _say(what: str) -> None:
+    now = dt.datetime.now(dt.UTC).strftime("%H:%M:%S")
+    progress.print(f"{now} {what}", highlight=False, markup=False)
+
+
+if __name__ == "__main__":
+    app()

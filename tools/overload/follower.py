@@ -1,0 +1,67 @@
+"""The reader of a scenario: all its targets at once, from their beginnings to the last record."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tools.benchmarks import clients
+from tools.benchmarks.processes import Announce
+from tools.benchmarks.reader import Batch, assign_whole, next_batch
+from tools.overload.ledger import Account, Ledger, Milliseconds, Phase
+from tools.overload.progress import Progress
+
+MANY_TOPICS: Final = 100
+MANY: Final[dict[str, clients.Setting]] = {"fetch.wait.max.ms": 200}
+"""Each fetch names every partition: not hundreds of times a second, of thousands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What to read, and what is written there. `silent_s`: once nothing more is written and
+    nothing has come for so long, what has not come is missing."""
+
+    bootstrap_servers: str
+    topics: list[str]
+    phases: list[Phase]
+    silent_s: float
+    queued_kbytes: int
+
+
+def follow(announce: Announce, following: Following, progress: Progress) -> Account:
+    """Keeps the books until all is there. Runs in a process of its own."""
+    gc.disable()
+    consumer = clients.consumer(following.bootstrap_servers, _settings(following))
+    ledger = Ledger(following.phases)
+    try:
+        assign_whole(consumer, following.topics)
+        announce()
+        heard_s = time.monotonic()
+        while not (progress.is_over and time.monotonic() - heard_s > following.silent_s):
+            is_complete = progress.is_complete
+            batch = next_batch(consumer, is_complete)
+            if batch is not None:
+                ledger.note(batch.keys, _appended_ms(batch), batch.received_ms)
+                progress.received += len(batch.records)
+                heard_s = time.monotonic()
+            elif is_complete:
+                break
+    finally:
+        consumer.close()
+    return ledger.account(progress.written)
+
+
+def _appended_ms(batch: Batch) -> Milliseconds:
+    return np.array([message.timestamp()[1] for message in batch.records], np.int64)
+
+
+def _settings(following: Following) -> dict[str, clients.Setting]:
+    settings: dict[str, clients.Setting] = {
+        "enable.partition.eof": True,
+        "queued.max.messages.kbytes": following.queued_kbytes,
+    }
+    return settings | (MANY if len(following.topics) > MANY_TOPICS else {})

@@ -1,0 +1,45 @@
+"""Makes a stopped proxy's folder what it is after the machine was started anew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from storage.ids.runs.manifest import MANIFEST, read_manifest
+from storage.shard.checkpoint import CHECKPOINT, read_checkpoint
+from tools.benchmarks import page_cache
+
+DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")
+ANOTHER_BOOT: Final = "00000000-another-boot"
+
+
+def forget_boot(data_dir: Path) -> int:
+    """All that says in which boot it was written names another one; gives how many files that is.
+
+    Everything is then looked through, as nobody knows what had reached the disk.
+    """
+    checkpoints, manifests = [*data_dir.rglob(CHECKPOINT)], [*data_dir.rglob(MANIFEST)]
+    for path in checkpoints:
+        path.write_bytes(replace(read_checkpoint(path), boot_id=ANOTHER_BOOT).to_bytes())
+    for path in manifests:
+        path.write_bytes(replace(read_manifest(path), boot_id=ANOTHER_BOOT).to_bytes())
+    return len(checkpoints) + len(manifests)
+
+
+def drop_page_cache(folders: Iterable[Path], *, whole_machine: bool) -> str:
+    """Writes out what is dirty and lets go of cached pages; gives how.
+
+    Of the whole machine where that is wanted and root may, else of the files in these folders.
+    """
+    if whole_machine:
+        os.sync()
+        with suppress(OSError):
+            DROP_CACHES.write_text("3")
+            return "of the whole machine (/proc/sys/vm/drop_caches)"
+    for folder in folders:
+        page_cache.forget(folder)
+    return "of the proxy's and the broker's files (posix_fadvise)"

@@ -1,0 +1,164 @@
+"""A scenario's surroundings: a broker, a proxy with one worker, a reader that keeps the books."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from proxy.embedded import EmbeddedBroker
+from tools.benchmarks import topics
+from tools.benchmarks.loads import Load, Loaded, send
+from tools.benchmarks.processes import Job
+from tools.benchmarks.proxy_process import ProxyProcess
+from tools.benchmarks.scale import FULL
+from tools.benchmarks.trial import Trial, World
+from tools.overload.follower import Following, follow
+from tools.overload.ledger import Account
+from tools.overload.progress import Progress
+from tools.overload.scene import Scene
+from tools.overload.sizes import Sizes
+from tools.overload.timeline import Timeline
+
+PATIENCE_S: Final = 3_600
+READY_WITHIN_S: Final = 900
+SILENT_S: Final = 180
+"""So long may nothing come before what is missing is given up."""
+LOOK_EVERY_S: Final = 0.05
+SETTINGS: Final = {"log": {"format": "json"}}
+
+Figures = dict[str, Any]
+
+
+class Stage:
+    """What a scenario acts on."""
+
+    def __init__(
+        self, made: Trial, scene: Scene, sizes: Sizes, timeline: Timeline, progress: Progress
+    ) -> None:
+        self.made, self.scene, self.sizes = made, scene, sizes
+        self.timeline, self.progress = timeline, progress
+        self.say = made.world.say
+
+    def start(self) -> float:
+        """Start the proxy and return when it is ready; seconds that took."""
+        began_s = self.launch()
+        return self.wait_ready(began_s)
+
+    def launch(self) -> float:
+        """Start the process and return at once; the moment (monotonic, s)."""
+        self.timeline.mark("start")
+        began_s = time.monotonic()
+        self.made.proxy.start()
+        self.timeline.pid = self.made.proxy.pid
+        return began_s
+
+    def wait_ready(self, began_s: float) -> float:
+        """Return when the proxy is ready; seconds since it was started."""
+        self.made.proxy.wait_ready(READY_WITHIN_S)
+        self.timeline.mark("ready")
+        return round(time.monotonic() - began_s, 2)
+
+    def stop(self) -> float:
+        """SIGTERM; seconds until the process has ended."""
+        self.timeline.mark("stopped")
+        self.timeline.pid = None
+        began_s = time.monotonic()
+        self.made.proxy.stop()
+        return round(time.monotonic() - began_s, 2)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.timeline.mark("killed")
+        self.timeline.pid = None
+        self.made.proxy.stop(signal.SIGKILL)
+
+    def load(self, phase: int, delay_ms: tuple[int, int], anchor_ms: int | None = None) -> Load:
+        """All records of a phase, as fast as they go."""
+        before = sum(one.most_records for one in self.scene.phases[:phase])
+        load = self.made.load(self.scene.phases[phase].most_records, delay_ms, anchor_ms)
+        return replace(load, first_sequence=before, targets=self.scene.targets, seed=phase + 1)
+
+    @contextmanager
+    def sending(self, phase: int, load: Load) -> Iterator[Job[Loaded]]:
+        """The generator at work."""
+        with Job(send, load, self.progress.telling(phase)) as generator:
+            yield generator
+
+    def send(self, phase: int, load: Load) -> Loaded:
+        """Send a whole load; it is in the ingress topic afterwards."""
+        name = self.scene.phases[phase].name
+        with self.sending(phase, load) as generator:
+            loaded = generator.result(PATIENCE_S)
+        self.timeline.mark(f"{name} written")
+        self.say(f"{self.made.name}: {loaded.count:,} records written ({name})")
+        return loaded
+
+    def await_ingested(self) -> None:
+        """Return when the proxy has committed all that was written."""
+        self.made.wait_until_ingested(PATIENCE_S)
+        self.timeline.mark("ingested")
+
+    def await_received(self, records: int, not_before_ms: float = 0) -> None:
+        """Return when so many have come, or when nothing comes any more."""
+        time.sleep(max(0.0, not_before_ms / 1000 - time.time()))
+        seen, heard_s = -1, time.monotonic()
+        while (now := self.progress.received) < records:
+            if now != seen:
+                seen, heard_s = now, time.monotonic()
+            if time.monotonic() - heard_s > SILENT_S:
+                self.say(f"{self.made.name}: nothing comes after {now:,} of {records:,} records")
+                return
+            time.sleep(LOOK_EVERY_S)
+
+
+@contextmanager
+def staged(
+    name: str, scene: Scene, sizes: Sizes, folder: Path, say: Callable[[str], None]
+) -> Iterator[Stage]:
+    """A stage in an empty folder: topics are made, nothing has been started but the broker."""
+    broker = EmbeddedBroker(folder / "broker", overrides=scene.broker, heap_mb=scene.heap_mb)
+    say(f"{name}: broker and topics")
+    progress = Progress([phase.is_awaited for phase in scene.phases])
+    with broker, closing(Timeline(progress)) as timeline:
+        made = _trial(name, scene, sizes, broker.bootstrap_servers, folder, say)
+        try:
+            yield Stage(made, scene, sizes, timeline, progress)
+        finally:
+            timeline.pid = None
+            made.proxy.stop()
+
+
+def _trial(
+    name: str, scene: Scene, sizes: Sizes, servers: str, folder: Path, say: Callable[[str], None]
+) -> Trial:
+    command = (sys.executable, "-m", "proxy")
+    scale = replace(FULL, value_bytes=scene.value_bytes, warm_records=sizes.warm_records)
+    world = World(servers, 0, folder, command, scale, say)
+    proxy = ProxyProcess(command, folder / name, servers, name, SETTINGS)
+    made, config = Trial(world, name, proxy), scene.topic_config
+    topics.create(servers, made.ingress, partitions=scene.partitions, config=config)
+    targets = topics.numbered(made.target, scene.targets)
+    topics.create(servers, *targets, partitions=scene.target_partitions, config=config)
+    topics.create(servers, f"{name}.warm", config=config)
+    return made
+
+
+@contextmanager
+def reader_of(stage: Stage) -> Iterator[Job[Account]]:
+    """The reader at work on all targets."""
+    following = Following(
+        stage.made.world.bootstrap_servers,
+        topics.numbered(stage.made.target, stage.scene.targets),
+        stage.scene.phases,
+        silent_s=5,
+        queued_kbytes=stage.scene.queued_kbytes,
+    )
+    with Job(follow, following, stage.progress) as reader:
+        reader.wait_ready(300)
+        yield reader

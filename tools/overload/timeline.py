@@ -1,0 +1,64 @@
+"""What a scenario looks like over time: the worker's memory and what is on its way, each second."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from tools.benchmarks.accounting import resident
+from tools.benchmarks.watch import Watch
+from tools.overload.progress import Progress
+
+
+class Sample(NamedTuple):
+    """At a moment (seconds into the scenario): memory of the proxy, records sent and received."""
+
+    at_s: float
+    anonymous_bytes: int
+    file_bytes: int
+    written: int
+    received: int
+
+
+class Mark(NamedTuple):
+    """What happened at a moment (seconds into the scenario)."""
+
+    at_s: float
+    what: str
+
+
+class Timeline(Watch):
+    """Looks once a second until closed; at the process `pid`, while there is one."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self.pid: int | None = None
+        self.samples: list[Sample] = []
+        self.marks: list[Mark] = []
+        self.began_ms = time.time() * 1000
+        self._progress = progress
+        self.begin()
+
+    @property
+    def at_s(self) -> float:
+        """Now, in seconds into the scenario."""
+        return self.second_of(time.time() * 1000)
+
+    def second_of(self, moment_ms: float) -> float:
+        """A moment (epoch ms) in seconds into the scenario."""
+        return round((moment_ms - self.began_ms) / 1000, 2)
+
+    def mark(self, what: str, at_s: float | None = None) -> float:
+        """Something happens, now unless another moment is named; gives when."""
+        mark = Mark(self.at_s if at_s is None else at_s, what)
+        self.marks.append(mark)
+        return mark.at_s
+
+    def look(self) -> None:
+        """Look once."""
+        if (pid := self.pid) is None:
+            return
+        memory, progress = resident(pid), self._progress
+        if memory.anonymous_bytes:
+            sizes = (memory.anonymous_bytes, memory.file_bytes)
+            self.samples.append(Sample(self.at_s, *sizes, sum(progress.written), progress.received))

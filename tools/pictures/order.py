@@ -1,0 +1,57 @@
+"""One record with a life to tell: moved to another time, delivered, and failed at by a consumer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from proxy.client.place import Place
+from proxy.client.retries.handling.failure import Failure
+from proxy.client.retries.received import Received
+from proxy.client.retries.retry_request import retry_request
+from proxy.dead_letters.letters.letter import read_origin
+from tests.support.installation.admin_client import call
+from tests.support.installation.proxy_process import ProxyProcess
+from tests.support.records import Outgoing, write
+from tests.support.waiting import wait_for
+from tools.pictures.records import GROUP, INGRESS, VALUE, request
+
+ID: Final = "order-17"
+WITHIN_S: Final = 180
+
+
+def live(bootstrap: str, proxy: ProxyProcess) -> str:
+    """Its life so far takes a quarter of a minute; gives its first origin."""
+    now_ms = time.time_ns() // 1_000_000
+    asked = request("orders-eu", now_ms + 3_600_000, ID)
+    write(bootstrap, INGRESS, [Outgoing(b"c-17", VALUE, asked)])
+    wait_for(lambda: call(proxy, "GET", f"/records?id={ID}")[0] == 200, WITHIN_S, "the order")
+    origin: str = call(proxy, "GET", f"/records?id={ID}")[1]["records"][0]["origin"]
+    call(proxy, "PATCH", f"/records/{origin}?wait=30s", {"deliver_at": now_ms + 10_000})
+    _fail_at(bootstrap, _delivered(proxy, origin, 1)["where"])
+    _delivered(proxy, origin, 2)
+    return origin
+
+
+def _delivered(proxy: ProxyProcess, origin: str, times: int) -> dict[str, Any]:
+    """The step of the trace that says so."""
+    found: list[dict[str, Any]] = []
+
+    def is_told() -> bool:
+        code, told = call(proxy, "GET", f"/records/{origin}/trace")
+        steps = told["steps"] if code == 200 else []
+        found[:] = [step for step in steps if step["what"] == "delivered"]
+        return len(found) == times
+
+    wait_for(is_told, WITHIN_S, f"delivery {times} of {origin}")
+    return found[-1]
+
+
+def _fail_at(bootstrap: str, where: str) -> None:
+    """What a consumer with the Python client sends back."""
+    place = read_origin(where)
+    assert place is not None
+    here = Place(*place)
+    received = Received(here, here, 0, b"c-17", VALUE, [], 0)
+    asked = retry_request(received, Failure("OutOfStock: A-100"), GROUP, 16)
+    write(bootstrap, INGRESS, [Outgoing(asked.key, asked.value, asked.headers)])
