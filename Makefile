@@ -13,7 +13,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock clean dist chart \
+.PHONY: help setup run demo check test test-rest test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock clean dist chart \
   two-pods test-image test-chart-install
 
 help: ## Say what each target does
@@ -43,12 +43,20 @@ run: $(READY) ## A real Kafka broker and the proxy in front of it, ready to try
 demo: $(READY) ## Everything once, in about two minutes
 	@$(BIN)/python examples/demo.py
 
-test: $(READY) ## Every test but the slow and the long ones (starts its own broker when none is named)
-	$(BIN)/python -m pytest -m "not slow and not long" -n 4 --dist loadfile $(ARGS)
-	@echo "Left out: the slow tests (make test-all takes them) and the long ones (make test-long)"
+PYTEST = $(BIN)/python -m pytest -n 4 --dist loadfile
 
-test-all: $(READY) ## The slow tests, too: audits of thousands of records, random histories, clusters
-	$(BIN)/python -m pytest -m "not long" -n 4 --dist loadfile $(ARGS)
+check: lint ## Style, types, unit and property tests: nothing that needs a broker
+	$(PYTEST) -m quick $(ARGS)
+
+test: $(READY) ## Unit and property tests, and the core on a real broker and real Spark (about ten minutes)
+	$(PYTEST) -m "quick or core" $(ARGS)
+	@echo "Left out: faults, rarer paths and most audits (make test-rest), the slow tests (make test-all), the long ones (make test-long)"
+
+test-rest: $(READY) ## What `make test` leaves out, but for the slow tests and the long ones (an hour)
+	$(PYTEST) -m "not quick and not core and not slow and not long" $(ARGS)
+
+test-all: $(READY) ## Every test but the long ones: also audits of thousands of records, random histories, clusters
+	$(PYTEST) -m "not long" $(ARGS)
 
 test-long: $(READY) ## The long tests
 	$(BIN)/python -m pytest -m long $(ARGS)

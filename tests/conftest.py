@@ -49,6 +49,8 @@ SEVERAL_BROKERS = (
     "tests/integration/test_kafka_cluster.py",
 )
 """Files that start a cluster. So does a test that Spark judges: two at once starve each other."""
+QUICK = ("tests/chart/", "tests/property/", "tests/unit/")
+NOT_QUICK = ("rest", "slow", "long")
 SLOWEST_FIRST = (SPARK, FAULTS, "tests/integration/", "tests/property/", "")
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 """A broker of the tests does not live long enough for the second one to pay. Spark's does."""
@@ -120,9 +122,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TwoSparkSess
     return TwoSparkSessions(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """No test may start a session on a third worker."""
+    """Mark what needs no broker; no test may start a session on a third worker."""
     for item in items:
+        if item.nodeid.startswith(QUICK) and not any(map(item.get_closest_marker, NOT_QUICK)):
+            item.add_marker("quick")
         asks = "spark" in getattr(item, "fixturenames", ())
         if asks and not may_use_spark(item.nodeid):
             raise pytest.UsageError(f"{item.nodeid} asks for Spark: name it in JUDGED_BY_SPARK")

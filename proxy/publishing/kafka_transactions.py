@@ -264,6 +264,7 @@ def _commit(
             raise AbortUnfinished(f"{left} records do not arrive in time")
     if pending.claim():
         _call(producer, pending, producer.commit_transaction)
+        pending.moved_at_s = time.monotonic()
         producer.poll(0)  # serves throttle_cb for the last answers
 
 

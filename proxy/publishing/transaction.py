@@ -237,6 +237,12 @@ class Transaction:
     def _finds_unavailable(self) -> bool:
         return self._contents.find_unavailable(self._now_ms)
 
+    @property
+    def committed_at_s(self) -> float:
+        """When the broker said that it is committed, by the monotonic clock. The caller may have
+        waited for it much later."""
+        return self._commit.moved_at_s
+
     @contextmanager
     def _followed(self) -> Iterator[None]:
         """Keeps `state` true whatever is raised within; only SessionLost is raised further."""

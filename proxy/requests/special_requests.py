@@ -71,6 +71,10 @@ from proxy.requests.target_names import TargetNames
 from proxy.requests.topic_names import TARGETS_PATTERN
 
 LONGEST_HOP_MS: Final = 7 * 86_400_000
+NO_TIME_FOR_CHECKS: Final = (
+    "the half message has no timestamp that its checks could be counted from: "
+    "let the producer or the topic set one"
+)
 NOT_OURS: Final = f"{HOP_FROM}: only the proxy itself writes it, and it did not write this record"
 NO_PURGE: Final = Rejection(
     "purge-bad", f"{PURGE}: only the proxy itself writes it, and it did not write this record"
@@ -260,6 +264,8 @@ class SpecialRequests:
     def _prepared(self, record: UnparsedRecord, ident: bytes) -> Prepare:
         asked, policy = record.asked, self._policy
         scheduled = self._scheduled(record, ident, None)
+        if record.timestamp_ms < 0:
+            raise Rejected(Rejection("time-unreadable", NO_TIME_FOR_CHECKS))
         immunity_ms = policy.immunity_ms
         if CHECK_IMMUNITY in asked:
             immunity_ms = or_raise(read_delay_ms(CHECK_IMMUNITY, asked[CHECK_IMMUNITY]))
@@ -269,7 +275,7 @@ class SpecialRequests:
             scheduled.due_ms,
             scheduled.rolls,
             self._check_topic(asked),
-            max(record.timestamp_ms, 0) + min(immunity_ms, _longest_immunity_ms(policy)),
+            record.timestamp_ms + min(immunity_ms, _longest_immunity_ms(policy)),
             policy.check_interval_ms,
             policy.max_checks,
             record.timestamp_ms,

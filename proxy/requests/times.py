@@ -23,13 +23,13 @@ LATEST_MS: Final = 10**MAX_DIGITS - 1
 _UNIT = re.compile(rf"([0-9]{{1,{MAX_DIGITS - 3}}})(ms|s|m|h|d)")
 _ISO_DURATION = re.compile(
     r"P(?:(?P<weeks>\d{1,6})W|(?:(?P<days>\d{1,9})D)?"
-    r"(?:T(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
     r"(?:(?P<seconds>\d{1,12})(?:[.,](?P<fraction>\d{1,9}))?S)?)?)",
     re.ASCII,
 )
 _RFC_3339 = re.compile(
     r"(?P<seconds>\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2})"
-    r"(?:\.(?P<fraction>\d{1,9}))?(?P<zone>[Zz]|[+-]\d{2}:\d{2})",
+    r"(?:\.(?P<fraction>\d{1,9}))?(?P<zone>[Zz]|[+-]\d{2}:[0-5]\d)",
     re.ASCII,
 )
 

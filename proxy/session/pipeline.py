@@ -173,7 +173,7 @@ class Pipeline:
             self._metrics.aborted(time.monotonic() - under_way.started_s)
             self._note_throttled(throttled)
             return
-        took_s = time.monotonic() - under_way.started_s
+        took_s = under_way.transaction.committed_at_s - under_way.started_s
         self._pacing.committed(took_s)
         for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
             self._metrics.count_purges(self.shards[partition], plan.position, batch.outcomes)

@@ -164,10 +164,11 @@ def move_code(headers: RequestHeaders) -> Column:
     return refused(codes.HOP_BAD, headers.has_any(names.MOVES) & ~is_whole)
 
 
-def check_code(headers: RequestHeaders, policy: Column) -> Column:
-    """What is wrong with what a half message says of its checks."""
+def check_code(headers: RequestHeaders, timestamp_ms: Column, policy: Column) -> Column:
+    """What is wrong with the checks of a half message. They are counted from its timestamp."""
     topic = f.coalesce(headers.text(names.CHECK_TOPIC), f.lit(""))
     return first_of(
+        refused(codes.TIME_UNREADABLE, timestamp_ms < 0),
         refused(
             codes.TIME_UNREADABLE,
             headers.has(names.CHECK_IMMUNITY) & _immunity_ms(headers).isNull(),

@@ -291,7 +291,10 @@ def _code(headers: RequestHeaders, policy: Column) -> Column:
                 f.col("due_code"),
                 partition_code(headers.has(names.PARTITION), partition),
                 f.when(f.col("is_special"), controls.move_code(headers)),
-                f.when(kind == names.PREPARE, controls.check_code(headers, policy)),
+                f.when(
+                    kind == names.PREPARE,
+                    controls.check_code(headers, f.col("timestamp_ms"), policy),
+                ),
             ),
         ),
     )

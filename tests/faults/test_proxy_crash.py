@@ -53,7 +53,9 @@ def _until(deadline: float) -> Iterable[int]:
         yield 0
 
 
-@pytest.mark.parametrize(("crashes", "disk"), [(10, "kept"), (5, "lost")])
+@pytest.mark.parametrize(
+    ("crashes", "disk"), [(10, "kept"), pytest.param(5, "lost", marks=pytest.mark.core)]
+)
 def test_killed_many_times_at_random_moments_under_load(
     installation: Installation, auditor: Auditor, crashes: int, disk: str
 ) -> None:

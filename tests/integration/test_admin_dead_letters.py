@@ -20,7 +20,7 @@ from tests.support.dead_letters import letter_headers
 from tests.support.records import Outgoing, write
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 WITHIN_S = 180
 WAIT = "?wait=30s"

@@ -14,7 +14,7 @@ from tests.support.installation.story import Story
 from tests.support.oracle.asked import Rules
 from tests.support.records import Headers, Outgoing
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 MANY = 10_000
 MANY_WITHIN_S = 180

@@ -25,7 +25,7 @@ JAVA_S_PARTITION_OF_O1 = 3
 """Of four: by murmur2 of the key (org.apache.kafka.common.utils.Utils), not librdkafka's CRC32."""
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.support.installation.installation import Installation
 from tests.support.records import Incoming, read_to_end
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 WITHIN_S = 180
 QUICK: dict[str, Any] = {

@@ -20,7 +20,7 @@ from tests.conftest import StartBroker
 from tests.support.records import Incoming, new_topic, read_to_end
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 WITHIN_S = 180
 BROKER_STAMPED = {"message.timestamp.type": "LogAppendTime"}

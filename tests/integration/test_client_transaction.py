@@ -19,7 +19,7 @@ from proxy.client import (
 from tests.support.records import Headers, Incoming, Outgoing, new_topic, read_to_end, write
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 WITHIN_S = 180
 

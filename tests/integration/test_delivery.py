@@ -12,7 +12,7 @@ from tests.support.installation.installation import Installation
 from tests.support.oracle.ends import Ends
 from tests.support.records import Headers, Incoming, Outgoing
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 JUNK = bytes(range(256))
 LARGE_BYTES = 900_000

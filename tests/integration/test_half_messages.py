@@ -12,7 +12,7 @@ from tests.support.oracle.asked import Rules
 from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.records import Incoming
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 IMMUNITY_MS, INTERVAL_MS, CHECKS = 500, 800, 3
 SETTINGS = {

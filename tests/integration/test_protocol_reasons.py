@@ -12,7 +12,7 @@ from tests.support.oracle.ends import Ends
 from tests.support.raw_produce import NOT_UTF_8, produce_raw
 from tests.support.records import Headers, Outgoing
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 JUNK = bytes(range(128, 256))
 SMALL_BYTES = 2_000

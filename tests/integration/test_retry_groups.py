@@ -17,7 +17,7 @@ from tests.support.quiet_clients import admin_client
 from tests.support.records import Headers, Outgoing, has_topic
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 LEVELS = "10ms 20ms 30ms 40ms 50ms 60ms 70ms 80ms"
 BY_LEVELS = {0: 30, 1: 40, 2: 50, 5: 80, 6: 80, 15: 80}

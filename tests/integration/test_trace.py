@@ -21,7 +21,7 @@ from tests.support.quiet_clients import QUIET
 from tests.support.records import Headers, Incoming, Outgoing, new_topic, read_to_end
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 WITHIN_S = 180
 TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -22,6 +22,8 @@ from spark_jobs.results.summary import Audited, Summary
 from spark_jobs.runtime.errors import TopicMissing
 from spark_jobs.runtime.location import location
 
+pytestmark = pytest.mark.core
+
 
 @pytest.mark.parametrize(
     "text", ["1767258000250", "2026-01-01T09:00:00.250Z", "2026-01-01T10:00:00.250+01:00"]

@@ -17,7 +17,7 @@ from tests.support.oracle.auditor import Auditor
 from tests.support.oracle.committed_reader import CommittedReader
 from tests.support.records import Incoming, Outgoing
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.core]
 
 PLAIN = 20
 ENDED_WITHIN_S = 180

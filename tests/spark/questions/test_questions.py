@@ -14,6 +14,8 @@ from spark_jobs.results.question import question, questions
 from tests.spark.questions.audited_place import UNSEEN, at_ms
 from tests.support.verdict_rows import delivered, verdicts
 
+pytestmark = pytest.mark.core
+
 DOCS = Path(__file__).parents[3] / "docs" / "audit.md"
 Answer = list[tuple[Any, ...]]
 Asked = tuple[str, dict[str, str], tuple[str, ...], Answer]

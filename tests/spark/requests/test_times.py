@@ -1,10 +1,13 @@
 """Times in headers, each form on its own."""
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.requests.times import delay_ms, digits, level_ms, plain_digits, rfc_3339_ms
 from tests.support.expressions import answers
+
+pytestmark = pytest.mark.core
 
 
 def test_digits_are_1_to_15_and_nothing_else_with_or_without_a_regular_expression(

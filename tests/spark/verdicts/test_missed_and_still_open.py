@@ -26,6 +26,8 @@ from tests.spark.verdicts.recalled_records import recall
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, Topics
 from tests.support.frames import frame_of
 
+pytestmark = pytest.mark.core
+
 AFTER_MS = 190_000
 UNSEEN = replace(SEEN, unseen=OUTCOMES_GONE)
 """Where outcomes were deleted an audit cannot know that what has none waits still."""

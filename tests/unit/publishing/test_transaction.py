@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Executor, Future
 from typing import Any, cast
 
@@ -98,6 +99,15 @@ def test_transaction_is_committing_until_it_has_been_waited_for(kafka: StandInKa
         b"timer.ingress/0/7"
     ]
     assert kafka.committed == {0: (8, "")}
+
+
+def test_the_time_of_a_commit_is_that_of_the_broker_and_not_of_who_waits_for_it(
+    kafka: StandInKafka,
+) -> None:
+    transaction = a_publisher(kafka).publish([BATCH], [OFFSET], GENERATION, 1_000)
+    is_made_s = time.monotonic()
+    transaction.wait()
+    assert transaction.committed_at_s <= is_made_s < time.monotonic()
 
 
 def test_transaction_waited_for_twice_is_committed_once(kafka: StandInKafka) -> None:
