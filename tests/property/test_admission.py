@@ -28,6 +28,8 @@ from tests.property.test_exactly_once import (
 )
 from tests.support.simulation.world import DISK_BYTES, World
 
+pytestmark = pytest.mark.rest
+
 limits = st.tuples(
     st.just("limits"),
     st.builds(

@@ -13,6 +13,8 @@ from storage.options import StoreKind
 from tests.property.test_exactly_once import COMMITS, run
 from tests.support.simulation.manual_clock import START_MS
 
+pytestmark = pytest.mark.rest
+
 RUNS = {None: 600, "wheel": 100, "rocksdb": 25}
 FOUND_FAULTS = [1302, 1406]
 """Seeds beyond those that did once, with the wheel: a stale half message, a sweep too far ahead."""

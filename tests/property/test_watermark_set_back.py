@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ from tests.property.test_exactly_once import (
 from tests.support.oracle.conservation import violations
 from tests.support.simulation.executors import AtOnce, WhenAsked
 from tests.support.simulation.world import World
+
+pytestmark = pytest.mark.rest
 
 EARLY = (" early", "before its time")
 HOUR_MS = 3_600_000

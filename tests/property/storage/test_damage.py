@@ -15,6 +15,8 @@ from storage.options import KINDS, StoreKind
 from storage.store import Entry
 from tests.unit.storage.shards import committed, entries, opened_kind, taken
 
+pytestmark = pytest.mark.rest
+
 YEAR_MS = 366 * 86_400_000
 AT = committed(watermark_ms=700, cursor=150, next_offset=150)
 kinds = st.sampled_from(KINDS)

@@ -112,4 +112,4 @@ class RocksScan(ScanAgainstModel):
 WheelScan.TestCase.settings = LONG_RUNS
 RocksScan.TestCase.settings = LONG_RUNS
 TestWheelScan = WheelScan.TestCase
-TestRocksScan = RocksScan.TestCase
+TestRocksScan = pytest.mark.rest(RocksScan.TestCase)

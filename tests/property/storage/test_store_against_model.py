@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -317,4 +318,4 @@ LONG_RUNS = settings(
 WheelAgainstModel.TestCase.settings = LONG_RUNS
 RocksAgainstModel.TestCase.settings = LONG_RUNS
 TestWheelAgainstModel = WheelAgainstModel.TestCase
-TestRocksAgainstModel = RocksAgainstModel.TestCase
+TestRocksAgainstModel = pytest.mark.rest(RocksAgainstModel.TestCase)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +19,8 @@ from storage.ids.options import IdOptions
 from storage.register import Key, Named
 from storage.shard.checkpoint import boot_id
 from storage.store import Committed
+
+pytestmark = pytest.mark.rest
 
 FAR_MS = 10**12
 UNTIL: Key = (2 * FAR_MS, 0)
