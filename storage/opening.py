@@ -4,18 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from storage import inspection
+from storage.folder import CHECKPOINT, DAMAGED, Files, kind_of
+from storage.inspection import FolderReport, Look
 from storage.options import Options, StoreKind
-from storage.shard import inspection
-from storage.shard.checkpoint import CHECKPOINT
-from storage.shard.damage_guard import DAMAGED
-from storage.shard.files import Files
-from storage.shard.folder import kind_of
-from storage.shard.inspection import FolderReport, Look
-from storage.shard.opening import Opening, OpenTier, open_folder
-from storage.shard.tiered_store import TieredStore
 from storage.store import Committed
-from storage.wheel.inspection.wheel_reader import look_into_wheel
-from storage.wheel.opening import open_wheel
+from storage.tiered_store import Opening, OpenTier, TieredStore, open_folder
+from storage.wheel.inspection import look_into_wheel
+from storage.wheel.tier import open_wheel
 
 
 class _Kind(NamedTuple):
@@ -61,7 +57,7 @@ def dump(folder: Path) -> Iterator[dict[str, Any]]:
 def _kind(kind: StoreKind | None) -> _Kind:
     if kind == "rocksdb":
         # An optional package: only those who ask for it need it.
-        from storage.rocksdb.opening import look_into_rocksdb, open_rocksdb
+        from storage.rocksdb.tier import look_into_rocksdb, open_rocksdb
 
         return _Kind(open_rocksdb, look_into_rocksdb)
     return _Kind(open_wheel, look_into_wheel)

@@ -1,8 +1,8 @@
 """How much code one plain record goes through: `python -m tools.journey`.
 
-One record with `timer-delay: 2s` passes the pipeline of a worker in front of a stand-in broker, with
-the real store of the default kind. The report counts the files of the product that run for it, their
-lines, and the calls of the turn that delivers it. Taking a partition over is not part of it.
+One record with `timer-delay: 2s` passes the pipeline of a worker in front of a stand-in broker,
+with the real store of the default kind. The report counts the files of the product that run for it,
+their lines, and the calls of the turn that delivers it. Taking a partition over is left out.
 """
 
 import sys

@@ -10,8 +10,8 @@ from proxy.extras import require_store
 from proxy.records.body import body_bytes, is_stub
 from proxy.records.delivery import Delivery, LeftInKafka, delivery_of
 from storage.errors import StorageError
-from storage.shard.folder import kind_of
-from storage.shard.inspection import FolderReport
+from storage.folder import kind_of
+from storage.inspection import FolderReport
 from storage.store import Entry
 
 _SHARD_FOLDER = re.compile(r"(?P<shard>.+-\d+)@[^.]+")

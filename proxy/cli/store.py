@@ -24,7 +24,7 @@ from proxy.cli.terminal.output import (
     text_of,
 )
 from proxy.records.delivery import Delivery, LeftInKafka
-from storage.shard.inspection import FolderReport
+from storage.inspection import FolderReport
 
 app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)
 

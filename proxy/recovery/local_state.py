@@ -22,7 +22,7 @@ from proxy.errors import DataDirInUse, DataDirUnusable
 from proxy.kafka.group.static_member import MEMBER_FILE
 from proxy.records.position import Position
 from storage.errors import StorageFull, StoreLocked, why_and_remedy
-from storage.ids.opening import open_register
+from storage.ids.register import open_register
 from storage.opening import open_store
 from storage.options import Options, StoreKind
 from storage.register import Register

@@ -1,21 +1,108 @@
-"""Writes memtables as runs and merges runs, in steps that fall between two transactions."""
+"""Compaction of runs, in the background."""
 
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from storage.ids.compaction_policy import is_mostly_useless, runs_to_merge
-from storage.ids.id_memtable import IdMemtable
-from storage.ids.links import Links
-from storage.ids.lsm_state import LsmState
-from storage.ids.options import IdOptions
-from storage.ids.runs.idents import Hashing
-from storage.ids.runs.layout import RunContents, RunSummary
-from storage.ids.runs.manifest import MANIFEST, Manifest
-from storage.ids.runs.merge import Ended, Merge
-from storage.ids.runs.run import Run
-from storage.shard.checkpoint import boot_id
-from storage.shard.files import Files
+from storage.folder import Files, boot_id
+from storage.ids.layout import MANIFEST, Hashing, Manifest, RunContents, RunSummary
+from storage.ids.memtable import IdMemtable, Links, Tombstones
+from storage.ids.runs import Ended, Merge, Run
+from storage.options import IdOptions
+from storage.register import Key
+from storage.store import Committed
+
+# Where the changes of a register are: in which memtable or run.
+
+
+class LsmState:
+    """Each change is in `active` (memory, filling), in `immutable` (memory, waiting until all of it
+    is settled, then being written), or in `runs` and `written_links`, which the manifest names.
+
+    settled: no change below it is still to come, and it is committed. covered: what the manifest
+    says. floor: the highest committed one, so far as it was told. is_closing: `active` is to be
+    closed before it takes the changes of another offset. is_flush_requested: `active` is to be
+    closed though it is not full."""
+
+    def __init__(
+        self, manifest: Manifest, runs: Sequence[Run], committed: Committed, most_names: int
+    ) -> None:
+        self.seed = manifest.seed
+        self.runs = list(runs)
+        self.active = IdMemtable()
+        self.immutable: IdMemtable | None = None
+        self.is_closing = self.is_flush_requested = False
+        self.covered = self.settled = manifest.covered
+        self.floor = 0
+        self.ended: Key = (committed.watermark_ms, committed.cursor)
+        self.written_links = Links(manifest.links)
+        self.links = Links(manifest.links)
+        self.tombstones = Tombstones(self.ended, most_names)
+        self.attach_tombstones()
+        self.tombstones.count()
+
+    @property
+    def memtables(self) -> list[IdMemtable]:
+        """The memtables, newest first."""
+        return [self.active] if self.immutable is None else [self.active, self.immutable]
+
+    @property
+    def coverable(self) -> int:
+        """What a manifest covers that names the runs and links of now."""
+        return self.coverable_without(None)
+
+    def coverable_without(self, written: IdMemtable | None) -> int:
+        """The same for one that names a run made of the memtable `written`, too."""
+        memtables = [
+            memtable
+            for memtable in self.memtables
+            if memtable is not written and memtable.first >= 0
+        ]
+        return max(self.covered, min([self.settled, *(memtable.first for memtable in memtables)]))
+
+    def settle(self, settled_offset: int, floor: int) -> None:
+        """Raise what is settled and the floor; links of no use any more are forgotten."""
+        self.settled = max(self.settled, settled_offset)
+        self.floor = max(self.floor, floor)
+        self.links.forget(self.floor, self.ended[0])
+        self.written_links.forget(self.floor, self.ended[0])
+
+    def close_active(self) -> None:
+        """Let later changes go to a new memtable."""
+        assert self.immutable is None
+        self.immutable, self.active = self.active, IdMemtable()
+        self.is_closing = self.is_flush_requested = False
+        self.attach_tombstones()
+
+    def attach_tombstones(self) -> None:
+        """Tell the tombstones that they are in other memtables or runs now."""
+        self.tombstones.attach((memtable.tombstones for memtable in self.memtables), self.runs)
+
+
+# Which runs to merge.
+
+
+def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
+    """How many of the newest runs, given the sizes of all, oldest first, should become one.
+
+    At least `least`, and as many as possible of which the oldest is no larger than all newer
+    ones together: rows that newer ones hide then take no more room than the others. With
+    `least` 8, of 30 memtables a row is copied once, of 1,000 four times, and there are 5 or 7 runs.
+    `most` runs are too many whatever their sizes. 0: leave them."""
+    best, newer = 0, 0
+    for count, size in enumerate(reversed(sizes), 1):
+        if count >= least and size <= newer:
+            best = count
+        newer += size
+    return least if len(sizes) >= most and not best else best
+
+
+def is_mostly_useless(useless: Sequence[int], sizes: Sequence[int], least: int) -> bool:
+    """Whether so many rows may be forgotten that all runs are worth being copied without them."""
+    return sum(useless) > max(least, sum(sizes) // 2)
+
+
+# Writes memtables as runs and merges runs, in steps that fall between two transactions.
 
 Steps: TypeAlias = Generator[None, None, None]
 Confirm: TypeAlias = Callable[[list[Run]], None]

@@ -1,4 +1,4 @@
 """The kind `rocksdb`: entries sorted by (due, offset) in a RocksDB.
 
-May use shard and what lies below it, not the other kinds. Begin with `rocks_tier`.
+May use what lies at the top of storage, not the other kinds. Begin with `tier`.
 """

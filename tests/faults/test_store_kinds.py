@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from storage.shard.folder import kind_of
+from storage.folder import kind_of
 from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing
 

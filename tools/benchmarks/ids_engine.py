@@ -29,7 +29,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from storage.ids.opening import open_register
+from storage.ids.register import open_register
 from storage.register import Named
 from storage.store import Committed
 from tools.benchmarks.accounting import anonymous_bytes

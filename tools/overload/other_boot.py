@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from storage.ids.runs.manifest import MANIFEST, read_manifest
-from storage.shard.checkpoint import CHECKPOINT, read_checkpoint
+from storage.folder import CHECKPOINT, read_checkpoint
+from storage.ids.layout import MANIFEST, read_manifest
 from tools.benchmarks import page_cache
 
 DROP_CACHES: Final = Path("/proc/sys/vm/drop_caches")

@@ -120,7 +120,7 @@ def test_pages_lost_in_a_power_cut_are_noticed(
     data = bytearray(path.read_bytes())
     data[: len(data) // 2] = bytes(len(data) // 2)
     path.write_bytes(data)
-    monkeypatch.setattr("storage.wheel.opening.boot_id", lambda: "another")
+    monkeypatch.setattr("storage.wheel.tier.boot_id", lambda: "another")
     assert read_back(folder, pending) in ((None,) if name == "log" else (None, pending))
 
 
@@ -128,5 +128,5 @@ def test_an_intact_folder_is_trusted_after_a_restart_of_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pending, _ = filled(tmp_path / "shard", 1)
-    monkeypatch.setattr("storage.wheel.opening.boot_id", lambda: "another")
+    monkeypatch.setattr("storage.wheel.tier.boot_id", lambda: "another")
     assert read_back(tmp_path / "shard", pending) == pending

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from storage.rocksdb import rocks_tier
-from storage.shard.memory import due_index
+from storage import memtable as due_index
+from storage.rocksdb import tier as rocks_tier
 from storage.store import LAST_OFFSET, Entry, Key
-from storage.wheel import wheel_scan
+from storage.wheel import tier as wheel_scan
 from tests.property.storage.test_store_against_model import LONG_RUNS, NAMES, StoreAgainstModel
 
 TargetFilter: TypeAlias = Callable[[str], bool] | None
@@ -29,7 +29,7 @@ def bounds_that_are_met() -> Iterator[None]:
     """So little is looked at in one scan that most end before they have all they were to find."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(wheel_scan, "MERGED_ROWS", 12)
-        patched.setattr(wheel_scan, "LEAST_ROWS", 1)
+        patched.setattr(wheel_scan, "LEAST_SCANNED_ROWS", 1)
         patched.setattr(wheel_scan, "BUDGET", 12)
         patched.setattr(rocks_tier, "LOOKED_AT", 5)
         patched.setattr(due_index, "LOOKED_AT", 5)

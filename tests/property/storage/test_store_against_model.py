@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from storage.errors import StorageFull
+from storage.folder import Files
 from storage.opening import verify
 from storage.options import StoreKind
-from storage.shard.files import Files
-from storage.shard.tiered_store import TieredStore
 from storage.store import Committed, Entry
-from storage.wheel.timer_wheel import SLOT
-from storage.wheel.wheel_tier import WheelTier
+from storage.tiered_store import TieredStore
+from storage.wheel.tier import WheelTier
+from storage.wheel.wheel import SLOT
 from tests.unit.storage.shards import START_MS, TINY, crashed, opened_kind
 
 LAP_MS = 800

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from storage.ids.links import FOREVER_MS, Link
+from storage.ids.memtable import FOREVER_MS, Link
 from storage.register import Key, Named
 from storage.store import TargetCounts
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from storage.shard.memory.due_histogram import DueHistogram
+from storage.counts import DueHistogram
 from storage.store import (
     LAST_OFFSET,
     PEEK_BYTES,

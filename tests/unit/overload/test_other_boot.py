@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from storage.errors import StoreDamaged
-from storage.shard.checkpoint import CHECKPOINT, boot_id, read_checkpoint
+from storage.folder import CHECKPOINT, boot_id, read_checkpoint
 from tests.unit.storage.shards import committed, entries, opened
 from tools.overload.other_boot import ANOTHER_BOOT, drop_page_cache, forget_boot
 

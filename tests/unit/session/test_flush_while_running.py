@@ -9,7 +9,7 @@ import pytest
 
 from proxy.scheduling import shard as shard_module
 from proxy.scheduling.shard import FLUSH_EVERY_MS, Shard
-from storage.ids.opening import open_register
+from storage.ids.register import open_register
 from storage.options import Options
 from storage.store import Committed
 from tests.support.simulation.local_store import store_in

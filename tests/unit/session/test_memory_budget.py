@@ -9,7 +9,7 @@ from proxy.config.memory_shares import LEAST_BYTES
 from proxy.config.settings import MemorySettings
 from proxy.kafka.ingress.ingress import Fetched
 from proxy.scheduling.half_messages import CHECK_BACK_BYTES
-from storage.ids.opening import open_register
+from storage.ids.register import open_register
 from storage.options import Options
 from storage.store import Committed
 from tests.support.simulation.local_store import store_in

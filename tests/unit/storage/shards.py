@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from storage.folder import Files
 from storage.opening import open_store
 from storage.options import RECORD_BYTES, Options, StoreKind
-from storage.rocksdb.rocks_tier import RocksTier
-from storage.shard.disk_tier import DiskTier
-from storage.shard.files import Files
-from storage.shard.tiered_store import TieredStore
+from storage.rocksdb.tier import RocksTier
 from storage.store import Committed, Entry, Store
-from storage.wheel.wheel_tier import WheelTier
+from storage.tiered_store import DiskTier, TieredStore
+from storage.wheel.tier import WheelTier
 
 START_MS = 1_800_000_000_000
 TINY = Options(

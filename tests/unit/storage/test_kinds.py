@@ -15,9 +15,9 @@ from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 import pytest
 
 from storage.errors import StorageFull, StoreLocked, StoreMismatch
+from storage.folder import kind_of
 from storage.opening import dump, verify
 from storage.options import KINDS, StoreKind
-from storage.shard.folder import kind_of
 from storage.store import NO_COUNTS, Store
 from tests.unit.storage.shards import (
     START_MS,
@@ -265,7 +265,7 @@ def refuse_writes(kind: StoreKind, store: object, monkeypatch: pytest.MonkeyPatc
     if kind == "rocksdb":
         monkeypatch.setattr(database := store._tier.database, "_db", Refusing(database._db))  # type: ignore[attr-defined]
     else:
-        monkeypatch.setattr("storage.shard.files.Files.write", refuse)
+        monkeypatch.setattr("storage.folder.Files.write", refuse)
 
 
 class Refusing:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from storage.folder import CHECKPOINT, MAGIC, Checkpoint, read_checkpoint
 from storage.opening import dump, verify
 from storage.options import KINDS, StoreKind
-from storage.shard.checkpoint import CHECKPOINT, MAGIC, Checkpoint, read_checkpoint
-from storage.shard.tiered_store import TieredStore
 from storage.store import NO_COUNTS, Entry
+from storage.tiered_store import TieredStore
 from tests.unit.storage.shards import (
     START_MS,
     TINY,

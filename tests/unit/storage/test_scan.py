@@ -6,7 +6,7 @@ import pytest
 
 from storage.options import KINDS, StoreKind
 from storage.store import LAST_OFFSET, Entry, Key, Store, Wants
-from storage.wheel import wheel_scan
+from storage.wheel import tier as wheel_scan
 from tests.unit.storage.shards import START_MS, committed, entries, entry, opened_kind, taken
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)
@@ -43,7 +43,7 @@ def test_many_runs_of_one_slot_are_shown_in_order(
     kind: StoreKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wheel_scan, "MERGED_ROWS", 16)
-    monkeypatch.setattr(wheel_scan, "LEAST_ROWS", 1)
+    monkeypatch.setattr(wheel_scan, "LEAST_SCANNED_ROWS", 1)
     store = opened_kind(kind, tmp_path / "shard")
     expected: list[Entry] = []
     for first in range(0, 120, 20):

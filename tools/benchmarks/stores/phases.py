@@ -7,8 +7,8 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from storage.folder import CHECKPOINT
 from storage.options import StoreKind
-from storage.shard.checkpoint import CHECKPOINT
 from tools.benchmarks.accounting import disk_bytes
 from tools.benchmarks.processes import Announce
 from tools.benchmarks.stores.account import LOOK_EVERY, Account

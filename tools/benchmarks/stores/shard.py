@@ -8,7 +8,7 @@ from proxy.records.position import LAST_OFFSET, Position
 from proxy.scheduling.half_messages import HalfMessages
 from proxy.scheduling.identities import Identities
 from proxy.scheduling.purges import Purges
-from storage.ids.opening import open_register
+from storage.ids.register import open_register
 from storage.opening import open_store
 from storage.options import StoreKind
 from storage.register import Register

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from storage.errors import StorageFull
-from storage.ids.disk_register import DiskRegister
-from storage.ids.links import Link, Links
-from storage.ids.opening import open_register
-from storage.ids.options import IdOptions
-from storage.ids.runs.id_hash import IdHash
-from storage.ids.runs.idents import Hashing, Words, padded
+from storage.ids.layout import Hashing, IdHash, Words, padded
+from storage.ids.memtable import Link, Links
+from storage.ids.register import DiskRegister, open_register
+from storage.options import IdOptions
 from storage.register import Key, Named, Register
 from storage.store import Committed
 from tests.property.storage.test_store_against_model import DyingFiles, Killed

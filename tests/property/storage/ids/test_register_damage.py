@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import StoreDamaged
-from storage.ids.disk_register import DiskRegister
-from storage.ids.opening import open_register
-from storage.ids.options import IdOptions
+from storage.folder import boot_id
+from storage.ids.register import DiskRegister, open_register
+from storage.options import IdOptions
 from storage.register import Key, Named
-from storage.shard.checkpoint import boot_id
 from storage.store import Committed
 
 pytestmark = pytest.mark.rest
@@ -49,7 +48,7 @@ def filled(folder: Path, seed: int) -> State:
 def is_found_out_or_harmless(folder: Path, state: State, is_restarted: bool = True) -> bool:
     """Whether the register, opened on a machine that was restarted or not, is empty or as it was,
     or says of what was asked that it is damaged, and is empty then when opened again."""
-    with patch("storage.ids.opening.boot_id", lambda: "another" if is_restarted else boot_id()):
+    with patch("storage.ids.register.boot_id", lambda: "another" if is_restarted else boot_id()):
         register = open_register(folder, AT)
     try:
         found = register.find(IDS), register.tombstones((0, 0), UNTIL)

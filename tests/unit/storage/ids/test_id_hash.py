@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from storage.ids.runs.id_hash import IdHash
-from storage.ids.runs.idents import Words, padded
+from storage.ids.layout import IdHash, Words, padded
 
 KNOWN_HASHES = ["0000000000000000", "7fb042443d40caca", "7923b9b0e60eb5a8", "6d035ca0c4c15e19"]
 MODULUS = 1 << 64

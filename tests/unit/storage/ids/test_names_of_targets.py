@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.ids.disk_register import DiskRegister
-from storage.ids.opening import open_register
-from storage.ids.options import IdOptions
-from storage.ids.runs import names as run_names
-from storage.ids.runs.names import MappedNames
+from storage.ids import layout as run_names
+from storage.ids.layout import MappedNames
+from storage.ids.register import DiskRegister, open_register
+from storage.options import IdOptions
 from storage.register import Named
 from storage.store import Committed
 

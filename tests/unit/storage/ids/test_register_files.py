@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from storage.errors import StorageFull, StoreDamaged
-from storage.ids.disk_register import DiskRegister
-from storage.ids.options import IdOptions
+from storage.ids.register import DiskRegister
+from storage.options import IdOptions
 from tests.unit.storage.ids.test_register_on_disk import (
     FAR_MS,
     files_of,
@@ -103,7 +103,7 @@ def test_a_bit_lost_when_the_machine_stopped_is_found(
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    monkeypatch.setattr("storage.ids.opening.boot_id", lambda: "another")
+    monkeypatch.setattr("storage.ids.register.boot_id", lambda: "another")
     assert "fails the CRC" in opened(folder, next_offset=101).report.detail
 
 
@@ -127,7 +127,7 @@ def test_an_intact_register_is_trusted_after_a_restart_of_the_machine(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(folder)
-    monkeypatch.setattr("storage.ids.opening.boot_id", lambda: "another")
+    monkeypatch.setattr("storage.ids.register.boot_id", lambda: "another")
     register = opened(folder, next_offset=101)
     assert register.report.state == "reopened"
     assert len(known(register, 100)) == 100

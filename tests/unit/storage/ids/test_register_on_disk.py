@@ -11,14 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from storage.ids.compaction_policy import runs_to_merge
-from storage.ids.disk_register import DiskRegister
-from storage.ids.links import MOST_INTERVALS, Links, rounded_end_ms
-from storage.ids.opening import open_register
-from storage.ids.options import IdOptions
-from storage.ids.runs.id_hash import IdHash
-from storage.ids.runs.idents import Hashing
-from storage.ids.runs.manifest import MANIFEST, read_manifest
+from storage.ids.compaction import runs_to_merge
+from storage.ids.layout import MANIFEST, Hashing, IdHash, read_manifest
+from storage.ids.memtable import MOST_INTERVALS, Links, rounded_end_ms
+from storage.ids.register import DiskRegister, open_register
+from storage.options import IdOptions
 from storage.register import Key, Named
 from storage.store import Committed
 

@@ -6,8 +6,7 @@ import random
 
 import numpy as np
 
-from storage.ids.runs.layout import ROW, ROW_BYTES
-from storage.ids.runs.row_checks import are_whole, seal
+from storage.ids.layout import ROW, ROW_BYTES, are_whole, seal
 
 
 def test_any_bit_that_flips_in_a_row_or_its_hash_is_seen() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.rocksdb.rocks_database import RocksDatabase
+from storage.rocksdb.database import RocksDatabase
 from tests.unit.storage.shards import committed, entries, opened_kind, taken
 
 

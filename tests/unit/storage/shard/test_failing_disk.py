@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from storage.errors import StorageUnreadable, StoreDamaged
+from storage.folder import Files
 from storage.options import StoreKind
-from storage.shard.files import Files
-from storage.wheel.wheel_tier import WheelTier
+from storage.wheel.tier import WheelTier
 from tests.unit.storage.shards import START_MS, committed, entries, opened, opened_kind
 
 EVERY_SECOND = [1_000 * second for second in range(1, 31)]

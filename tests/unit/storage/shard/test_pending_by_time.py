@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from proxy.records.position import Position
+from storage.counts import DueHistogram, Piece
 from storage.options import KINDS, Options, StoreKind
-from storage.rocksdb.written_pieces import MOST_PIECES, PIECES_A_MEMTABLE, WrittenPieces
-from storage.shard.memory.due_histogram import DueHistogram, Piece
+from storage.rocksdb.tier import MOST_PIECES, PIECES_A_MEMTABLE, WrittenPieces
 from storage.store import Entry, Store
 from tests.support.simulation.local_store import store_in
 

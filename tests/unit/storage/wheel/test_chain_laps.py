@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from storage.store import LAST_OFFSET
-from storage.wheel.log.records import Head, Run
-from storage.wheel.log.timer_log import TimerLog
+from storage.wheel.log import Head, Run, TimerLog
 from tests.unit.storage.shards import START_MS, TINY, entries, opened
 
 LAP_MS = TINY.slots * TINY.precision_ms

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from storage.errors import StorageFull
+from storage.folder import Files
 from storage.opening import verify
 from storage.options import RECORD_BYTES, Options
-from storage.shard.files import Files
-from storage.shard.tiered_store import TieredStore
-from storage.wheel.wheel_files import WheelFiles
-from storage.wheel.wheel_tier import WheelTier
+from storage.tiered_store import TieredStore
+from storage.wheel.tier import WheelTier
+from storage.wheel.wheel import WheelFiles
 from tests.unit.storage.shards import START_MS, TINY, committed, entries, opened, taken
 
 MINUTE_MS = 60_000

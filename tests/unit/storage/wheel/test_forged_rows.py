@@ -10,7 +10,7 @@ from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
 from storage.opening import verify
-from storage.wheel.log.records import CRC_FROM, HEADER, RECORD
+from storage.wheel.log import CRC_FROM, HEADER, RECORD
 from tests.unit.storage.shards import START_MS, TINY, committed, entries, entry, opened
 
 LAP_MS = TINY.slots * TINY.precision_ms

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.store import PEEK_BYTES, Entry, Key
-from storage.wheel import loaded_rows
-from storage.wheel.loaded_rows import LoadedRows
-from storage.wheel.log.records import RECORD, Rows, in_order
+from storage.wheel import loader as loaded_rows
+from storage.wheel.loader import LoadedRows
+from storage.wheel.log import RECORD, Rows, in_order
 
 KEYS = st.tuples(st.integers(0, 40), st.integers(0, 1000))
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from storage.shard.tiered_store import TieredStore
-from storage.wheel import compaction
-from storage.wheel.compaction import EndedElsewhere, close_slots, copy_sparse
-from storage.wheel.log.timer_log import TimerLog
-from storage.wheel.wheel_tier import WheelTier
+from storage.tiered_store import TieredStore
+from storage.wheel import flush as compaction
+from storage.wheel.flush import EndedElsewhere, close_slots, copy_sparse
+from storage.wheel.log import TimerLog
+from storage.wheel.tier import WheelTier
 from tests.unit.storage.shards import START_MS, TINY, entry, opened
 
 RUNS = 200

@@ -10,22 +10,23 @@ import pytest
 from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
+from storage.folder import Checkpoint, Files
 from storage.options import RECORD_BYTES
-from storage.shard.checkpoint import Checkpoint
-from storage.shard.files import Files
-from storage.wheel.chain_writer import ChainWriter
-from storage.wheel.log import many_runs
-from storage.wheel.log.many_runs import (
+from storage.wheel import log as many_runs
+from storage.wheel.flush import mend_wheel
+from storage.wheel.log import (
+    CRC_FROM,
+    HEADER,
+    RECORD,
+    RUN_MAGIC,
+    TimerLog,
     headers_at,
     positions_between,
     rows_of,
     slots_at,
     whole_headers_at,
 )
-from storage.wheel.log.records import CRC_FROM, HEADER, RECORD, RUN_MAGIC
-from storage.wheel.log.timer_log import TimerLog
-from storage.wheel.repair import mend_wheel
-from storage.wheel.timer_wheel import SLOT, TimerWheel, slot_rows
+from storage.wheel.wheel import SLOT, ChainWriter, TimerWheel, slot_rows
 
 SEGMENT_BYTES = 85 * RECORD_BYTES + 16
 LAST_CELL = 84 * RECORD_BYTES

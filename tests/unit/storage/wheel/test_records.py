@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.options import MOST_NUMBERS, Options
-from storage.wheel.log.body_files import SPANS_MS
-from storage.wheel.log.records import POSITION_BITS, RECORD, locate, locations
+from storage.wheel.log import POSITION_BITS, RECORD, SPANS_MS, locate, locations
 
 SPANS = st.integers(0, len(SPANS_MS) - 1)
 POSITIONS = st.integers(0, 2**POSITION_BITS - 1) | st.sampled_from(

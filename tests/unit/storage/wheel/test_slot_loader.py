@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from storage.wheel.wheel_tier import WheelTier
+from storage.wheel.tier import WheelTier
 from tests.unit.storage.shards import START_MS, TINY, entries, opened
 
 

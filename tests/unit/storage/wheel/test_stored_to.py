@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from storage.shard.files import Files
+from storage.folder import Files
 from storage.store import Entry
-from storage.wheel.timer_wheel import SLOT
-from storage.wheel.wheel_files import STORED_TO
+from storage.wheel.wheel import SLOT, STORED_TO
 from tests.unit.storage.shards import committed, entries, opened, taken
 
 
@@ -59,7 +58,7 @@ def test_after_a_restart_of_the_machine_they_are(
     folder = tmp_path / "shard"
     made = flushed(folder)
     emptied_wheel(folder)
-    monkeypatch.setattr("storage.wheel.opening.boot_id", lambda: "another")
+    monkeypatch.setattr("storage.wheel.tier.boot_id", lambda: "another")
     assert state_once_reopened(folder, made) == "reopened"
 
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from storage.shard.files import Files
-from storage.wheel import timer_wheel
-from storage.wheel.timer_wheel import BLOCK_SLOTS, SLOT, TimerWheel, map_wheel
+from storage.folder import Files
+from storage.wheel import wheel as timer_wheel
+from storage.wheel.wheel import BLOCK_SLOTS, SLOT, TimerWheel, map_wheel
 
 SLOTS = 10 * BLOCK_SLOTS + 7
 NEVER_USED = range(3 * BLOCK_SLOTS, 8 * BLOCK_SLOTS)

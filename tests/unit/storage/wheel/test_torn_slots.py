@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from storage.folder import Files
 from storage.opening import verify
-from storage.shard.files import Files
-from storage.shard.tiered_store import TieredStore
-from storage.wheel.timer_wheel import SLOT
+from storage.tiered_store import TieredStore
+from storage.wheel.wheel import SLOT
 from tests.unit.storage.shards import START_MS, TINY, committed, entries, opened, taken
 
 SPACIOUS = replace(TINY, slots=64)

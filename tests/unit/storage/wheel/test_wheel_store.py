@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from storage.errors import StorageFull, StoreLocked, StoreMismatch
+from storage.folder import Files
 from storage.options import Options
-from storage.shard.files import Files
-from storage.shard.tiered_store import TieredStore
+from storage.tiered_store import TieredStore
 from storage.wheel.flush import SLICE_ENTRIES
-from storage.wheel.wheel_tier import WheelTier
+from storage.wheel.tier import WheelTier
 from tests.unit.storage.shards import (
     START_MS,
     TINY,

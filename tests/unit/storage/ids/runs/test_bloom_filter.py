@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.ids.runs.bloom_filter import BloomFilter, bits_of, filter_power
-from storage.ids.runs.idents import Words
-from storage.ids.runs.layout import FILTER_BITS
+from storage.ids.layout import FILTER_BITS, BloomFilter, Words, bits_of, filter_power
 
 ANY_HASH = st.integers(0, 2**64 - 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from storage.shard.memory.counts import MAX_CHUNKS, ChunkCounts
+from storage.counts import MAX_CHUNKS, ChunkCounts
 
 
 def counted(offsets: list[int]) -> ChunkCounts:

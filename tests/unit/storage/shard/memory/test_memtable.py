@@ -7,9 +7,8 @@ from random import Random
 
 import pytest
 
-from storage.shard.memory.columns import Columns
-from storage.shard.memory.memtable import NEAR_MS, NONE_MS, Memtable
-from storage.shard.memory.target_numbers import TargetNumbers
+from storage.counts import TargetNumbers
+from storage.memtable import NEAR_MS, NONE_MS, Columns, Memtable
 from storage.store import Entry, dues_of
 from tests.unit.storage.shards import START_MS, entries, entry
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from storage.shard.memory.columns import columns_of
-from storage.shard.memory.counts import offsets_of
-from storage.shard.memory.target_counter import TargetCounter
-from storage.shard.memory.target_numbers import TargetNumbers
+from storage.counts import TargetCounter, TargetNumbers, offsets_of
+from storage.memtable import columns_of
 from storage.store import dues_of
 from tests.unit.storage.shards import entry
 

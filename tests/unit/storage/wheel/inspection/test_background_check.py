@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 from storage.errors import StoreDamaged
-from storage.shard.checkpoint import CHECKPOINT, read_checkpoint
-from storage.shard.tiered_store import TieredStore
+from storage.folder import CHECKPOINT, read_checkpoint
 from storage.store import Entry
-from storage.wheel.inspection.background_check import BackgroundCheck
-from storage.wheel.timer_wheel import SLOT, checks
-from storage.wheel.wheel_files import WheelFiles
-from storage.wheel.wheel_tier import CHECKED_SHARE, WheelTier
+from storage.tiered_store import TieredStore
+from storage.wheel.inspection import BackgroundCheck
+from storage.wheel.tier import CHECKED_SHARE, WheelTier
+from storage.wheel.wheel import SLOT, WheelFiles, checks
 from tests.unit.storage.shards import START_MS, TINY, committed, entries, opened, taken
 
 ALL = 10**6
@@ -37,7 +36,7 @@ def reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reboot:
     """Starts the machine anew."""
     boots = iter(range(10**6))
     place = tmp_path / "boot-id"
-    monkeypatch.setattr("storage.shard.checkpoint.BOOT_ID", place)
+    monkeypatch.setattr("storage.folder.BOOT_ID", place)
 
     def start() -> None:
         place.write_text(f"boot {next(boots)}")

@@ -10,9 +10,9 @@ import pytest
 from zlib_ng.zlib_ng import crc32
 
 from storage.options import Options
-from storage.wheel.inspection import consistency_check
-from storage.wheel.inspection.wheel_reader import look_into_wheel
-from storage.wheel.log.records import CRC_FROM, HEADER, RECORD
+from storage.wheel import inspection as consistency_check
+from storage.wheel.inspection import look_into_wheel
+from storage.wheel.log import CRC_FROM, HEADER, RECORD
 from tests.unit.storage.shards import START_MS, committed, opened
 
 ENTRIES = 60_000

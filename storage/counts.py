@@ -1,0 +1,463 @@
+"""How many entries a store holds, by target and by time."""
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from operator import itemgetter
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.options import MOST_NAMES, MOST_NUMBERS
+from storage.store import Column, Entry, TargetCounts
+
+# Numbers for the names of targets: a bounded number of names, whoever chooses them.
+
+UNNAMED = MOST_NUMBERS
+"""In place of a number: the name stands before the body."""
+_NAME = Struct("<H")
+
+
+class _Numbers(dict[str, int]):
+    def __missing__(self, name: str) -> int:
+        return UNNAMED
+
+
+class TargetNumbers:
+    """At most `most` names of a shard have a number. Entries of a name with a number are counted
+    by name, all others in one sum.
+
+    A name has its number from the first of its pending entries to the last, or it has none for as
+    long as any pends: so each count by name is exact. For this the first name that finds no room
+    closes the table, and it opens again once no entry without a name's number pends.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[int, str] | None = None,
+        most: int = MOST_NAMES,
+        *,
+        is_closed: bool = False,
+    ) -> None:
+        self.by_number: dict[int, str] = dict(names or {})
+        self.by_name = _Numbers((name, number) for number, name in self.by_number.items())
+        self._most = most
+        self._next = 1 + max(self.by_number, default=-1)
+        self._free = [at for at in range(self._next) if at not in self.by_number]
+        self._is_closed = is_closed
+        self._new_names = 0
+
+    def has(self, name: str) -> bool:
+        """Whether entries of `name` are counted by name; asked before they are counted."""
+        return name in self.by_name or self._take(name)
+
+    @property
+    def wants_release(self) -> bool:
+        """Whether enough new names came since the last `release` to pay for the next one."""
+        return self._new_names >= self._most
+
+    def release(self, used: Container[str]) -> None:
+        """Take back the numbers of all names that are not among `used`, and open the table.
+
+        Only while no entry without a number pends."""
+        unused = [name for name in self.by_name if name not in used]
+        for name in unused:
+            number = self.by_name.pop(name)
+            del self.by_number[number]
+            self._free.append(number)
+        self._is_closed, self._new_names = False, 0
+
+    def prefix_bytes(self, name: str) -> int:
+        """What stands before each body of a name that has no number."""
+        return _NAME.size + len(name.encode())
+
+    def columns_of(self, entries: Sequence[Entry]) -> tuple[Column, list[bytes]]:
+        """The number of each entry's target, and its body, after the name if it has no number."""
+        bodies = [entry[3] for entry in entries]
+        found = map(self.by_name.__getitem__, [entry[2] for entry in entries])
+        numbers = np.fromiter(found, np.int64, len(entries))
+        for at in np.flatnonzero(numbers == UNNAMED).tolist():
+            name = entries[at][2].encode()
+            bodies[at] = b"".join((_NAME.pack(len(name)), name, bodies[at]))
+        return numbers, bodies
+
+    def _take(self, name: str) -> bool:
+        self._new_names += 1
+        if self._is_closed or len(self.by_name) >= self._most:
+            self._is_closed = True
+            return False
+        if not self._free:
+            self._free.append(self._next)
+            self._next += 1
+        number = self.by_name[name] = self._free.pop()
+        self.by_number[number] = name
+        return True
+
+
+def resolved(
+    names: Mapping[int, str], numbers: Column, bodies: list[bytes]
+) -> tuple[list[str], list[bytes]]:
+    """Targets and bodies of what `columns_of` has made, `names` being by number.
+
+    Raises KeyError for a number that no name has."""
+    unnamed = np.flatnonzero(numbers == UNNAMED).tolist()
+    if not unnamed:
+        return [names[number] for number in numbers.tolist()], bodies
+    bodies = list(bodies)
+    targets = [names[number] if number != UNNAMED else "" for number in numbers.tolist()]
+    for at in unnamed:
+        targets[at], bodies[at] = _split(bodies[at])
+    return targets, bodies
+
+
+def _split(body: bytes) -> tuple[str, bytes]:
+    end = _NAME.size + int(_NAME.unpack_from(body)[0])
+    return body[_NAME.size : end].decode(), body[end:]
+
+
+# Counts by target in a bounded memory: by name for names that have a number.
+
+
+class TargetCounter:
+    """`by_name`: what counts for targets that have a number, none of it 0. `others`: what counts
+    for all others."""
+
+    __slots__ = ("by_name", "numbers", "others")
+
+    def __init__(
+        self,
+        numbers: TargetNumbers,
+        by_name: Mapping[str, int] | None = None,
+        others: int = 0,
+    ) -> None:
+        self.numbers = numbers
+        self.by_name: Counter[str] = Counter(by_name or {})
+        self.others = others
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Count so many more for each target, which gets a number if it may have one."""
+        has_number = self.numbers.has
+        for name, count in counts.items():
+            if has_number(name):
+                self.by_name[name] += count
+            else:
+                self.others += count
+
+    def add_known(self, counts: Mapping[str, int]) -> None:
+        """Count so many more for each target; none gets a number."""
+        by_name, others = self._split(counts)
+        self.by_name.update(by_name)
+        self.others += others
+
+    def remove(self, counts: Mapping[str, int]) -> None:
+        """Count so many less for each target."""
+        self.subtract(*self._split(counts))
+
+    def subtract(self, by_name: Mapping[str, int], others: int) -> None:
+        """Count so many less for targets that have a number, and for the others."""
+        self.others -= others
+        for name, ended in by_name.items():
+            left = self.by_name[name] - ended
+            if left > 0:
+                self.by_name[name] = left
+            else:
+                del self.by_name[name]
+
+    def merge(self, other: "TargetCounter") -> None:
+        """Add everything `other`, with the same numbers, counts."""
+        self.by_name.update(other.by_name)
+        self.others += other.others
+
+    def copy(self, numbers: TargetNumbers | None = None) -> "TargetCounter":
+        """An independent copy, but for the numbers."""
+        return TargetCounter(numbers or self.numbers, self.by_name, self.others)
+
+    def total(self) -> int:
+        """For all targets."""
+        return self.by_name.total() + self.others
+
+    def shown(self) -> TargetCounts:
+        """As they are now; with names that count 0 as long as others might have any."""
+        if not self.others:
+            return TargetCounts(dict(self.by_name))
+        return TargetCounts(dict.fromkeys(self.numbers.by_name, 0) | self.by_name, self.others)
+
+    def _split(self, counts: Mapping[str, int]) -> tuple[dict[str, int], int]:
+        """What is not 0 of targets that have a number, and the sum of the others."""
+        numbers = self.numbers.by_name
+        by_name = {name: count for name, count in counts.items() if count and name in numbers}
+        return by_name, sum(counts.values()) - sum(by_name.values())
+
+
+# About how many entries pend until when: for people to look at, and cheap to know.
+
+
+class Piece(NamedTuple):
+    """So many entries, due evenly from `first_ms` to `last_ms`."""
+
+    first_ms: int
+    last_ms: int
+    entries: float
+
+    def beyond(self, watermark_ms: int) -> "Piece":
+        """What is left of it when all due by the watermark has ended."""
+        if watermark_ms < self.first_ms:
+            return self
+        span_ms = self.last_ms - self.first_ms + 1
+        left_ms = max(0, self.last_ms - watermark_ms)
+        return Piece(watermark_ms + 1, self.last_ms, self.entries * left_ms / span_ms)
+
+
+class DueHistogram:
+    """Entries counted between `edges_ms` (ascending): up to the first, ..., beyond the last."""
+
+    def __init__(self, edges_ms: Sequence[int] | Column) -> None:
+        self.edges_ms = np.asarray(edges_ms, np.int64)
+        self._counts: npt.NDArray[np.float64] = np.zeros(len(edges_ms) + 1)
+
+    def add(self, dues_ms: Column, entries: Column | None = None) -> None:
+        """Count dues, each once or as often as `entries` says. Fast where many are in order."""
+        if entries is not None and bool((dues_ms[1:] >= dues_ms[:-1]).all()):
+            upto = np.concatenate(([0], np.cumsum(entries)))
+            ends = upto[np.searchsorted(dues_ms, self.edges_ms, "right")]
+            self._counts += np.diff(ends, prepend=0, append=upto[-1])
+            return
+        places = np.searchsorted(self.edges_ms, dues_ms, "left")
+        self._counts += np.bincount(places, entries, self._counts.size)
+
+    def add_evenly(self, pieces: Sequence[Piece]) -> None:
+        """Count entries of which no more is known."""
+        if pieces:
+            firsts_ms, lasts_ms, entries = np.array(pieces, np.float64).T[:, :, None]
+            shares = (self.edges_ms - firsts_ms + 1) / (lasts_ms - firsts_ms + 1)
+            upto = np.clip(shares, 0, 1) * entries
+            self._counts += np.diff(upto.sum(axis=0), prepend=0, append=entries.sum())
+
+    def join(self, other: "DueHistogram", entries: int) -> None:
+        """Add what another one counts, taken as the shares of so many entries."""
+        counted = other._counts.sum()  # noqa: SLF001 (of the same class)
+        if counted > 0:
+            self._counts += other._counts * (entries / counted)  # noqa: SLF001
+        else:
+            self._counts[0] += entries
+
+    def whole(self) -> list[int]:
+        """The counts in whole numbers, whose sum is right."""
+        sums = np.rint(np.cumsum(self._counts)).astype(np.int64)
+        counts: list[int] = np.diff(sums, prepend=0).tolist()
+        return counts
+
+
+# How much pends: entries by chunk of ingress offsets (for the floor) and by target, and bytes.
+
+FIRST_SHIFT = 0
+MAX_CHUNKS = 8_192
+
+_offset_of = itemgetter(1)
+_target_of = itemgetter(2)
+_body_of = itemgetter(3)
+
+
+def offsets_of(entries: Sequence[Entry]) -> Column:
+    """The offsets of `entries` as one array."""
+    return np.fromiter(map(_offset_of, entries), np.int64, len(entries))
+
+
+class ChunkCounts:
+    """Pending entries per chunk of 2**shift offsets.
+
+    Chunks start at one offset and double whenever more than 8,192 would be needed. So memory is
+    small however far apart the pending offsets lie, and the floor is exact where few records come:
+    there a chunk too much would be older than the ingress keeps them."""
+
+    def __init__(self, shift: int = FIRST_SHIFT, base: int = 0, counts: Column | None = None):
+        self.shift = shift
+        self.base = base
+        self.counts = np.zeros(0, np.int64) if counts is None else counts
+        self.total = int(self.counts.sum())
+        self._lowest = 0
+
+    def add(self, offsets: Column) -> None:
+        """Count `offsets` as pending."""
+        if not offsets.size:
+            return
+        self._fit(int(offsets.min()), int(offsets.max()))
+        np.add.at(self.counts, (offsets >> self.shift) - self.base, 1)
+        self._lowest = min(self._lowest, (int(offsets.min()) >> self.shift) - self.base)
+        self.total += offsets.size
+
+    def remove(self, offsets: Column) -> None:
+        """Count `offsets`, all added before, as ended."""
+        if offsets.size:
+            np.subtract.at(self.counts, (offsets >> self.shift) - self.base, 1)
+            self.total -= offsets.size
+
+    def floor(self) -> int | None:
+        """Start of the lowest chunk with a pending entry; None when nothing pends."""
+        if self.total <= 0:
+            return None
+        if not self.counts[self._lowest]:
+            self._lowest += int(np.argmax(self.counts[self._lowest :] != 0))
+        return (self.base + self._lowest) << self.shift
+
+    def merge(self, other: "ChunkCounts") -> None:
+        """Add everything `other` counts."""
+        other = other.copy()
+        used = np.flatnonzero(other.counts)
+        if not used.size:
+            return
+        self._fit(
+            (other.base + int(used[0])) << other.shift,
+            ((other.base + int(used[-1]) + 1) << other.shift) - 1,
+        )
+        other.coarsen_to(self.shift)
+        self.coarsen_to(other.shift)
+        used = np.flatnonzero(other.counts)
+        self.counts[used + (other.base - self.base)] += other.counts[used]
+        self._lowest = min(self._lowest, int(used[0]) + other.base - self.base)
+        self.total += other.total
+
+    def take_out(self, other: "ChunkCounts") -> None:
+        """Count as ended everything `other` counts, all of it added before."""
+        other = other.copy()
+        self.coarsen_to(other.shift)
+        other.coarsen_to(self.shift)
+        first = other.base - self.base
+        self.counts[first : first + other.counts.size] -= other.counts
+        self.total -= other.total
+
+    def counts_same(self, other: "ChunkCounts") -> bool:
+        """Whether both count the same offsets, as far as their chunks tell."""
+        mine, others = self.copy(), other.copy()
+        shift = max(mine.shift, others.shift)
+        mine.coarsen_to(shift)
+        others.coarsen_to(shift)
+        mine, others = mine.copy(), others.copy()
+        same_place = mine.base == others.base or not mine.total
+        return same_place and np.array_equal(mine.counts, others.counts)
+
+    def copy(self) -> "ChunkCounts":
+        """An independent copy without the empty chunks at either end."""
+        used = np.flatnonzero(self.counts)
+        if not used.size:
+            return ChunkCounts(self.shift)
+        first, last = int(used[0]), int(used[-1])
+        return ChunkCounts(self.shift, self.base + first, self.counts[first : last + 1].copy())
+
+    def _fit(self, lowest: int, highest: int) -> None:
+        if self.total <= 0 and self.counts.size:
+            self.shift, self.counts = FIRST_SHIFT, np.zeros(0, np.int64)
+        first, last = lowest >> self.shift, highest >> self.shift
+        if self.counts.size and self.base <= first and last < self.base + self.counts.size:
+            return
+        if self.counts.size:
+            kept = self.copy()
+            first, last = min(first, kept.base), max(last, kept.base + kept.counts.size - 1)
+        else:
+            kept = ChunkCounts(self.shift, first)
+        if last - first >= MAX_CHUNKS:
+            self.coarsen_to(self.shift + 1)
+            self._fit(lowest, highest)
+            return
+        room = min(2 * (last - first) + 64, MAX_CHUNKS + 1)
+        counts = np.zeros(room, np.int64)
+        counts[kept.base - first : kept.base - first + kept.counts.size] = kept.counts
+        self.counts, self.base, self._lowest = counts, first, 0
+
+    def coarsen_to(self, shift: int) -> None:
+        """Join chunks until each spans 2**shift offsets."""
+        while self.shift < shift:
+            odd = self.base & 1
+            padded = np.zeros((self.counts.size + odd + 1) // 2 * 2, np.int64)
+            padded[odd : odd + self.counts.size] = self.counts
+            self.counts = padded[0::2] + padded[1::2]
+            self.base >>= 1
+            self.shift += 1
+            self._lowest = 0
+
+
+class Counts:
+    """Pending entries per chunk of offsets and per target, and the bytes of their bodies per
+    target, kept in step.
+
+    A body's bytes are those that it takes on disk, the name of a target without a number included.
+    """
+
+    def __init__(
+        self,
+        targets: TargetCounter,
+        target_bytes: TargetCounter,
+        chunks: ChunkCounts | None = None,
+    ) -> None:
+        self.targets = targets
+        self.target_bytes = target_bytes
+        self.total_bytes = target_bytes.total()
+        self.chunks = ChunkCounts() if chunks is None else chunks
+
+    @property
+    def total(self) -> int:
+        """How many entries pend."""
+        return self.chunks.total
+
+    def add(self, entries: Sequence[Entry], offsets: Column) -> None:
+        """Count `entries`, at these offsets, as pending."""
+        counts = Counter(map(_target_of, entries))
+        self.chunks.add(offsets)
+        self.targets.add(counts)
+        sizes = self._bytes_of(entries, counts)
+        self.target_bytes.add_known(sizes)
+        self.total_bytes += sum(sizes.values())
+
+    def remove(self, entries: Sequence[Entry]) -> None:
+        """Count `entries` as ended."""
+        counts = Counter(map(_target_of, entries))
+        self.chunks.remove(offsets_of(entries))
+        self.targets.remove(counts)
+        sizes = self._bytes_of(entries, counts)
+        self.target_bytes.remove(sizes)
+        self.total_bytes -= sum(sizes.values())
+
+    def subtract(self, offsets: Column, records: TargetCounter, sizes: TargetCounter) -> None:
+        """Count as ended what pended at these offsets: so many records, and bytes, by target."""
+        self.chunks.remove(offsets)
+        self.targets.subtract(records.by_name, records.others)
+        self.target_bytes.subtract(sizes.by_name, sizes.others)
+        self.total_bytes -= sizes.total()
+
+    def merge(self, other: "Counts") -> None:
+        """Add everything `other`, with the same numbers of targets, counts."""
+        self.chunks.merge(other.chunks)
+        self.targets.merge(other.targets)
+        self.target_bytes.merge(other.target_bytes)
+        self.total_bytes += other.total_bytes
+
+    def take_out(self, other: "Counts") -> None:
+        """Count as ended everything `other`, with the same numbers of targets, counts."""
+        self.chunks.take_out(other.chunks)
+        self.targets.subtract(other.targets.by_name, other.targets.others)
+        self.target_bytes.subtract(other.target_bytes.by_name, other.target_bytes.others)
+        self.total_bytes -= other.total_bytes
+
+    def copy(self, numbers: TargetNumbers | None = None) -> "Counts":
+        """An independent copy, but for the numbers of targets."""
+        targets, sizes = self.targets.copy(numbers), self.target_bytes.copy(numbers)
+        return Counts(targets, sizes, self.chunks.copy())
+
+    def _bytes_of(self, entries: Sequence[Entry], counts: Mapping[str, int]) -> dict[str, int]:
+        """The bytes of these entries by target; `counts`: how many there are of each."""
+        sizes = dict.fromkeys(counts, 0)
+        if len(sizes) == 1:
+            sizes = dict.fromkeys(counts, sum(map(len, map(_body_of, entries))))
+        else:
+            for _, _, target, body in entries:
+                sizes[target] += len(body)
+        numbers = self.targets.numbers
+        for name in sizes.keys() - numbers.by_name.keys():
+            sizes[name] += counts[name] * numbers.prefix_bytes(name)
+        return sizes
+
+
+def no_counts(numbers: TargetNumbers) -> Counts:
+    """Nothing pends; targets are to have these numbers."""
+    return Counts(TargetCounter(numbers), TargetCounter(numbers))

@@ -1,0 +1,565 @@
+"""The form of a run: rows, idents, names, filter, checksums, and the list of all runs."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import shake_256
+from pathlib import Path
+from struct import Struct
+from typing import Any, Final, NamedTuple, TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+from zlib_ng.zlib_ng import crc32
+
+from storage.errors import StoreDamaged
+from storage.memtable import are_beyond, count_upto
+from storage.register import Key
+from storage.store import Column
+
+# Ids as arrays: padded to whole words, so that they are hashed, gathered and compared at once.
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+WORD_BYTES = 8
+_WIDEST = 64
+"""Ids up to this size are padded as a matrix: each batch takes rows as wide as its longest id."""
+
+
+class Idents(NamedTuple):
+    """Ids side by side: each takes `sizes` bytes from word number `starts` of `words` on, followed
+    by zeros to the end of its last word; an empty id takes a word, too."""
+
+    words: Words
+    starts: Column
+    sizes: Column
+
+
+Hashing: TypeAlias = Callable[[Idents], Words]
+"""Gives the hash of each id; equal ids have equal hashes, in every process and batch."""
+
+
+def words_of(sizes: Column) -> Column:
+    """How many words ids of so many bytes take."""
+    return np.maximum((sizes + (WORD_BYTES - 1)) // WORD_BYTES, 1)
+
+
+def padded(ids: Sequence[bytes]) -> Idents:
+    """Copy ids into words."""
+    lengths = set(map(len, ids))
+    if len(lengths) == 1:
+        return _padded_alike(ids, lengths.pop())
+    sizes = np.fromiter(map(len, ids), np.int64, len(ids))
+    counts = words_of(sizes)
+    widest = int(counts.max(initial=1))
+    if widest * WORD_BYTES <= _WIDEST:
+        matrix = np.array(ids, f"S{widest * WORD_BYTES}").view("<u8").reshape(len(ids), widest)
+        is_even = int(counts.min(initial=widest)) == widest
+        words = matrix.ravel() if is_even else matrix[np.arange(widest) < counts[:, np.newaxis]]
+    else:
+        rooms = (counts * WORD_BYTES).tolist()
+        parts = [ident.ljust(room, b"\0") for ident, room in zip(ids, rooms, strict=True)]
+        words = np.frombuffer(b"".join(parts), "<u8")
+    return Idents(words, np.cumsum(counts) - counts, sizes)
+
+
+def _padded_alike(ids: Sequence[bytes], size_bytes: int) -> Idents:
+    """Copy ids of one size into words."""
+    sizes = np.full(len(ids), size_bytes)
+    width = int(words_of(sizes[:1])[0])
+    gap = bytes(width * WORD_BYTES - size_bytes)
+    words = np.frombuffer(gap.join(ids) + gap, "<u8")
+    return Idents(words, np.arange(len(ids)) * width, sizes)
+
+
+def gathered(words: Words, starts: Column, sizes: Column) -> Idents:
+    """The ids at `starts` of `words`, copied side by side in this order."""
+    counts = words_of(sizes)
+    width = int(counts[0]) if counts.size else 1
+    if words.size % width == 0 and (counts == width).all() and not (starts % width).any():
+        rows = words.reshape(-1, width).take(starts // width, axis=0)
+        return Idents(rows.ravel(), np.arange(counts.size) * width, sizes)
+    ends = np.cumsum(counts)
+    firsts = ends - counts
+    total = int(ends[-1]) if ends.size else 0
+    return Idents(words[np.repeat(starts - firsts, counts) + np.arange(total)], firsts, sizes)
+
+
+def texts(idents: Idents) -> list[bytes]:
+    """The ids as bytes."""
+    data = idents.words.tobytes()
+    starts = idents.starts * WORD_BYTES
+    ends = starts + idents.sizes
+    return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def same(words: Words, starts: Column, others: Column, sizes: Column) -> npt.NDArray[np.bool_]:
+    """Whether the ids at `starts` equal those at `others`, pair by pair, both of these sizes."""
+    mine, theirs = gathered(words, starts, sizes), gathered(words, others, sizes)
+    if not mine.starts.size:
+        return np.zeros(0, np.bool_)
+    return np.logical_and.reduceat(mine.words == theirs.words, mine.starts)
+
+
+# The hash by which ids are sorted: keyed, so that nobody can choose ids that collide.
+
+HASH_NAME = "multilinear-1"
+"""Goes into the manifest: runs sorted by another hash cannot be read."""
+KEY_BYTES = 8
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFF_FFFF)
+_MIX = np.uint64(0xBF58476D1CE4E5B9)
+_LAST = np.uint64(0x94D049BB133111EB)
+
+
+class IdHash:
+    """A 64-bit hash of each id under a seed, spread evenly in its highest bits.
+
+    Multilinear: a key of the seed for each half of a word and for the size, products added up
+    modulo 2^64. For ids chosen without the seed each pair collides with a chance of 2^-32 at most
+    (Lemire and Kaser, Strongly universal string hashing is fast). The sum is mixed by SplitMix64's
+    finaliser, which keeps different ones apart."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+        self._keys = self._made(8)
+
+    def __call__(self, idents: Idents) -> Words:
+        """Equal ids have equal hashes, in every process and batch."""
+        words, starts, sizes = idents
+        if not starts.size:
+            return np.zeros(0, np.uint64)
+        counts = words_of(sizes)
+        keys = self._keys_for(int(counts.max()))
+        lows, highs = words & _LOW, words >> _HALF
+        width = words.size // starts.size
+        if (counts == width).all():
+            shape = (starts.size, width)
+            products = lows.reshape(shape) * keys[1 : 2 * width : 2]
+            products += highs.reshape(shape) * keys[2 : 2 * width + 1 : 2]
+            sums: Words = products.sum(axis=1, dtype=np.uint64)
+        else:
+            first = 1 + 2 * (np.arange(words.size) - np.repeat(starts, counts))
+            sums = np.add.reduceat(lows * keys[first] + highs * keys[first + 1], starts)
+        sums += sizes.astype(np.uint64) * keys[0]
+        return _mixed(sums)
+
+    def _keys_for(self, words: int) -> Words:
+        needed = 1 + 2 * words
+        if self._keys.size < needed:
+            self._keys = self._made(2 * needed)
+        return self._keys
+
+    def _made(self, count: int) -> Words:
+        """Longer ones begin with the shorter."""
+        return np.frombuffer(shake_256(self._seed).digest(KEY_BYTES * count), "<u8")
+
+
+def _mixed(sums: Words) -> Words:
+    sums ^= sums >> np.uint64(30)
+    sums *= _MIX
+    sums ^= sums >> np.uint64(27)
+    sums *= _LAST
+    sums ^= sums >> np.uint64(31)
+    return sums
+
+
+# Tells quickly which hashes have certainly not been met: a Bloom filter with four bits a hash, all
+# in one word, so that to ask for a hash is to read one word.
+
+WORD_BITS: Final = 64
+WORD_POWER: Final = 6
+_ONE, _PLACE = np.uint64(1), np.uint64(WORD_BITS - 1)
+_LATER = tuple(np.uint64(number * WORD_POWER) for number in (1, 2, 3))
+
+
+def filter_power(ids: int, bits_per_id: int) -> int:
+    """A filter for so many ids has two to this many bits, at least two words."""
+    return max(WORD_POWER + 1, (max(1, ids) * bits_per_id - 1).bit_length())
+
+
+def bits_of(hashes: Words) -> Words:
+    """The bits that each hash sets in its word: those that its lowest bits name."""
+    bits = _ONE << (hashes & _PLACE)
+    for shift in _LATER:
+        bits |= _ONE << ((hashes >> shift) & _PLACE)
+    return bits
+
+
+class BloomFilter:
+    """`words` of two to `power` bits in all. The highest bits of a hash name its word."""
+
+    def __init__(self, words: Words, power: int) -> None:
+        self.words = words
+        self._shift = np.uint64(64 + WORD_POWER - power)
+
+    @classmethod
+    def empty(cls, power: int) -> BloomFilter:
+        """One that no hash passes."""
+        return cls(np.zeros((1 << power) // WORD_BITS, np.uint64), power)
+
+    def add(self, hashes: Words) -> None:
+        """Let these pass from now on."""
+        if hashes.size:
+            ordered = np.sort(hashes)
+            places = self._places(ordered)
+            is_first = np.empty(places.size, np.bool_)
+            is_first[0] = True
+            np.not_equal(places[1:], places[:-1], out=is_first[1:])
+            firsts = np.flatnonzero(is_first)
+            self.words[places[firsts]] |= np.bitwise_or.reduceat(bits_of(ordered), firsts)
+
+    def passing(self, hashes: Words, bits: Words) -> Column:
+        """Indices of the hashes, whose bits are given, that may have been added."""
+        return np.flatnonzero((self.words.take(self._places(hashes)) & bits) == bits)
+
+    def _places(self, hashes: Words) -> Column:
+        return (hashes >> self._shift).view(np.int64)
+
+
+# What a run holds, and where in its file (storage/FORMAT.md, "Ids").
+
+Rows: TypeAlias = npt.NDArray[np.void]
+MAGIC = b"KDPIDS05"
+ROW = np.dtype(
+    [
+        ("latest", "<i8"),
+        ("fires_ms", "<i8"),
+        ("offset", "<i8"),
+        ("origin", "<i8"),
+        ("due_ms", "<i8"),
+        ("word", "<i8"),
+        ("size", "<u4"),
+        ("target", "<u4"),
+        ("kind", "<u4"),
+        ("check", "<u4"),
+    ]
+)
+ROW_BYTES = ROW.itemsize
+_OPAQUE = np.dtype((np.void, ROW_BYTES))
+FILTER_BITS = 32
+"""Bits of the filter for each id, at least: one in 1,000 unknown ids passes it, at most."""
+
+
+class TombstoneColumns(NamedTuple):
+    """Keys of deleted entries in their order, as columns; `targets` are places in a run's names."""
+
+    fires_ms: Column
+    offsets: Column
+    targets: npt.NDArray[np.uint32]
+
+    def upto(self, key: Key) -> int:
+        """How many are at or below `key`."""
+        return count_upto(self.fires_ms, self.offsets, key)
+
+    def key(self, place: int) -> Key:
+        """The key at this place."""
+        return int(self.fires_ms[place]), int(self.offsets[place])
+
+    def part(self, start: int, end: int) -> TombstoneColumns:
+        """Those at places from `start` up to `end`."""
+        place = slice(start, end)
+        return TombstoneColumns(self.fires_ms[place], self.offsets[place], self.targets[place])
+
+
+NO_TOMBSTONES = TombstoneColumns(
+    np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.uint32)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunContents:
+    """Ids in the order of their hashes: `rows` (ROW) say what is known and where in `words` the
+    ids themselves are, in the same order. `names`: targets by number; one may come twice."""
+
+    hashes: Words
+    rows: Rows
+    words: Words
+    tombstones: TombstoneColumns
+    names: Sequence[str]
+
+    @property
+    def size(self) -> int:
+        """How many ids and tombstones there are."""
+        return int(self.hashes.size) + int(self.tombstones.offsets.size)
+
+
+def in_hash_order(hashes: Words, rows: Rows, words: Words) -> RunContents:
+    """Contents without tombstones and names; `rows` say where in `words` their ids lie."""
+    order = np.argsort(hashes)
+    ordered = taken(rows, order)
+    idents = gathered(words, ordered["word"], ordered["size"].astype(np.int64))
+    ordered["word"] = idents.starts
+    return RunContents(hashes[order], ordered, idents.words, NO_TOMBSTONES, [])
+
+
+@dataclass(frozen=True, slots=True)
+class RunBounds:
+    """The most that a run may come to hold: known before it is written, and its file's shape."""
+
+    ids: int
+    words: int
+    tombstones: int
+    names: int
+
+    @property
+    def filter_power(self) -> int:
+        """The filter has two to this many bits."""
+        return filter_power(self.ids, FILTER_BITS)
+
+    def positions(self) -> dict[str, int]:
+        """Where each section of the file begins, in bytes; the names come last."""
+        rooms = {
+            "hashes": 8 * self.ids,
+            "rows": ROW_BYTES * self.ids,
+            "filter": (1 << self.filter_power) // 8,
+            "fires_ms": 8 * self.tombstones,
+            "offsets": 8 * self.tombstones,
+            "targets": 4 * self.tombstones,
+            "words": 8 * self.words,
+            "name_ends": 8 * self.names,
+            "names": 0,
+        }
+        found, position = {}, len(MAGIC)
+        for name, room_bytes in rooms.items():
+            found[name] = position
+            position += -(-room_bytes // 8) * 8
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What the manifest keeps of a run: its file's number, its bounds, how much of that is used,
+    and the CRC-32 of each section's used part."""
+
+    number: int
+    bounds: RunBounds
+    ids: int
+    words: int
+    tombstones: int
+    names: int
+    names_bytes: int
+    crcs: dict[str, int] = field(default_factory=dict)
+
+    def lengths(self) -> dict[str, int]:
+        """Bytes used of each section."""
+        return {
+            "hashes": 8 * self.ids,
+            "rows": ROW_BYTES * self.ids,
+            "filter": (1 << self.bounds.filter_power) // 8,
+            "fires_ms": 8 * self.tombstones,
+            "offsets": 8 * self.tombstones,
+            "targets": 4 * self.tombstones,
+            "words": 8 * self.words,
+            "name_ends": 8 * self.names,
+            "names": self.names_bytes,
+        }
+
+    @property
+    def file_bytes(self) -> int:
+        """The file's size."""
+        return self.bounds.positions()["names"] + self.names_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """As the manifest has it."""
+        used = [self.ids, self.words, self.tombstones, self.names, self.names_bytes]
+        bounds = [self.bounds.ids, self.bounds.words, self.bounds.tombstones, self.bounds.names]
+        return {"number": self.number, "bounds": bounds, "used": used, "crcs": self.crcs}
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> RunSummary:
+        """The reverse of `to_json`."""
+        ids, words, tombstones, names, names_bytes = found["used"]
+        bounds, crcs = RunBounds(*found["bounds"]), found["crcs"]
+        return cls(found["number"], bounds, ids, words, tombstones, names, names_bytes, crcs)
+
+
+def taken(rows: Rows, at: Column | npt.NDArray[np.bool_]) -> Rows:
+    """A copy of the rows at these places (as plain bytes: numpy copies fields one by one)."""
+    found: Rows = rows.view(_OPAQUE)[at].view(ROW)
+    return found
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """A copy of all parts as one array."""
+    found: Rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(ROW)
+    return found
+
+
+def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
+    """Which rows may be forgotten: ids whose last record and entry lie below the floor, the entry
+    at or below the watermark."""
+    offsets = rows["offset"]
+    is_old = np.maximum(rows["latest"], offsets) < floor
+    waits = are_beyond(rows["fires_ms"], offsets, ended) & (offsets >= 0)
+    useless: npt.NDArray[np.bool_] = is_old & ~waits
+    return useless
+
+
+# A checksum in each row: a lookup reads a few rows, and cannot check all of them.
+
+_WORDS: Final = ROW_BYTES // 8
+_HALF, _LOW = np.uint64(32), np.uint64(0xFFFF_FFFF)
+_FACTORS: Final[Words] = np.array(
+    [
+        0x9E3779B97F4A7C15,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0xD6E8FEB86659FD93,
+        0xA0761D6478BD642F,
+        0xE7037ED1A0B428DB,
+        0x8EBC6AF09C88C6E3,
+        0x589965CC75374CC3,
+        0x1D8E4E27C47D124F,
+    ],
+    np.uint64,
+)
+"""Odd, one for each word of a row and one for its hash: a bit that flips changes the checksum."""
+
+
+def seal(rows: Rows, hashes: Words) -> None:
+    """Set `check` of each row, whose hash is given, once all else in it is set."""
+    rows["check"] = _checks(rows, hashes)
+
+
+def are_whole(rows: Rows, hashes: Words) -> bool:
+    """Whether each row is as it was sealed, and with this hash."""
+    return bool((rows["check"] == _checks(rows, hashes)).all())
+
+
+def _checks(rows: Rows, hashes: Words) -> npt.NDArray[np.uint32]:
+    """The upper halves of sums of products; `check` itself, half of the last word, counts as 0."""
+    words = rows.view("<u8").reshape(-1, _WORDS)
+    sums: Words = words[:, :-1] @ _FACTORS[: _WORDS - 1]
+    sums += (words[:, -1] & _LOW) * _FACTORS[_WORDS - 1] + hashes * _FACTORS[_WORDS]
+    return (sums >> _HALF).astype(np.uint32)
+
+
+# Names of targets in a run, by number: they stay in its file, however many there are.
+
+MOST_REMEMBERED: Final = 10_000
+"""Names whose number a merge knows without looking; one that was forgotten gets another."""
+
+
+class MappedNames(Sequence[str]):
+    """`data` holds the names one after the other in UTF-8, `ends` where each ends."""
+
+    def __init__(self, ends: Column, data: memoryview) -> None:
+        self._ends, self._data = ends, data
+
+    def __len__(self) -> int:
+        return int(self._ends.size)
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[one] for one in range(*number.indices(len(self)))]
+        start = int(self._ends[number - 1]) if number else 0
+        return bytes(self._data[start : int(self._ends[number])]).decode()
+
+
+class MergedNames:
+    """Gives the targets of several sources new numbers, those that are still met. Of each name of a
+    source it keeps eight bytes."""
+
+    def __init__(self, sources: Sequence[RunContents]) -> None:
+        self._sources = [source.names for source in sources]
+        self._bases = np.cumsum([0, *map(len, self._sources)]).astype(np.int64)
+        self._numbers = np.full(int(self._bases[-1]), -1, np.int64)
+        self._by_name: dict[str, int] = {}
+        self._count = 0
+        self._fresh: list[str] = []
+
+    def base(self, number: int) -> np.uint32:
+        """What to add to target numbers of source `number` before they are all looked up."""
+        return np.uint32(self._bases[number])
+
+    def numbered(self, targets: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """The new numbers."""
+        numbers = self._numbers[targets]
+        unseen = np.unique(targets[numbers < 0])
+        for target in unseen.tolist():
+            self._numbers[target] = self._number(target)
+        if unseen.size:
+            numbers = self._numbers[targets]
+        return numbers.astype(np.uint32)
+
+    def take_fresh(self) -> list[str]:
+        """Names that got the next numbers since this was asked last."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def _number(self, target: int) -> int:
+        source = int(np.searchsorted(self._bases, target, "right")) - 1
+        name = self._sources[source][target - int(self._bases[source])]
+        number = self._by_name.get(name)
+        if number is None:
+            if len(self._by_name) >= MOST_REMEMBERED:
+                self._by_name.clear()
+            number = self._by_name[name] = self._count
+            self._count += 1
+            self._fresh.append(name)
+        return number
+
+
+# What a register's files mean: replaced by rename, and from there on it counts.
+
+MANIFEST = "manifest"
+MANIFEST_MAGIC = b"KDPIDM04"
+SEED_BYTES = 16
+_PREFIX = Struct("<8sI")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """State of a register at one instant.
+
+    covered: every change caused by ingress offsets below it is in the runs and links, those at or
+    beyond it are not. (watermark_ms, cursor): what had ended. runs: oldest first. seed: of the
+    hash, in hexadecimal digits; a secret of the folder."""
+
+    seed: str
+    covered: int = 0
+    watermark_ms: int = -1
+    cursor: int = -1
+    links: Sequence[tuple[int, int, int]] = ()
+    runs: Sequence[RunSummary] = ()
+    boot_id: str = ""
+
+    def to_bytes(self) -> bytes:
+        """The file's contents."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        fields |= {"runs": [summary.to_json() for summary in self.runs], "hashing": HASH_NAME}
+        body = json.dumps(fields, separators=(",", ":")).encode()
+        return _PREFIX.pack(MANIFEST_MAGIC, crc32(body)) + body
+
+
+def new_manifest() -> Manifest:
+    """Of a register that holds nothing."""
+    return Manifest(secrets.token_hex(SEED_BYTES))
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest in `path`. Raises StoreDamaged unless it is whole, FileNotFoundError."""
+    data = path.read_bytes()
+    if len(data) < _PREFIX.size:
+        raise StoreDamaged(f"{path} has only {len(data)} bytes")
+    magic, crc = _PREFIX.unpack_from(data)
+    if magic != MANIFEST_MAGIC:
+        raise StoreDamaged(f"{path} is of another version: it begins with {magic!r}")
+    if crc32(data[_PREFIX.size :]) != crc:
+        raise StoreDamaged(f"{path} fails its CRC")
+    fields = json.loads(data[_PREFIX.size :])
+    hashing = fields.pop("hashing")
+    if hashing != HASH_NAME:
+        raise StoreDamaged(f"{path} is sorted by the hash {hashing!r}, not {HASH_NAME!r}")
+    fields["runs"] = [RunSummary.from_json(summary) for summary in fields["runs"]]
+    fields["links"] = [(low, high, until_ms) for low, high, until_ms in fields["links"]]
+    return Manifest(**fields)

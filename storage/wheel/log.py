@@ -1,0 +1,631 @@
+"""The log behind the wheel: records in segments, and the bodies beside them."""
+
+import mmap
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from zlib_ng.zlib_ng import crc32
+
+from storage.errors import StoreDamaged
+from storage.folder import Files
+from storage.memtable import count_upto
+from storage.options import RECORD_BYTES
+from storage.store import Column
+
+# The timer log's records and runs, as bytes and as numpy rows (storage/FORMAT.md, "Runs").
+#
+# Rows are chosen by `take` and `compress`, and set by `put`: these copy a row as bytes, where an
+# index with brackets goes field by field, which takes twenty times as long.
+
+Rows = npt.NDArray[np.void]
+
+RECORD = np.dtype(
+    [
+        ("due_ms", "<i8"),
+        ("offset", "<i8"),
+        ("length", "<u4"),
+        ("crc", "<u4"),
+        ("location_low", "<u4"),
+        ("location_high", "<u2"),
+        ("target", "<u2"),
+    ]
+)
+"""The location of a body is the span of its file and the position in it: see `locate`."""
+HEADER = np.dtype(
+    [
+        ("magic", "<u4"),
+        ("crc", "<u4"),
+        ("prev", "<i8"),
+        ("time", "<i8"),
+        ("chain", "<u4"),
+        ("count", "<u4"),
+    ]
+)
+_OPAQUE = np.dtype((np.void, RECORD_BYTES))
+RUN_MAGIC = int.from_bytes(b"TLR3", "little")
+CRC_FROM = 8
+SHORTEST_BYTES = 2 * RECORD_BYTES
+"""A run of one record."""
+POSITION_BITS = 46
+"""A body lies below 64 TiB of its file."""
+assert RECORD.itemsize == HEADER.itemsize == RECORD_BYTES
+
+
+class Head(NamedTuple):
+    """The newest run of a chain and what the chain holds: what a wheel slot keeps.
+
+    time: lowest slot number with a record; last: log position of the newest run; records: how many
+    all runs hold."""
+
+    time: int
+    last: int
+    records: int
+
+
+EMPTY = Head(-1, -1, 0)
+
+
+class Run(NamedTuple):
+    """One run as read from the log: records of one slot, in (due, offset) order."""
+
+    position: int
+    slot: int
+    prev: int
+    records: int
+    head: Head
+    rows: Rows
+
+    def upto(self, due_ms: int, offset: int) -> int:
+        """How many of the rows are at or below (due_ms, offset)."""
+        return rows_upto(self.rows, due_ms, offset)
+
+
+def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
+    """How many of the sorted `rows` are at or below (due_ms, offset)."""
+    dues_ms = rows["due_ms"]
+    if not rows.size or dues_ms[0] > due_ms:
+        return 0
+    return count_upto(dues_ms, rows["offset"], (due_ms, offset))
+
+
+def locate(rows: Rows, spans: Column, positions: Column) -> None:
+    """Note in which file and where in it the rows' bodies lie."""
+    rows["location_low"] = positions & 0xFFFFFFFF
+    rows["location_high"] = (positions | spans << POSITION_BITS) >> 32
+
+
+def locations(rows: Rows) -> tuple[Column, Column]:
+    """Spans of the files of the rows' bodies, and positions in these."""
+    found = rows["location_high"].astype(np.int64) << 32 | rows["location_low"]
+    return found >> POSITION_BITS, found & ((1 << POSITION_BITS) - 1)
+
+
+def in_order(rows: Rows) -> Rows:
+    """The rows sorted by (due, offset)."""
+    ordered: Rows = rows.take(np.lexsort((rows["offset"], rows["due_ms"])))
+    return ordered
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts as one array (as plain bytes: numpy compares field names otherwise)."""
+    if len(parts) == 1:
+        return parts[0]
+    rows: Rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(RECORD)
+    return rows
+
+
+def stretches(column: Column) -> list[tuple[int, int]]:
+    """Start and length of each stretch of equal values."""
+    if not column.size:
+        return []
+    starts, lengths = boundaries(column)
+    return list(zip(starts.tolist(), lengths.tolist(), strict=True))
+
+
+def boundaries(column: Column) -> tuple[Column, Column]:
+    """Start and length of each stretch of equal values, as columns."""
+    changes = np.flatnonzero(column[1:] != column[:-1]) + 1
+    edges = np.concatenate(([0], changes, [column.size]))
+    return edges[:-1], np.diff(edges)
+
+
+def seal(block: Rows, headers: Column, counts: Column) -> memoryview:
+    """Give the block's bytes, the CRC of each run filled in: its header row, its records."""
+    data = block.view(np.uint8).data
+    starts = (headers * RECORD_BYTES + CRC_FROM).tolist()
+    ends = ((headers + counts + 1) * RECORD_BYTES).tolist()
+    block.view(HEADER)["crc"][headers] = [
+        crc32(data[start:end]) for start, end in zip(starts, ends, strict=True)
+    ]
+    return data
+
+
+# One file of the timer log: fixed size, written from the front, read through a mapping.
+
+
+class Segment:
+    """A log file of `size_bytes`. What is not written yet reads as zeros and takes no space.
+
+    One that is too short is extended, or, if not writable, mapped as it is."""
+
+    def __init__(
+        self,
+        path: Path,
+        size_bytes: int,
+        files: Files,
+        *,
+        create: bool = False,
+        writable: bool = True,
+    ) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        self._files = files
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        flags |= os.O_CREAT | os.O_TRUNC if create else 0
+        self._fd = os.open(path, flags, 0o644)
+        try:
+            if writable and os.fstat(self._fd).st_size != size_bytes:
+                files.resize(self._fd, size_bytes)
+            self.view = mmap.mmap(self._fd, 0, prot=mmap.PROT_READ)
+        except BaseException:
+            self.close()
+            raise
+        self.cells: Rows = np.frombuffer(self.view, RECORD, len(self.view) // RECORD_BYTES)
+        """All of it as rows: headers are as long."""
+
+    def write(self, offset: int, data: memoryview) -> None:
+        """Write at `offset` in this file."""
+        self._files.write(self._fd, data, offset)
+
+    def cut(self, offset: int) -> None:
+        """Make everything from `offset` on read as zeros."""
+        self._files.resize(self._fd, offset)
+        self._files.resize(self._fd, self.size_bytes)
+
+    def close(self) -> None:
+        """Give the file back; rows read from it stay readable."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+# The timer log: runs in append-only segments, found by a position that grows for ever.
+
+_HEADER = Struct("<IIqqIIq")
+"""A header, and the due of the first record behind it."""
+
+
+class TimerLog:
+    """Segments named by number; position = number * segment_bytes + offset in the segment.
+
+    A block never straddles segments: what is left of one stays zero."""
+
+    def __init__(
+        self,
+        folder: Path,
+        segment_bytes: int,
+        precision_ms: int,
+        files: Files,
+        *,
+        writable: bool = True,
+    ) -> None:
+        self.folder = folder
+        self.segment_bytes = segment_bytes
+        self.precision_ms = precision_ms
+        self.end = 0
+        self.segments: dict[int, Segment] = {}
+        self._files = files
+        self._writable = writable
+        self._is_cut = True
+
+    def path(self, number: int) -> Path:
+        """The file of segment `number`."""
+        return self.folder / f"{number:010d}.log"
+
+    def number(self, position: int) -> int:
+        """The segment that holds `position`."""
+        return position // self.segment_bytes
+
+    def attach(self, number: int) -> None:
+        """Open an existing segment. Raises StoreDamaged when it is missing or has another size;
+        that of the log's end may be shorter, as a kill within `cut` leaves it."""
+        path = self.path(number)
+        try:
+            size_bytes = path.stat().st_size
+        except FileNotFoundError:
+            raise StoreDamaged(f"{path} is missing, though records in it pend") from None
+        last, used_bytes = divmod(self.end, self.segment_bytes)
+        least_bytes = used_bytes if number == last and used_bytes else self.segment_bytes
+        if not least_bytes <= size_bytes <= self.segment_bytes:
+            raise StoreDamaged(f"{path} has {size_bytes} bytes instead of {self.segment_bytes}")
+        self.segments[number] = Segment(
+            path, self.segment_bytes, self._files, writable=self._writable
+        )
+
+    def reserve(self, size_bytes: int) -> int:
+        """Where the next block of `size_bytes` goes; opens a new segment when it must."""
+        if not self._is_cut:
+            self.cut(self.end)
+        number, offset = divmod(self.end, self.segment_bytes)
+        if offset + size_bytes > self.segment_bytes:
+            number, self.end = number + 1, (number + 1) * self.segment_bytes
+        if number not in self.segments:
+            self.segments[number] = Segment(
+                self.path(number), self.segment_bytes, self._files, create=True
+            )
+        return self.end
+
+    def write(self, data: memoryview) -> None:
+        """Write the block space was reserved for."""
+        number, offset = divmod(self.end, self.segment_bytes)
+        self.segments[number].write(offset, data)
+        self.end += len(data)
+
+    def cut(self, end: int) -> None:
+        """Forget everything from `end` on. When an OSError is raised, nothing from there on is
+        read any more, and the bytes are cut before anything is written."""
+        self.end, self._is_cut = end, False
+        number, offset = divmod(end, self.segment_bytes)
+        for later in [kept for kept in self.segments if kept * self.segment_bytes >= end]:
+            self.drop(later)
+        if offset and number in self.segments:
+            self.segments[number].cut(offset)
+        self._is_cut = True
+
+    def drop(self, number: int) -> None:
+        """Delete a segment; rows already read from it stay readable."""
+        self.segments.pop(number).close()
+        self._files.remove(self.path(number))
+
+    def close(self) -> None:
+        """Give the files back."""
+        for segment in self.segments.values():
+            segment.close()
+        self.segments.clear()
+
+    def run(self, position: int, *, checked: bool = True) -> Run:
+        """The run at `position`. Raises StoreDamaged unless there is one, whole and in bounds."""
+        number, offset = divmod(position, self.segment_bytes)
+        segment = self.segments.get(number)
+        if segment is None or position < 0 or position + SHORTEST_BYTES > self.end:
+            raise StoreDamaged(f"{self.folder}: no run can be at position {position}")
+        if offset + SHORTEST_BYTES > self.segment_bytes or offset % RECORD_BYTES:
+            raise StoreDamaged(f"{segment.path}: no run can be at byte {offset}")
+        magic, crc, prev, time, chain, count, due_ms = _HEADER.unpack_from(segment.view, offset)
+        size_bytes = (count + 1) * RECORD_BYTES
+        if (
+            magic != RUN_MAGIC
+            or not count
+            or offset + size_bytes > self.segment_bytes
+            or prev >= position
+        ):
+            raise StoreDamaged(f"{segment.path}: no run begins at byte {offset}")
+        if checked:
+            with memoryview(segment.view) as view:
+                found = crc32(view[offset + CRC_FROM : offset + size_bytes])
+            if found != crc:
+                raise StoreDamaged(f"{segment.path}: the run at byte {offset} fails its CRC")
+        rows = np.frombuffer(segment.view, RECORD, count, offset + RECORD_BYTES)
+        return Run(
+            position, due_ms // self.precision_ms, prev, count, Head(time, position, chain), rows
+        )
+
+    def chain(self, head: Head, *, checked: bool = True) -> Iterator[Run]:
+        """The runs of a chain, newest first. Raises StoreDamaged when it does not add up."""
+        position, left = head.last, head.records
+        while left > 0:
+            run = self.run(position, checked=checked)
+            if run.head.records != left or run.records > left:
+                raise StoreDamaged(
+                    f"{self.folder}: the run at {position} counts {run.head.records} records "
+                    f"in its chain where {left} are expected"
+                )
+            yield run
+            position, left = run.prev, left - run.records
+
+
+# Many runs of the log at once, as columns. Read one by one they cost ten times as much.
+
+CELLS_AT_ONCE = 8192
+"""Half as many runs, where each has one record: a millisecond."""
+
+
+def headers_at(log: TimerLog, positions: Column) -> Rows:
+    """The headers of the runs at these positions: all zeros where no run begins."""
+    headers = np.zeros(positions.size, HEADER)
+    for at, segment, cells in _by_segment(log, positions):
+        headers.put(at, segment.cells.take(cells).view(HEADER))
+    room = log.segment_bytes - positions % log.segment_bytes
+    begins = headers["magic"] == RUN_MAGIC
+    begins &= (headers["count"].astype(np.int64) + 1) * RECORD_BYTES <= room
+    begins &= (headers["count"] > 0) & (headers["prev"] < positions)
+    headers[~begins] = 0
+    return headers
+
+
+def slots_at(log: TimerLog, positions: Column) -> Column:
+    """The slot numbers of the runs at these positions; 0 where none can be."""
+    slots = np.zeros(positions.size, np.int64)
+    for at, segment, cells in _by_segment(log, positions):
+        slots[at] = segment.cells["due_ms"][cells + 1] // log.precision_ms
+    return slots
+
+
+def are_whole(log: TimerLog, positions: Column, headers: Rows) -> npt.NDArray[np.bool_]:
+    """Which of the runs with these headers pass their CRC."""
+    is_whole = np.zeros(positions.size, np.bool_)
+    for at, segment, cells in _by_segment(log, positions):
+        starts = cells * RECORD_BYTES
+        ends = starts + (headers["count"][at].astype(np.int64) + 1) * RECORD_BYTES
+        with memoryview(segment.view) as view:
+            found = [
+                crc32(view[start + CRC_FROM : end])
+                for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+            ]
+        is_whole[at] = (headers["crc"][at] == found) & (headers["magic"][at] == RUN_MAGIC)
+    return is_whole
+
+
+def whole_headers_at(log: TimerLog, positions: Column) -> Rows:
+    """The headers of the runs at these positions. Raises StoreDamaged unless a whole run lies at
+    each of them."""
+    headers = headers_at(log, positions)
+    is_whole = are_whole(log, positions, headers)
+    if not is_whole.all():
+        log.run(int(positions[np.argmin(is_whole)]))
+        raise StoreDamaged(f"{log.folder} changed while it was read")
+    return headers
+
+
+def rows_of(log: TimerLog, positions: Column, headers: Rows) -> Rows:
+    """The rows of these runs, one run after the other."""
+    counts = headers["count"].astype(np.int64)
+    firsts = np.cumsum(counts) - counts
+    rows = np.zeros(int(counts.sum()), RECORD)
+    for at, segment, cells in _by_segment(log, positions):
+        found = segment.cells.take(_ranges(cells + 1, counts[at]))
+        rows.put(_ranges(firsts[at], counts[at]), found)
+    return rows
+
+
+def positions_between(log: TimerLog, start: int, stop: int) -> Iterator[Column]:
+    """Where the runs from `start` up to `stop` lie, oldest first, some at a time; dropped segments
+    are passed over. The last one may be none, where the one before it is not whole."""
+    for number in range(start // log.segment_bytes, -(-stop // log.segment_bytes)):
+        base = number * log.segment_bytes
+        first, last = max(start - base, 0), min(stop - base, log.segment_bytes)
+        if number in log.segments:
+            for cells in _run_cells(log.segments[number], first // RECORD_BYTES, last):
+                yield base + np.array(cells) * RECORD_BYTES
+
+
+def _run_cells(segment: Segment, first: int, end_byte: int) -> Iterator[list[int]]:
+    """The cells of a segment where a run begins, some at a time: each run says where the next one
+    is to begin. What was never written is zeros."""
+    last = end_byte // RECORD_BYTES
+    while first < last:
+        headers = segment.cells[first : min(first + CELLS_AT_ONCE, last)].view(HEADER)
+        magics, counts = headers["magic"].tolist(), headers["count"].tolist()
+        found: list[int] = []
+        at = 0
+        while at < len(magics) and magics[at]:
+            found.append(first + at)
+            at += counts[at] + 1
+        if found:
+            yield found
+        if at < len(magics):
+            return
+        first += at
+
+
+def _by_segment(log: TimerLog, positions: Column) -> Iterator[tuple[Column, Segment, Column]]:
+    """Which of the positions lie in a segment, and the cells of it that they name; those where no
+    run can be are left out."""
+    numbers, offsets = np.divmod(positions, log.segment_bytes)
+    cells, odd = np.divmod(offsets, RECORD_BYTES)
+    possible = (positions >= 0) & (positions + SHORTEST_BYTES <= log.end) & (odd == 0)
+    possible &= offsets + SHORTEST_BYTES <= log.segment_bytes
+    for number in np.unique(numbers[possible]).tolist():
+        if number in log.segments:
+            at = np.flatnonzero(possible & (numbers == number))
+            yield at, log.segments[number], cells[at]
+
+
+def _ranges(starts: Column, counts: Column) -> Column:
+    """`counts` numbers from each of `starts` on, one after the other."""
+    before = np.cumsum(counts) - counts
+    ranges: Column = np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
+    return ranges
+
+
+# Bodies in files grouped by due time, dropped whole once their time has passed.
+
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS)
+"""Width of a body file by span number: the further away the due, the wider its file."""
+REACHES_MS = (HOUR_MS, 7 * DAY_MS)
+"""Up to this far beyond the watermark a due still goes to span 0 and 1."""
+OPEN_FILES = 16
+_KEY_SPANS = len(SPANS_MS)
+
+
+def spans_of(dues_ms: Column, watermark_ms: int) -> Column:
+    """The span number each due is written with."""
+    return np.searchsorted(np.array(REACHES_MS), dues_ms - watermark_ms, "right").astype(np.int64)
+
+
+def file_keys(dues_ms: Column, spans: Column) -> Column:
+    """One number per body file: its span and which stretch of time it is for."""
+    keys: Column = dues_ms // np.array(SPANS_MS)[spans] * _KEY_SPANS + spans
+    return keys
+
+
+class BodyFiles:
+    """Bodies appended to `<span>-<stretch>.body`; a body is found by file, position, length."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self.folder = folder
+        self._files = files
+        self._sizes: dict[int, int] = {}
+        self._known: set[int] = set()
+        self._writing: OrderedDict[int, int] = OrderedDict()
+        self._reading: OrderedDict[int, mmap.mmap] = OrderedDict()
+        self._unconfirmed: dict[int, int] = {}
+        self._list()
+
+    def path(self, key: int) -> Path:
+        """The file of `key`."""
+        stretch, span = divmod(key, _KEY_SPANS)
+        return self.folder / f"{span}-{stretch}.body"
+
+    def append(self, key: int, bodies: list[bytes]) -> int:
+        """Write bodies side by side at the end of a file; the position of the first."""
+        fd = self._writable(key)
+        position = self._sizes[key]
+        self._unconfirmed.setdefault(key, position)
+        data = b"".join(bodies)
+        self._files.write(fd, data, position)
+        self._sizes[key] = position + len(data)
+        return position
+
+    def read(self, rows: Rows) -> list[bytes]:
+        """The body of each row. Raises StoreDamaged when one is missing or fails its CRC."""
+        found: list[bytes] = []
+        for key, positions, part in _by_file(rows):
+            found += self._read(key, positions, part)
+        return found
+
+    def confirm(self) -> None:
+        """What was appended is known to a checkpoint now: it stays."""
+        self._unconfirmed.clear()
+
+    def rewind(self) -> None:
+        """Cut off what was appended since the last `confirm`. Where that fails, it stays as bytes
+        that no record points at."""
+        for key, size_bytes in self._unconfirmed.items():
+            with suppress(OSError):
+                self._files.resize(self.path(key), size_bytes)
+                self._sizes[key] = size_bytes
+        self._unconfirmed.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def drop_before(self, watermark_ms: int) -> None:
+        """Delete every file whose time has passed."""
+        for key in [key for key in self._known if _end_ms(key) <= watermark_ms]:
+            self._forget(key)
+            self._files.remove(self.path(key))
+
+    def size_bytes(self, key: int) -> int:
+        """Bytes in a file; 0 when there is none."""
+        try:
+            return self.path(key).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def will_need(self, rows: Rows) -> None:
+        """Have the system read ahead the bodies of one run, which lie side by side; if it can."""
+        with suppress(OSError):
+            self._will_need(rows)
+
+    def _will_need(self, rows: Rows) -> None:
+        for key, positions, part in _by_file(rows):
+            first = int(positions.min()) // mmap.PAGESIZE * mmap.PAGESIZE
+            last = int((positions + part["length"]).max())
+            view = self._readable(key, last)
+            if view is not None and last > first:
+                view.madvise(mmap.MADV_WILLNEED, first, last - first)
+
+    def close(self) -> None:
+        """Give the files back."""
+        for fd in self._writing.values():
+            os.close(fd)
+        for view in self._reading.values():
+            view.close()
+        self._writing.clear()
+        self._reading.clear()
+
+    def _read(self, key: int, positions: Column, rows: Rows) -> list[bytes]:
+        starts = positions.tolist()
+        ends = (positions + rows["length"]).tolist()
+        view = self._readable(key, max(ends))
+        if view is None:
+            raise StoreDamaged(f"{self.path(key)} is missing or shorter than its records say")
+        bodies = [view[start:end] for start, end in zip(starts, ends, strict=True)]
+        if list(map(crc32, bodies)) != rows["crc"].tolist():
+            raise StoreDamaged(f"{self.path(key)}: a body fails its CRC")
+        return bodies
+
+    def _readable(self, key: int, size_bytes: int) -> mmap.mmap | None:
+        view = self._reading.get(key)
+        if view is not None and len(view) >= size_bytes:
+            self._reading.move_to_end(key)
+            return view
+        if view is not None:
+            self._reading.pop(key).close()
+        available_bytes = self.size_bytes(key)
+        if not available_bytes or available_bytes < size_bytes:
+            return None
+        with self.path(key).open("rb") as file:
+            view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        self._reading[key] = view
+        if len(self._reading) > OPEN_FILES:
+            self._reading.popitem(last=False)[1].close()
+        return view
+
+    def _writable(self, key: int) -> int:
+        fd = self._writing.get(key)
+        if fd is not None:
+            return fd
+        fd = os.open(self.path(key), os.O_RDWR | os.O_CREAT, 0o644)
+        self._writing[key] = fd
+        self._known.add(key)
+        self._sizes[key] = os.fstat(fd).st_size
+        if len(self._writing) > OPEN_FILES:
+            os.close(self._writing.popitem(last=False)[1])
+        return fd
+
+    def _forget(self, key: int) -> None:
+        self._known.discard(key)
+        self._sizes.pop(key, None)
+        fd = self._writing.pop(key, None)
+        if fd is not None:
+            os.close(fd)
+        view = self._reading.pop(key, None)
+        if view is not None:
+            view.close()
+
+    def _list(self) -> None:
+        for path in self.folder.glob("*.body"):
+            span, _, stretch = path.stem.partition("-")
+            self._known.add(int(stretch) * _KEY_SPANS + int(span))
+
+
+def places_of(rows: Rows) -> tuple[Column, Column]:
+    """Where the bodies of these rows lie: the key of the file, and the position in it. Raises
+    StoreDamaged where a row names a file that cannot be."""
+    spans, positions = locations(rows)
+    if rows.size and spans.max() >= _KEY_SPANS:
+        raise StoreDamaged(f"a record of the log names a file of bodies of span {spans.max()}")
+    return file_keys(rows["due_ms"], spans), positions
+
+
+def _by_file(rows: Rows) -> Iterator[tuple[int, Column, Rows]]:
+    """Neighbours whose bodies lie in one file: its key, their positions, and their rows."""
+    keys, positions = places_of(rows)
+    for start, count in stretches(keys):
+        part = slice(start, start + count)
+        yield int(keys[start]), positions[part], rows[part]
+
+
+def _end_ms(key: int) -> int:
+    stretch, span = divmod(key, _KEY_SPANS)
+    return (stretch + 1) * SPANS_MS[span]

@@ -1,0 +1,608 @@
+"""The wheel: slots of time, each the head of a chain through the log."""
+
+import errno
+import mmap
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from storage.counts import UNNAMED, Counts, TargetCounter, TargetNumbers, resolved
+from storage.errors import StoreDamaged
+from storage.folder import Checkpoint, Files, boot_id
+from storage.memtable import Columns
+from storage.options import RECORD_BYTES, Options
+from storage.store import Column, Entry
+from storage.wheel.log import (
+    EMPTY,
+    HEADER,
+    RECORD,
+    RUN_MAGIC,
+    BodyFiles,
+    Head,
+    Rows,
+    Run,
+    TimerLog,
+    boundaries,
+    file_keys,
+    locate,
+    seal,
+    spans_of,
+    stretches,
+)
+
+# The timer wheel: a mapped file of slots, each pointing at its chain of runs in the log.
+
+SLOT = np.dtype([("time", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")])
+WORDS = SLOT.itemsize // 8
+_FIELDS = ("time", "last", "count")
+FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
+BLOCK_SLOTS = 128
+"""Three quarters of a page of memory."""
+_FACTORS = tuple(
+    np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
+)
+
+
+def checks(slots: Rows) -> npt.NDArray[np.uint32]:
+    """The check number each slot must carry; 0 for an all-zero (empty) slot."""
+    mixed = np.zeros(slots.shape, np.uint64)
+    for name, factor in zip(_FIELDS, _FACTORS, strict=True):
+        mixed ^= slots[name].astype(np.uint64) * factor
+    return (mixed >> np.uint64(32)).astype(np.uint32)
+
+
+def slot_rows(heads: Column) -> Rows:
+    """The slots for `heads` (n x 3: the fields of `Head`), checks included.
+
+    A head without records gives an all-zero slot."""
+    rows = np.zeros(len(heads), SLOT)
+    held = heads[:, 2:] > 0
+    for column, name in enumerate(_FIELDS):
+        rows[name] = heads[:, column] * held[:, 0]
+    rows["check"] = checks(rows)
+    return rows
+
+
+class TimerWheel:
+    """`slots` slots reused circularly: slot number n (due // precision) lives at n % slots.
+
+    Records more than a lap ahead wait in the same chain. `cells` is the mapped array (or a copy,
+    for those who only look). `touched`: the blocks of slots that may be other than zero; of the
+    others nothing is read, so that they take no memory. None: all may be. `mapped`: the file, of
+    which the system reads on behind no slot that is touched (`map_wheel`)."""
+
+    def __init__(
+        self,
+        cells: Rows,
+        files: Files,
+        touched: npt.NDArray[np.bool_] | None = None,
+        mapped: mmap.mmap | None = None,
+    ) -> None:
+        self.cells = cells
+        self._mapped = mapped
+        self.slots = len(cells)
+        self._files = files
+        blocks = -(-self.slots // BLOCK_SLOTS)
+        self._touched = np.ones(blocks, np.bool_) if touched is None else touched
+
+    def used(self) -> Column:
+        """Places of the slots that are not all zero."""
+        words = self.cells.view(np.int64).reshape(self.slots, WORDS).T
+        found = [
+            np.flatnonzero(reduce(np.bitwise_or, words[:, piece])) + piece.start
+            for piece in self._touched_pieces()
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    def held(self) -> Column:
+        """Places of the slots that have a chain."""
+        counts = self.cells["count"]
+        found = [np.flatnonzero(counts[piece]) + piece.start for piece in self._touched_pieces()]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    def next_touched(self, place: int) -> int:
+        """The first place from this one on where a slot may be other than zero; `slots`: none."""
+        block = place // BLOCK_SLOTS
+        if place >= self.slots or self._touched[block]:
+            return place
+        ahead = self._touched[block:]
+        step = int(ahead.argmax())
+        return (block + step) * BLOCK_SLOTS if ahead[step] else self.slots
+
+    def head(self, slot: int) -> Head:
+        """The chain that keeps slot number `slot`; EMPTY when there is none."""
+        return self.heads(np.array([slot % self.slots]))[0]
+
+    def heads(self, at: Column) -> list[Head]:
+        """The chains at these places (slot numbers modulo slots)."""
+        found = self.cells.take(at)
+        return [
+            Head(time, last, count) if count else EMPTY for time, last, count, _ in found.tolist()
+        ]
+
+    def table(self, at: Column) -> Column:
+        """time, last, records of these places as columns; records 0: no chain."""
+        cells = self.cells.take(at)
+        return np.column_stack([cells[name] for name in _FIELDS]).astype(np.int64)
+
+    def store(self, at: Column, heads: Column) -> None:
+        """Point these places at other chains (n x 3: the fields of `Head`)."""
+        if at.size:
+            self._touched[at // BLOCK_SLOTS] = True
+            self._files.poke(self.cells, at, slot_rows(heads))
+
+    def sum_of_checks(self) -> int:
+        """Of all slots: no two states of a wheel that follow each other have the same, but by a
+        chance of one in 2^32."""
+        found = self.cells["check"]
+        return sum(int(found[piece].sum(dtype=np.int64)) for piece in self._touched_pieces())
+
+    def change_of_sum(self, at: Column, heads: Column) -> int:
+        """What storing these `heads` at these places, all different, will add to it."""
+        new, old = slot_rows(heads)["check"], self.cells.take(at)["check"]
+        return int(new.sum(dtype=np.int64) - old.sum(dtype=np.int64))
+
+    def clear_before(self, slot: int) -> None:
+        """Empty every place whose chain was closed because it began below slot number `slot`; also
+        where a kill tore the slot as it was emptied, which leaves a `time` no higher than before.
+        """
+        used = self.used()
+        stale = used[self.cells["time"][used] < slot]
+        self.store(stale, np.zeros((stale.size, len(_FIELDS)), np.int64))
+
+    def begun_in(self, first: int, last: int) -> list[int]:
+        """Every place whose chain's lowest slot number lies in [first, last], in their order."""
+        width = max(0, min(last - first + 1, self.slots))
+        if width <= LAST_WINDOW_SLOTS:
+            places = np.arange(first, first + width) % self.slots
+        else:
+            held_from_first = self._rolled(self.held(), first)
+            places = held_from_first[(held_from_first - first) % self.slots < width]
+        cells = self.cells.take(places)
+        held: list[int] = places[(cells["count"] > 0) & (cells["time"] <= last)].tolist()
+        return held
+
+    def begun_from(self, slot: int) -> tuple[Column, Column]:
+        """Lowest slot number and records of each chain that begins at slot number `slot` or
+        later; in order, but for chains that begin laps ahead."""
+        held = self._rolled(self.held(), slot)
+        times, counts = self.cells["time"][held], self.cells["count"][held]
+        is_ahead = times >= slot
+        return times[is_ahead], counts[is_ahead].astype(np.int64)
+
+    def next_slot(self, first: int, last: int, later: Mapping[int, int]) -> int | None:
+        """The first slot number in [first, last] whose chain may hold records of it.
+
+        `later` has, for places whose chain was read but not closed yet, the lowest slot number
+        still ahead in it."""
+        lap_end = min(last, first + self.slots - 1)
+        start, width = first, FIRST_WINDOW_SLOTS
+        while start <= lap_end:
+            place = start % self.slots
+            if (touched := self.next_touched(place)) > place:
+                start += touched - place
+                continue
+            numbers = np.arange(start, min(start + width, lap_end + 1))
+            cells = self.cells.take(numbers % self.slots)
+            maybe = (cells["count"] > 0) & (cells["time"] <= numbers)
+            for number in numbers[maybe].tolist():
+                if later.get(number % self.slots, number) <= number:
+                    return int(number)
+            start, width = start + width, min(2 * width, LAST_WINDOW_SLOTS)
+        if lap_end == last:
+            return None
+        times = self.cells["time"][self.held()]
+        times = times[times > lap_end]
+        ahead = [int(times.min())] if times.size else []
+        lowest = min([*ahead, *(slot for slot in later.values() if slot > lap_end)], default=None)
+        return lowest if lowest is not None and lowest <= last else None
+
+    def _rolled(self, places: Column, first: int) -> Column:
+        """Places in their order from that of slot number `first` on."""
+        return np.roll(places, -int(np.searchsorted(places, first % self.slots)))
+
+    def _touched_pieces(self) -> Iterator[slice]:
+        """The places whose slots may be other than zero, about to be read."""
+        for block, blocks in stretches(self._touched.astype(np.int64)):
+            if self._touched[block]:
+                piece = slice(block * BLOCK_SLOTS, min((block + blocks) * BLOCK_SLOTS, self.slots))
+                self._read_ahead(piece)
+                yield piece
+
+    def _read_ahead(self, piece: slice) -> None:
+        """Its pages, where not in the page cache, take longer one by one."""
+        if self._mapped is not None:
+            start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
+            with suppress(OSError):
+                self._mapped.madvise(mmap.MADV_WILLNEED, start, piece.stop * SLOT.itemsize - start)
+
+
+def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
+    """Open or make the wheel file, shared and writable. Its size is a multiple of 24 bytes.
+
+    Who touches one page of a file would else have the system read on, on some disks for 8 MB: that
+    holds up the caller for milliseconds, and fills the cache."""
+    size_bytes = slots * SLOT.itemsize
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        if os.fstat(fd).st_size < size_bytes:
+            files.allocate(fd, size_bytes)
+        mapped = mmap.mmap(fd, size_bytes)
+        touched = _written_blocks(fd, size_bytes)
+    finally:
+        os.close(fd)
+    with suppress(OSError):
+        mapped.madvise(mmap.MADV_RANDOM)
+    return TimerWheel(np.frombuffer(mapped, SLOT), files, touched, mapped)
+
+
+def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:
+    """The blocks in which a file was ever written; the others are zeros. None where the system
+    cannot tell."""
+    block_bytes = BLOCK_SLOTS * SLOT.itemsize
+    written = np.zeros(-(-size_bytes // block_bytes), np.bool_)
+    end = 0
+    try:
+        while end < size_bytes:
+            start = os.lseek(fd, end, os.SEEK_DATA)
+            end = os.lseek(fd, start, os.SEEK_HOLE)
+            written[start // block_bytes : -(-end // block_bytes)] = True
+    except OSError as error:
+        return written if error.errno == errno.ENXIO else None
+    return written
+
+
+def copy_wheel(path: Path) -> TimerWheel:
+    """The wheel's contents in memory, for looking only."""
+    return TimerWheel(np.fromfile(path, SLOT), Files())
+
+
+# Which laps of the wheel its chains reach into, as far as reading them has told.
+
+LAPS = 64
+"""Laps are told apart modulo this: more of a year than there is, with slots of a second."""
+FIRST_WINDOW_SLOTS = 256
+
+
+class ChainLaps:
+    """A place's chain holds records of several laps, and says only which is its lowest slot number.
+    So whoever goes from lap to lap would read each chain once a lap.
+
+    Of a chain that was read this remembers its laps, until it changes: then its newest run is
+    another one. 16 bytes a slot, once anything is remembered."""
+
+    def __init__(self, wheel: TimerWheel) -> None:
+        self._wheel = wheel
+        self.forget()
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        self._last: Column | None = None
+        self._laps: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._highest = -1
+
+    def note(self, slot: int, head: Head, slots: Sequence[int]) -> None:
+        """The chain of slot number `slot` holds runs of these slot numbers."""
+        if self._last is None:
+            self._last = np.full(self._wheel.slots, -1, np.int64)
+            self._laps = np.zeros(self._wheel.slots, np.uint64)
+        place = slot % self._wheel.slots
+        bits = 0
+        for number in slots:
+            bits |= 1 << (number // self._wheel.slots) % LAPS
+        self._last[place], self._laps[place] = head.last, bits
+        self._highest = max(self._highest, *slots)
+
+    def next_slots(self, slot: int, last: int) -> list[int]:
+        """The first slot numbers from `slot` on whose chains may hold records of them, some at a
+        time; none where there is none in this lap, up to `last`."""
+        lap, place = divmod(slot, self._wheel.slots)
+        base = lap * self._wheel.slots
+        end, width = min(self._wheel.slots, last + 1 - base), FIRST_WINDOW_SLOTS
+        while (place := self._wheel.next_touched(place)) < end:
+            places = slice(place, min(place + width, end))
+            found = np.flatnonzero(self._may_hold(places, lap))
+            if found.size:
+                slots: list[int] = (found + base + place).tolist()
+                return slots
+            place, width = place + width, min(2 * width, LAST_WINDOW_SLOTS)
+        return []
+
+    def next_lap(self, slot: int) -> int | None:
+        """The first slot number of the next lap that any chain may reach into."""
+        slots, lap = self._wheel.slots, slot // self._wheel.slots
+        held = self._wheel.held()
+        unread = self._wheel.cells["time"][held[~self._is_known(held)]]
+        laps = [max(int(unread.min()) // slots, lap + 1)] if unread.size else []
+        bits = int(np.bitwise_or.reduce(self._laps)) if self._laps.size else 0
+        ahead = (lap + step for step in range(1, LAPS + 1))
+        laps += [one for one in ahead if bits >> one % LAPS & 1 and one <= self._highest // slots][
+            :1
+        ]
+        return min(laps) * slots if laps else None
+
+    def _may_hold(self, places: slice, lap: int) -> npt.NDArray[np.bool_]:
+        cells = self._wheel.cells[places]
+        numbers = np.arange(places.start, places.stop) + lap * self._wheel.slots
+        maybe: npt.NDArray[np.bool_] = (cells["count"] > 0) & (cells["time"] <= numbers)
+        if self._last is not None:
+            reaches = self._laps[places] >> np.uint64(lap % LAPS) & np.uint64(1)
+            maybe &= ~self._is_known(places) | reaches.astype(np.bool_)
+        return maybe
+
+    def _is_known(self, places: slice | Column) -> npt.NDArray[np.bool_]:
+        last = self._wheel.cells["last"][places]
+        if self._last is None:
+            return np.zeros(last.size, np.bool_)
+        known: npt.NDArray[np.bool_] = self._last[places] == last
+        return known
+
+
+# Runs appended to the log, and their chains, before a checkpoint confirms them.
+
+HEAD_FIELDS = len(Head._fields)
+FIRST_HEADS = 4
+"""Heads there is room for at first: so few that every test of a flush sees the room grow."""
+
+
+class ChainWriter:
+    """Runs written and chains changed since the last checkpoint, over an untouched wheel.
+
+    Dropping the object and cutting the log undoes all of it."""
+
+    def __init__(self, wheel: TimerWheel, log: TimerLog) -> None:
+        self.live: Counter[int] = Counter()
+        self._wheel = wheel
+        self._log = log
+        self._index: npt.NDArray[np.int32] = np.full(wheel.slots, -1, np.int32)
+        self._places = np.zeros(FIRST_HEADS, np.int64)
+        self._heads = np.zeros((FIRST_HEADS, HEAD_FIELDS), np.int64)
+        self._changed = 0
+
+    def head(self, slot: int) -> Head:
+        """The chain of slot number `slot` as it will be."""
+        place = slot % self._wheel.slots
+        at = int(self._index[place])
+        if at < 0:
+            return self._wheel.head(place)
+        head = Head(*self._heads[at].tolist())
+        return head if head.records else EMPTY
+
+    def restart(self, slot: int, dead: Mapping[int, int]) -> None:
+        """Let the chain of slot number `slot` begin anew: its runs are dead. `dead`: how many
+        records they hold in each segment, which whoever has read the chain knows."""
+        for number, records in dead.items():
+            self.live[number] -= records
+        at = self._rows_of(np.array([slot % self._wheel.slots]))  # may replace self._heads
+        self._heads[at] = EMPTY
+
+    def changes(self, most: int) -> Iterator[tuple[Column, Column]]:
+        """Places and their new heads (n x 3), `most` at a time."""
+        for start in range(0, self._changed, most):
+            end = min(start + most, self._changed)
+            yield self._places[start:end], self._heads[start:end]
+
+    def write(self, rows: Rows) -> tuple[Column, Column]:
+        """Append sorted rows as one run per slot; slot number and position of each run."""
+        slots = rows["due_ms"] // self._log.precision_ms
+        laps: list[tuple[Column, Column]] = []
+        start = 0
+        while start < rows.size:
+            # Within one lap every slot number has a place of its own.
+            end = int(np.searchsorted(slots, slots[start] + self._wheel.slots))
+            laps.append(self._append(rows[start:end], slots[start:end]))
+            start = end
+        if len(laps) == 1:
+            return laps[0]
+        return np.concatenate([lap[0] for lap in laps]), np.concatenate([lap[1] for lap in laps])
+
+    def _append(self, rows: Rows, slots: Column) -> tuple[Column, Column]:
+        firsts, counts = boundaries(slots)
+        headers = firsts + np.arange(firsts.size)
+        block = _block(rows, headers)
+        base = self._log.reserve(block.size * RECORD_BYTES)
+        numbers = slots[firsts]
+        positions = base + headers * RECORD_BYTES
+        self._link(block.view(HEADER), headers, numbers, positions, counts)
+        self._log.write(seal(block, headers, counts))
+        self.live[self._log.number(base)] += rows.size
+        return numbers, positions
+
+    def _link(
+        self, block: Rows, headers: Column, numbers: Column, positions: Column, counts: Column
+    ) -> None:
+        at = self._rows_of(numbers % self._wheel.slots)
+        old = self._heads[at]
+        chained = old[:, 2] > 0
+        new = np.empty_like(old)
+        new[:, 0] = np.where(chained, np.minimum(old[:, 0], numbers), numbers)
+        new[:, 1] = positions
+        new[:, 2] = old[:, 2] * chained + counts
+        filled = np.zeros(headers.size, HEADER)
+        filled["magic"] = RUN_MAGIC
+        filled["prev"] = np.where(chained, old[:, 1], -1)
+        filled["time"] = new[:, 0]
+        filled["chain"] = new[:, 2]
+        filled["count"] = counts
+        block.put(headers, filled)
+        self._heads[at] = new
+
+    def _rows_of(self, places: Column) -> Column:
+        """Where the heads of these places, all different, are kept; takes them from the wheel."""
+        at = self._index[places].astype(np.int64)
+        unseen = at < 0
+        fresh = int(np.count_nonzero(unseen))
+        if fresh:
+            self._make_room(fresh)
+            numbers = np.arange(self._changed, self._changed + fresh)
+            self._places[numbers] = places[unseen]
+            self._heads[numbers] = self._wheel.table(places[unseen])
+            self._index[places[unseen]] = numbers
+            self._changed += fresh
+            at[unseen] = numbers
+        return at
+
+    def _make_room(self, fresh: int) -> None:
+        lacking = self._changed + fresh - self._places.size
+        if lacking > 0:
+            more = max(lacking, self._places.size)
+            self._places = np.concatenate((self._places, np.zeros(more, np.int64)))
+            self._heads = np.concatenate((self._heads, np.zeros((more, HEAD_FIELDS), np.int64)))
+
+
+def _block(rows: Rows, headers: Column) -> Rows:
+    """Room for the runs, records in place, with an empty row for each header."""
+    block = np.zeros(rows.size + headers.size, RECORD)
+    records = np.ones(block.size, np.bool_)
+    records[headers] = False
+    block.put(np.flatnonzero(records), rows)
+    return block
+
+
+# The files of one wheel, opened together, and entries on their way in and out of them.
+
+LOG, BODIES, STORED_TO = "log", "bodies", "stored-to"
+
+
+class WheelFiles:
+    """Wheel, log and bodies of one folder, and the shard's numbers of targets."""
+
+    def __init__(
+        self,
+        folder: Path,
+        options: Options,
+        files: Files,
+        wheel: TimerWheel,
+        log: TimerLog,
+        checkpoint: Checkpoint,
+        numbers: TargetNumbers,
+    ) -> None:
+        self.folder = folder
+        self.options = options
+        self.files = files
+        self.wheel = wheel
+        self.log = log
+        self.bodies = BodyFiles(folder / BODIES, files)
+        self._numbers = numbers
+        self.checkpoint = checkpoint
+        self.boot_id = boot_id()
+        """That checkpoints name: what was written before this boot is known to be whole."""
+        self._stored_to = -1
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Targets by number."""
+        return self._numbers.by_number
+
+    def chain_writer(self) -> ChainWriter:
+        """For the changes of one flush."""
+        return ChainWriter(self.wheel, self.log)
+
+    def chain(self, slot: int, head: Head, *, checked: bool = True) -> Iterator[Run]:
+        """The runs of the chain that keeps slot number `slot`, newest first; `checked` by their
+        CRCs. Raises StoreDamaged."""
+        for run in self.log.chain(head, checked=checked):
+            if (run.slot - slot) % self.wheel.slots:
+                raise StoreDamaged(
+                    f"{self.log.folder}: the run at {run.position} belongs elsewhere"
+                )
+            yield run
+
+    def rows_for(self, entries: Columns, watermark_ms: int) -> Rows:
+        """Write the bodies of entries given in (due, offset) order; their index rows."""
+        rows = np.zeros(len(entries.bodies), RECORD)
+        rows["due_ms"] = entries.dues_ms
+        rows["offset"] = entries.offsets
+        rows["target"] = entries.targets
+        rows["length"] = np.fromiter(map(len, entries.bodies), np.int64, rows.size)
+        rows["crc"] = entries.crcs
+        self._write_bodies(rows, spans_of(entries.dues_ms, watermark_ms), entries.bodies)
+        return rows
+
+    def entries_of(self, rows: Rows) -> list[Entry]:
+        """Read the bodies of index rows and give the entries, in the same order."""
+        return entries_of(rows, self.bodies.read(rows), self._numbers.by_number)
+
+    def count_ended(self, counts: Counts, rows: Rows) -> None:
+        """Take index rows out of `counts`."""
+        numbers = self._numbers
+        counts.subtract(rows["offset"], *counted_by_name(rows, numbers.by_number, numbers))
+
+    def counts_of(self, rows: Rows) -> Counts:
+        """What index rows count."""
+        numbers = self._numbers
+        counts = Counts(*counted_by_name(rows, numbers.by_number, numbers))
+        counts.chunks.add(rows["offset"])
+        return counts
+
+    def note_stored(self) -> None:
+        """Note that the wheel has all runs of the checkpoint; without it they are stored again."""
+        log_end = self.checkpoint.log_end
+        if log_end != self._stored_to:
+            with suppress(OSError):
+                self.files.replace(self.folder / STORED_TO, b"%d" % log_end)
+                self._stored_to = log_end
+
+    def close(self) -> None:
+        """Give the files back."""
+        self.log.close()
+        self.bodies.close()
+
+    def _write_bodies(self, rows: Rows, spans: Column, bodies: list[bytes]) -> None:
+        keys = file_keys(rows["due_ms"], spans)
+        positions = np.cumsum(rows["length"], dtype=np.int64) - rows["length"]
+        for first, count in stretches(keys):
+            base = self.bodies.append(int(keys[first]), bodies[first : first + count])
+            positions[first : first + count] += base - positions[first]
+        locate(rows, spans, positions)
+
+
+def has_all_runs(folder: Path, log_end: int) -> bool:
+    """Whether it is noted that the wheel has all runs of a log with this end. An older note says
+    nothing that the checkpoint's `redo_from` does not."""
+    try:
+        return int((folder / STORED_TO).read_bytes()) == log_end
+    except (OSError, ValueError):
+        return False
+
+
+def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> list[Entry]:
+    """Index rows and their bodies as entries; `names` of targets by number."""
+    try:
+        targets, bodies = resolved(names, rows["target"], bodies)
+    except KeyError as number:
+        raise _nameless(number) from None
+    dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
+    return list(zip(dues_ms, offsets, targets, bodies, strict=True))
+
+
+def counted_by_name(
+    rows: Rows, names: Mapping[int, str], numbers: TargetNumbers
+) -> tuple[TargetCounter, TargetCounter]:
+    """How many of the index rows there are for each target, and the bytes of their bodies."""
+    met, which, counts = np.unique(rows["target"], return_inverse=True, return_counts=True)
+    sizes = np.bincount(which, rows["length"], met.size).astype(np.int64)
+    found = [_counter(met, amounts, names, numbers) for amounts in (counts, sizes)]
+    return found[0], found[1]
+
+
+def _counter(
+    met: Column, amounts: Column, names: Mapping[int, str], numbers: TargetNumbers
+) -> TargetCounter:
+    by_number = dict(zip(met.tolist(), amounts.tolist(), strict=True))
+    others = by_number.pop(UNNAMED, 0)
+    try:
+        by_name = {names[number]: amount for number, amount in by_number.items() if amount}
+    except KeyError as number:
+        raise _nameless(number) from None
+    return TargetCounter(numbers, by_name, others)
+
+
+def _nameless(number: KeyError) -> StoreDamaged:
+    return StoreDamaged(f"a record of the log names target {number}, which has no name")
