@@ -7,7 +7,7 @@ their lines, and the calls of the turn that delivers it. Taking a partition over
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -20,7 +20,7 @@ from tests.support.simulation.world import World
 
 REPOSITORY: Final = Path(__file__).parents[1]
 PRODUCT: Final = tuple(f"{REPOSITORY / room}/" for room in ("proxy", "storage"))
-STAND_INS: Final = f"{REPOSITORY / 'tests'}/"
+STAND_INS: Final = f"{REPOSITORY / 'tests' / 'support' / 'simulation' / 'stand_in'}"
 DELAY_MS: Final = 2_000
 
 
@@ -43,11 +43,17 @@ class Calls:
         path = frame.f_code.co_filename
         if event != "call" or not path.startswith(PRODUCT) or frame.f_code.co_name.startswith("<"):
             return
-        caller = frame.f_back.f_code.co_filename if frame.f_back else ""
-        if caller.startswith(STAND_INS):
+        callers = list(_callers(frame))
+        if any(caller.startswith(STAND_INS) for caller in callers):
             return
         self.by_file[path] += 1
-        self.between_files += caller != path
+        self.between_files += callers[:1] != [path]
+
+
+def _callers(frame: FrameType) -> Iterator[str]:
+    while frame.f_back is not None:
+        frame = frame.f_back
+        yield frame.f_code.co_filename
 
 
 class Journey(NamedTuple):
