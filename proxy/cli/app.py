@@ -9,10 +9,9 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from proxy import __version__
-from proxy.cli import audit, control, run, send, store, topics, watch
+from proxy.cli import audit, control, release, run, send, store, topics, watch
 from proxy.cli.check import command as check
 from proxy.cli.dead_letters import command as dead_letters
-from proxy.cli.release import limits, pauses, skip
 from proxy.cli.trace import command as trace
 from proxy.cli.trial import broker, dev
 from proxy.cli.waiting import command as waiting
@@ -83,10 +82,10 @@ app.command("cancel")(control.cancel)
 app.command("recall")(control.recall)
 app.command("purge")(purge.purge)
 app.command("reschedule")(reschedule.reschedule)
-app.command("pause")(pauses.pause)
-app.command("resume")(pauses.resume)
-app.command("pauses")(pauses.pauses)
-app.command("skip")(skip.skip)
+app.command("pause")(release.pause)
+app.command("resume")(release.resume)
+app.command("pauses")(release.pauses)
+app.command("skip")(release.skip)
 app.command("commit")(control.commit)
 app.command("rollback")(control.rollback)
 app.command("watch")(watch.watch)
@@ -98,7 +97,7 @@ _pending = typer.Typer(invoke_without_command=True)
 _pending.callback()(pending.pending)
 _pending.command("list")(waiting.list_waiting)
 app.add_typer(_pending, name="pending")
-app.add_typer(limits.app, name="limits")
+app.add_typer(release.limits_app, name="limits")
 app.add_typer(topics.app, name="topics")
 app.add_typer(store.app, name="store")
 app.add_typer(dead_letters.app, name="dead-letters")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,14 @@ class OverdueLimit(Section):
 
     older_than_ms: DurationMs = Field(alias="older_than")
     action: Literal["deliver", "dead-letter", "drop"]
+
+
+class Resumed(NamedTuple):
+    """The end of a pause, and the limit on the records that the pause held back."""
+
+    at_ms: int
+    per_second: int | None = None
+    """Records a second, over all partitions. None: all go at once."""
 
 
 class TargetLimit(Section):

@@ -67,12 +67,10 @@ class ParkedRecords:
         self._release, self.partitions = release, partitions
         self._passes: dict[int, _Pass] = {}
         self._moved = deque[tuple[int, int]](maxlen=MOST_UNREAD)
-        self._shards = 0
 
     def serve(self, shards: int) -> None:
-        """This worker has so many of the partitions from now on."""
-        self._shards = shards
-        self._release.serves(shards / self.partitions)
+        """This worker has so many of the partitions from now on, and that share of a rate."""
+        self._release.share = shards / self.partitions
 
     @property
     def version(self) -> int:
@@ -90,7 +88,6 @@ class ParkedRecords:
         """The plan, and what it lets go besides: the same again until it is `told`."""
         if not self.is_needed(shard, now_ms):
             return plan
-        self._release.serves(self._shards / self.partitions)
         auxiliary = (*plan.batch.auxiliary, *self._piece(shard, now_ms))
         return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
 

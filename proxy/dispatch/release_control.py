@@ -10,9 +10,8 @@ from fnmatch import fnmatchcase
 from math import ceil
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from proxy.config.resumed import Resumed
 from proxy.config.settings import ReleaseSettings
-from proxy.config.target_limit import TargetLimit, by_precedence
+from proxy.config.target_limit import Resumed, TargetLimit, by_precedence
 from proxy.dispatch.rate_limit import TargetRateLimit
 from proxy.records.body import GONE
 from proxy.records.delivery import Delivery
@@ -59,16 +58,25 @@ class OverdueRule(NamedTuple):
 
 JUST_NOW: Final = Resumed(2**62)
 """Of a pause that was taken back without a word about its end."""
-_Resumptions: TypeAlias = tuple[tuple[str, Resumed], ...]
-"""Pauses that are over, by pattern; the newest first."""
+
+
+class _Limit(NamedTuple):
+    """A limit on the records that this worker delivers in a second. The others wait in a queue."""
+
+    whose: str
+    """A target, or the pattern of a pause that is over."""
+    per_second: int
+    resumed_ms: int | None = None
+    """The end of the pause (epoch ms), if the limit is for the records that the pause held back."""
 
 
 class _TargetRules(NamedTuple):
     """What counts for one target; `overdue` in the order in which rules are tried."""
 
     is_paused: bool
-    resumed: "_Resumptions"
-    per_second: int | None
+    resumed: tuple[tuple[str, Resumed], ...]
+    """Pauses that are over, by pattern; the newest first."""
+    cap: _Limit | None
     overdue: tuple[OverdueRule, ...]
 
     @property
@@ -98,9 +106,9 @@ class ReleaseControl:
         self._limits: Mapping[str, TargetLimit] = {}
         self._caps, self._overdue_now = list(self._per_target.items()), self._overdue
         self._rules: dict[str, _TargetRules] = {}
-        self._rates: dict[str, TargetRateLimit] = {}
-        self._queues: dict[str, TargetRateLimit] = {}
-        self._share = 1.0
+        self._queues: dict[tuple[str, int | None], TargetRateLimit] = {}
+        self.share = 1.0
+        """This worker's part of the ingress partitions. It has the same part of a resume's rate."""
 
     @property
     def paused(self) -> frozenset[str]:
@@ -116,9 +124,6 @@ class ReleaseControl:
         ended = [(pattern, end) for pattern, end in now.items() if pattern not in paused]
         now = dict(ended[-REMEMBERED:])
         if (paused, now) != (self._paused, self._resumed):
-            changed = [p for p in self._queues if now.get(p) != self._resumed.get(p)]
-            for pattern in changed:
-                del self._queues[pattern]
             self._paused, self._resumed = paused, now
             self.version += 1
             self._rules.clear()
@@ -132,13 +137,6 @@ class ReleaseControl:
     def is_paused(self, target: str) -> bool:
         """Whether what is for this target is held back."""
         return self._rules_of(target).is_paused
-
-    def serves(self, share: float) -> None:
-        """From now on this worker has so large a share of the ingress partitions, and of rates."""
-        if share != self._share:
-            self._share = share
-            for pattern in self._queues:
-                self._queue(pattern, self._resumed[pattern])
 
     def looks_for_held(self, now_ms: int) -> bool:
         """Whether a pause is over that may have held records back."""
@@ -159,17 +157,14 @@ class ReleaseControl:
         is_parked, resumed_ms = delivery.is_parked, delivery.resumed_ms
         if not (is_parked or resumed_ms is not None) or self.is_paused(delivery.target):
             return None
-        found = self._end_of_pause(delivery.target, now_ms)
-        if found is None:
-            return Place(delivery.due_ms) if is_parked else None
-        pattern, end = found
-        if end.per_second is None:
+        limit = self._limit_of_held(delivery.target, now_ms)
+        if limit is None:
             return Place(delivery.due_ms)
-        queue = self._queue(pattern, end)
-        if resumed_ms == end.at_ms and not is_parked:
+        queue = self._queue(limit, now_ms)
+        if resumed_ms == limit.resumed_ms and not is_parked:
             queue.note(delivery.wanted_ms)
             return None
-        return Place(queue.next_place_ms(now_ms), end.at_ms)
+        return Place(queue.next_place_ms(now_ms), limit.resumed_ms)
 
     def _end_of_pause(self, target: str, now_ms: int) -> tuple[str, Resumed] | None:
         rules = self._rules_of(target)
@@ -177,14 +172,12 @@ class ReleaseControl:
             return None
         return next((one for one in rules.resumed if _counts(one[1], now_ms)), None)
 
-    def _queue(self, pattern: str, end: Resumed) -> TargetRateLimit:
-        """The places of what this pause has held back: of a rate a worker has its share."""
-        assert end.per_second is not None, (pattern, end)
-        per_second = max(1, ceil(end.per_second * self._share))
-        queue = self._queues.get(pattern)
-        queue = TargetRateLimit(per_second) if queue is None else queue.at(per_second)
-        self._queues[pattern] = queue
-        return queue
+    def _limit_of_held(self, target: str, now_ms: int) -> _Limit | None:
+        """Return the limit on records that a pause held back; None: they go at once."""
+        found = self._end_of_pause(target, now_ms)
+        if found is None or (per_second := found[1].per_second) is None:
+            return None
+        return _Limit(found[0], max(1, ceil(per_second * self.share)), found[1].at_ms)
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
@@ -213,7 +206,7 @@ class ReleaseControl:
         ends_after_ms: list[int] = []
         for topic in topics:
             rules = self._rules_of(topic)
-            if rules.is_paused or rules.per_second is not None:
+            if rules.is_paused or rules.cap is not None:
                 return True
             if rules.ends_after_ms is not None:
                 ends_after_ms.append(rules.ends_after_ms)
@@ -232,35 +225,25 @@ class ReleaseControl:
                 break
         if rules.is_paused:
             return Hop(delivery, REQUEUED, f"{delivery.target} is paused", PARKED_MS)
-        if rules.resumed and (hop := self._in_queue(delivery, now_ms)) is not None:
-            return hop
-        if rules.per_second is None:
-            return None
-        return self._at_rate(delivery, rules.per_second, now_ms)
+        is_held = delivery.resumed_ms is not None
+        of_held = self._limit_of_held(delivery.target, now_ms) if is_held else None
+        for limit in filter(None, (of_held, rules.cap)):
+            queue = self._queue(limit, now_ms)
+            again_ms = queue.reserve(now_ms, has_reserved=delivery.wanted_ms > delivery.due_ms)
+            if again_ms is not None:
+                detail = f"{limit.whose} takes {limit.per_second} records a second"
+                return Hop(delivery, REQUEUED, detail, again_ms, resumed_ms=limit.resumed_ms)
+        return None
 
-    def _in_queue(self, delivery: Delivery, now_ms: int) -> Hop | None:
-        """Keep the rate after a pause, though places pass while nobody delivers."""
-        if delivery.resumed_ms is None:
-            return None
-        found = self._end_of_pause(delivery.target, now_ms)
-        if found is None or found[1].per_second is None:
-            return None
-        pattern, end = found
-        again_ms = self._queue(pattern, end).reserve(now_ms, has_reserved=True)
-        detail = f"{pattern} is resumed at {end.per_second} records a second"
-        if again_ms is None:
-            return None
-        return Hop(delivery, REQUEUED, detail, again_ms, resumed_ms=end.at_ms)
-
-    def _at_rate(self, delivery: Delivery, per_second: int, now_ms: int) -> Hop | None:
-        detail = f"{delivery.target} takes {per_second} records a second"
-        rate = self._rates.get(delivery.target)
-        if rate is None or rate.per_second != per_second:
+    def _queue(self, limit: _Limit, now_ms: int) -> TargetRateLimit:
+        """Return the queue of the limit. It goes on if only the rate has changed."""
+        key, per_second = (limit.whose, limit.resumed_ms), limit.per_second
+        queue = self._queues.get(key)
+        if queue is None or queue.per_second != per_second:
             self._forget_idle(now_ms)
-            rate = TargetRateLimit(per_second) if rate is None else rate.at(per_second)
-            self._rates[delivery.target] = rate
-        again_ms = rate.reserve(now_ms, has_reserved=delivery.wanted_ms > delivery.due_ms)
-        return None if again_ms is None else Hop(delivery, REQUEUED, detail, again_ms)
+            queue = TargetRateLimit(per_second) if queue is None else queue.at(per_second)
+            self._queues[key] = queue
+        return queue
 
     def _rules_of(self, target: str) -> _TargetRules:
         rules = self._rules.get(target)
@@ -271,21 +254,21 @@ class ReleaseControl:
         return rules
 
     def _match(self, target: str) -> _TargetRules:
-        rates = (n for pattern, n in self._caps if fnmatchcase(target, pattern))
+        caps = (_Limit(target, n) for pattern, n in self._caps if fnmatchcase(target, pattern))
         ends = [one for one in self._resumed.items() if fnmatchcase(target, one[0])]
         return _TargetRules(
             any(fnmatchcase(target, pattern) for pattern in self._paused),
             tuple(sorted(ends, key=lambda one: -one[1].at_ms)),
-            next(rates, None),
+            next(caps, None),
             tuple(rule for rule in self._overdue_now if fnmatchcase(target, rule.targets)),
         )
 
     def _forget_idle(self, now_ms: int) -> None:
         """Bound what is kept; should all be busy, the newest takes the place of the oldest."""
-        if len(self._rates) >= REMEMBERED:
-            idle = [target for target, rate in self._rates.items() if rate.is_idle(now_ms)]
-            for target in idle or [next(iter(self._rates))]:
-                del self._rates[target]
+        if len(self._queues) >= REMEMBERED:
+            idle = [key for key, queue in self._queues.items() if queue.is_idle(now_ms)]
+            for key in idle or [next(iter(self._queues))]:
+                del self._queues[key]
 
 
 def _counts(end: Resumed, now_ms: int) -> bool:

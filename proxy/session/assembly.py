@@ -12,9 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
 from proxy.config.disk_reserve import DiskReserve
-from proxy.config.resumed import Resumed
 from proxy.config.settings import Settings
-from proxy.config.target_limit import TargetLimit
+from proxy.config.target_limit import Resumed, TargetLimit
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals

@@ -130,6 +130,7 @@ class Pipeline:
     def share_rates_among(self, partitions: int) -> None:
         """The ingress has so many partitions now."""
         self._parked.partitions = partitions
+        self._parked.serve(len(self.shards))
 
     def turn(self) -> None:
         """One turn of the loop; raises SessionLost when shards must be recovered.

@@ -8,8 +8,7 @@ from typing import Any, Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.config.resumed import Resumed
-from proxy.config.target_limit import OverdueLimit, TargetLimit
+from proxy.config.target_limit import OverdueLimit, Resumed, TargetLimit
 from proxy.dispatch.rate_limit import RateLimit, WorkerRateLimit
 from proxy.dispatch.release_control import OverdueRule, ReleaseControl
 from tests.property.test_exactly_once import (

@@ -8,9 +8,8 @@ from typing import Final, TypeVar
 
 import structlog
 
-from proxy.config.resumed import Resumed
 from proxy.config.settings import MOST_PER_SECOND
-from proxy.config.target_limit import TargetLimit
+from proxy.config.target_limit import Resumed, TargetLimit
 from proxy.kafka.settings.settings_records import (
     INGEST,
     LIMITS,
@@ -18,10 +17,8 @@ from proxy.kafka.settings.settings_records import (
     RATE,
     RESUMED,
     ingest_key,
-    limited_pattern,
-    paused_pattern,
+    pattern_in,
     rate_key,
-    resumed_pattern,
 )
 from proxy.records.bounded_json import read_object
 
@@ -68,14 +65,14 @@ class RunTimeControls:
             self.is_ingest_paused = value is not None
         elif key == rate_key(self._group_id):
             self.max_per_second = None if value is None else _rate(value)
-        elif (pattern := paused_pattern(self._group_id, key)) is not None:
+        elif (pattern := pattern_in(PAUSED, self._group_id, key)) is not None:
             _keep(self._paused, pattern, None if value is None else True, MOST_PAUSES, "pauses")
-        elif (pattern := resumed_pattern(self._group_id, key)) is not None:
+        elif (pattern := pattern_in(RESUMED, self._group_id, key)) is not None:
             end = None if value is None else _resumed(value)
             if end and len(self._resumed) >= MOST_PAUSES and pattern not in self._resumed:
                 del self._resumed[min(self._resumed, key=lambda name: self._resumed[name].at_ms)]
             _keep(self._resumed, pattern, end, MOST_PAUSES, "pauses that are over")
-        elif (pattern := limited_pattern(self._group_id, key)) is not None:
+        elif (pattern := pattern_in(LIMITS, self._group_id, key)) is not None:
             limit = None if value is None else _limit(value)
             _keep(self._limits, pattern, limit, MOST_LIMITS, "limits")
 

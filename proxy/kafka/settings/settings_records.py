@@ -122,22 +122,9 @@ def clock_key(group_id: str) -> str:
     return f"{CLOCK}{group_id}"
 
 
-def paused_pattern(group_id: str, key: str) -> str | None:
-    """The pattern that a record of this key pauses or resumes; None: it is about something else."""
-    return _pattern_behind(pause_key(group_id, ""), key)
-
-
-def resumed_pattern(group_id: str, key: str) -> str | None:
-    """The pattern of whose resumption a record of this key tells; None: of something else."""
-    return _pattern_behind(resumed_key(group_id, ""), key)
-
-
-def limited_pattern(group_id: str, key: str) -> str | None:
-    """The pattern that a record of this key limits; None: it is about something else."""
-    return _pattern_behind(limit_key(group_id, ""), key)
-
-
-def _pattern_behind(own: str, key: str) -> str | None:
+def pattern_in(kind: str, group_id: str, key: str) -> str | None:
+    """Return the pattern in a key of this kind (PAUSED, RESUMED or LIMITS); None: another key."""
+    own = f"{kind}{group_id}/"
     pattern = key.removeprefix(own)
     return pattern if key.startswith(own) and TARGETS_PATTERN.fullmatch(pattern) else None
 

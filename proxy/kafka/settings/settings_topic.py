@@ -22,9 +22,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from proxy.config.resumed import Resumed
 from proxy.config.settings import Settings
-from proxy.config.target_limit import TargetLimit
+from proxy.config.target_limit import Resumed, TargetLimit
 from proxy.errors import BrokerRefused, StartOverRefused
 from proxy.kafka.client_settings import (
     committed_settings_reader_config,

@@ -14,8 +14,8 @@ from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from proxy.config.resumed import Resumed
 from proxy.config.settings import AdmissionSettings
+from proxy.config.target_limit import Resumed
 from proxy.dispatch import parked_records
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl

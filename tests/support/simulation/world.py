@@ -9,7 +9,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
-from proxy.config.resumed import Resumed
 from proxy.config.settings import (
     AdmissionSettings,
     MemorySettings,
@@ -18,7 +17,7 @@ from proxy.config.settings import (
     Settings,
     TopicSettings,
 )
-from proxy.config.target_limit import TargetLimit
+from proxy.config.target_limit import Resumed, TargetLimit
 from proxy.dispatch.moving import find_moving
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from proxy.cli import release
 from proxy.cli.admin_port import ProxyUnreachable
 from proxy.cli.app import app
-from proxy.cli.release import run_time_change
 
 LIMITS = {
     "limits": [
@@ -47,7 +47,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         found: dict[str, Any] = replies[path] if how["method"] == "GET" else done
         return found
 
-    monkeypatch.setattr(run_time_change, "ask", answer)
+    monkeypatch.setattr(release, "ask", answer)
     return calls
 
 

@@ -198,6 +198,7 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("bodies: broker", "must be 'local' or 'kafka'"),
         ("header_aliases: [cesuim]", "did you mean cesium?"),
         ("roll_after: never", "is not a delay"),
+        ("release: {beyond_rate: later}", "`release.beyond_rate` is no setting. Known here: max_"),
         ("release: {max_per_second: 0}", "greater than or equal to 1"),
         ("retry: {groups: {g: {policy: custom}}}", "`delays` belong to `policy: custom`"),
         ("retry: {groups: {g: {first_delay: 1s}}}", "belong to `policy: exponential`"),

@@ -1,5 +1,7 @@
 """Whatever code a letter carries, a person is told what it means and what to do."""
 
+import pytest
+
 from proxy.dead_letters.letters.remedies import REMEDIES, meaning, remedy
 from proxy.records.rejection import REASONS
 
@@ -8,6 +10,7 @@ def test_every_reason_has_something_to_do_and_there_are_no_others() -> None:
     assert REMEDIES.keys() == REASONS.keys()
 
 
-def test_code_of_another_version_is_said_to_be_unknown() -> None:
-    assert "does not know" in meaning("from-the-future")
-    assert remedy("from-the-future") == "Do what the detail says, then replay."
+@pytest.mark.parametrize("code", ["from-the-future", "too-many"])
+def test_code_of_another_version_is_said_to_be_unknown(code: str) -> None:
+    assert "does not know" in meaning(code)
+    assert remedy(code) == "Do what the detail says, then replay."

@@ -129,3 +129,9 @@ def test_original_that_was_itself_sent_in_again_is_known_by_its_own_headers() ->
     """Its stamps of earlier hops may differ from the letter's."""
     own: Headers = [("timer-topic", b"secret-orders"), ("timer-origin", b"x/0/1")]
     assert going(judge(a_letter(value=None), original=(b"key", b"huge", own))).value == b"huge"
+
+
+def test_letter_with_a_reason_of_an_older_version_is_replayed() -> None:
+    letter = a_letter(headers=letter_headers("too-many", "orders"))
+    goes = going(judge(letter, Edits()))
+    assert (goes.target, goes.value) == ("orders", b"value")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.config.target_limit import OverdueLimit, TargetLimit
+from proxy.config.target_limit import OverdueLimit, Resumed, TargetLimit
 from proxy.dispatch.release_control import (
     PARKED_MS,
     REMEMBERED,
@@ -17,7 +17,7 @@ from proxy.records.delivery import Delivery
 from proxy.records.message import IngressPartition
 from proxy.records.outcome import Outcome
 from proxy.records.rejection import Rejection
-from proxy.scheduling.batch import Batch, Hop
+from proxy.scheduling.batch import Batch, Hop, Place
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -82,7 +82,7 @@ def test_rates_are_remembered_for_a_bounded_number_of_targets() -> None:
     release = ReleaseControl({"*": 1})
     for number in range(REMEMBERED + 10):
         release.decide(a_delivery(f"t{number}"), NOW_MS)
-    assert len(release._rates) <= REMEMBERED
+    assert len(release._queues) <= REMEMBERED
 
 
 @pytest.mark.parametrize("late_ms", [0, 10 * MINUTE_MS])
@@ -204,3 +204,44 @@ def test_a_rule_set_at_run_time_comes_before_those_of_the_settings() -> None:
     assert release.decide(late, NOW_MS) is None
     release.limit({"o*": TargetLimit(overdue=OverdueLimit(older_than_ms=1, action="dead-letter"))})
     assert isinstance(release.decide(late, NOW_MS), Rejection)
+
+
+def a_held_delivery(resumed_ms: int, place_ms: int) -> Delivery:
+    """A record in the queue of a resume, at its place."""
+    mark: Headers = [("timer-hop-resumed", b"%d" % resumed_ms)]
+    return a_delivery(due_ms=NOW_MS - MINUTE_MS, wanted_ms=place_ms, headers=mark)
+
+
+def test_the_limit_of_a_resume_counts_for_held_records_only_and_keeps_their_mark() -> None:
+    release, resumed_ms = ReleaseControl(), NOW_MS - 1_000
+    release.pause([], {"ord*": Resumed(resumed_ms, 4)})
+    ends = [release.decide(a_held_delivery(resumed_ms, NOW_MS), NOW_MS) for _ in range(4)]
+    late = [end for end in ends if isinstance(end, Hop)]
+    assert ends[:2] == [None, None]
+    assert [(end.not_before_ms, end.resumed_ms) for end in late] == [
+        (NOW_MS + 250, resumed_ms),
+        (NOW_MS + 500, resumed_ms),
+    ]
+    assert decided(release, 5) == [None] * 5
+
+
+def test_a_cap_counts_besides_the_limit_of_a_resume() -> None:
+    release, resumed_ms = ReleaseControl({"orders": 4}), NOW_MS - 1_000
+    release.pause([], {"orders": Resumed(resumed_ms, 1_000)})
+    held = [a_held_delivery(resumed_ms, NOW_MS) for _ in range(3)]
+    ends = [release.decide(one, NOW_MS) for one in held]
+    assert places(ends) == [NOW_MS + 250]
+    assert places(decided(release, 1)) == [NOW_MS + 500]
+
+
+def test_a_worker_has_the_same_share_of_a_resume_as_of_the_partitions() -> None:
+    release, resumed_ms = ReleaseControl(), NOW_MS - 1_000
+    release.pause([], {"orders": Resumed(resumed_ms, 8)})
+    release.share = 0.25
+    ends = [release.decide(a_held_delivery(resumed_ms, NOW_MS), NOW_MS) for _ in range(4)]
+    assert places(ends) == [NOW_MS + 500, NOW_MS + 1_000]
+
+
+def test_a_record_in_the_queue_of_a_resume_that_is_forgotten_goes_as_it_is_rolled() -> None:
+    in_queue = a_held_delivery(NOW_MS - 1_000, NOW_MS + MINUTE_MS)
+    assert ReleaseControl().place(in_queue, NOW_MS) == Place(in_queue.due_ms)

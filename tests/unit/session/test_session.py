@@ -11,8 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.admin.query_mailbox import QueryMailbox
-from proxy.config.resumed import Resumed
-from proxy.config.target_limit import TargetLimit
+from proxy.config.target_limit import Resumed, TargetLimit
 from proxy.publishing.errors import SessionLost
 from proxy.session import session as session_module
 from proxy.session.session import Session

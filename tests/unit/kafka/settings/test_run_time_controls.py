@@ -7,8 +7,7 @@ import json
 import pytest
 import structlog
 
-from proxy.config.resumed import Resumed
-from proxy.config.target_limit import OverdueLimit, TargetLimit, by_precedence
+from proxy.config.target_limit import OverdueLimit, Resumed, TargetLimit, by_precedence
 from proxy.kafka.settings import run_time_controls, settings_topic
 from proxy.kafka.settings.run_time_controls import RunTimeControls
 from proxy.kafka.settings.settings_records import (

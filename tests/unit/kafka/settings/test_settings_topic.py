@@ -17,12 +17,13 @@ from proxy.errors import StartOverRefused
 from proxy.kafka.settings import run_time_controls
 from proxy.kafka.settings.settings_records import (
     HOP_KEY,
+    PAUSED,
     ServedPartition,
     ingest_key,
     limit_key,
     overdue_key,
+    pattern_in,
     pause_key,
-    paused_pattern,
     rate_key,
     resumed_key,
     served_key,
@@ -182,7 +183,7 @@ def test_what_is_not_about_a_pause_of_this_group_is_passed_over(key: bytes | Non
     topic = Topic()
     topic.arrived.append(Record(TOPIC, 0, 0, key, b"{}", [], 0))
     assert not following(topic).look()
-    assert paused_pattern(GROUP, (key or b"").decode("utf-8", "replace")) is None
+    assert pattern_in(PAUSED, GROUP, (key or b"").decode("utf-8", "replace")) is None
 
 
 def test_pauses_of_any_group_are_read_without_a_word_and_what_is_odd_with_a_warning() -> None:
