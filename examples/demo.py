@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from proxy.cli.terminal.options import settings_for_embedded
-from proxy.cli.trial.proxy_process import ProxyProcess, proxy_environment
+from proxy.cli.terminal import settings_for_embedded
+from proxy.cli.trial import ProxyProcess, proxy_environment
 from proxy.embedded import EmbeddedBroker
-from proxy.embedded.ports import pick_free
+from proxy.embedded.server import pick_free
 
 ORDERS, BILLS, REMINDERS, CHECKS = "demo-orders", "demo-bills", "demo-reminders", "demo-checks"
 RETRY, GIVEN_UP = "retry.demo-group", "dlq.demo-group"

@@ -23,10 +23,10 @@ from proxy.config.settings import Settings
 from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
-from proxy.kafka.access.rights import Right, grant, is_refusal
+from proxy.kafka.access import Right, grant, is_refusal
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
-from proxy.kafka.ingress.unreadable_batch import UnreadableBatch, unreadable_batch
+from proxy.kafka.ingress.unreadable import UnreadableBatch, unreadable_batch
 from proxy.kafka.settings.settings_records import (
     ingest_key,
     limit_key,

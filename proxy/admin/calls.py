@@ -32,7 +32,7 @@ from proxy.config.settings import ReleaseSettings
 from proxy.logs import Level
 from proxy.requests.header_values import LONGEST_ID_BYTES
 from proxy.requests.times import parse_delay_ms
-from proxy.scheduling.record_lookup import Found
+from proxy.scheduling.pending import Found
 from proxy.telemetry.status import Status, covered_by
 from storage.store import added
 

@@ -12,9 +12,8 @@ import structlog
 
 from proxy.dispatch.moving import Moving, find_moving
 from proxy.records.body import Headers
-from proxy.scheduling.record_lookup import Found, find_id, find_record
+from proxy.scheduling.pending import Found, Sought, WaitingPiece, find_id, find_record, scan_waiting
 from proxy.scheduling.shard import Shard
-from proxy.scheduling.waiting_records import Sought, WaitingPiece, scan_waiting
 from storage.errors import StorageError
 from storage.store import Key
 

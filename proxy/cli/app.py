@@ -9,13 +9,21 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from proxy import __version__
-from proxy.cli import audit, control, release, run, send, store, topics, watch
+from proxy.cli import (
+    audit,
+    control,
+    dead_letters,
+    release,
+    run,
+    send,
+    store,
+    topics,
+    trace,
+    trial,
+    waiting,
+    watch,
+)
 from proxy.cli.check import command as check
-from proxy.cli.dead_letters import command as dead_letters
-from proxy.cli.trace import command as trace
-from proxy.cli.trial import broker, dev
-from proxy.cli.waiting import command as waiting
-from proxy.cli.waiting import pending, purge, reschedule
 from proxy.config.sources import variable_name
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs
@@ -74,14 +82,14 @@ def _options(
     configure_logs("warning", "auto")
 
 
-app.command("dev")(dev.dev)
+app.command("dev")(trial.dev)
 app.command("run")(run.run)
 app.command("check")(check.check)
 app.command("send")(send.send)
 app.command("cancel")(control.cancel)
 app.command("recall")(control.recall)
-app.command("purge")(purge.purge)
-app.command("reschedule")(reschedule.reschedule)
+app.command("purge")(waiting.purge)
+app.command("reschedule")(waiting.reschedule)
 app.command("pause")(release.pause)
 app.command("resume")(release.resume)
 app.command("pauses")(release.pauses)
@@ -91,10 +99,10 @@ app.command("rollback")(control.rollback)
 app.command("watch")(watch.watch)
 app.command("trace")(trace.trace)
 app.command("audit")(audit.audit)
-app.command("broker")(broker.broker)
+app.command("broker")(trial.broker)
 app.command("find")(waiting.find)
 _pending = typer.Typer(invoke_without_command=True)
-_pending.callback()(pending.pending)
+_pending.callback()(waiting.pending)
 _pending.command("list")(waiting.list_waiting)
 app.add_typer(_pending, name="pending")
 app.add_typer(release.limits_app, name="limits")

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
+from proxy.cli.terminal import AsJson, Bootstrap, Config, settings_for
 from proxy.config.settings import Settings
 from proxy.extras import require
 

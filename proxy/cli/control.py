@@ -5,19 +5,29 @@ from typing import Annotated, Final
 
 import typer
 
-from proxy.cli.kafka.control_result import ControlResult, write_and_wait
-from proxy.cli.kafka.ingress_record import IngressRecord, cancel_of, decision_on, recall_of
-from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
-from proxy.cli.kafka.recall_proof import proven_recall
-from proxy.cli.terminal.options import (
+from proxy.cli.kafka import (
+    ControlResult,
+    IngressRecord,
+    cancel_of,
+    decision_on,
+    origin_of,
+    proven_recall,
+    recall_of,
+    write_and_wait,
+    write_to_ingress,
+)
+from proxy.cli.terminal import (
     AsJson,
     Bootstrap,
     Config,
     checked_delay_ms,
     checked_ident,
+    say,
+    say_json,
     settings_for,
+    shown_duration,
+    shown_time,
 )
-from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.letter import read_origin
 from proxy.records.headers import RECALL

@@ -12,8 +12,15 @@ import typer
 from pydantic import ValidationError
 
 from proxy.cli.admin_port import address_of, addresses_of, ask, ask_each
-from proxy.cli.terminal.options import AsJson, Config, checked_pattern, settings_for
-from proxy.cli.terminal.output import say, say_json, say_table
+from proxy.cli.terminal import (
+    AsJson,
+    Config,
+    checked_pattern,
+    say,
+    say_json,
+    say_table,
+    settings_for,
+)
 from proxy.config.settings import MOST_PER_SECOND, Settings
 from proxy.config.target_limit import OverdueLimit
 from proxy.errors import ProxyError

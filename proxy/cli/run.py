@@ -2,7 +2,7 @@
 
 import typer
 
-from proxy.cli.terminal.options import Config, settings_for
+from proxy.cli.terminal import Config, settings_for
 from proxy.logs import configure_logs
 
 

@@ -5,23 +5,25 @@ from typing import Annotated, Final
 
 import typer
 
-from proxy.cli.kafka.ingress_record import IngressRecord, expected_end, named
-from proxy.cli.kafka.ingress_writer import origin_of, write_to_ingress
-from proxy.cli.terminal.options import (
+from proxy.cli.kafka import IngressRecord, expected_end, named, origin_of, write_to_ingress
+from proxy.cli.terminal import (
     AsJson,
     Bootstrap,
     Config,
     checked_delay_ms,
     checked_ident,
     checked_instant_ms,
+    say,
+    say_json,
     settings_for,
+    shown_duration,
+    shown_time,
 )
-from proxy.cli.terminal.output import say, say_json, shown_duration, shown_time
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
 from proxy.errors import ProxyError
-from proxy.kafka.access.connection import Connection, TopicUnknown
-from proxy.kafka.derived_topics import group_named_in
+from proxy.kafka.access import Connection, TopicUnknown
+from proxy.kafka.topics import group_named_in
 from proxy.records.body import Headers
 from proxy.records.headers import (
     ATTEMPT,
@@ -35,7 +37,7 @@ from proxy.records.headers import (
     TOPIC,
     TRANSACTION,
 )
-from proxy.telemetry.intake import LONG_PAST_MS
+from proxy.telemetry.collectors import LONG_PAST_MS
 
 SET_BY: Final = {
     CANCEL: "the command `cancel`",

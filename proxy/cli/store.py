@@ -8,16 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from proxy.cli.local_shards import LocalShard, local_shards
-from proxy.cli.terminal.options import (
+from proxy.cli.terminal import (
     AsJson,
     Config,
     Utc,
-    settings_for,
-)
-from proxy.cli.terminal.output import (
     say,
     say_json,
     say_table,
+    settings_for,
     show_utc,
     shown_bytes,
     shown_time,

@@ -2,10 +2,9 @@
 
 import typer
 
-from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
-from proxy.cli.terminal.output import say, say_json
-from proxy.kafka.access.broker_errors import explained
-from proxy.kafka.client_logs import client_logger
+from proxy.cli.terminal import AsJson, Bootstrap, Config, say, say_json, settings_for
+from proxy.kafka.access import explained
+from proxy.kafka.client_settings import client_logger
 from proxy.kafka.topics import create_missing_topics
 
 app = typer.Typer(help="The proxy's own topics.", no_args_is_help=True)

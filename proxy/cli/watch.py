@@ -9,24 +9,22 @@ from typing import Annotated, Any
 import typer
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
 
-from proxy.cli.kafka.arrivals import arrivals, open_consumer
-from proxy.cli.kafka.record_headers import headers_of
-from proxy.cli.terminal.options import (
+from proxy.cli.kafka import arrivals, headers_of, open_consumer
+from proxy.cli.terminal import (
     AsJson,
     Bootstrap,
     Config,
+    StopAsked,
     Utc,
-    settings_for,
-)
-from proxy.cli.terminal.output import (
     say,
     say_json,
+    settings_for,
     show_utc,
     shown_bytes,
     shown_time,
+    stop_raises,
     text_of,
 )
-from proxy.cli.terminal.stopping import StopAsked, stop_raises
 from proxy.clock import wall_clock_ms
 from proxy.plain_text import plain
 from proxy.records.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ID, ORIGIN

@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.config.memory_shares import MemoryShares, memory_shares
+from proxy.config.machine import MemoryShares, memory_shares
 from proxy.config.values import (
     LARGEST_BYTES,
     DurationMs,

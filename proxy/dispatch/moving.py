@@ -11,7 +11,7 @@ from proxy.records.message import Message
 from proxy.records.receipts import receipt_name
 from proxy.requests.parsed import Prepare, Scheduled
 from proxy.scheduling.batch import AuxiliaryRecord
-from proxy.scheduling.record_lookup import ENDED, RecordState, find_record
+from proxy.scheduling.pending import ENDED, RecordState, find_record
 from proxy.scheduling.shard import Shard
 
 MovingState: TypeAlias = RecordState | Literal["not-committed", "target-refused"]

@@ -16,8 +16,7 @@ from proxy.dispatch.hops import moved
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.records.delivery import delivery_of
 from proxy.scheduling.batch import AuxiliaryRecord, Plan
-from proxy.scheduling.shard import Shard, State
-from proxy.scheduling.sweep import with_bodies
+from proxy.scheduling.shard import Shard, State, with_bodies
 from storage.store import LAST_OFFSET, Key
 
 LOOKED_AT: Final = 500

@@ -9,12 +9,19 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from proxy.embedded import ports
-from proxy.embedded.data_folder import DataFolder, new_cluster_id
-from proxy.embedded.errors import CHOOSE_PORT, explain
-from proxy.embedded.java.locked_jars import kafka_version
-from proxy.embedded.kafka_server import QUICK_JVM, TAIL_LINES, KafkaServer
-from proxy.embedded.server_properties import alone_as_controller, server_properties
+from proxy.embedded import server as ports
+from proxy.embedded.jars import kafka_version
+from proxy.embedded.server import (
+    CHOOSE_PORT,
+    QUICK_JVM,
+    TAIL_LINES,
+    DataFolder,
+    KafkaServer,
+    alone_as_controller,
+    explain,
+    new_cluster_id,
+    server_properties,
+)
 from proxy.errors import PortTaken
 from proxy.extras import require
 

@@ -1,17 +1,133 @@
-"""The librdkafka settings with which the proxy talks to the broker.
+"""Settings of the Kafka clients that the proxy makes, and what these log."""
 
-The user's own settings (section `kafka`) come first; what the exactly-once argument rests on is
-laid over them, what is only a better default lies under them.
-"""
-
+import json
+import logging
+import re
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+import structlog
 from confluent_kafka import KafkaException, Producer
 
 from proxy.config.settings import Settings
-from proxy.kafka.client_logs import client_logger
-from proxy.kafka.unsecured_token import with_token_callback
+
+# Unsecured OAUTHBEARER tokens, for trials (`enable.sasl.oauthbearer.unsecure.jwt`).
+#
+# librdkafka makes them, too, but renews them only while a client is polled. A client that rests
+# is logged out. A callback in Python is served by a thread of librdkafka's own, as OIDC is.
+
+UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
+EXTENSION: Final = "extension_"
+LIFE_S: Final = 3600.0
+
+Token = tuple[str, float, str, dict[str, str]]
+"""The token, the time at which it ends in seconds, the principal, SASL extensions."""
+
+
+def with_token_callback(kafka: Mapping[str, Any]) -> dict[str, Any]:
+    """Add a callback to a client's settings if they ask for unsecured tokens."""
+    own = {name: value for name, value in kafka.items() if name != UNSECURED}
+    if str(kafka.get(UNSECURED)).lower() != "true" or "oauth_cb" in kafka:
+        return dict(kafka)
+    return {**own, "oauth_cb": unsecured_token}
+
+
+def unsecured_token(config: str) -> Token:
+    """Make a token from `sasl.oauthbearer.config`. It has the same keys as in librdkafka.
+
+    Source: librdkafka's CONFIGURATION.md.
+    """
+    said = dict(word.partition("=")[::2] for word in config.split())
+    now_s = time.time()
+    end_s = now_s + float(said.get("lifeSeconds", LIFE_S))
+    principal = said.get("principal", "")
+    claims = {said.get("principalClaimName", "sub"): principal, "iat": now_s, "exp": end_s}
+    if scope := said.get("scope"):
+        claims[said.get("scopeClaimName", "scope")] = scope.split(",")
+    extensions = {
+        name.removeprefix(EXTENSION): value
+        for name, value in said.items()
+        if name.startswith(EXTENSION)
+    }
+    return f"{_part({'alg': 'none'})}.{_part(claims)}.", end_s, principal, extensions
+
+
+def _part(content: Mapping[str, Any]) -> str:
+    return urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
+
+
+# What librdkafka logs, as lines of ours: the same complaint at most once in ten seconds.
+#
+# A client that cannot connect says so some fifteen times a second.
+
+LOG_EVERY_S: Final = 10.0
+MOST_KINDS: Final = 200
+NUMBER: Final = re.compile(r"\d+")
+
+
+class RepeatFilter:
+    """Which lines to leave out; two are the same if only their numbers differ."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, tuple[float, int]] = {}
+
+    def left_out(self, line: str, now_s: float) -> int | None:
+        """How many of its kind were left out since the last one logged; None: leave it out, too."""
+        kind = NUMBER.sub("#", line)
+        logged_s, count = self._logged.get(kind, (-LOG_EVERY_S, 0))
+        if now_s - logged_s < LOG_EVERY_S:
+            self._logged[kind] = logged_s, count + 1
+            return None
+        self._logged.pop(kind, None)
+        if len(self._logged) >= MOST_KINDS:
+            del self._logged[next(iter(self._logged))]
+        self._logged[kind] = now_s, 0
+        return count
+
+
+class _ToStructlog(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self._filter = RepeatFilter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        left_out = self._filter.left_out(line, time.monotonic())
+        if left_out is not None:
+            log = structlog.get_logger("librdkafka")
+            more = {"left_out": left_out} if left_out else {}
+            log.log(max(record.levelno, logging.INFO), "librdkafka", said=line, **more)
+
+
+def silent_logger() -> logging.Logger:
+    """Return a logger for the clients of a command, which says itself what is wrong.
+
+    The client library prints fatal errors at any `log_level` where it has no logger.
+    """
+    logger = logging.getLogger("librdkafka.command")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+    return logger
+
+
+def client_logger() -> logging.Logger:
+    """The logger to hand to a client of librdkafka."""
+    logger = logging.getLogger("librdkafka")
+    if not logger.handlers:
+        logger.addHandler(_ToStructlog())
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
+    return logger
+
+
+# The librdkafka settings with which the proxy talks to the broker.
+#
+# The user's own settings (section `kafka`) come first; what the exactly-once argument rests on is
+# laid over them, what is only a better default lies under them.
 
 CONNECT_WITHIN_S: Final = 5.0
 TUNED_CONSUMER: Final = {

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.letter import Origin
-from proxy.lineage.beginning import find_beginning, refuse_untold
 from proxy.lineage.chain.story import Story, Storyteller
 from proxy.lineage.chain.traced_record import Topics
+from proxy.lineage.topics import find_beginning, refuse_untold
 from proxy.lineage.tracer import Tracer
 from proxy.requests.request_reader import request_reader
 

@@ -32,7 +32,7 @@ from proxy.lineage.chain.matching import (
 )
 from proxy.lineage.chain.spans import CLOCKS_APART_MS, Spans
 from proxy.lineage.chain.traced_record import NotAllRead, Topics, TracedRecord
-from proxy.lineage.ingress_records import IngressRecords
+from proxy.lineage.topics import IngressRecords
 from proxy.records.headers import FIRST_ORIGIN, RETRY_GROUP
 from proxy.records.outcome import APPLIED, DEAD_LETTERED, EXPIRED, MISSED
 from proxy.requests.request_reader import RequestReader

@@ -1,4 +1,4 @@
 """Kafka transactions: what dispatch decides is written to the broker as a whole or not at all.
 
-May use dispatch and what stands below it. Begin with `publisher`, then `transaction`.
+May use dispatch and what stands below it. Begin with `transaction`.
 """

@@ -6,22 +6,118 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from threading import Lock
-from typing import Final
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from proxy.kafka.access.broker_errors import refuse_beyond_limit
-from proxy.publishing.errors import (
-    AbortUnfinished,
-    ClientStuck,
-    GroupMoved,
-    PartitionsUnavailable,
-    SessionLost,
-    TransactionAborted,
-)
+from proxy.kafka.access import refuse_beyond_limit
 from proxy.publishing.throttling import Throttling
+
+log = structlog.get_logger(__name__)
+
+
+# What may become of a transaction that is not committed.
+
+
+class SessionLost(Exception):
+    """This producer cannot go on: drop all shards and recover them from the broker."""
+
+
+class ClientStuck(SessionLost):
+    """A call of the client library does not return, whatever time-out it was given.
+
+    librdkafka 2.16, issues 5456 and 5511: send_offsets_to_transaction, when the group's
+    coordinator has been away.
+    """
+
+    def __init__(self, waited_s: float) -> None:
+        super().__init__(f"the client library has not answered a call for {waited_s:.0f} s")
+
+
+class TransactionAborted(Exception):
+    """The transaction was aborted and may be made again.
+
+    `code`: of the error that the broker or the client library gave for it, if any.
+    """
+
+    def __init__(self, why: str, code: int | None = None) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class PartitionsUnavailable(Exception):
+    """The transaction was given up and may be made again without what cannot be written now.
+
+    Its producer is of no more use: its next transaction begins when the broker has written the end
+    of this one everywhere, and there it cannot.
+    """
+
+
+class AbortUnfinished(Exception):
+    """The transaction was given up, never committed, and may be made again by another producer.
+
+    That one aborts it: this one still waits for answers about what it has sent.
+    """
+
+
+class GroupMoved(Exception):
+    """The transaction was aborted: the group has gone on since the caller last heard from it.
+
+    The consumer has to be polled before the shards still owned are planned anew (KIP-447).
+    """
+
+
+class Throttled(Exception):
+    """The transaction was given up, never committed: the broker throttles, and it was too large.
+
+    Another producer has aborted it. The shards have to be planned anew, in smaller transactions.
+    """
+
+
+class NotFlushed(Exception):
+    """What was sent does not arrive, so that nothing can be sent alone: abort and try again."""
+
+
+# A thread in which commits are waited for, and that keeps no process alive.
+#
+# The executors of the standard library join theirs when the process ends, and a call of the
+# client library may never return.
+
+
+class CommitThread(Executor):
+    """Does what is submitted, one after the other; the thread begins with the first of it."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="commits", daemon=True)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As any executor's."""
+        if self._thread.ident is None:
+            self._thread.start()
+        future: Future[Any] = Future()
+        self._work.put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        """Let the thread end once it has done what it has; that is not waited for."""
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            future, call = work
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 (raised where the result is asked for)
+                future.set_exception(error)
+            del work, future, call
+
+
+# The transactional calls of a producer: each with a time-out, its failures sorted by meaning.
 
 CALL_TIMEOUT_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.5
@@ -57,8 +153,6 @@ OTHER_GENERATION: Final = frozenset(
 )
 """A static member that has to join anew, because its coordinator was away for too long, fences its
 own earlier self. Whether it was another process the consumer hears at its next fetch."""
-
-log = structlog.get_logger(__name__)
 
 
 class PendingCommit:

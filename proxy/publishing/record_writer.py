@@ -8,8 +8,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from proxy.dispatch.outgoing_records import OutgoingRecord
-from proxy.publishing.errors import NotFlushed
-from proxy.publishing.kafka_transactions import KafkaTransactions
+from proxy.publishing.kafka_transactions import KafkaTransactions, NotFlushed
 from proxy.records.body import BY_KEY, Kept, unpacked
 from proxy.records.headers import DUE, ORIGIN, PREFIX
 from proxy.scheduling.batch import Batch

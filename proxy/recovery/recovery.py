@@ -24,13 +24,13 @@ from proxy.kafka.topics import TopicFacts
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.message import IngressPartition
 from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
-from proxy.recovery.fetched_bodies import FetchedBodies
+from proxy.recovery.local_state import FetchedBodies
 from proxy.requests.parsed import ParsedRecord
 from proxy.requests.policy import Policy
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.requests.request_reader import RequestReader, request_reader
 from proxy.scheduling.admission import CountIntake
-from proxy.scheduling.missed_moves import MissedMoves, MissedPlace, MissedReading
+from proxy.scheduling.identities import MissedMoves, MissedPlace, MissedReading
 from proxy.scheduling.shard import Shard
 from storage.register import Register
 from storage.store import Store

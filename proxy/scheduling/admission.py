@@ -36,10 +36,8 @@ from proxy.scheduling.half_messages import (
     entry_of_lost,
     record_of,
 )
-from proxy.scheduling.identities import Identities
-from proxy.scheduling.missed_moves import MissedMoves
+from proxy.scheduling.identities import IS_OVER, MOST_READ, Identities, MissedMoves, Recalls
 from proxy.scheduling.purges import Purges
-from proxy.scheduling.recalls import IS_OVER, MOST_READ, Recalls
 from storage.register import Named
 from storage.store import Entry
 

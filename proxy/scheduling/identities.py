@@ -1,21 +1,39 @@
-"""Which pending entry each id names, and what becomes of it when the id is used again.
+"""Ids of pending records: what replaces, cancels, recalls or moves them."""
 
-docs/exactly-once.md#ids and rule 10. A record that the proxy rewrote is in mid-hop until its
-successor has been ingested: what supersedes it meanwhile ends the successor as it arrives.
-"""
-
-from collections.abc import Iterable, Sequence
+import base64
+import json
+import zlib
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
-from proxy.records.outcome import APPLIED, CANCELLED, MISSED, MOVED, REPLACED, REQUEUED, Outcome
-from proxy.records.position import NEVER_MS, Position
-from proxy.records.receipts import recall_names, receipt_name
-from proxy.requests.parsed import Moved, Prepare, RejectedHop, Scheduled
-from proxy.scheduling.half_messages import HalfMessages
+from proxy.records.bounded_json import read_object, whole
+from proxy.records.delivery import delivery_of
+from proxy.records.message import Message
+from proxy.records.outcome import (
+    APPLIED,
+    CANCELLED,
+    MISSED,
+    MOVED,
+    REPLACED,
+    REQUEUED,
+    Outcome,
+    as_ingested,
+)
+from proxy.records.position import MISSED_MOVES, MISSED_PARTITION, NEVER_MS, Position
+from proxy.records.receipts import proofs_of, recall_names, receipt_name
+from proxy.requests.parsed import Moved, ParsedRecord, Prepare, Recall, RejectedHop, Scheduled
+from proxy.scheduling.batch import AuxiliaryRecord
+from proxy.scheduling.half_messages import HalfMessages, ReadBack
 from proxy.scheduling.purges import Purges
 from storage.register import NOTHING, Key, Named, Register
 from storage.store import Entry
+
+# Which pending entry each id names, and what becomes of it when the id is used again.
+#
+# See docs/exactly-once.md#ids and rule 10. A record that the proxy rewrote is in mid-hop until
+# its successor has been ingested: what supersedes it meanwhile ends the successor as it arrives.
 
 MOST_PAUSES: Final = 100
 IS_HALF_MESSAGE: Final = 1
@@ -332,3 +350,293 @@ def _row_of(at: int, scheduled: Scheduled, latest: int) -> Named:
     fires_ms, _offset, target, _body = scheduled.entry
     kind = ROLLS if scheduled.rolls else 0
     return Named(latest, fires_ms, at, at, scheduled.due_ms, target, kind)
+
+
+# The moves of a partition that came too late: a replay leaves them out.
+#
+# Ingestion is a function of record and policy, with one exception: a move misses if the record
+# that it names has fired before. The transaction that ends a missed move commits its offset.
+# Offsets are kept as bitmaps in the settings topic (docs/exactly-once.md#moved-records). Older
+# versions shed records at the limits of `admission`. Their offsets are in the same bitmaps.
+
+CHUNK_OFFSETS: Final = 1 << 16
+CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
+
+
+class MissedPlace(NamedTuple):
+    """Where the chunks of one ingress partition lie: the settings topic, what their keys begin
+    with, and the id of the ingress topic that they are about."""
+
+    topic: str
+    key_prefix: str
+    topic_id: str
+
+
+def missed_place(
+    topic: str, group_id: str, ingress: str, topic_id: str, partition: int
+) -> MissedPlace:
+    """In the settings topic `topic`, for this group and ingress partition."""
+    return MissedPlace(topic, f"{MISSED_MOVES}{group_id}/{ingress}/{partition}/", topic_id)
+
+
+class MissedPlan(NamedTuple):
+    """What a transaction writes: `missed_at` of its position, and the chunks that change."""
+
+    missed_at: int | None
+    records: tuple[AuxiliaryRecord, ...]
+
+
+class MissedMoves:
+    """The offsets of one partition's missed moves, from the floor on: one bit for each offset of a
+    chunk that has any."""
+
+    def __init__(
+        self, place: MissedPlace, chunks: Mapping[int, bytes] | None = None, at: int | None = None
+    ) -> None:
+        self._place, self._at = place, at
+        self._chunks = {number: bytearray(bitmap) for number, bitmap in (chunks or {}).items()}
+        self._written = set(self._chunks)
+        self._changed: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def __contains__(self, offset: int) -> bool:
+        chunk = self._chunks.get(offset // CHUNK_OFFSETS)
+        byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
+        return chunk is not None and bool(chunk[byte] >> bit & 1)
+
+    def add(self, offset: int) -> None:
+        """The move at this offset has missed; offsets come in their order."""
+        number = offset // CHUNK_OFFSETS
+        byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
+        self._chunks.setdefault(number, bytearray(CHUNK_BYTES))[byte] |= 1 << bit
+        self._changed.add(number)
+
+    def without(self, messages: Sequence[Message]) -> list[Message]:
+        """Those of the messages that are no missed moves."""
+        return [message for message in messages if message.offset() not in self]
+
+    def planned(self, next_offset: int, floor: int) -> MissedPlan:
+        """What a transaction that commits this position writes beside it."""
+        live = tuple(sorted(number for number in self._chunks if _end_of(number) > floor))
+        changed = [number for number in live if number in self._changed]
+        gone = sorted(self._written.difference(live))
+        at = next_offset if changed else self._at
+        records = [
+            self._record(number, self._value(number, next_offset, live)) for number in changed
+        ]
+        records += [self._record(number, None) for number in gone]
+        return MissedPlan(at if live else None, tuple(records))
+
+    def confirm(self, missed_at: int | None, floor: int) -> None:
+        """That transaction is committed."""
+        self._at = missed_at
+        self._chunks = {n: chunk for n, chunk in self._chunks.items() if _end_of(n) > floor}
+        self._written = set(self._chunks)
+        self._changed.clear()
+
+    def _value(self, number: int, next_offset: int, live: Sequence[int]) -> bytes:
+        packed = base64.b64encode(zlib.compress(self._chunks[number])).decode()
+        fields = {
+            "topic_id": self._place.topic_id,
+            "next_offset": next_offset,
+            "chunks": live,
+            "offsets": packed,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    def _record(self, number: int, value: bytes | None) -> AuxiliaryRecord:
+        key = f"{self._place.key_prefix}{number}".encode()
+        first = number * CHUNK_OFFSETS
+        topic = self._place.topic
+        return AuxiliaryRecord(first, topic, MISSED_PARTITION, key, value, [], is_state=True)
+
+
+class MissedReading:
+    """Puts the offsets of a partition's missed moves together again, from all records of the
+    settings topic in their order.
+
+    `at`: of the committed position. The last record about the partition was committed with it.
+    """
+
+    def __init__(self, place: MissedPlace, at: int, floor: int) -> None:
+        self._place, self._at, self._floor = place, at, floor
+        self._chunks: dict[int, bytes] = {}
+        self._last_at = -1
+        self._live: tuple[int, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last record, and each chunk that it counts on, was taken."""
+        return self._last_at == self._at and not self._missing()
+
+    def take(self, key: str, value: bytes | None) -> None:
+        """One more record. Raises ValueError, KeyError, TypeError when it cannot be read."""
+        prefix = self._place.key_prefix
+        if not key.startswith(prefix) or value is None:
+            return
+        found = read_object(value)
+        if found["topic_id"] == self._place.topic_id:
+            self._chunks[int(key.removeprefix(prefix))] = _unpacked(found["offsets"])
+            self._last_at = whole(found["next_offset"])
+            self._live = tuple(map(whole, found["chunks"]))
+
+    def result(self) -> MissedMoves:
+        """Once it is complete."""
+        assert self.is_complete, (self._at, self._last_at, self._missing())
+        chunks = {n: self._chunks[n] for n in self._live if _end_of(n) > self._floor}
+        return MissedMoves(self._place, chunks, self._at)
+
+    def _missing(self) -> list[int]:
+        live = (number for number in self._live if _end_of(number) > self._floor)
+        return [number for number in live if number not in self._chunks]
+
+
+def _unpacked(offsets: str) -> bytes:
+    try:
+        bitmap = zlib.decompressobj().decompress(base64.b64decode(offsets), CHUNK_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if len(bitmap) != CHUNK_BYTES:
+        raise ValueError(f"a bitmap of {len(bitmap)} bytes, not {CHUNK_BYTES}")
+    return bitmap
+
+
+def _end_of(number: int) -> int:
+    return (number + 1) * CHUNK_OFFSETS
+
+
+# Takes records back by their receipts (docs/exactly-once.md#recalls).
+#
+# A receipt is the origin that a producer was told. What waits for a record is found by reading
+# that again from the ingress: what is still needed has not been deleted there, and is read as
+# before.
+
+MOST_READ: Final = 32
+"""Records that are read again for one transaction."""
+RECALLED: Final = "recalled"
+IS_OVER: Final = "it had ended before"
+NEVER_WAITED: Final = "nothing that could wait lies there"
+NO_PROOF: Final = (
+    "it has neither a key nor a timer-id: give it the key that the record has in the ingress, or "
+    "the record's timer-id. Without these an operator can recall it through the admin API"
+)
+NOT_PROVEN: Final = (
+    "nothing waits there that has the recall's key or timer-id: it has ended, or has another key "
+    "in the ingress and another id"
+)
+"""The same text for each wrong proof, so that it tells nothing about the record."""
+
+
+class _Waiting(NamedTuple):
+    """What a record asked for that may wait; `first`: the offset that its producer wrote it at."""
+
+    offset: int
+    first: int
+    key: Key
+    target: str
+    due_ms: int
+    ident: bytes | None
+    rolls: bool
+    proofs: tuple[bytes, ...]
+
+
+class Recalls:
+    """The recalls of one shard."""
+
+    def __init__(self, read_back: ReadBack, identities: Identities, missed: MissedMoves) -> None:
+        self._read_back, self._identities, self._missed = read_back, identities, missed
+        self._next: deque[int] = deque()
+        self._read: dict[int, _Waiting | None] = {}
+
+    def expect(self, offsets: Iterable[int]) -> None:
+        """Recalls of these come next, in this order: what they name is read again some at a time,
+        a replay's too."""
+        self._next, self._read = deque(offsets), {}
+
+    def apply(self, at: int, recall: Recall) -> list[Outcome]:
+        """Apply the recall at `at`; return the outcomes of all that it ends, and its own."""
+        current = self._current(recall.offset)
+        if current is None:
+            self._identities.note_recall(at, *recall.names)
+            return [_missed(at, _unproven(recall, IS_OVER))]
+        found = self._waiting(current)
+        if found is None or not recall.is_proven_by(found.proofs):
+            return [_missed(at, _unproven(recall, NEVER_WAITED))]
+        return self._take_back(at, recall.offset, found)
+
+    def _take_back(self, at: int, offset: int, found: _Waiting) -> list[Outcome]:
+        chain = self._identities.known(receipt_name(found.first))
+        if chain.latest != NOTHING and chain.offset != found.offset:
+            return [_missed(at, IS_OVER)]
+        ended = self._end(at, found)
+        self._identities.note_recall(at, receipt_name(found.first))
+        if not ended and offset != found.first:
+            self._identities.keep_readable(at, offset)
+        if ended is None:
+            return [_missed(at, IS_OVER)]
+        return [*ended, Outcome(at, APPLIED, None, None)]
+
+    def _end(self, at: int, found: _Waiting) -> list[Outcome] | None:
+        """What is ended: nothing where the record is in mid-hop, and ends as it arrives; None where
+        it had ended before, as far as is known."""
+        ids = self._identities
+        if found.ident is not None:
+            return ids.recall_named(at, found.ident, found.offset)
+        if ids.is_purged(found.offset, found.target, found.due_ms):
+            return None
+        if found.key > ids.position.ended_upto(found.offset):
+            ids.take_back(at, found.key, found.target)
+            return [
+                Outcome(found.offset, CANCELLED, found.due_ms, None, RECALLED, None, found.target)
+            ]
+        is_hopping = found.rolls or ids.hops(receipt_name(found.first), found.offset)
+        return [] if is_hopping else None
+
+    def _current(self, offset: int) -> int | None:
+        """Where the record is now that was written at `offset`; None where it has ended. A replay
+        may not be able to read it again any more: that it was recalled is noted by the origin."""
+        row = self._identities.known(receipt_name(offset))
+        if row.kind & IS_CANCEL:
+            return None
+        current = offset if row.offset == NOTHING else row.offset
+        return None if current < self._identities.position.floor else current
+
+    def _waiting(self, offset: int) -> _Waiting | None:
+        if offset not in self._read:
+            count = min(MOST_READ, len(self._next))
+            current = [self._current(self._next.popleft()) for _ in range(count)]
+            offsets = sorted({offset, *(one for one in current if one is not None)})
+            parsed = self._read_back(offsets)
+            self._read |= {one: _waiting(parsed.get(one)) for one in offsets}
+        return None if offset in self._missed else self._read[offset]
+
+
+def _waiting(parsed: ParsedRecord | None) -> _Waiting | None:
+    match parsed:
+        case Scheduled(entry, ident, _, due_ms, rolls, first):
+            return _waiting_entry(entry, first, due_ms, ident, rolls=rolls)
+        case Prepare(ident, entry, due_ms):
+            return _waiting_entry(entry, None, due_ms, ident, rolls=False)
+    return None
+
+
+def _waiting_entry(
+    entry: Entry, first: int | None, due_ms: int, ident: bytes | None, *, rolls: bool
+) -> _Waiting:
+    fires_ms, offset, target, _ = entry
+    key, _ = as_ingested(delivery_of(entry))
+    first, proofs = offset if first is None else first, proofs_of(key, ident)
+    return _Waiting(offset, first, (fires_ms, offset), target, due_ms, ident, rolls, proofs)
+
+
+def _unproven(recall: Recall, otherwise: str) -> str:
+    """Return why an unproven recall missed, or `otherwise` if it needs no proof."""
+    if recall.known is None:
+        return otherwise
+    return NOT_PROVEN if recall.proofs else NO_PROOF
+
+
+def _missed(at: int, why: str) -> Outcome:
+    return Outcome(at, MISSED, None, None, why)

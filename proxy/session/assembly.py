@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
-from proxy.config.disk_reserve import DiskReserve
+from proxy.config.machine import DiskReserve
 from proxy.config.settings import Settings
 from proxy.config.target_limit import Resumed, TargetLimit
 from proxy.dispatch.parked_records import ParkedRecords
@@ -19,19 +19,18 @@ from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
 from proxy.kafka.client_settings import is_compressing, transaction_timeout_s
-from proxy.kafka.derived_topics import DerivedTopics
 from proxy.kafka.ingress.ingress import Ingress
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
-from proxy.kafka.ingress.skipped_ranges import SkippedRanges
+from proxy.kafka.ingress.unreadable import SkippedRanges
 from proxy.kafka.log_ranges import log_ranges
-from proxy.kafka.topics import TopicFacts
-from proxy.publishing.publisher import Publisher
+from proxy.kafka.topics import DerivedTopics, TopicFacts
 from proxy.publishing.targets import Targets
 from proxy.publishing.throttling import Throttling
+from proxy.publishing.transaction import Publisher
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.requests.policy import Policy, RetryGroup
-from proxy.scheduling.missed_moves import missed_place
+from proxy.scheduling.identities import missed_place
 from proxy.session.back_pressure import BackPressure
 from proxy.session.memory_budget import MemoryBudget
 from proxy.session.pacing import Pacing, TransactionLimits

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from proxy.config.disk_reserve import DiskReserve
+from proxy.config.machine import DiskReserve
 from proxy.config.sizes import shown_size
 from proxy.kafka.ingress.ingress import Ingress
 from proxy.scheduling.shard import Shard, State

@@ -8,11 +8,10 @@ import ctypes
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
-from proxy.config.memory_shares import MemoryShares
+from proxy.config.machine import MemoryShares
 from proxy.publishing.throttling import UNBOUNDED
 from proxy.scheduling.batch import Plan
-from proxy.scheduling.shard import Shard
-from proxy.scheduling.sweep import SweepLimits
+from proxy.scheduling.shard import Shard, SweepLimits
 
 CALM_FOR_S: Final = 4.0
 FEW_RECORDS: Final = 1_000

@@ -17,14 +17,12 @@ from proxy.clock import Clock, Moment
 from proxy.dispatch.hops import named_hop
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.kafka.ingress.ingress import Fetched, Ingress
-from proxy.publishing.errors import GroupMoved, Throttled
-from proxy.publishing.publisher import Publisher
-from proxy.publishing.transaction import Transaction
+from proxy.publishing.kafka_transactions import GroupMoved, Throttled
+from proxy.publishing.transaction import Publisher, Transaction
 from proxy.records.position import PolicyFrom
 from proxy.recovery.recovery import Recovery
 from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
-from proxy.scheduling.shard import Shard, State
-from proxy.scheduling.sweep import SweepLimits
+from proxy.scheduling.shard import Shard, State, SweepLimits
 from proxy.session.back_pressure import BackPressure
 from proxy.session.memory_budget import MemoryBudget
 from proxy.session.pacing import Pacing
@@ -84,7 +82,7 @@ class Pipeline:
         """The group has answered, be it with no partition at all."""
         self.is_lost = False
         """The group has given partitions away: the session has to end. After a broker was away its
-        producer may be stuck (`proxy.publishing.errors.ClientStuck`)."""
+        producer may be stuck (`proxy.publishing.kafka_transactions.ClientStuck`)."""
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
         self.memory, self._back_pressure, self._parked = memory, back_pressure, parked

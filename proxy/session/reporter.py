@@ -6,8 +6,7 @@ from typing import Final
 
 from proxy.clock import Clock
 from proxy.kafka.retention_watch import RetentionWatch
-from proxy.recovery.folder_sizes import FolderSizes
-from proxy.recovery.local_state import LocalState
+from proxy.recovery.local_state import FolderSizes, LocalState
 from proxy.scheduling.shard import Shard, State
 from proxy.session.admin_side import AdminSide
 from proxy.session.assembly import Parts

@@ -13,9 +13,9 @@ from typing import Final
 import structlog
 
 from proxy.admin.query_mailbox import QueryMailbox
-from proxy.kafka.group.unassigned_partitions import UnassignedPartitions
+from proxy.kafka.group import UnassignedPartitions
 from proxy.kafka.topics import TopicWatch
-from proxy.publishing.errors import SessionLost
+from proxy.publishing.kafka_transactions import SessionLost
 from proxy.session.assembly import Parts
 from proxy.session.clock_watch import ClockWatch
 from proxy.session.memory_budget import FreedMemory

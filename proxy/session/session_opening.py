@@ -23,17 +23,21 @@ from proxy.kafka.client_settings import (
     producer_config,
     session_timeout_ms,
 )
-from proxy.kafka.group.owners import Place, ask_in_thread
-from proxy.kafka.group.static_member import StaticMember, asking
-from proxy.kafka.group.unassigned_partitions import UnassignedPartitions, force_rebalance
+from proxy.kafka.group import (
+    Place,
+    StaticMember,
+    UnassignedPartitions,
+    ask_in_thread,
+    asking,
+    force_rebalance,
+)
 from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import TopicWatch, describe_topic, ingress_config, retention_ms
-from proxy.publishing.commit_thread import CommitThread
+from proxy.publishing.kafka_transactions import CommitThread
 from proxy.publishing.throttling import Throttling
 from proxy.records.body import BODY_FORMAT
-from proxy.recovery.local_state import LocalState
-from proxy.recovery.open_files import say_if_too_few
+from proxy.recovery.local_state import LocalState, say_if_too_few
 from proxy.session.admin_side import AdminSide
 from proxy.session.assembly import KafkaClients, assemble
 from proxy.session.clock_watch import ClockWatch

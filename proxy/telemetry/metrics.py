@@ -26,14 +26,16 @@ from prometheus_client.registry import Collector
 from proxy import __version__
 from proxy.records.outcome import DEAD_LETTERED, OUTCOMES
 from proxy.records.rejection import REASONS
-from proxy.telemetry.bounded_names import OTHER
-from proxy.telemetry.histogram_by_series import Numbers
-from proxy.telemetry.intake import Intake
+from proxy.telemetry.collectors import (
+    OTHER,
+    Intake,
+    Numbers,
+    RefusedTargets,
+    RetryMetrics,
+    TargetMetrics,
+)
 from proxy.telemetry.loop_steps import LoopSteps
-from proxy.telemetry.refused_targets import RefusedTargets
-from proxy.telemetry.retry_metrics import RetryMetrics
 from proxy.telemetry.status import SHARD_STATES, ShardStatus, Status, is_ready
-from proxy.telemetry.target_metrics import TargetMetrics
 from storage.store import TargetCounts
 
 TARGETS_SHOWN = 50

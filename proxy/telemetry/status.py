@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from proxy.config.target_limit import TargetLimit
-from proxy.telemetry.refused_targets import RefusedTarget
+from proxy.telemetry.collectors import RefusedTarget
 from storage.store import NO_COUNTS, TargetCounts
 
 ShardState = Literal["recovering", "catching-up", "running", "held", "full", "unreadable"]

@@ -16,7 +16,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from proxy import __version__
-from proxy.tracing.timer_spans import Failure, TimerSpan
+from proxy.tracing.spans import Failure, TimerSpan
 
 KINDS: Final = {"consumer": SpanKind.CONSUMER, "producer": SpanKind.PRODUCER}
 DEAD_LETTER: Final = "timer.dead-letter"

@@ -17,9 +17,16 @@ from proxy.records.message import IngressPartition, Message
 from proxy.records.traceparent import TRACEPARENT, TraceParent, read_traceparent
 from proxy.scheduling.batch import Batch, ResolvedBatch
 from proxy.telemetry.metrics import Metrics, TraceResult
-from proxy.tracing.group_queue import GroupQueue, count_of
-from proxy.tracing.timer_spans import TimerSpan, timer_spans
-from proxy.tracing.traced_records import Committed, TracedGroup, TracedRecord, traced_groups
+from proxy.tracing.spans import (
+    Committed,
+    GroupQueue,
+    TimerSpan,
+    TracedGroup,
+    TracedRecord,
+    count_of,
+    timer_spans,
+    traced_groups,
+)
 
 MAX_RECORDS: Final = 10_000
 MAX_BYTES: Final = 32 * 1024 * 1024

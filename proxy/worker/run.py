@@ -1,14 +1,23 @@
-"""Runs the proxy: one worker in this process, or several in processes of their own."""
+"""The command `run`: one worker in this process, or several in processes of their own."""
 
+from __future__ import annotations
+
+import multiprocessing
+import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Final
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaException
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from proxy.admin.api import AdminApi
 from proxy.admin.broker_access import BrokerAccess
@@ -21,28 +30,239 @@ from proxy.admin.page.event_streams import EventStreams
 from proxy.admin.page.page_files import page_address
 from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.server import AdminServer
-from proxy.admin.workers import ChildWorkers, ThisWorker, Workers
+from proxy.admin.workers import ChildWorkers, QueryReceiver, ThisWorker, Workers
 from proxy.clock import wall_clock_ms
-from proxy.config.cores import usable_cores
-from proxy.config.disk_reserve import DiskReserve
+from proxy.config.machine import DiskReserve, usable_cores
 from proxy.config.settings import Settings
-from proxy.errors import BrokerLate
+from proxy.errors import BrokerLate, ProxyError
 from proxy.extras import require_store, require_tracing
-from proxy.kafka.access.broker_errors import HearingAdminClient
+from proxy.kafka.access import HearingAdminClient
 from proxy.kafka.topics import admin_client, describe_topic, ensure_topics
-from proxy.recovery.local_state import locked_data_dir
-from proxy.recovery.open_files import raise_open_files
+from proxy.logs import configure_logs
+from proxy.recovery.local_state import locked_data_dir, raise_open_files
 from proxy.session.admin_side import AdminSide
 from proxy.telemetry.status import Status
 from proxy.worker.stop_signals import stop_signals
 from proxy.worker.worker import run_worker
-from proxy.worker.worker_processes import WorkerProcesses
-from proxy.worker.worker_snapshots import WorkerSnapshots
+
+log = structlog.get_logger(__name__)
+
+
+# One admin port for several worker processes.
+#
+# Each child sends its `Status` and its metrics through a pipe once a second; the parent shows
+# them all, each sample with the label `worker`. A child whose pipe has ended is no longer shown.
+
+INTERVAL_S = 1.0
+Snapshot = tuple[Status, list[Metric]]
+
+
+class SnapshotSender:
+    """The child's side: a thread that sends a snapshot each second until closed."""
+
+    def __init__(
+        self,
+        connection: Connection[Snapshot, None],
+        registry: CollectorRegistry,
+        read_status: Callable[[], Status],
+    ) -> None:
+        self._connection = connection
+        self._registry = registry
+        self._read_status = read_status
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="snapshots", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send a last snapshot and close; does not wait for a parent that has stopped reading."""
+        self._stop.set()
+        self._thread.join(INTERVAL_S)
+        self._connection.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(INTERVAL_S):
+                self._send()
+            self._send()
+        except OSError:
+            return
+
+    def _send(self) -> None:
+        self._connection.send((self._read_status(), list(self._registry.collect())))
+
+
+class WorkerSnapshots(Collector):
+    """The parent's side: keeps the newest snapshot of each worker, and merges their metrics."""
+
+    def __init__(self) -> None:
+        self._connections: dict[Connection[None, Snapshot], str] = {}
+        self._latest: dict[str, Snapshot] = {}
+        self._lock = threading.Lock()
+
+    def add(self, worker: str, connection: Connection[None, Snapshot]) -> None:
+        """Receive from one more child; `worker` becomes its label."""
+        with self._lock:
+            self._connections[connection] = worker
+            self._latest[worker] = (Status(heartbeat_monotonic=time.monotonic()), [])
+
+    def receive(self, timeout_s: float) -> None:
+        """Take in what has arrived, waiting at most `timeout_s`; called by the parent's loop."""
+        with self._lock:
+            connections = dict(self._connections)
+        ready = wait(list(connections), timeout_s)
+        for connection, worker in connections.items():
+            if connection in ready:
+                self._take(connection, worker)
+
+    def statuses(self) -> Sequence[Status]:
+        """The newest status of each worker; of one that is still starting, an unassigned one."""
+        with self._lock:
+            return [status for status, _ in self._latest.values()]
+
+    def collect(self) -> Iterator[Metric]:
+        """The workers' metrics, families of one name joined."""
+        with self._lock:
+            snapshots = {worker: metrics for worker, (_, metrics) in self._latest.items()}
+        families: dict[str, Metric] = {}
+        for worker, metrics in snapshots.items():
+            for metric in metrics:
+                _join(families, worker, metric)
+        yield from families.values()
+
+    def _take(self, connection: Connection[None, Snapshot], worker: str) -> None:
+        try:
+            snapshot = connection.recv()
+        except (EOFError, OSError):
+            with self._lock:
+                del self._connections[connection]
+                self._latest.pop(worker, None)
+            return
+        with self._lock:
+            self._latest[worker] = snapshot
+
+
+def _join(families: dict[str, Metric], worker: str, metric: Metric) -> None:
+    family = families.setdefault(
+        metric.name, Metric(metric.name, metric.documentation, metric.type, metric.unit)
+    )
+    family.samples.extend(
+        sample._replace(labels={**sample.labels, "worker": worker}) for sample in metric.samples
+    )
+
+
+# Several workers, each a process of its own, under one parent with one admin port.
+#
+# The parent does no work: it starts a worker that has died anew, shows all of them outside, and
+# passes on the order to stop. A worker never outlives its parent.
+
+STOP_WITHIN_S: Final = 30.0
+RESTART_AFTER_S: Final = 1.0
+PARENT_GONE: Final = 70
+
+
+class WorkerProcesses:
+    """The children of one `run`, by worker number."""
+
+    def __init__(
+        self, settings: Settings, count: int, snapshots: WorkerSnapshots, workers: ChildWorkers
+    ) -> None:
+        self._settings, self._count = settings, count
+        self._snapshots, self._workers = snapshots, workers
+        self._spawn = multiprocessing.get_context("spawn")
+        self._children: dict[int, SpawnProcess] = {}
+
+    def run(self, is_stopping: Callable[[], bool]) -> int:
+        """Keep all workers running until told to stop, or one refuses; the exit code.
+
+        No worker outlives this call, whatever it raises."""
+        exit_code = 0
+        try:
+            for worker in range(self._count):
+                self._start(worker)
+            while not is_stopping() and exit_code == 0:
+                self._snapshots.receive(0.2)
+                exit_code = self._restart_dead()
+        finally:
+            self._stop()
+        return exit_code
+
+    def _start(self, worker: int) -> None:
+        snapshots_in, snapshots_out = self._spawn.Pipe(duplex=False)
+        queries_out, queries_in = self._spawn.Pipe()
+        child = self._spawn.Process(
+            target=_child,
+            args=(self._settings, worker, snapshots_out, queries_in),
+            name=f"worker-{worker}",
+        )
+        child.start()
+        snapshots_out.close()
+        queries_in.close()
+        self._children[worker] = child
+        self._snapshots.add(str(worker), snapshots_in)
+        self._workers.add(str(worker), queries_out)
+
+    def _restart_dead(self) -> int:
+        """Start what has died anew; the exit code of a worker that has refused to go on."""
+        for worker, child in self._children.items():
+            if child.exitcode is None:
+                continue
+            if child.exitcode > 0 and child.exitcode != PARENT_GONE:
+                return child.exitcode
+            log.error("worker died; it is started anew", worker=worker, exit_code=child.exitcode)
+            time.sleep(RESTART_AFTER_S)
+            self._start(worker)
+        return 0
+
+    def _stop(self) -> None:
+        for child in self._children.values():
+            child.terminate()
+        deadline = time.monotonic() + STOP_WITHIN_S
+        while any(c.exitcode is None for c in self._children.values()):
+            self._snapshots.receive(0.1)
+            if time.monotonic() > deadline:
+                log.error("workers did not stop in time and are killed")
+                for child in self._children.values():
+                    child.kill()
+
+
+def _child(
+    settings: Settings,
+    worker: int,
+    snapshots_out: Connection[Snapshot, None],
+    queries_in: Connection[Any, Any],
+) -> None:
+    """One worker process; ends with the exit code of the error that a person must act on."""
+    _end_with_parent()
+    configure_logs(settings.log.level, settings.log.format)
+    structlog.contextvars.bind_contextvars(worker=worker)
+    side = AdminSide.of_new_worker(settings.admin.targets_shown)
+    QueryReceiver(queries_in, side.mailbox)
+    sender = SnapshotSender(snapshots_out, side.metrics.registry, side.board.read)
+    try:
+        with stop_signals() as is_stopping:
+            run_worker(settings, worker, is_stopping, side)
+    except ProxyError as error:
+        log.error("worker refuses to go on", why=str(error))
+        raise SystemExit(error.exit_code) from None
+    finally:
+        sender.close()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker process is started by its parent"
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(PARENT_GONE)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+# Runs the proxy: one worker in this process, or several in processes of their own.
 
 ANSWERED_WITHIN_S: Final = 120.0
 """Longer than any broker's restart takes; each try takes some seconds by itself."""
-
-log = structlog.get_logger(__name__)
 
 
 def run(settings: Settings) -> int:

@@ -7,9 +7,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded.java.errors import CacheUnusable, JarsUnavailable
-from proxy.embedded.java.jar_cache import ensure_all
-from proxy.embedded.java.locked_jars import jars_of
+from proxy.embedded.jar_cache import ensure_all
+from proxy.embedded.jars import CacheUnusable, JarsUnavailable, jars_of
 from proxy.extras import ExtraMissing
 from spark_jobs.runtime.errors import SparkUnusable
 

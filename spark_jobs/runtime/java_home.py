@@ -15,9 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded.java.errors import JavaMissing
-from proxy.embedded.java.jar_cache import cache_folder
-from proxy.embedded.java.jre import java
+from proxy.embedded.jar_cache import cache_folder, java
+from proxy.embedded.jars import JavaMissing
 from proxy.extras import ExtraMissing
 from spark_jobs.runtime.errors import SparkUnusable
 

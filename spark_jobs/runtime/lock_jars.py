@@ -8,7 +8,7 @@ from typing import Final
 
 import pyspark
 
-from proxy.embedded.java.lock_jars import write_lock
+from proxy.embedded.lock_jars import write_lock
 from spark_jobs.runtime.connector_jars import LOCK_NAME
 
 ROOTS: Final = (

@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from proxy.embedded.java.jar_cache import cache_folder
+from proxy.embedded.jar_cache import cache_folder
 from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.errors import SparkUnusable
 from spark_jobs.runtime.java_home import java_home

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from proxy.admin.pages import AdminPages
 from proxy.kafka.client_settings import TUNED_PRODUCER
 from proxy.telemetry.status import Status
-from proxy.worker.worker_processes import STOP_WITHIN_S
+from proxy.worker.run import STOP_WITHIN_S
 from tests.support.chart.chart_files import CHART
 from tests.support.chart.chart_sets import (
     EVERYTHING,

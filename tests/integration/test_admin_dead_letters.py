@@ -31,7 +31,7 @@ from proxy.admin.dead_letters.kafka_letters import KafkaLetters
 from proxy.admin.dead_letters.letter_calls import LetterCalls
 from proxy.admin.exchange import Request
 from proxy.config.sources import load_settings
-from proxy.dead_letters.replayer import Replayer
+from proxy.dead_letters.replay import Replayer
 commit, batches = Replayer._commit, []
 def commit_or_die(self, letters):
     batches.append(letters)

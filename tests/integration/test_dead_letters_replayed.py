@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
-from proxy.dead_letters.topic_reader import TopicReader
+from proxy.dead_letters.topics import TopicReader
 from tests.integration.dead_letter_operator import Operator
 from tests.support.dead_letters import letter_headers
 from tests.support.installation.installation import Installation
@@ -173,7 +173,7 @@ def test_batch_that_was_open_when_its_replay_was_killed_is_undone_and_goes_once(
     operator.letters(5)
     script = (
         "import os\n"
-        "from proxy.dead_letters.replayer import Replayer\n"
+        "from proxy.dead_letters.replay import Replayer\n"
         "Replayer._commit = lambda self, letters: os.kill(os.getpid(), 9)\n"
         "from proxy.cli.app import main\n"
         "main()\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from proxy.embedded import EmbeddedBroker, ports
-from proxy.embedded.data_folder import DataFolder
-from proxy.embedded.errors import BrokerFailed, DataFromNewerKafka
+from proxy.embedded import EmbeddedBroker
+from proxy.embedded import server as ports
+from proxy.embedded.server import BrokerFailed, DataFolder, DataFromNewerKafka
 from proxy.errors import DataDirInUse, PortTaken
 from tests.conftest import StartBroker
 from tests.support.records import Outgoing, broker_answers, new_topic, read_to_end, write

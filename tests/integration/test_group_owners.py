@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from proxy.kafka.group.owners import ASK_S, GroupOwners, OwnersUnknown, ask_in_thread
+from proxy.kafka.group import ASK_S, GroupOwners, OwnersUnknown, ask_in_thread
 from tests.support.installation.cluster import running_cluster
 from tests.support.quiet_clients import QUIET
 from tests.support.waiting import wait_for

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient
 
 from proxy.kafka.log_ranges import LogRange, log_ranges
-from proxy.publishing.commit_thread import CommitThread
+from proxy.publishing.kafka_transactions import CommitThread
 from tests.support.installation.cluster import Cluster, running_cluster
 from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.records import Outgoing, read_to_end, write

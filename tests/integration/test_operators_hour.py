@@ -17,7 +17,7 @@ import yaml
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.embedded import EmbeddedBroker
-from proxy.embedded.ports import pick_free
+from proxy.embedded.server import pick_free
 from tests.support.quiet_clients import admin_client
 
 pytestmark = pytest.mark.integration

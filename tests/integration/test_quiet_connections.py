@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded import ports
+from proxy.embedded import server as ports
 from tests.conftest import StartBroker
 from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing

@@ -46,7 +46,7 @@ def run(
     world.policy, world.max_step_ms = POLICY, 0
     world.batch_records = 2
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("proxy.config.memory_shares.LEAST_BYTES", 0)
+        patch.setattr("proxy.config.machine.LEAST_BYTES", 0)
         world.memory = MemorySettings(per_worker_bytes=budget_bytes)
         give_disks(world, kind, Path(folder))
         try:

@@ -10,8 +10,7 @@ import pytest
 from proxy import extras
 from proxy.cli.app import main
 from proxy.config.settings import Settings
-from proxy.embedded import EmbeddedBroker
-from proxy.embedded.java import jar_cache
+from proxy.embedded import EmbeddedBroker, jar_cache
 from proxy.extras import MODULES, ExtraMissing, require
 from proxy.worker.run import run
 from spark_jobs.runtime import java_home

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from proxy.embedded import EmbeddedBroker
-from proxy.embedded.java.locked_jars import kafka_version
+from proxy.embedded.jars import kafka_version
 from proxy.records.headers import ID
 from tools.benchmarks import comparison, machine, table
 from tools.benchmarks.accounting import only_child

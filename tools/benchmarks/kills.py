@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from confluent_kafka import Consumer
 
-from proxy.embedded.java.locked_jars import kafka_version
+from proxy.embedded.jars import kafka_version
 from tests.support.installation.broker import any_broker
 from tests.support.installation.installation import Installation
 from tests.support.installation.load import Load

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from proxy.clock import wall_clock_ms
-from proxy.embedded.java.locked_jars import kafka_version
+from proxy.embedded.jars import kafka_version
 from tests.support.installation.cluster import Cluster, running_cluster
 from tests.support.installation.clustered import ClusteredInstallation
 from tests.support.installation.load import Load

@@ -15,12 +15,8 @@ import yaml
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from proxy.embedded.data_folder import new_cluster_id
-from proxy.embedded.guarded_process import GuardedProcess
-from proxy.embedded.java.jar_cache import ensure_jars
-from proxy.embedded.java.jre import java
-from proxy.embedded.ports import pick_free
-from proxy.embedded.server_properties import as_text
+from proxy.embedded.jar_cache import ensure_jars, java
+from proxy.embedded.server import GuardedProcess, as_text, new_cluster_id, pick_free
 from tools.image.holding import await_that, held
 
 LISTENERS: Final = {"HOST": "9092", "INSIDE": "29092", "CONTROLLER": "9093"}

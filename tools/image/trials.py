@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import proxy
-from proxy.embedded.ports import pick_free
+from proxy.embedded.server import pick_free
 from tests.support.records import new_topic, read_to_end
 from tools.image.builder import Image
 from tools.image.container import Container

@@ -15,7 +15,7 @@ from typing import Final
 import yaml
 
 from proxy.embedded import watchdog
-from proxy.embedded.ports import pick_free
+from proxy.embedded.server import pick_free
 from tests.support.waiting import wait_for
 from tools.install.api import Api
 

@@ -15,21 +15,18 @@ from proxy.admin.dead_letters.letter_replies import LetterTopic, ListedPage, Mar
 from proxy.admin.dead_letters.wanted_replay import WantedReplay
 from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
-from proxy.dead_letters.dead_letter_topics import (
+from proxy.dead_letters.letters.letter import Letter, Place
+from proxy.dead_letters.letters.letter_pages import LetterPages
+from proxy.dead_letters.letters.letter_summary import LetterSummary, summary_of
+from proxy.dead_letters.replay import OnDecision, Replay, preview
+from proxy.dead_letters.replay_plan import Selection, is_original
+from proxy.dead_letters.topics import (
     DeadLettersMissing,
     DeadLetterTopics,
     NoSuchLetter,
 )
-from proxy.dead_letters.letters.letter import Letter, Place
-from proxy.dead_letters.letters.letter_pages import LetterPages
-from proxy.dead_letters.letters.letter_summary import LetterSummary, summary_of
-from proxy.dead_letters.letters.replay_planner import is_original
-from proxy.dead_letters.letters.selection import Selection
-from proxy.dead_letters.replay import OnDecision, Replay, preview
 from proxy.errors import ProxyError
-from proxy.kafka.access.broker_errors import explain
-from proxy.kafka.access.connection import Connection
-from proxy.kafka.access.rights import is_refusal
+from proxy.kafka.access import Connection, explain, is_refusal
 from proxy.kafka.log_ranges import answered_offset
 
 PAGE_S: Final = 4.0

@@ -7,7 +7,7 @@ from typing import Final
 from proxy.admin.exchange import Problem, bad_request
 from proxy.admin.listing.filters import instant_ms, pattern_of
 from proxy.config.settings import TopicSettings
-from proxy.dead_letters.letters.selection import Selection, read_reasons
+from proxy.dead_letters.replay_plan import Selection, read_reasons
 from proxy.requests.topic_names import is_legal_topic
 
 CURSOR: Final = re.compile(r"1(\.[0-9]{1,19}){1,1000}")

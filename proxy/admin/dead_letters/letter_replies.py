@@ -8,7 +8,7 @@ from proxy.dead_letters.letters.letter import Letter, Place
 from proxy.dead_letters.letters.letter_pages import LetterPage
 from proxy.dead_letters.letters.letter_summary import LetterSummary, summary_of
 from proxy.dead_letters.letters.marks import Mark
-from proxy.dead_letters.letters.replay_counts import ReplayCounts
+from proxy.dead_letters.replay_plan import ReplayCounts
 
 Marks = Mapping[Place, Mark]
 

@@ -11,9 +11,8 @@ from proxy.admin.query_values import Body, whole
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letters.edits import read_edits
 from proxy.dead_letters.letters.letter import Place
-from proxy.dead_letters.letters.replay_rate import Rate, read_rate
-from proxy.dead_letters.letters.selection import Selection
 from proxy.dead_letters.replay import ReplayOptions
+from proxy.dead_letters.replay_plan import Rate, Selection, read_rate
 from proxy.requests.times import LATEST_MS
 
 MOST_PLACES: Final = 1_000

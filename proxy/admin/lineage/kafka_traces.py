@@ -13,12 +13,10 @@ from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.letter import Origin
 from proxy.errors import ProxyError
-from proxy.kafka.access.broker_errors import explain
-from proxy.kafka.access.connection import TopicUnknown
-from proxy.lineage.beginning import NoSuchRecord
+from proxy.kafka.access import TopicUnknown, explain
 from proxy.lineage.chain.traced_record import NotAllRead
-from proxy.lineage.kafka_topics import Bounds, KafkaTopics
 from proxy.lineage.record_trace import RecordTrace, trace_record
+from proxy.lineage.topics import Bounds, KafkaTopics, NoSuchRecord
 
 MOST_RECORDS: Final = 1_000_000
 """A trace that looks at so many says what it has not read."""

@@ -10,7 +10,7 @@ from proxy.admin.listing.each_waiting import EachWaiting
 from proxy.admin.listing.filters import pattern_of
 from proxy.admin.query_mailbox import CountedShard, PendingByTime
 from proxy.admin.workers import Workers
-from proxy.scheduling.waiting_records import Sought
+from proxy.scheduling.pending import Sought
 from proxy.telemetry.status import Status, partitions_of
 from storage.store import added
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from proxy.admin.listing.filters import place_of
 from proxy.admin.listing.page_reader import Ask, PageReader
-from proxy.scheduling.waiting_records import Sought, WaitingRecord
+from proxy.scheduling.pending import Sought, WaitingRecord
 
 COUNTED_WITHIN_S: Final = 20.0
 AT_ONCE: Final = 1_000

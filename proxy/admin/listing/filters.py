@@ -8,7 +8,7 @@ from proxy.admin.exchange import bad_request
 from proxy.requests.header_values import LONGEST_ID_BYTES
 from proxy.requests.times import parse_instant_ms
 from proxy.requests.topic_names import TARGETS_PATTERN
-from proxy.scheduling.waiting_records import Sought
+from proxy.scheduling.pending import Sought
 from storage.store import LAST_OFFSET
 
 MOST_RECORDS: Final = 1_000

@@ -16,7 +16,7 @@ from proxy.admin.listing.filters import (
 from proxy.admin.listing.page_reader import PageReader
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
-from proxy.scheduling.waiting_records import WaitingRecord
+from proxy.scheduling.pending import WaitingRecord
 from proxy.telemetry.status import Status, partitions_of
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, cast
 
 from proxy.admin.listing.filters import Place
 from proxy.admin.query_mailbox import Answer, ScanPending
-from proxy.scheduling.waiting_records import END, Sought, WaitingPiece, WaitingRecord
+from proxy.scheduling.pending import END, Sought, WaitingPiece, WaitingRecord
 from storage.store import LAST_OFFSET, Key
 
 PAGE_S: Final = 2.0

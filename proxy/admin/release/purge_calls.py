@@ -14,7 +14,7 @@ from proxy.admin.workers import Workers
 from proxy.records.outcome import APPLIED
 from proxy.requests.parsed import Purge
 from proxy.requests.times import LATEST_MS
-from proxy.scheduling.waiting_records import Sought
+from proxy.scheduling.pending import Sought
 from proxy.telemetry.status import Status, covered_by, partitions_of
 from storage.store import added
 

@@ -9,7 +9,7 @@ from proxy.admin.exchange import Problem, Reply, Request, as_json
 from proxy.admin.query_values import Body, read_body, whole
 from proxy.admin.release.noticed import all_notice, code_of
 from proxy.clock import wall_clock_ms
-from proxy.kafka.ingress.unreadable_batch import UnreadableBatch
+from proxy.kafka.ingress.unreadable import UnreadableBatch
 from proxy.telemetry.status import Status
 
 

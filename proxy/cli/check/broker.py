@@ -1,9 +1,19 @@
-"""What the broker says: is it there, are the topics right, may the proxy do what it must."""
+"""What `check` asks the broker."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from itertools import product
+from typing import Final
 
-from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, Producer
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupState,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
@@ -12,40 +22,281 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     TopicDescription,
 )
 
-from proxy.cli.check.broker_state import (
+from proxy.cli.check.findings import (
     Described,
+    Finding,
     Refused,
+    Severity,
     TopicConfig,
+    advice,
     describe_topics,
+    lacks,
     may_create,
+    ok,
     read_configs,
+    stop,
+    warn,
 )
-from proxy.cli.check.clock import clock_findings
-from proxy.cli.check.findings import Finding, advice, lacks, ok, stop, warn
-from proxy.cli.check.retries import group_topic_findings, group_topics
-from proxy.cli.check.targets import target_findings
 from proxy.cli.check.topics import (
     broker_config_findings,
     coordinator_findings,
     replication_findings,
     topic_findings,
 )
-from proxy.config.cores import usable_cores
+from proxy.cli.terminal import shown_duration
+from proxy.clock import wall_clock_ms
+from proxy.config.machine import usable_cores
+from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
-from proxy.kafka.access.connection import Connection, client_config
-from proxy.kafka.access.rights import (
+from proxy.config.target_limit import WILDCARDS
+from proxy.kafka.access import (
+    Connection,
     Right,
+    client_config,
     create_right,
     grant,
     group_right,
     is_refusal,
     lacking,
     rights_on,
+    target_rights,
     transactional_right,
 )
+from proxy.kafka.broker_clock import STAMP_IT, BrokerClock, ClockAnswer
 from proxy.kafka.client_settings import session_timeout_ms, transaction_timeout_ms
-from proxy.kafka.group.static_member import StaticMember
-from proxy.kafka.replication import replication_for
+from proxy.kafka.group import StaticMember
+from proxy.kafka.topics import replication_for
+from proxy.records.position import MetadataUnreadable, Position
+from proxy.requests.topic_names import is_legal_topic
+
+# Whether this machine's clock agrees with the broker's, and watermarks that lie ahead of it.
+#
+# To learn the broker's time one record without a value is written to the settings topic, as the
+# proxy does (`proxy.kafka.broker_clock`).
+
+SUBJECT = "clock"
+
+
+def clock_findings(settings: Settings) -> Iterator[Finding]:
+    """Findings about clocks; the settings topic is there."""
+    topic = settings.topics.settings
+    answer = _answer(settings)
+    wall_ms = wall_clock_ms()
+    if answer.error is not None:
+        yield advice(
+            SUBJECT,
+            f"the broker's time is not known: {answer.error.str()}",
+            f"Grant Write on {topic}: the proxy learns the broker's time by writing there.",
+        )
+    elif answer.time is None:
+        yield warn(
+            SUBJECT,
+            f"{topic} keeps the producers' time, so the proxy's clock cannot be held against the "
+            "broker's: one that is ahead delivers early",
+            f"Let the broker stamp it: {STAMP_IT.format(topic)}",
+        )
+    else:
+        broker_ms = answer.time.epoch_ms
+        yield _lead(wall_ms - broker_ms, settings.clock.max_step_ms)
+        yield from _watermarks(settings, broker_ms)
+
+
+def _answer(settings: Settings) -> ClockAnswer:
+    limit_ms = int(Connection.limit_s * 1000)
+    config = client_config(settings, acks=1, linger_ms=0, message_timeout_ms=limit_ms)
+    clock = BrokerClock(lambda: Producer(config), settings.topics.settings, settings.group_id)
+    clock.ask()
+    answer = clock.answer(2 * Connection.limit_s)
+    return answer or ClockAnswer(None, KafkaError(KafkaError._TIMED_OUT))
+
+
+def _lead(lead_ms: int, max_step_ms: int) -> Finding:
+    if abs(lead_ms) <= max_step_ms:
+        return ok(SUBJECT, f"agrees with the broker's to {abs(lead_ms)} ms")
+    wrong = shown_duration(abs(lead_ms))
+    mend = "Mend the time service of this machine, or of the broker."
+    if lead_ms > 0:
+        return warn(
+            SUBJECT,
+            f"{wrong} ahead of the broker's: the proxy goes by the broker's until they agree",
+            mend,
+        )
+    return warn(SUBJECT, f"{wrong} behind the broker's: everything would be late by that", mend)
+
+
+def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
+    """Of a partition that a worker with a clock ahead has left in the future."""
+    for partition, watermark_ms in sorted(_committed_watermarks(settings)):
+        ahead_ms = watermark_ms - broker_ms
+        if ahead_ms > settings.clock.max_step_ms:
+            yield warn(
+                f"partition {partition}",
+                f"its watermark lies {shown_duration(ahead_ms)} ahead of the broker's clock: until "
+                "then nothing of it fires",
+                f"Wait, or set `recovery: set_back_watermark: [{partition}]` for one start.",
+            )
+
+
+def _committed_watermarks(settings: Settings) -> list[tuple[int, int]]:
+    """(partition, watermark in epoch ms); none where the group may not be asked.
+
+    Asked by a consumer that joins nothing: the admin client's call for it can end the process
+    (`proxy.kafka.group`).
+    """
+    found = list[tuple[int, int]]()
+    ingress = settings.topics.ingress
+    consumer = Consumer(client_config(settings, group_id=settings.group_id))
+    with suppress(KafkaException):
+        topic = consumer.list_topics(ingress, Connection.limit_s).topics[ingress]
+        asked = [TopicPartition(ingress, partition) for partition in topic.partitions]
+        for place in consumer.committed(asked, Connection.limit_s):
+            with suppress(MetadataUnreadable):
+                position = Position.from_metadata(place.offset, place.metadata)
+                found.append((place.partition, position.watermark_ms))
+    consumer.close()
+    return found
+
+
+# Whether what fails can be tried again: retry and dead-letter topics of consumer groups.
+
+ANY_GROUP = "group"
+
+
+def retry_settings_findings(settings: Settings) -> Iterator[Finding]:
+    """What the settings alone say of retries."""
+    retry, levels_ms = settings.retry, settings.levels_ms
+    if retry.first_level > len(levels_ms):
+        yield advice(
+            "retry",
+            f"first_level is {retry.first_level}, the highest level is {len(levels_ms)}",
+            f"Each retry waits {shown_duration(levels_ms[-1])}; lower `retry: first_level` for "
+            "shorter ones.",
+        )
+    names = settings.topics
+    if names.retry_prefix == names.dlq_prefix:
+        yield warn(
+            "topics",
+            f"retry_prefix and dlq_prefix are both {names.retry_prefix!r}",
+            "Give them two prefixes: what has failed too often would be tried again for ever.",
+        )
+    yield from _names(settings)
+    if policy_of(settings, None).group_refusal(ANY_GROUP) and not settings.retry.groups:
+        yield advice(
+            "retry",
+            "targets.allow is narrowed and no consumer group is named: retries end as dead letters",
+            "Name the groups under `retry: groups`, or add their `retry.<group>` to "
+            "`targets: allow`.",
+        )
+
+
+def _names(settings: Settings) -> Iterator[Finding]:
+    policy = policy_of(settings, None)
+    for topic in group_topics(settings) or _pairs(settings, [ANY_GROUP]):
+        refusal = policy.refusal(topic, is_derived=True)
+        if not is_legal_topic(topic):
+            yield stop(
+                "topics",
+                f"{topic!r} is no topic name: what is to be tried again ends as a dead letter",
+                "Correct `topics: retry_prefix` and `dlq_prefix`: a topic name has 1 to 249 of the "
+                "characters a-z A-Z 0-9 . _ -",
+            )
+        elif refusal is not None:
+            yield warn(
+                "topics",
+                f"{refusal}: what is to be tried again ends as a dead letter",
+                "Correct `targets: deny`, or `topics: retry_prefix` and `dlq_prefix`.",
+            )
+
+
+def group_topics(settings: Settings) -> list[str]:
+    """The retry and dead-letter topics of the groups that the settings name."""
+    return _pairs(settings, sorted(settings.retry.groups))
+
+
+def _pairs(settings: Settings, groups: list[str]) -> list[str]:
+    prefixes = (settings.topics.retry_prefix, settings.topics.dlq_prefix)
+    return [prefix + group for group, prefix in product(groups, prefixes)]
+
+
+def group_topic_findings(
+    settings: Settings, described: Mapping[str, Described], may_create: Callable[[str], bool]
+) -> Iterator[Finding]:
+    """What the broker says of the topics of the groups that the settings name."""
+    for topic in group_topics(settings):
+        answer = described[topic]
+        if isinstance(answer, Refused):
+            yield from _refused(topic, answer.error, settings, may_create)
+            continue
+        if missing := lacking(answer, target_rights(topic)):
+            yield lacks(f"topic {topic}", missing, settings, Severity.WARN)
+
+
+def _refused(
+    topic: str, error: KafkaError, settings: Settings, may_create: Callable[[str], bool]
+) -> Iterator[Finding]:
+    subject = f"topic {topic}"
+    if is_refusal(error):
+        yield lacks(subject, target_rights(topic), settings, Severity.WARN)
+    elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and not settings.topics.create:
+        yield warn(
+            subject,
+            "does not exist; records for it are put off, and end as dead letters",
+            "Create it, or set `topics: create: true`.",
+        )
+    elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and not may_create(topic):
+        yield lacks(f"{subject}, not there yet", [create_right(topic)], settings, Severity.WARN)
+
+
+# Whether the topics that `targets.allow` names are there, and may be written to.
+
+MOST_TARGETS: Final = 200
+"""So many topics are asked about: a pattern may mean thousands."""
+SHOWN: Final = 20
+
+
+def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]:
+    """Ask about each topic named, and about existing topics that fit a pattern."""
+    refusal = policy_of(settings, None).refusal
+    named = [name for name in settings.targets.allow if WILDCARDS.isdisjoint(name)]
+    try:
+        there = sorted(admin.list_topics(timeout=Connection.limit_s).topics)
+    except KafkaException:
+        there = []
+    names = [name for name in dict.fromkeys([*named, *there]) if refusal(name) is None]
+    asked = names[:MOST_TARGETS]
+    if not asked:
+        return
+    described = describe_topics(admin, asked)
+    findings = (_finding(name, described[name], settings, name in named) for name in asked)
+    found = [one for one in findings if one is not None]
+    yield from found[:SHOWN]
+    if len(found) > SHOWN:
+        rest = len(found) - SHOWN
+        yield advice("targets", f"{rest} more topics have such faults", "Mend those above first.")
+    good = len(asked) - len(found)
+    more = f"; {len(names) - len(asked)} more were not asked about" if names != asked else ""
+    yield ok("targets", f"{good} of {len(asked)} topics may be written to{more}")
+
+
+def _finding(name: str, answer: Described, settings: Settings, is_named: bool) -> Finding | None:
+    """What is wrong with a topic. That a pattern fits it does not say that it is meant."""
+    subject, needed = f"target {name}", target_rights(name)
+    severity = Severity.WARN if is_named else Severity.ADVICE
+    if not isinstance(answer, Refused):
+        missing = lacking(answer, needed)
+        return lacks(subject, missing, settings, severity) if missing else None
+    if is_refusal(answer.error):
+        return lacks(subject, needed, settings, severity)
+    return Finding(
+        severity,
+        subject,
+        f"cannot be delivered to: {answer.error.str()}",
+        "Create the topic, or take it out of `targets: allow`. Until then its records are tried "
+        "again, and end as dead letters after the last attempt.",
+    )
+
+
+# What the broker says: is it there, are the topics right, may the proxy do what it must.
 
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 NO_GROUP_YET = frozenset(

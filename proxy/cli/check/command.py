@@ -1,14 +1,185 @@
-"""`check`: what would stop the proxy, or lose a record, and what to do about it."""
+"""`check`: its order, and what it says of the settings."""
 
-from typing import Annotated
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
-from proxy.cli.check.broker import broker_findings
-from proxy.cli.check.findings import Finding, Severity
-from proxy.cli.check.settings import settings_findings
-from proxy.cli.terminal.options import AsJson, Bootstrap, Config, settings_for
-from proxy.cli.terminal.output import say, say_json, say_table
+from proxy.admin.access import is_loopback
+from proxy.cli.check.broker import broker_findings, retry_settings_findings
+from proxy.cli.check.findings import Finding, Severity, advice, ok, stop, warn
+from proxy.cli.terminal import (
+    AsJson,
+    Bootstrap,
+    Config,
+    say,
+    say_json,
+    say_table,
+    settings_for,
+    shown_duration,
+)
+from proxy.config.machine import DiskReserve, usable_cores
+from proxy.config.settings import Settings
+from proxy.config.sizes import shown_size
+from proxy.errors import DiskReserveTooLarge, SettingsError
+from proxy.extras import ExtraMissing, require_store, require_tracing
+from proxy.kafka.access import Connection
+from storage.errors import free_inodes
+
+# What the settings and this machine say by themselves, without a broker.
+
+FEW_INODES: Final = 10_000
+"""A shard makes some hundred files."""
+
+
+def settings_findings(settings: Settings) -> Iterator[Finding]:
+    """Findings about librdkafka's part of the settings, the data folder and the workers."""
+    yield ok("settings", "readable; every key is known")
+    yield _librdkafka(settings)
+    yield _data_dir(settings.data_dir)
+    yield _disk(settings)
+    yield from _inodes(settings)
+    yield from _store(settings)
+    yield from _tracing(settings)
+    yield _wheel(settings)
+    yield from _workers(settings)
+    yield from retry_settings_findings(settings)
+    yield from _aliases(settings)
+    yield from _admin(settings)
+
+
+def _librdkafka(settings: Settings) -> Finding:
+    try:
+        Connection(settings)
+    except SettingsError as error:
+        return stop("kafka", error.found, "Correct the settings under `kafka`.")
+    return ok("kafka", f"librdkafka accepts its settings; broker {settings.bootstrap_servers}")
+
+
+def _data_dir(data_dir: Path) -> Finding:
+    folder, existing = data_dir.absolute(), _existing(data_dir)
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        return stop(
+            "data_dir",
+            f"{existing} cannot be written: {error.strerror}",
+            "Make it writable for the user of the proxy, or choose another `data_dir`.",
+        )
+    from proxy.recovery.local_state import open_to_others
+
+    if (path := next(open_to_others(data_dir), None)) is not None:
+        return warn(
+            "data_dir",
+            f"other users may read {path}",
+            f"Start `run` once: it closes the folder. To do it now: chmod -R go= {folder}",
+        )
+    return ok(
+        "data_dir", f"{folder} {'is' if existing == folder else 'can be made and is'} writable"
+    )
+
+
+def _existing(data_dir: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    folder = data_dir.absolute()
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
+
+
+def _disk(settings: Settings) -> Finding:
+    size_bytes, _used, free_bytes = shutil.disk_usage(_existing(settings.data_dir))
+    reserve = DiskReserve(settings.disk_reserve_bytes)
+    try:
+        reserve.refuse_unreachable(settings.data_dir, size_bytes)
+    except DiskReserveTooLarge as error:
+        return stop("disk_reserve", error.found, error.remedy)
+    reserve.observe(size_bytes, free_bytes)
+    found = (
+        f"{shown_size(free_bytes)} of {shown_size(size_bytes)} are free, "
+        f"{shown_size(reserve.of(size_bytes))} stay so"
+    )
+    if not reserve.is_short:
+        return ok("disk_reserve", found)
+    return stop(
+        "disk_reserve",
+        f"{found}: `run` leaves the partitions to other instances, or reads no new records",
+        f"Make room on the disk of {settings.data_dir}, or lower `disk_reserve`.",
+    )
+
+
+def _inodes(settings: Settings) -> Iterator[Finding]:
+    free = free_inodes(settings.data_dir)
+    if free is not None and free < FEW_INODES:
+        yield warn(
+            "inodes",
+            f"{free} more files can be made on the disk of {settings.data_dir} (df -i)",
+            "Delete files there, or choose a file system with more inodes for `data_dir`.",
+        )
+
+
+def _store(settings: Settings) -> Iterator[Finding]:
+    try:
+        require_store(settings.store)
+    except ExtraMissing as missing:
+        yield stop("store", missing.found.removesuffix("."), missing.remedy)
+
+
+def _tracing(settings: Settings) -> Iterator[Finding]:
+    try:
+        require_tracing(is_enabled=settings.tracing.enabled)
+    except ExtraMissing as missing:
+        yield stop("tracing", missing.found.removesuffix("."), missing.remedy)
+
+
+def _wheel(settings: Settings) -> Finding:
+    span_ms = settings.wheel.precision_ms * settings.wheel.slots
+    found = f"spans {shown_duration(span_ms)}; max_delay is {shown_duration(settings.max_delay_ms)}"
+    return ok("wheel", found)
+
+
+def _workers(settings: Settings) -> Iterator[Finding]:
+    cores = usable_cores()
+    if settings.workers is None:
+        yield ok("workers", f"auto: {cores} here, but at most one for each ingress partition")
+        return
+    if settings.workers > cores:
+        yield advice(
+            "workers", f"{settings.workers} processes on {cores} cores", "Use at most one per core."
+        )
+    if settings.topics.create and settings.workers > settings.topics.partitions:
+        yield warn(
+            "workers",
+            f"{settings.workers} workers, {settings.topics.partitions} ingress partitions",
+            "Workers beyond the number of partitions stay idle: raise `topics: partitions`.",
+        )
+
+
+def _aliases(settings: Settings) -> Iterator[Finding]:
+    if settings.header_aliases:
+        named = ", ".join(settings.header_aliases)
+        yield ok("header_aliases", f"the headers of {named} are understood too")
+    if "etf1" in settings.header_aliases:
+        yield advice(
+            "header_aliases",
+            "with etf1, a record without value and without headers of ours cancels by its key",
+            "Producers that deliver null values must say so with `timer-topic`.",
+        )
+
+
+def _admin(settings: Settings) -> Iterator[Finding]:
+    if not is_loopback(settings.admin.host) and not settings.admin.token:
+        yield advice(
+            "admin",
+            f"metrics are open to whoever reaches {settings.admin.host}:{settings.admin.port}; the "
+            "API answers 403 there without a token",
+            "Set `admin: token` to use the API, or keep the port inside.",
+        )
+
+
+# `check`: what would stop the proxy, or lose a record, and what to do about it.
 
 
 def check(

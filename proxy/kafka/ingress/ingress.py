@@ -1,13 +1,11 @@
-"""Fetches ingress records, and tells who owns which partition from which offset on.
-
-The consumer reads committed records only, never commits by itself, and is a static member of a
-cooperative-sticky group: a restart within the session time-out moves no partition.
-"""
+"""The ingress as a worker reads it: joined, fetched, read on where it ended."""
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import lt
 from typing import Any, Final, Protocol, cast
 
 import structlog
@@ -19,16 +17,239 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from proxy.kafka.access.broker_errors import refuse_beyond_limit
-from proxy.kafka.access.rights import REFUSALS
-from proxy.kafka.ingress.failing_fetches import FailingFetch, FailingFetches
-from proxy.kafka.ingress.long_poll import LongPoll
-from proxy.kafka.ingress.read_positions import ReadPositions
-from proxy.kafka.ingress.resuming import resume_at
-from proxy.kafka.ingress.skipped_ranges import SkippedRanges, Skipping
-from proxy.kafka.ingress.unreadable_message import UnreadableMessage
+from proxy.kafka.access import REFUSALS, refuse_beyond_limit
+from proxy.kafka.ingress.unreadable import (
+    FailingFetch,
+    FailingFetches,
+    SkippedRanges,
+    Skipping,
+    UnreadableMessage,
+)
 from proxy.records.header_text import read_headers
 from proxy.records.message import Message
+
+log = structlog.get_logger(__name__)
+
+
+# Fetches partitions again that were paused.
+
+
+def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
+    """Go on at these offsets, where each of them is read on anyway.
+
+    Where all partitions of a broker were paused, librdkafka's thread for it sleeps for up to a
+    second before it looks at them again (seen with 2.16.0). To seek wakes it. One that cannot be
+    sought, since it is not owned any more or has no leader, is resumed all the same.
+    """
+    consumer.resume(list(places))
+    for place in places:
+        if place.offset >= 0:
+            with suppress(KafkaException):
+                consumer.seek(place)
+
+
+# Where each partition is read on, so that no record is taken twice.
+#
+# The client library gives records in order, and each once. Where it pauses partitions of itself,
+# for a rebalance, while a batch is being taken from it, it has gone back to before that batch, by
+# all signs (librdkafka 4686 was of the same kind).
+
+
+class ReadPositions:
+    """The offset to be read next of each partition that is owned."""
+
+    def __init__(self) -> None:
+        self._next: dict[int, int] = {}
+        self._read_to: dict[int, int] = {}
+        """Of partitions that are read again: below it lies a record, which has to come first."""
+
+    @property
+    def offsets(self) -> Mapping[int, int]:
+        """By partition, those that are owned."""
+        return self._next
+
+    def begin(self, starts: Mapping[int, int]) -> None:
+        """These partitions are read from these offsets on."""
+        self._next.update(starts)
+
+    def rewind(self, starts: Mapping[int, int]) -> None:
+        """These partitions are read again from these offsets on."""
+        again = {p: self._next[p] for p, at in starts.items() if at < self._next[p]}
+        self._read_to.update(again)
+        self._next.update(starts)
+
+    def end(self, partitions: Iterable[int]) -> None:
+        """These are read no more."""
+        for partition in partitions:
+            self._next.pop(partition, None)
+            self._read_to.pop(partition, None)
+
+    def reach(self, partition: int, end_offset: int) -> None:
+        """Below it lies nothing that is not read: aborted records at most."""
+        if partition in self._read_to:
+            raise _skipped(partition, self._next[partition], end_offset)
+        if partition in self._next:
+            self._next[partition] = max(self._next[partition], end_offset)
+
+    def fresh(self, partition: int, records: list[Message]) -> list[Message]:
+        """The records, of one partition, without those that were given before."""
+        next_offset = self._next.get(partition)
+        if next_offset is None:
+            return records
+        offsets = [record.offset() for record in records]
+        if offsets[0] < next_offset or not _is_rising(offsets):
+            records = _left(partition, records, next_offset)
+            offsets = [record.offset() for record in records]
+        if offsets:
+            if offsets[0] >= self._read_to.pop(partition, offsets[0] + 1):
+                raise _skipped(partition, next_offset, offsets[0])
+            self._next[partition] = offsets[-1] + 1
+        return records
+
+
+def _skipped(partition: int, wanted: int, given: int) -> KafkaException:
+    why = f"partition {partition} was to be read again from {wanted} on, and came from {given} on"
+    return KafkaException(KafkaError(KafkaError._INCONSISTENT, why))  # noqa: SLF001
+
+
+def _is_rising(offsets: Sequence[int]) -> bool:
+    return all(map(lt, offsets, offsets[1:]))
+
+
+def _left(partition: int, records: Sequence[Message], next_offset: int) -> list[Message]:
+    left: list[Message] = []
+    at = next_offset
+    for record in records:
+        if record.offset() >= at:
+            left.append(record)
+            at = record.offset() + 1
+    log.warning(
+        "the client library gave records again: left out",
+        partition=partition,
+        count=len(records) - len(left),
+        first=min(record.offset() for record in records),
+        next_offset=next_offset,
+    )
+    return left
+
+
+# Waits for the next record with few requests, where none has come for a while.
+#
+# The group's consumer asks a hundred times a second, so that many records come with each answer.
+# It cannot be told to ask less often: meanwhile its partitions are paused, and another consumer
+# asks, whose answers the broker holds until there is something, or half a second is over. A
+# transaction that was aborted is something, too: the partition ends behind it.
+#
+# A pause throws away what the group's consumer is fetching. One batch may take seconds to fetch
+# or to unpack. So it is paused only at the ends of its partitions, once it has said that it is
+# there.
+
+QUIET_S: Final = 2.0
+LONGEST_S: Final = 30.0
+MOMENT_S: Final = 0.25
+"""After so long the group's consumer fetches again for a moment: its connections stay in use, the
+ends of partitions are known, and whatever keeps the other consumer from hearing lasts no longer."""
+
+
+class LongPoll:
+    """Waits in the place of `consumer`, of which it pauses what nobody else has paused.
+
+    `new_listener` makes the consumer that asks instead. An error of it counts as something that has
+    come: the group's consumer says what is wrong, if it meets it, too.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        new_listener: Callable[[], Consumer],
+        topic: str,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumer, self._new_listener = consumer, new_listener
+        self._topic, self._now_s = topic, now_s
+        self._made: Consumer | None = None
+        self._paused: Sequence[TopicPartition] = ()
+        self._offsets: Mapping[int, int] = {}
+        self._ends: dict[int, int] = {}
+        """Where the group's consumer has come to an end, by partition, since it was resumed."""
+        self._next_s = now_s() + QUIET_S
+        """When it may begin, or, once it has, when it is to end."""
+
+    def heard(self) -> None:
+        """Records have come: only after a while without any is it worth its while again."""
+        self._next_s = self._now_s() + QUIET_S
+
+    def reached(self, ends: Mapping[int, int]) -> None:
+        """The group's consumer has come to these ends of partitions."""
+        self._ends.update(ends)
+
+    def wait(
+        self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
+    ) -> float:
+        """Wait for a record at or beyond the offsets, by partition, or for an end beyond them; how
+        much of the time is left to wait for the consumer. It begins with that only when `is_idle`
+        and the consumer has come to the end of each partition.
+        """
+        began_s = self._now_s()
+        if not self._paused and is_idle and began_s >= self._next_s:
+            self._begin(next_offsets())
+        if not self._paused:
+            return wait_s
+        if self._hears(began_s + wait_s):
+            self.end()
+            return max(0.0, wait_s - (self._now_s() - began_s))
+        if began_s >= self._next_s:
+            self.end()
+            self._next_s = began_s + MOMENT_S
+        return 0.0
+
+    def end(self) -> None:
+        """The consumer fetches again. To be called before partitions come, go, or are paused."""
+        if self._paused:
+            self._listener.unassign()
+            resume_at(self._consumer, self._paused)
+            self._paused = ()
+            self._ends.clear()
+            self.heard()
+
+    def close(self) -> None:
+        """Give the other consumer up."""
+        if self._made is not None:
+            self._made.close()
+        self._made, self._paused = None, ()
+
+    def _hears(self, until_s: float) -> bool:
+        """Until then: that a partition ends where it is read on is nothing new."""
+        while True:
+            message = cast(Message | None, self._listener.poll(max(0.0, until_s - self._now_s())))
+            if message is None:
+                return False
+            error = cast(KafkaError | None, message.error())
+            is_end = error is not None and error.code() == KafkaError._PARTITION_EOF
+            if not is_end or message.offset() > self._offsets.get(message.partition(), -1):
+                return True
+
+    def _begin(self, offsets: Mapping[int, int]) -> None:
+        if any(self._ends.get(partition) != at for partition, at in offsets.items()):
+            return
+        places = [TopicPartition(self._topic, p, at) for p, at in offsets.items()]
+        if places:
+            self._consumer.pause(places)
+            self._paused, self._offsets = places, dict(offsets)
+            self._listener.assign(places)
+        self._next_s = self._now_s() + LONGEST_S
+
+    @property
+    def _listener(self) -> Consumer:
+        if self._made is None:
+            self._made = self._new_listener()
+        return self._made
+
+
+# Fetches ingress records, and tells who owns which partition from which offset on.
+#
+# The consumer reads committed records only, never commits by itself, and is a static member of a
+# cooperative-sticky group: a restart within the session time-out moves no partition.
 
 FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0
@@ -50,8 +271,6 @@ A member can fence itself when the broker restarts: only when it happens again a
 another process (`proxy.worker.worker`). What is to be read next and is not in the log any
 more was deleted or cut off: recovery says which offsets (`proxy.recovery.recovery`). Of a right
 that is missing the worker says which one."""
-
-log = structlog.get_logger(__name__)
 
 
 class Owner(Protocol):

@@ -13,9 +13,7 @@ import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
-from proxy.kafka.ingress.skipped_ranges import SkippedRanges
-from proxy.kafka.ingress.unreadable_batch import UNREADABLE_BATCH
-from proxy.kafka.ingress.unreadable_message import readable
+from proxy.kafka.ingress.unreadable import UNREADABLE_BATCH, SkippedRanges, readable
 from proxy.records.message import Message
 
 AT_ONCE_RECORDS: Final = 1_000

@@ -31,7 +31,7 @@ from proxy.kafka.client_settings import (
     connected,
     settings_reader_config,
 )
-from proxy.kafka.ingress.skipped_ranges import SkippedRange, SkippedRanges
+from proxy.kafka.ingress.unreadable import SkippedRange, SkippedRanges
 from proxy.kafka.settings.run_time_controls import CONTROLS, RunTimeControls
 from proxy.kafka.settings.settings_records import (
     BY_KEY,

@@ -15,8 +15,7 @@ from proxy.records.delivery import delivery_of
 from proxy.records.message import Message
 from proxy.records.outcome import CANCELLED, Outcome
 from proxy.requests.parsed import Scheduled
-from proxy.scheduling.identities import IS_CANCEL, Identities
-from proxy.scheduling.missed_moves import MissedMoves
+from proxy.scheduling.identities import IS_CANCEL, Identities, MissedMoves
 from proxy.scheduling.shard import Shard, State
 from storage.register import Named
 from tests.support.simulation import world

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from proxy.embedded.java.jre import java
+from proxy.embedded.jar_cache import java
 from spark_jobs.runtime import session
 from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.errors import SparkUnusable

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.config.sources import ENV_PREFIX
-from proxy.embedded import ports
+from proxy.embedded import server as ports
 from tests.support.installation.admin_page import admin_page
 
 HERE: Final = "127.0.0.1"

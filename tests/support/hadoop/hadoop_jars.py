@@ -5,8 +5,8 @@ from typing import Final
 
 import pyspark
 
-from proxy.embedded.java.jar_cache import ensure_all
-from proxy.embedded.java.locked_jars import jars_of
+from proxy.embedded.jar_cache import ensure_all
+from proxy.embedded.jars import jars_of
 
 HERE: Final = Path(__file__).parent
 HADOOP_LOCK: Final = HERE / "hadoop-jars.lock"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.request import urlopen
 from xml.etree import ElementTree as ET
 
-from proxy.embedded.guarded_process import GuardedProcess
+from proxy.embedded.server import GuardedProcess
 from spark_jobs.runtime.java_home import java_home
 from tests.support.hadoop.hadoop_jars import hadoop_jars
 

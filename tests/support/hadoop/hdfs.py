@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from proxy.embedded.ports import pick_free
+from proxy.embedded.server import pick_free
 from tests.support.hadoop.hadoop_server import (
     HOST,
     HadoopServer,

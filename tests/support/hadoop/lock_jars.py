@@ -5,7 +5,7 @@ Change a version here together with pyspark's in pyproject.toml, run it, run the
 
 from typing import Final
 
-from proxy.embedded.java.lock_jars import write_lock
+from proxy.embedded.lock_jars import write_lock
 from spark_jobs.runtime.lock_jars import is_lacking
 from tests.support.hadoop.hadoop_jars import HADOOP_LOCK
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from proxy.embedded.guarded_process import GuardedProcess
+from proxy.embedded.server import GuardedProcess
 from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.java_home import java_home
 from tests.support.hadoop.hadoop_jars import SPARK_HOME

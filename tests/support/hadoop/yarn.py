@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded.ports import pick_free
+from proxy.embedded.server import pick_free
 from tests.support.hadoop.hadoop_server import HOST, HadoopServer, answer, write_site
 from tests.support.hadoop.hdfs import Hdfs
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from docker.errors import DockerException
 from testcontainers.core.container import DockerContainer
 
-from proxy.embedded import EmbeddedBroker, ports
-from proxy.embedded.java.locked_jars import kafka_version
-from proxy.embedded.server_properties import server_properties
+from proxy.embedded import EmbeddedBroker
+from proxy.embedded import server as ports
+from proxy.embedded.jars import kafka_version
+from proxy.embedded.server import server_properties
 from tests.support.records import broker_answers
 from tests.support.waiting import wait_for
 

@@ -13,11 +13,16 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.embedded import ports
-from proxy.embedded.data_folder import DataFolder, new_cluster_id
-from proxy.embedded.java.locked_jars import kafka_version
-from proxy.embedded.kafka_server import QUICK_JVM, KafkaServer
-from proxy.embedded.server_properties import COORDINATOR_PARTITIONS, server_properties
+from proxy.embedded import server as ports
+from proxy.embedded.jars import kafka_version
+from proxy.embedded.server import (
+    COORDINATOR_PARTITIONS,
+    QUICK_JVM,
+    DataFolder,
+    KafkaServer,
+    new_cluster_id,
+    server_properties,
+)
 from tests.support.quiet_clients import admin_client
 from tests.support.waiting import wait_for
 

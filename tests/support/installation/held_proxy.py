@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from proxy.cli import main
-from proxy.publishing import publisher
+from proxy.publishing import transaction as publisher
 from proxy.publishing.transaction import Transaction
 from proxy.scheduling.batch import Batch, ResolvedBatch
 from proxy.session import session_opening
@@ -135,5 +135,5 @@ class _HeldTransaction(Transaction):
 if __name__ == "__main__":
     _folder = Path(sys.argv[sys.argv.index("--config") + 1]).parent
     session_opening.Producer = _HeldProducer  # type: ignore[attr-defined]
-    publisher.Transaction = _HeldTransaction  # type: ignore[attr-defined]
+    publisher.Transaction = _HeldTransaction  # type: ignore[misc]
     main()

@@ -16,7 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from proxy.embedded import EmbeddedBroker, ports
+from proxy.embedded import EmbeddedBroker
+from proxy.embedded import server as ports
 from tests.support.installation.certificates import Authority, Identity
 from tests.support.quiet_clients import admin_client
 

@@ -31,15 +31,14 @@ from proxy.clock import wall_clock_ms
 from proxy.config.settings import AdminSettings, ReleaseSettings, TopicSettings
 from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.moving import NOT_COMMITTED, Moving, MovingState
-from proxy.kafka.ingress.unreadable_batch import UnreadableBatch
+from proxy.kafka.ingress.unreadable import UnreadableBatch
 from proxy.logs import Level
 from proxy.records.body import Headers
 from proxy.records.message import Message
 from proxy.records.position import NEVER_MS
 from proxy.requests.parsed import Purge
 from proxy.scheduling.batch import AuxiliaryRecord
-from proxy.scheduling.record_lookup import Found
-from proxy.scheduling.waiting_records import END, WaitingPiece, WaitingRecord
+from proxy.scheduling.pending import END, Found, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status
 from storage.store import Key, TargetCounts
 from tests.support.simulation.admin_letters import MadeUpLetters

@@ -12,9 +12,8 @@ from proxy.dead_letters.letters.letter import Place
 from proxy.dead_letters.letters.letter_pages import LetterPage
 from proxy.dead_letters.letters.letter_summary import summary_of
 from proxy.dead_letters.letters.marks import Mark
-from proxy.dead_letters.letters.replay_planner import NotReplayed, Replayable
-from proxy.dead_letters.letters.selection import Selection
 from proxy.dead_letters.replay import OnDecision
+from proxy.dead_letters.replay_plan import NotReplayed, Replayable, Selection
 from tests.support.dead_letters import a_letter
 
 GROUP = "billing"

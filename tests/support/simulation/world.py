@@ -24,9 +24,9 @@ from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
 from proxy.kafka.ingress.ingress import Ingress
-from proxy.kafka.ingress.skipped_ranges import SkippedRanges
+from proxy.kafka.ingress.unreadable import SkippedRanges
 from proxy.kafka.topics import TopicFacts
-from proxy.publishing.errors import SessionLost
+from proxy.publishing.kafka_transactions import SessionLost
 from proxy.publishing.throttling import Throttling
 from proxy.records.body import Headers
 from proxy.records.hop_mac import HopAuthenticator, HopKey

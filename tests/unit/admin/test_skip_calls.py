@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.admin.release import noticed
-from proxy.kafka.ingress.unreadable_batch import UnreadableBatch
+from proxy.kafka.ingress.unreadable import UnreadableBatch
 from tests.support.simulation.admin_api import MadeUpApi
 
 BAD = UnreadableBatch(5, 8, "it does not unpack")

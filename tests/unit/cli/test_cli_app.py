@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from proxy import __version__
 from proxy.admin.server import AdminServer
 from proxy.cli import run as run_command
-from proxy.cli.trial.dev import invitation
+from proxy.cli.trial import invitation
 from proxy.config.settings import AdminSettings, TopicSettings
-from proxy.kafka.access.connection import Connection
+from proxy.kafka.access import Connection
 from tests.support.installation.proxy_process import REPOSITORY
 from tests.support.simulation.admin_api import MadeUpApi
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.check.broker_state import TopicConfig
-from proxy.cli.check.findings import Finding, Severity
-from proxy.cli.check.retention import retention_findings
+from proxy.cli.check.findings import Finding, Severity, TopicConfig
+from proxy.cli.check.topics import retention_findings
 from proxy.config.settings import Settings
 from proxy.kafka.topics import own_topics
 

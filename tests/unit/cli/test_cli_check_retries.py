@@ -4,10 +4,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from proxy.cli.check.broker_state import Refused
-from proxy.cli.check.findings import Finding, Severity
-from proxy.cli.check.retries import group_topic_findings, group_topics, retry_settings_findings
-from proxy.cli.check.settings import settings_findings
+from proxy.cli.check.broker import group_topic_findings, group_topics, retry_settings_findings
+from proxy.cli.check.command import settings_findings
+from proxy.cli.check.findings import Finding, Refused, Severity
 from proxy.config.settings import Settings
 
 MISSING = Refused(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))

@@ -2,8 +2,7 @@
 
 import pytest
 
-from proxy.cli.check.broker_state import TopicConfig
-from proxy.cli.check.findings import Finding, Severity
+from proxy.cli.check.findings import Finding, Severity, TopicConfig
 from proxy.cli.check.topics import (
     broker_config_findings,
     coordinator_findings,
@@ -11,7 +10,7 @@ from proxy.cli.check.topics import (
     topic_findings,
 )
 from proxy.config.settings import Settings
-from proxy.kafka.replication import Replication
+from proxy.kafka.topics import Replication
 
 GOOD_INGRESS = {
     "message.timestamp.type": "LogAppendTime",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.kafka.control_result import ControlResult, find_result
+from proxy.cli.kafka import ControlResult, find_result
 from proxy.records.outcome import read_outcome
 
 ORIGIN = "timer.ingress/2/17"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.dead_letters.output import (
+from proxy.cli.dead_letters import (
     HEX_SHOWN,
     TEXT_SHOWN,
     decision_json,
@@ -12,8 +12,7 @@ from proxy.cli.dead_letters.output import (
     value_lines,
 )
 from proxy.dead_letters.letters.marks import Mark
-from proxy.dead_letters.letters.replay_counts import ReplayCounts
-from proxy.dead_letters.letters.replay_planner import ALREADY, NotReplayed, Replayable
+from proxy.dead_letters.replay_plan import ALREADY, NotReplayed, Replayable, ReplayCounts
 from tests.support.dead_letters import a_letter, letter_headers
 
 Captured = pytest.CaptureFixture[str]

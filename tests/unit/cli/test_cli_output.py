@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from proxy.cli.terminal.output import (
+from proxy.cli.terminal import (
     VALUE_SHOWN,
     say,
     say_json,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.terminal.options import settings_for_embedded
-from proxy.cli.trial.proxy_process import ProxyEnded, ProxyProcess
+from proxy.cli.terminal import settings_for_embedded
+from proxy.cli.trial import ProxyEnded, ProxyProcess
 
 
 def test_credentials_for_another_broker_do_not_reach_the_child(

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from proxy.cli import waiting
 from proxy.cli.admin_port import ProxyUnreachable
 from proxy.cli.app import app
-from proxy.cli.waiting import coverage, purge
+from proxy.cli.waiting import InstanceSilent
 
 COUNTED = {
     "targets": "orders-*",
@@ -41,8 +42,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         done = {} if how["body"]["dry_run"] else {"purges": ["t/0/1"], "applied": is_applied}
         return {**COUNTED, **how["body"], **done}
 
-    monkeypatch.setattr(purge, "ask", answer)
-    monkeypatch.setattr(purge, "missing_partitions", lambda _, covered: sorted({0, 2} - {*covered}))
+    monkeypatch.setattr(waiting, "ask", answer)
+    monkeypatch.setattr(
+        waiting, "missing_partitions", lambda _, covered: sorted({0, 2} - {*covered})
+    )
     return bodies
 
 
@@ -88,7 +91,7 @@ def test_whoever_confirms_is_told_who_is_silent_and_what_is_counted_twice(
 def test_a_count_without_one_that_is_silent_is_no_success(asked: list[dict[str, Any]]) -> None:
     done = CliRunner().invoke(app, ["purge", "orders", "--dry-run", "--admin=a:1", "--admin=c:1"])
     assert (done.exit_code, "1,234 records" in done.output) == (1, True)
-    assert isinstance(done.exception, coverage.InstanceSilent)
+    assert isinstance(done.exception, InstanceSilent)
 
 
 def test_times_are_sent_as_epoch_ms(asked: list[dict[str, Any]]) -> None:

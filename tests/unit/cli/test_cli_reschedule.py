@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from proxy.cli import waiting as reschedule
 from proxy.cli.app import app
-from proxy.cli.waiting import reschedule
 
 ORIGIN = "timer.ingress/0/5"
 NOON, NOON_MS = "2030-01-01T12:00:00Z", 1_893_499_200_000

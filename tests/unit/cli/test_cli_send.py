@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from proxy.cli.kafka.ingress_record import (
+from proxy.cli.kafka import (
     IngressRecord,
     cancel_of,
     decision_on,

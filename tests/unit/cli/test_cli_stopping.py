@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.cli.terminal.stopping import StopAsked, stop_raises
+from proxy.cli.terminal import StopAsked, stop_raises
 
 BOTH = (signal.SIGTERM, signal.SIGINT)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.cli.terminal.output import shown_time
-from proxy.cli.trace.output import detail_of, say_story
+from proxy.cli.terminal import shown_time
+from proxy.cli.trace import detail_of, say_story
 from proxy.dead_letters.letters.letter import Origin
 from proxy.lineage.chain.story import Step, Story
 from proxy.lineage.record_trace import RecordTrace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config.cores import usable_cores
+from proxy.config.machine import usable_cores
 
 CORES = 8
 

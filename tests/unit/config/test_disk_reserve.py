@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config.disk_reserve import AUTO_BYTES, DiskReserve
+from proxy.config.machine import AUTO_BYTES, DiskReserve
 from proxy.errors import DiskReserveTooLarge
 
 GIB = 1 << 30

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.config.memory_shares import LEAST_BYTES, MemoryShares, memory_shares
+from proxy.config.machine import LEAST_BYTES, MemoryShares, memory_shares
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import consumer_config
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from proxy.dead_letters.letters.edits import Edits, read_edits
 from proxy.dead_letters.letters.group_letter import GroupLetter
 from proxy.dead_letters.letters.letter import Place
-from proxy.dead_letters.letters.selection import Selection
+from proxy.dead_letters.replay_plan import Selection
 from proxy.records.body import Headers
 
 GIVEN_UP: Headers = [

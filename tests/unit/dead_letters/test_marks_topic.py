@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from proxy.dead_letters.marks_topic import await_there
+from proxy.dead_letters.topics import await_there
 
 
 class Reader:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any, cast
 
-from proxy.dead_letters.originals import Originals
+from proxy.dead_letters.topics import Originals
 from tests.support.dead_letters import a_letter, letter_headers
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, StandInReader
 

@@ -1,13 +1,14 @@
 """What a replay does is counted in bounded memory, and what needs care is known."""
 
-from proxy.dead_letters.letters import replay_counts as counting
-from proxy.dead_letters.letters.replay_counts import OTHERS, ReplayCounts
-from proxy.dead_letters.letters.replay_planner import (
+from proxy.dead_letters import replay_plan as counting
+from proxy.dead_letters.replay_plan import (
     ALREADY,
     GONE,
     NOT_OURS,
+    OTHERS,
     NotReplayed,
     Replayable,
+    ReplayCounts,
 )
 from tests.support.dead_letters import a_letter
 

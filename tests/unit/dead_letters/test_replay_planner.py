@@ -5,7 +5,7 @@ from typing import Any
 
 from proxy.dead_letters.letters.edits import Edits
 from proxy.dead_letters.letters.letter import Letter, Place
-from proxy.dead_letters.letters.replay_planner import (
+from proxy.dead_letters.replay_plan import (
     ALREADY,
     GONE,
     NOT_OURS,

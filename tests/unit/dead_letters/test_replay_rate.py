@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dead_letters.letters.replay_rate import Rate, read_rate
+from proxy.dead_letters.replay_plan import Rate, read_rate
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from proxy.dead_letters.letters.letter import Place
 from proxy.dead_letters.letters.marks import Replayed
-from proxy.dead_letters.letters.replay_planner import Replayable
-from proxy.dead_letters.replayer import Done, Failed, Replayer, ReplayInDoubt, ReplayTakenOver
+from proxy.dead_letters.replay import Done, Failed, Replayer, ReplayInDoubt, ReplayTakenOver
+from proxy.dead_letters.replay_plan import Replayable
 from tests.support.dead_letters import a_letter
 
 LETTERS = 7

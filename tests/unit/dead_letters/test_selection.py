@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.dead_letters.letters.selection import Selection, read_moment_ms, read_reasons
+from proxy.dead_letters.replay_plan import Selection, read_moment_ms, read_reasons
 from tests.support.dead_letters import a_letter, letter_headers
 
 NOW_MS = 1_800_000_000_000

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaException
 
-from proxy.dead_letters.topic_reader import SILENT_AT_MOST_S, TopicReader
+from proxy.dead_letters.topics import SILENT_AT_MOST_S, TopicReader
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, StandInReader
 
 

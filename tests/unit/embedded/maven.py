@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from proxy.embedded.java.locked_jars import Jar
+from proxy.embedded.jars import Jar
 
 
 class Repository:

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import pytest
 
-from proxy.embedded import data_folder
-from proxy.embedded.data_folder import DataFolder, new_cluster_id
-from proxy.embedded.errors import BrokerFailed, DataFromNewerKafka
+from proxy.embedded import server as data_folder
+from proxy.embedded.server import BrokerFailed, DataFolder, DataFromNewerKafka, new_cluster_id
 from proxy.errors import DataDirInUse
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded.errors import BrokerFailed, explain
+from proxy.embedded.server import BrokerFailed, explain
 from proxy.errors import DataDirInUse, PortTaken, ProxyError
 
 FOLDER = Path("some-folder")

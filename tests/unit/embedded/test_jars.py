@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded.java import jar_cache
-from proxy.embedded.java.download import ARRIVING, fetch
-from proxy.embedded.java.errors import CacheUnusable, JarsUnavailable
-from proxy.embedded.java.jar_cache import cache_folder, ensure_jars
-from proxy.embedded.java.locked_jars import Jar, kafka_version, locked_jars
+from proxy.embedded import jar_cache
+from proxy.embedded.download import ARRIVING, fetch
+from proxy.embedded.jar_cache import cache_folder, ensure_jars
+from proxy.embedded.jars import CacheUnusable, Jar, JarsUnavailable, kafka_version, locked_jars
 from tests.unit.embedded.maven import Repository, maven_repository
 
 ONE, TWO = "org.example:one:1.0", "org.example:two:2.0"

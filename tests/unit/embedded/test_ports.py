@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from proxy.embedded import ports
-from proxy.embedded.ports import HIGHEST, LOWEST, SHARES, pick_free
+from proxy.embedded import server as ports
+from proxy.embedded.server import HIGHEST, LOWEST, SHARES, pick_free
 
 HOST = "127.0.0.1"
 PICKS = 300

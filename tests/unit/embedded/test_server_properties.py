@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from proxy.embedded.server_properties import (
+from proxy.embedded.server import (
     alone_as_controller,
     as_text,
     server_properties,

@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from proxy.embedded import ports, watchdog
-from proxy.embedded.guarded_process import GuardedProcess
+from proxy.embedded import server as ports
+from proxy.embedded import watchdog
+from proxy.embedded.server import GuardedProcess
 
 LOOKS_ALL_THE_TIME = """
 import os, signal

@@ -1,6 +1,6 @@
 """What the Kafka client logs again and again is logged now and then, with how often."""
 
-from proxy.kafka.client_logs import LOG_EVERY_S, MOST_KINDS, RepeatFilter
+from proxy.kafka.client_settings import LOG_EVERY_S, MOST_KINDS, RepeatFilter
 
 REFUSED = "FAIL [thrd:127.0.0.1:9092/1]: Connect to 127.0.0.1:9092 failed (after {}ms in state)"
 

@@ -4,7 +4,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.config.settings import Settings
-from proxy.kafka.access.rights import transactional_right
+from proxy.kafka.access import transactional_right
 from proxy.kafka.client_settings import consumer_config, producer_config
 
 NAMES = st.text("a-/.0123", min_size=1, max_size=6)

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import RetryGroupSettings, RetrySettings, Settings, TopicSettings
-from proxy.kafka.derived_topics import LISTED_FOR_S, DerivedTopics
+from proxy.kafka.topics import LISTED_FOR_S, DerivedTopics
 from tests.support.simulation.stand_in import kafka_error
 
 NAMED = RetrySettings(unnamed_groups=2, groups={"named": RetryGroupSettings()})

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.config.settings import TopicSettings
-from proxy.kafka.replication import replication_for
+from proxy.kafka.topics import replication_for
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from proxy.config.settings import Settings, TopicSettings
 from proxy.errors import BrokerLate, TopicMissing
 from proxy.kafka import topics
-from proxy.kafka.access.broker_errors import HearingAdminClient
+from proxy.kafka.access import HearingAdminClient
 from proxy.kafka.topics import (
     TOPIC_EVERY_S,
     TopicFacts,

@@ -8,9 +8,8 @@ from base64 import urlsafe_b64decode
 from typing import Any
 
 from proxy.config.settings import Settings
-from proxy.kafka.access.connection import client_config
-from proxy.kafka.client_settings import common_config
-from proxy.kafka.unsecured_token import UNSECURED, unsecured_token
+from proxy.kafka.access import client_config
+from proxy.kafka.client_settings import UNSECURED, common_config, unsecured_token
 
 
 def parts_of(token: str) -> list[Any]:

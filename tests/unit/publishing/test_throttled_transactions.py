@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, ThrottleEvent, TopicPartition
 
-from proxy.publishing.errors import GroupMoved, SessionLost, Throttled
+from proxy.publishing.kafka_transactions import GroupMoved, SessionLost, Throttled
 from proxy.publishing.throttling import Throttling
 from tests.support.simulation.stand_in import StandInKafka, StandInProducer, kafka_error
 from tests.unit.publishing.test_transaction import BATCH, GENERATION, OFFSET, a_publisher

@@ -12,17 +12,17 @@ from confluent_kafka import KafkaError, TopicPartition
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.publishing import kafka_transactions
-from proxy.publishing.errors import (
+from proxy.publishing.kafka_transactions import (
     ClientStuck,
     GroupMoved,
+    KafkaTransactions,
     PartitionsUnavailable,
+    PendingCommit,
     SessionLost,
 )
-from proxy.publishing.kafka_transactions import KafkaTransactions, PendingCommit
-from proxy.publishing.publisher import Publisher
 from proxy.publishing.targets import Targets
 from proxy.publishing.throttling import Throttling
-from proxy.publishing.transaction import FRUITLESS_ABORTS
+from proxy.publishing.transaction import FRUITLESS_ABORTS, Publisher
 from proxy.records.body import packer
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.records.message import IngressPartition

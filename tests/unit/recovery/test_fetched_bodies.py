@@ -8,8 +8,8 @@ import pytest
 
 from proxy.records.body import GONE, is_stub, parts_of
 from proxy.records.message import Message
-from proxy.recovery import fetched_bodies
-from proxy.recovery.fetched_bodies import FetchedBodies, _chunk
+from proxy.recovery import local_state as fetched_bodies
+from proxy.recovery.local_state import FetchedBodies, _chunk
 from proxy.requests.parsed import Scheduled
 from proxy.requests.policy import Policy
 from proxy.requests.readers_by_offset import ReadersByOffset

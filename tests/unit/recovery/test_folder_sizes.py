@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from proxy.recovery.folder_sizes import EVERY_S, FILES_AT_ONCE, LOOK_S, FolderSizes
+from proxy.recovery.local_state import EVERY_S, FILES_AT_ONCE, LOOK_S, FolderSizes
 
 
 class World:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from proxy.recovery.open_files import FILES_BESIDE, FILES_EACH, raise_open_files, say_if_too_few
+from proxy.recovery.local_state import FILES_BESIDE, FILES_EACH, raise_open_files, say_if_too_few
 
 FEW = 512
 

@@ -70,7 +70,7 @@ def test_compose_pins_every_image(services: Any) -> None:
 
 
 def test_compose_runs_the_kafka_that_the_tests_run(services: Any) -> None:
-    locked = (REPOSITORY / "proxy/embedded/java/kafka-jars.lock").read_text("utf-8")
+    locked = (REPOSITORY / "proxy/embedded/kafka-jars.lock").read_text("utf-8")
     version = services["kafka"]["image"].partition(":")[2]
     assert f"org.apache.kafka:kafka_2.13:{version} " in locked
 

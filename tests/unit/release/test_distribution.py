@@ -18,7 +18,7 @@ from tests.support.distributions import REPOSITORY, asked_for, closure
 BESIDE_CODE = {
     "proxy/admin/openapi.yaml",
     "proxy/config/default.yaml",
-    "proxy/embedded/java/kafka-jars.lock",
+    "proxy/embedded/kafka-jars.lock",
     "proxy/py.typed",
     "spark_jobs/runtime/connector-jars.lock",
     "spark_jobs/runtime/log4j2.properties",

@@ -204,7 +204,7 @@ def test_nothing_committed_refers_to_a_document_outside_the_repository() -> None
     "name",
     [
         *sorted(path.name for path in REPOSITORY.glob("requirements*.lock")),
-        "proxy/embedded/java/kafka-jars.lock",
+        "proxy/embedded/kafka-jars.lock",
         "spark_jobs/runtime/connector-jars.lock",
         "tests/support/hadoop/hadoop-jars.lock",
     ],

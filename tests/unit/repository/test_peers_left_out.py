@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proxy.embedded.java.errors import JarsUnavailable
+from proxy.embedded.jars import JarsUnavailable
 from tools.benchmarks.keys import write_keys
 from tools.benchmarks.peers import etf1, rocketmq
 from tools.benchmarks.peers.scheduler import PeerMissing

@@ -9,10 +9,8 @@ from proxy.records.message import IngressPartition
 from proxy.records.position import Position
 from proxy.requests.parsed import ParsedRecord, Recall, Scheduled
 from proxy.scheduling.half_messages import HalfMessages
-from proxy.scheduling.identities import Identities
-from proxy.scheduling.missed_moves import MissedMoves, MissedPlace
+from proxy.scheduling.identities import MOST_READ, Identities, MissedMoves, MissedPlace, Recalls
 from proxy.scheduling.purges import Purges
-from proxy.scheduling.recalls import MOST_READ, Recalls
 from tests.support.simulation.memory_register import MemoryRegister
 
 DUE_MS = 5_000

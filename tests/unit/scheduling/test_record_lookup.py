@@ -6,7 +6,7 @@ import pytest
 
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.requests.policy import Policy
-from proxy.scheduling.record_lookup import Found, find_id, find_record
+from proxy.scheduling.pending import Found, find_id, find_record
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import World

@@ -11,7 +11,7 @@ from proxy.records.message import IngressPartition
 from proxy.records.position import Position, PurgeProgress, Watermark
 from proxy.requests.parsed import Purge
 from proxy.scheduling.purges import Purges
-from proxy.scheduling.sweep import Sweep
+from proxy.scheduling.shard import Sweep
 from storage.store import Key
 from tests.support.simulation.memory_register import MemoryRegister
 from tests.support.simulation.memory_store import MemoryStore

@@ -3,8 +3,8 @@
 import pytest
 
 from proxy.records.position import NEVER_MS
-from proxy.scheduling import waiting_records
-from proxy.scheduling.waiting_records import END, Sought, WaitingRecord, scan_waiting
+from proxy.scheduling import pending as waiting_records
+from proxy.scheduling.pending import END, Sought, WaitingRecord, scan_waiting
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
 

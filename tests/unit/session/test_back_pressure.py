@@ -8,7 +8,7 @@ from errno import ENOSPC
 from pathlib import Path
 from typing import Any, cast
 
-from proxy.config.disk_reserve import DiskReserve
+from proxy.config.machine import DiskReserve
 from proxy.config.settings import AdmissionSettings
 from proxy.scheduling.shard import State
 from proxy.session.back_pressure import FULL_RETRY_MS, LOOK_EVERY_MS, BackPressure

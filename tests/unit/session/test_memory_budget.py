@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.config.memory_shares import LEAST_BYTES
+from proxy.config.machine import LEAST_BYTES
 from proxy.config.settings import MemorySettings
 from proxy.kafka.ingress.ingress import Fetched
 from proxy.scheduling.half_messages import CHECK_BACK_BYTES
@@ -180,7 +180,7 @@ def test_ids_of_which_nothing_waits_are_written_out_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They may be on disk only once the store, which has nothing to write, has covered them."""
-    monkeypatch.setattr("proxy.config.memory_shares.LEAST_BYTES", 0)
+    monkeypatch.setattr("proxy.config.machine.LEAST_BYTES", 0)
     world = a_world(2, tmp_path)
     world.open_register = lambda number, at, covered: open_register(
         tmp_path / f"ids-{number}",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.records.hop_mac import HopAuthenticator
-from proxy.scheduling.recalls import MOST_READ, NO_PROOF, NOT_PROVEN
+from proxy.scheduling.identities import MOST_READ, NO_PROOF, NOT_PROVEN
 from tests.property.test_exactly_once import POLICY, check_conservation, give_disks
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import OUTCOMES, World

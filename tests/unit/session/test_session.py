@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.config.target_limit import Resumed, TargetLimit
-from proxy.publishing.errors import SessionLost
+from proxy.publishing.kafka_transactions import SessionLost
 from proxy.session import session as session_module
 from proxy.session.session import Session
 from tests.support.simulation.world import World

@@ -11,7 +11,7 @@ from proxy.cli.send import _when
 from proxy.records.message import IngressPartition, Message
 from proxy.requests.policy import Policy
 from proxy.requests.request_reader import request_reader
-from proxy.telemetry.intake import WARN_EVERY_S, Intake
+from proxy.telemetry.collectors import WARN_EVERY_S, Intake
 from tests.support.simulation.stand_in import Record
 
 NOW_MS = 1_800_000_000_000
@@ -39,7 +39,7 @@ def warned(intake: Intake, *messages: Message) -> list[str]:
 
 def test_a_time_in_seconds_is_named_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [1_000.0]
-    monkeypatch.setattr("proxy.telemetry.intake.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("proxy.telemetry.collectors.time.monotonic", lambda: now_s[0])
     intake = Intake(cast(Any, NoMetrics()), cast(Any, NoMetrics()))
     assert not warned(intake, record(0, "orders", str(NOW_MS - 86_400_000)))
     assert warned(intake, record(1, "a", str(NOW_MS)), record(2, "b", "1800000000")) == ["b"]

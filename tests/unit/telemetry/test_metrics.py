@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from proxy.records.rejection import REASONS
-from proxy.telemetry.bounded_names import OTHER
+from proxy.telemetry.collectors import OTHER
 from proxy.telemetry.metrics import (
     REASONS_SHOWN,
     TARGETS_SHOWN,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.telemetry.bounded_names import LONGEST_NAME, OTHER
-from proxy.telemetry.retry_metrics import BEYOND, RetryMetrics
+from proxy.telemetry.collectors import BEYOND, LONGEST_NAME, OTHER, RetryMetrics
 
 
 def counts(metrics: RetryMetrics) -> dict[tuple[str, str], float]:

@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.telemetry.bounded_names import OTHER
-from proxy.telemetry.target_metrics import TargetMetrics
+from proxy.telemetry.collectors import OTHER, TargetMetrics
 
 BOUNDS_MS = (1, 5, 100, 1_000)
 Sample = tuple[str, ...]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from proxy.records.message import IngressPartition
-from proxy.tracing.group_queue import GroupQueue
-from proxy.tracing.traced_records import DELIVERED, Committed, TracedGroup
+from proxy.tracing.spans import DELIVERED, Committed, GroupQueue, TracedGroup
 
 MANY, NO_LIMIT_BYTES = 1_000, 1 << 30
 

@@ -15,7 +15,7 @@ from proxy.records.outcome import DeadLetter
 from proxy.records.rejection import Rejection
 from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
 from proxy.telemetry.metrics import TraceResult
-from proxy.tracing.timer_spans import PUBLISH, WAIT, Failure, TimerSpan, span_id_of
+from proxy.tracing.spans import PUBLISH, WAIT, Failure, TimerSpan, span_id_of
 from proxy.tracing.tracer import Tracer
 from storage.store import Entry
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, kafka_error

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from proxy.config.disk_reserve import DiskReserve
-from proxy.kafka.group.owners import GroupOwners, OwnersUnknown
-from proxy.worker.disk_room import (
+from proxy.config.machine import DiskReserve
+from proxy.kafka.group import GroupOwners, OwnersUnknown
+from proxy.worker.worker import (
     ALONE_FACTOR,
     ASK_EVERY_S,
     LEAVE_AFTER_S,

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.worker.worker_processes import WorkerProcesses
+from proxy.worker.run import WorkerProcesses
 
 
 class Child:

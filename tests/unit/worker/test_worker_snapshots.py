@@ -10,7 +10,7 @@ from prometheus_client.exposition import generate_latest
 
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.status import Status
-from proxy.worker.worker_snapshots import SnapshotSender, WorkerSnapshots
+from proxy.worker.run import SnapshotSender, WorkerSnapshots
 
 LIMIT_S = 5.0
 

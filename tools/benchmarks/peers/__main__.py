@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from proxy.embedded.java.locked_jars import kafka_version
+from proxy.embedded.jars import kafka_version
 from tools.benchmarks import machine
 from tools.benchmarks.errors import BenchmarkError
 from tools.benchmarks.folders import own_folder

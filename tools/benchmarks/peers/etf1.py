@@ -11,8 +11,9 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from proxy.embedded import EmbeddedBroker, ports
-from proxy.embedded.java.jar_cache import cache_folder
+from proxy.embedded import EmbeddedBroker
+from proxy.embedded import server as ports
+from proxy.embedded.jar_cache import cache_folder
 from tools.benchmarks import clients
 from tools.benchmarks.keys import read_keys
 from tools.benchmarks.loads import LINGER_MS, Load, Loaded, send_through

@@ -5,7 +5,7 @@ Change a version here, run it, run `make bench-peers ARGS=--quick`, commit both.
 
 from typing import Final
 
-from proxy.embedded.java.lock_jars import write_lock
+from proxy.embedded.lock_jars import write_lock
 from tools.benchmarks.peers.rocketmq_jars import ROCKETMQ_LOCK
 
 ROOTS: Final = (

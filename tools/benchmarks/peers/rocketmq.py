@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded import ports
-from proxy.embedded.guarded_process import GuardedProcess
-from proxy.embedded.java.errors import CacheUnusable, JarsUnavailable
-from proxy.embedded.java.jre import java
+from proxy.embedded import server as ports
+from proxy.embedded.jar_cache import java
+from proxy.embedded.jars import CacheUnusable, JarsUnavailable
+from proxy.embedded.server import GuardedProcess
 from tools.benchmarks.errors import BenchmarkError
 from tools.benchmarks.loads import Load, Loaded
 from tools.benchmarks.peers.rocketmq_driver import RocketDriver, system_properties

@@ -12,8 +12,8 @@ from typing import TextIO
 
 import numpy as np
 
-from proxy.embedded.guarded_process import GuardedProcess
-from proxy.embedded.java.jre import java
+from proxy.embedded.jar_cache import java
+from proxy.embedded.server import GuardedProcess
 from tools.benchmarks.errors import BenchmarkError
 from tools.benchmarks.loads import Load, Loaded
 from tools.benchmarks.peers.rocketmq_jars import rocketmq_jars

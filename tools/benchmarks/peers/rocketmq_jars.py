@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded.java.jar_cache import cache_folder, ensure_all
-from proxy.embedded.java.locked_jars import Jar, jars_of
+from proxy.embedded.jar_cache import cache_folder, ensure_all
+from proxy.embedded.jars import Jar, jars_of
 
 ROCKETMQ_LOCK: Final = Path(__file__).with_name("rocketmq-jars.lock")
 BROKER: Final = "org.apache.rocketmq:rocketmq-broker:"

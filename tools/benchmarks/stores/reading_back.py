@@ -20,7 +20,7 @@ from proxy.embedded import EmbeddedBroker
 from proxy.kafka.client_settings import lookup_config
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
 from proxy.records.position import NEVER_MS
-from proxy.recovery.fetched_bodies import FetchedBodies
+from proxy.recovery.local_state import FetchedBodies
 from proxy.requests.policy import Policy
 from proxy.requests.readers_by_offset import ReadersByOffset
 from proxy.requests.request_reader import RequestReader

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.admin.listing import each_waiting
 from proxy.admin.listing.each_waiting import COUNTED_WITHIN_S, EachWaiting
-from proxy.scheduling.waiting_records import Sought
+from proxy.scheduling.pending import Sought
 from tests.support.simulation.admin_api import MadeUpApi
 from tests.unit.admin.listing.test_page_reader import Pieces
 

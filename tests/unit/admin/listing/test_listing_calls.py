@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.admin.query_mailbox import NoAnswer, ScanPending
-from proxy.scheduling.waiting_records import Sought
+from proxy.scheduling.pending import Sought
 from tests.support.simulation.admin_api import FAR_MS, INGRESS, MadeUpApi
 
 

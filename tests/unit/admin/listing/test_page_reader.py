@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.admin.listing.filters import Place
 from proxy.admin.listing.page_reader import LEAST_PIECE, PAGE_S, Page, PageReader
 from proxy.admin.query_mailbox import Answer, ScanPending
-from proxy.scheduling.waiting_records import END, Sought, WaitingPiece, WaitingRecord
+from proxy.scheduling.pending import END, Sought, WaitingPiece, WaitingRecord
 
 BEGINNING: Place = (-1, 2**31, 0)
 

@@ -1,7 +1,7 @@
 """A listed record that waits for a retry says why; others say nothing of it."""
 
 from proxy.admin.listing.listing_calls import _shown
-from proxy.scheduling.waiting_records import Reason, WaitingRecord
+from proxy.scheduling.pending import Reason, WaitingRecord
 
 REASONS = {"orders": "not-authorised: no right to write"}
 

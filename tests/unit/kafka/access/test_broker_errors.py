@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate, BrokerRefused, BrokerUnreachable, SettingsError
-from proxy.kafka.access.broker_errors import HearingAdminClient, explain, explained
+from proxy.kafka.access import HearingAdminClient, explain, explained
 from tests.support.installation.certificates import Authority
 
 LIBRDKAFKA: Any = KafkaError

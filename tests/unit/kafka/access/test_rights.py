@@ -6,8 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from proxy.config.settings import Settings
-from proxy.kafka.access.broker_errors import explain
-from proxy.kafka.access.rights import Right, grant
+from proxy.kafka.access import Right, explain, grant
 
 TLS = {"bootstrap.servers": "kafka:9093", "security.protocol": "SASL_SSL", "sasl.username": "a b"}
 

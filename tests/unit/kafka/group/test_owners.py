@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.kafka.group.owners import GroupOwners, OwnersUnknown, group_owners
+from proxy.kafka.group import GroupOwners, OwnersUnknown, group_owners
 
 
 def _assignment(owned: dict[str, list[int]]) -> bytes:

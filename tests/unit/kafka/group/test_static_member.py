@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from proxy.errors import InstanceConflict
-from proxy.kafka.group.static_member import LOOK_EVERY_S, MARGIN_S, Member, StaticMember
+from proxy.kafka.group import LOOK_EVERY_S, MARGIN_S, Member, StaticMember
 
 OURS, OTHER = (f"pod-0-{digit * 8}-0000-4000-8000-{digit * 12}" for digit in "ab")
 SESSION_S = 10.0

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
-from proxy.kafka.group.owners import GroupOwners, OwnersUnknown
-from proxy.kafka.group.unassigned_partitions import (
-    LOOK_EVERY_S,
+from proxy.kafka.group import (
     LOOKS_UNTIL_WHOLE,
+    OWNERS_EVERY_S,
     PAUSE_S,
+    GroupOwners,
+    OwnersUnknown,
     UnassignedPartitions,
 )
 
@@ -43,7 +44,7 @@ class Watch:
         places = {(TOPIC, number) for number in range(4)}
         self._watch = UnassignedPartitions(group.ask, places, self._rebalance, lambda: self._now_s)
 
-    def look(self, times: int, apart_s: float = LOOK_EVERY_S) -> None:
+    def look(self, times: int, apart_s: float = OWNERS_EVERY_S) -> None:
         """So many questions, if there are any, and their answers."""
         for _ in range(times):
             self._now_s += apart_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from proxy.kafka.ingress.failing_fetches import (
+from proxy.kafka.ingress.unreadable import (
     OVER_AFTER_S,
     STUCK_AFTER,
     WARN_EVERY_S,

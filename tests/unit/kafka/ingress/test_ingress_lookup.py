@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from proxy.kafka.ingress.ingress_lookup import SILENT_AT_MOST_S, IngressLookup
-from proxy.kafka.ingress.skipped_ranges import SkippedRange, SkippedRanges
+from proxy.kafka.ingress.unreadable import SkippedRange, SkippedRanges
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, StandInReader
 
 RECORDS = 100

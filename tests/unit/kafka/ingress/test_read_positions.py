@@ -8,8 +8,7 @@ import pytest
 import structlog
 from confluent_kafka import KafkaException
 
-from proxy.kafka.ingress.ingress import Ingress
-from proxy.kafka.ingress.read_positions import ReadPositions
+from proxy.kafka.ingress.ingress import Ingress, ReadPositions
 from proxy.records.message import Message
 
 

@@ -1,0 +1,231 @@
+"""Options that commands share, what they print, and how they are stopped."""
+
+import json
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Column, Table
+
+from proxy.config.settings import Settings
+from proxy.config.sources import CONFIG_VARIABLE, load_settings
+from proxy.config.values import refuse_no_addresses
+from proxy.dead_letters.letters.letter import Origin, read_origin
+from proxy.errors import SettingsError
+from proxy.plain_text import plain
+from proxy.requests.header_values import LONGEST_ID_BYTES, is_ident
+from proxy.requests.times import parse_delay_ms, parse_instant_ms
+from proxy.requests.topic_names import TARGETS_PATTERN
+
+# Ctrl-C and SIGTERM as one exception, raised once.
+
+
+class StopAsked(BaseException):
+    """SIGTERM or SIGINT came."""
+
+
+@contextmanager
+def stop_raises() -> Iterator[None]:
+    """Within the block the first signal raises StopAsked in the main thread.
+
+    Later signals are ignored, to the end of the process: tidying up is not to be interrupted.
+    Without any signal all is as before once the block has ended.
+    """
+    came: list[int] = []
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, signal.SIG_IGN)
+        raise StopAsked
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if not came:
+                signal.signal(number, handler)
+
+
+# What commands print: tables for people, JSON for programs, both on stdout.
+#
+# Here all that is printed is made plain: no text from outside reaches a terminal otherwise.
+
+VALUE_SHOWN = 60
+
+_shows_utc: ContextVar[bool] = ContextVar("shows_utc", default=False)
+
+
+def say(*lines: str) -> None:
+    """Print each on a line of stdout, at once, without markup."""
+    print(*map(plain, lines), sep="\n", flush=True)
+
+
+def counted(count: int, what: str) -> str:
+    """`1 record`, `1,204 records`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def say_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on a line of stdout, in ASCII without control characters."""
+    print(json.dumps(value).replace("\x7f", "\\u007f"), flush=True)
+
+
+def say_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], whole: Sequence[str] = ()
+) -> None:
+    """A table as wide as the terminal allows; elsewhere one plain line per row.
+
+    Cells fold on a narrow terminal, but for those of the columns `whole`, to be copied.
+    """
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal:
+        say(*_aligned([columns, *([*map(plain, row)] for row in rows)]))
+        return
+    table = Table(*(Column(name, overflow="fold", no_wrap=name in whole) for name in columns))
+    for row in rows:
+        table.add_row(*map(plain, row))
+    console.print(table)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (map(str.ljust, row, widths) for row in rows)
+    return ("  ".join(cells).rstrip() for cells in padded)
+
+
+@contextmanager
+def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar, and what sets how many of `total` are done; nothing where there is no terminal."""
+    with Progress(transient=True, disable=not Console().is_terminal) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def text_of(raw: bytes | None) -> str | None:
+    """Bytes of a record for a program: text, what is none of it escaped."""
+    return None if raw is None else raw.decode("utf-8", "backslashreplace")
+
+
+def shown_bytes(raw: bytes | None) -> str:
+    """Bytes of a record for a person: text where it is text, and not too long."""
+    if raw is None:
+        return "null"
+    text = plain(raw.decode("utf-8", "backslashreplace"))
+    return text if len(text) <= VALUE_SHOWN else f"{text[:VALUE_SHOWN]}… ({len(raw)} bytes)"
+
+
+def shown_time(epoch_ms: int) -> str:
+    """Return a time with its date, milliseconds and offset from UTC."""
+    try:
+        moment = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+        return (moment if _shows_utc.get() else moment.astimezone()).isoformat(" ", "milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(epoch_ms)
+
+
+def show_utc(*, is_wanted: bool) -> None:
+    """Show times in UTC from now on, if that is wanted. Else they are in the local zone."""
+    _shows_utc.set(is_wanted)
+
+
+def shown_duration(duration_ms: int) -> str:
+    """A length of time in the largest unit that leaves no more than one decimal."""
+    for unit, length_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if duration_ms >= length_ms:
+            return f"{round(duration_ms / length_ms, 1):g} {unit}"
+    return f"{duration_ms} ms"
+
+
+# Options that several commands share, and the settings they lead to.
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, help="Settings file (YAML)."),
+]
+Bootstrap = Annotated[
+    str | None,
+    typer.Option("--bootstrap", "-b", help="Broker, host:port; beats the settings."),
+]
+EachAdmin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--admin",
+        help="host:port or URL of an admin port; name that of each instance, or a name that "
+        "stands for all their addresses. Repeatable.",
+    ),
+]
+Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC, not in the local zone.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
+
+
+def checked_ident(text: str) -> str:
+    """The text of an id; raises a usage error for one that no record can have."""
+    if not is_ident(text.encode()):
+        raise typer.BadParameter(f"an id has 1 to {LONGEST_ID_BYTES} bytes")
+    return text
+
+
+def checked_pattern(text: str) -> str:
+    """A pattern of targets; raises a usage error for one that no topic's name fits."""
+    if TARGETS_PATTERN.fullmatch(text) is None:
+        raise typer.BadParameter(
+            f"{text!r} is no pattern of targets: 1 to 249 of the characters "
+            "a-z A-Z 0-9 . _ - * ? [ ] !"
+        )
+    return text
+
+
+def checked_instant_ms(text: str) -> int:
+    """A time as epoch ms; raises a usage error for what is none."""
+    try:
+        return parse_instant_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def checked_delay_ms(text: str) -> int:
+    """Return a length of time in ms. Raises a usage error for other text and for bare numbers."""
+    if text.isdecimal() and text.strip("0"):
+        raise typer.BadParameter(f"{text} has no unit: write {text}s for seconds, or {text}ms")
+    try:
+        return parse_delay_ms(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def checked_origin(text: str) -> Origin:
+    """Where a record lies; raises a usage error for what names none."""
+    if (found := read_origin(text)) is not None:
+        return found
+    shown = text if len(text) <= 60 else text[:57] + "..."
+    raise typer.BadParameter(
+        f"{shown!r} names no record: write topic/partition/offset (timer.ingress/2/4711)"
+    )
+
+
+def settings_for_embedded(bootstrap: str, config: Path | None = None) -> Settings:
+    """The settings of file and environment, for a broker just started that needs no password."""
+    return load_settings(config).model_copy(update={"kafka": {"bootstrap.servers": bootstrap}})
+
+
+def settings_for(config: Path | None, bootstrap: str | None = None) -> Settings:
+    """The settings of file and environment, with the broker the person named, if any."""
+    settings = load_settings(config)
+    if bootstrap is None:
+        return settings
+    try:
+        refuse_no_addresses(bootstrap)
+    except ValueError as error:
+        raise SettingsError(f"{error}.") from None
+    kafka = {**settings.kafka, "bootstrap.servers": bootstrap}
+    return settings.model_copy(update={"kafka": kafka})

@@ -1,0 +1,265 @@
+"""`dev` and `broker`: a broker and a proxy to try."""
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Annotated, Self
+
+import typer
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.cimpl import NewTopic
+
+from proxy.cli.admin_port import DIRECTLY
+from proxy.cli.terminal import (
+    Config,
+    StopAsked,
+    say,
+    settings_for,
+    settings_for_embedded,
+    stop_raises,
+)
+from proxy.config.settings import Settings, TopicSettings
+from proxy.config.sources import CONFIG_VARIABLE, variable_name
+from proxy.embedded import EmbeddedBroker
+from proxy.embedded.server import GuardedProcess, is_free, pick_free
+from proxy.errors import ProxyError
+from proxy.kafka.access import explained
+from proxy.kafka.topics import admin_client, await_known, ensure_topics
+from proxy.logs import configure_logs
+
+# The proxy as a child process, for `dev`, and for examples/demo.py.
+
+LOOK_EVERY_S = 0.1
+LAST_LINES = 20
+NAMES_A_BROKER = (CONFIG_VARIABLE, variable_name(("kafka",)))
+
+
+def proxy_environment(settings: Settings, data_dir: Path, admin_port: int) -> dict[str, str]:
+    """The variables under which a proxy serves this broker, with its data in `data_dir`."""
+    values = {
+        ("kafka", "bootstrap.servers"): settings.bootstrap_servers,
+        ("data_dir",): str(data_dir),
+        ("admin", "port"): str(admin_port),
+    }
+    return {variable_name(path): text for path, text in values.items()}
+
+
+class ProxyEnded(ProxyError):
+    """The proxy process ended although nobody asked it to."""
+
+
+class ProxyProcess:
+    """`run` in a process group of its own, which dies with this process.
+
+    `environment` holds settings as `DELAY_PROXY_…` variables. `log` is the file that takes its
+    stderr; None leaves it where this process writes.
+    """
+
+    def __init__(
+        self, environment: Mapping[str, str], admin_port: int, log: Path | None = None
+    ) -> None:
+        self.admin_port = admin_port
+        self.environment = {**_without_broker(os.environ), **environment}
+        self._log = log
+        self._process: GuardedProcess | None = None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, and before it was started."""
+        return None if self._process is None else self._process.exit_code
+
+    def start(self) -> None:
+        """Start it; it is not ready yet."""
+        command = [sys.executable, "-m", "proxy", "run"]
+        with self._log.open("ab") if self._log else nullcontext() as log:
+            self._process = GuardedProcess(command, environment=self.environment, stderr=log)
+
+    def is_ready(self) -> bool:
+        """Whether every shard has caught up. Raises ProxyEnded when the process is gone."""
+        if self.exit_code is not None:
+            raise ProxyEnded(
+                f"The proxy ended by itself with exit code {self.exit_code}.", self.last_words()
+            )
+        try:
+            url = f"http://127.0.0.1:{self.admin_port}/readyz"
+            with DIRECTLY.open(url, timeout=2) as answer:
+                return bool(json.load(answer)["ready"])
+        except (OSError, ValueError):
+            return False
+
+    def await_ready(self, limit_s: float) -> None:
+        """Wait until it is ready. Raises ProxyEnded when it ends or takes too long."""
+        deadline = time.monotonic() + limit_s
+        while not self.is_ready():
+            if time.monotonic() > deadline:
+                raise ProxyEnded(
+                    f"The proxy was not ready after {limit_s:.0f} s.",
+                    self.last_words(),
+                )
+            time.sleep(LOOK_EVERY_S)
+
+    def last_words(self) -> str:
+        """The end of its log, for an error; where the log is, when it goes to the terminal."""
+        if self._log is None:
+            return "Its last log lines say why."
+        lines = self._log.read_text("utf-8", "replace").splitlines()
+        return "\n".join(["Its last log lines:", *lines[-LAST_LINES:]])
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group: the proxy gets no chance to tidy up."""
+        if self._process is not None:
+            self._process.kill()
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code; kills what has not ended within the limit."""
+        return 0 if self._process is None else self._process.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.stop()
+
+
+def _without_broker(environment: Mapping[str, str]) -> dict[str, str]:
+    """Less the variables that are meant for a broker elsewhere: its address, its credentials."""
+    return {
+        name: text
+        for name, text in environment.items()
+        if not name.upper().startswith(NAMES_A_BROKER)
+    }
+
+
+# `broker`: the embedded Kafka broker alone.
+
+Port = Annotated[
+    int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
+]
+
+
+def broker(
+    port: Port = 9092,
+    data_dir: Annotated[Path, typer.Option(help="Folder for the broker's data.")] = Path(
+        "data/broker"
+    ),
+) -> None:
+    """Run a real Kafka broker on 127.0.0.1, for trials and tests, until Ctrl-C."""
+    with suppress(StopAsked), stop_raises(), EmbeddedBroker(data_dir, port=port) as running:
+        say(f"Kafka ready on {running.bootstrap_servers}")
+        running.wait()
+
+
+# `dev`: a real broker and the proxy in front of it, ready to try.
+
+DEFAULT_PORT = 9092
+READY_LIMIT_S = 60.0
+WATCH_EVERY_S = 0.5
+TRIAL_TOPIC = "orders"
+TRIAL_PARTITIONS = 3
+
+
+def dev(
+    port: Port = DEFAULT_PORT,
+    data_dir: Annotated[
+        Path, typer.Option(help="Folder for the broker's and the proxy's data; kept.")
+    ] = Path("data/dev"),
+    config: Config = None,
+) -> None:
+    """Start a real Kafka broker and the proxy in front of it; say what to paste where."""
+    settings = settings_for(config)
+    configure_logs(settings.log.level, settings.log.format)
+    with suppress(StopAsked), stop_raises():
+        _serve(config, port, data_dir)
+
+
+def _serve(config: Path | None, port: int, data_dir: Path) -> None:
+    say("starting the broker …")
+    with EmbeddedBroker(data_dir / "broker", port=port) as broker:
+        settings = settings_for_embedded(broker.bootstrap_servers, config)
+        make_topics(settings, {TRIAL_TOPIC: {}})
+        admin_port = _admin_port(settings)
+        say("starting the proxy …")
+        with proxy_process(settings, data_dir / "proxy", admin_port, config) as proxy:
+            proxy.await_ready(READY_LIMIT_S)
+            words = invitation(command_name(), broker.port, admin_port, settings.topics)
+            say(*words.split("\n"))
+            while broker.is_running and proxy.exit_code is None:
+                time.sleep(WATCH_EVERY_S)
+            if broker.is_running:
+                proxy.is_ready()
+            raise ProxyEnded("The broker ended by itself.", f"Its log is {broker.log_path}.")
+
+
+def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
+    """The proxy's own topics, and `topics` for trials: configuration by name."""
+    with explained(settings):
+        ensure_topics(settings)
+        admin = admin_client(settings)
+        wanted = [
+            NewTopic(name, num_partitions=TRIAL_PARTITIONS, config=config)
+            for name, config in topics.items()
+        ]
+        for answer in admin.create_topics(wanted).values():
+            try:
+                answer.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+        await_known(list(topics), admin)
+
+
+def proxy_process(
+    settings: Settings, data_dir: Path, admin_port: int, config: Path | None = None
+) -> ProxyProcess:
+    """The proxy for this broker, with its data in `data_dir`; logs go where ours go."""
+    environment = proxy_environment(settings, data_dir, admin_port)
+    named = {CONFIG_VARIABLE: str(config)} if config else {}
+    return ProxyProcess({**environment, **named}, admin_port)
+
+
+def command_name() -> str:
+    """How a person in this folder calls this command."""
+    called = Path(sys.argv[0])
+    if called.name != "kafka-delay-proxy":
+        return f"{Path(sys.executable).name} -m proxy"
+    if shutil.which(called.name) == str(called.absolute()):
+        return called.name
+    with suppress(ValueError):
+        return str(called.absolute().relative_to(Path.cwd()))
+    return str(called)
+
+
+def invitation(command: str, port: int, admin_port: int, topics: TopicSettings) -> str:
+    """What to paste into other terminals."""
+    outcomes, dead_letters = topics.outcomes, topics.dead_letters
+    where = "" if port == DEFAULT_PORT else f" --bootstrap 127.0.0.1:{port}"
+    return f"""
+Kafka listens on 127.0.0.1:{port}, the proxy is ready. In a second terminal, watch a topic:
+
+  {command} watch {TRIAL_TOPIC}{where}
+
+and in a third, send it something for later:
+
+  {command} send --topic {TRIAL_TOPIC} --delay 10s --key k1 --value hello{where}
+
+With an --id it can be taken back, or replaced by another with the same id:
+
+  {command} send --topic {TRIAL_TOPIC} --delay 60s --id o1 --value "too early"{where}
+  {command} cancel o1{where}
+
+What ended otherwise than by delivery, and why, is in two topics to watch: {outcomes} and
+{dead_letters}.
+Any Kafka client can do all of this with a few headers: see examples/.
+What waits, in a browser: http://127.0.0.1:{admin_port}/   Ctrl-C stops both.
+"""
+
+
+def _admin_port(settings: Settings) -> int:
+    wanted = settings.admin.port
+    return wanted if wanted and is_free("127.0.0.1", wanted) else pick_free("127.0.0.1")

@@ -1,4 +1,0 @@
-"""The commands with an embedded broker: `broker` and `dev`.
-
-May use `cli.kafka` and `cli.terminal`. Begin with `dev`.
-"""

@@ -1,0 +1,498 @@
+"""The process of a Kafka server."""
+
+import base64
+import fcntl
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import cycle, islice
+from pathlib import Path
+from signal import Signals
+from typing import IO
+
+from proxy.embedded import watchdog
+from proxy.embedded.jar_cache import ensure_jars, java
+from proxy.embedded.jars import kafka_version
+from proxy.errors import DataDirInUse, PortTaken, ProxyError
+
+# What can stop the embedded broker, each with what to do about it, and how its log tells.
+
+CHOOSE_PORT = "Stop what listens there, or choose another port (--port; 0 picks one)."
+SHOWN_LINES = 15
+
+_NO_ROOM = re.compile(r"No space left on device")
+_NO_MEMORY = re.compile(r"OutOfMemoryError|insufficient memory|Could not reserve enough space")
+_PORT = re.compile(r"Address already in use|BindException")
+_IN_USE = re.compile(r"Failed to acquire lock on file")
+
+
+class DataFromNewerKafka(ProxyError):
+    """The data folder was written by a later Kafka than this one."""
+
+    def __init__(self, data_dir: Path, found: str, ours: str) -> None:
+        super().__init__(
+            f"The data folder {data_dir} was made by Kafka {found}; this is Kafka {ours}.",
+            "Choose another data folder, or delete this one with what is in it.",
+        )
+
+
+class BrokerFailed(ProxyError):
+    """The embedded broker did not come up, or ended by itself."""
+
+
+def explain(what: str, tail: list[str], data_dir: Path, host: str, port: int) -> ProxyError:
+    """The error for a broker that ended: `what` happened; `tail` are the last lines of its log."""
+    text = "\n".join(tail)
+    if _PORT.search(text):
+        return PortTaken(host, port, CHOOSE_PORT)
+    if _IN_USE.search(text):
+        return DataDirInUse(str(data_dir))
+    if _NO_ROOM.search(text):
+        return BrokerFailed(
+            f"{what}: the disk under {data_dir} is full.", "Make room, or choose another folder."
+        )
+    if _NO_MEMORY.search(text):
+        return BrokerFailed(
+            f"{what}: there was not enough memory.", "Free some, or give the broker less heap."
+        )
+    shown = "\n".join(tail[-SHOWN_LINES:]) or "(nothing)"
+    return BrokerFailed(f"{what}. Its log in {data_dir} ends with:\n{shown}")
+
+
+# Ports to listen on.
+
+# Below the range from which Linux (32768) and macOS (49152) take ports for outgoing connections:
+# a broker that is stopped and started again finds its port free.
+LOWEST, HIGHEST = 20_000, 32_000
+# A process picks among each 32nd port, and one of them again only after all others: what another
+# process, or another broker of this one, keeps while it is stopped for a moment is left alone.
+SHARES = 32
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a server could listen on `host:port` now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def pick_free(host: str) -> int:
+    """A port nobody listens on at `host`; somebody may take it before the caller does."""
+    share = _share_of(os.getpid())
+    tries = len(range(LOWEST, HIGHEST, SHARES))
+    for port in islice(share, tries):
+        if is_free(host, port):
+            return port
+    raise OSError(f"none of {tries} ports tried on {host} is free")
+
+
+@cache
+def _share_of(process_id: int) -> Iterator[int]:
+    ports = range(LOWEST + process_id % SHARES, HIGHEST, SHARES)
+    return cycle(random.sample(ports, len(ports)))
+
+
+def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
+    """Whether something accepts connections on `host:port`."""
+    try:
+        with socket.create_connection((host, port), timeout_s):
+            return True
+    except OSError:
+        return False
+
+
+# The settings of a broker that is alone: one node, both roles, quick to start.
+
+NODE_ID = 1
+COORDINATOR_PARTITIONS = 4
+ALONE = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.num.partitions": str(COORDINATOR_PARTITIONS),
+}
+"""Kafka's own topics with one replica, and so few partitions that they open at once."""
+PROMPT = {
+    # How long a restarted broker waits for the session of the one that was killed.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # A controlled stop leaves partitions without a leader while transactions still end, and
+    # those then never get their end marker (KAFKA-20734).
+    "controlled.shutdown.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": str(16 << 20),
+}
+"""No waiting for other members, for dead transactions, or for compaction; a small cleaner."""
+
+
+def server_properties(
+    host: str, port: int, controller_port: int, log_dir: Path, overrides: Mapping[str, str]
+) -> dict[str, str]:
+    """Kafka's `server.properties` as a mapping; `overrides` win.
+
+    What is not named here stays at Kafka's default, topic creation on first use included.
+    """
+    identity = _identity(host, port, controller_port, log_dir)
+    return {**identity, **ALONE, **PROMPT, **overrides}
+
+
+def alone_as_controller(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same node as a controller only, which soon gives up on brokers it does not hear from."""
+    brokers = ("advertised.listeners", "inter.broker.listener.name")
+    kept = {name: value for name, value in properties.items() if name not in brokers}
+    listeners = properties["listeners"].split(",")
+    return {
+        **kept,
+        "process.roles": "controller",
+        "listeners": next(one for one in listeners if one.startswith("CONTROLLER:")),
+        "broker.heartbeat.interval.ms": "100",
+        "broker.session.timeout.ms": "200",
+    }
+
+
+def as_text(properties: Mapping[str, str]) -> str:
+    """The lines of a Java properties file."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _identity(host: str, port: int, controller_port: int, log_dir: Path) -> dict[str, str]:
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(NODE_ID),
+        "controller.quorum.voters": f"{NODE_ID}@{host}:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
+        "log.dirs": str(log_dir),
+    }
+
+
+# The folder of one embedded broker: its lock, its log, its settings, Kafka's own files.
+#
+# broker.lock         held while a broker uses the folder broker.log          what the broker
+# says; broker.log.1 is the run before server.properties   written at every start kafka.version
+# the version that wrote the data broker.fenced       there when the controller no longer counts
+# on the last broker kafka/              Kafka's log directory tmp/                native
+# libraries the JVM unpacks
+
+LOCK_WAIT_S = 3.0
+LEAST_FREE_BYTES = 200 << 20
+
+
+class DataFolder:
+    """Paths and states of the folder; nothing is touched before `claim`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.kafka = self.root / "kafka"
+        self.log = self.root / "broker.log"
+        self.properties = self.root / "server.properties"
+        self.temporary = self.root / "tmp"
+        self._version = self.root / "kafka.version"
+        self._fenced = self.root / "broker.fenced"
+        self._lock_fd: int | None = None
+
+    def claim(self, version: str) -> int:
+        """Take the folder for this process; returns the descriptor of its lock.
+
+        A broker that is just ending is waited for. Raises `DataDirInUse`, `DataFromNewerKafka`,
+        `BrokerFailed` when the disk is (nearly) full or cannot be written.
+        """
+        try:
+            self.temporary.mkdir(parents=True, exist_ok=True)
+            self._lock_fd = self._locked()
+        except OSError as error:
+            raise BrokerFailed(
+                f"The data folder {self.root} cannot be written: {error}.",
+                "Make it writable, or choose another.",
+            ) from error
+        try:
+            self._require_room()
+            self._require_version(version)
+        except BaseException:
+            self.release()
+            raise
+        return self._lock_fd
+
+    def release(self) -> None:
+        """Give the folder back; harmless when it is not held."""
+        if self._lock_fd is not None:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def cluster_id(self) -> str | None:
+        """The id of the cluster that lives here; None before the folder was formatted."""
+        path = self.kafka / "meta.properties"
+        lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+        pairs = (line.partition("=") for line in lines)
+        return next((value for name, _, value in pairs if name == "cluster.id"), None)
+
+    @property
+    def may_be_registered(self) -> bool:
+        """Whether the controller may still count on a broker that is gone."""
+        return self.cluster_id() is not None and not self._fenced.exists()
+
+    def mark_fenced(self) -> None:
+        """Note that the controller has given up the last broker."""
+        self._fenced.touch()
+
+    def mark_registered(self) -> None:
+        """Note that a broker is about to register."""
+        self._fenced.unlink(missing_ok=True)
+
+    def rotate_log(self) -> None:
+        """Keep the log of the run before, and no more."""
+        if self.log.exists():
+            self.log.replace(self.log.with_suffix(".log.1"))
+
+    def log_tail(self, lines: int) -> list[str]:
+        """The last lines of the broker's log."""
+        if not self.log.exists():
+            return []
+        return self.log.read_text("utf-8", errors="replace").splitlines()[-lines:]
+
+    def mark_version(self, version: str) -> None:
+        """Note which Kafka writes here from now on."""
+        self._version.write_text(version + "\n", "utf-8")
+
+    def _locked(self) -> int:
+        descriptor = os.open(self.root / "broker.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(descriptor)
+                    raise DataDirInUse(str(self.root)) from None
+                time.sleep(0.05)
+            else:
+                return descriptor
+
+    def _require_room(self) -> None:
+        free_bytes = shutil.disk_usage(self.root).free
+        if free_bytes < LEAST_FREE_BYTES:
+            raise BrokerFailed(
+                f"Only {free_bytes >> 20} MB are free where the data folder {self.root} is.",
+                f"Make room ({LEAST_FREE_BYTES >> 20} MB at least), or choose another folder.",
+            )
+
+    def _require_version(self, ours: str) -> None:
+        found = self._version.read_text("utf-8").strip() if self._version.exists() else ours
+        if _as_numbers(found) > _as_numbers(ours):
+            raise DataFromNewerKafka(self.root, found, ours)
+
+
+def new_cluster_id() -> str:
+    """A random id as Kafka writes them: 16 bytes in URL-safe base64, no leading dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def _as_numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part.isdigit())
+
+
+# A command as a child that never outlives this process.
+
+STOP_TIMEOUT_S = 20
+
+
+class GuardedProcess:
+    """A command under the watchdog, both in a process group of their own: Ctrl-C does not reach it.
+
+    Started at once. `environment`, `stdout` and `stderr` are as `subprocess` has them. The watchdog
+    holds the file descriptors `keep_open`.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        stdout: IO[bytes] | None = None,
+        stderr: IO[bytes] | int | None = None,
+        keep_open: Sequence[int] = (),
+    ) -> None:
+        script = str(Path(watchdog.__file__))
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-S", script, str(os.getpid()), *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            pass_fds=tuple(keep_open),
+        )
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, None while it runs."""
+        return self._process.poll()
+
+    def wait(self, limit_s: float | None = None) -> int:
+        """Wait for its end; returns the exit code. Raises subprocess.TimeoutExpired."""
+        return self._process.wait(limit_s)
+
+    def stop(self) -> int:
+        """SIGTERM, then SIGKILL for what is left after `STOP_TIMEOUT_S`; returns the exit code."""
+        if self.exit_code is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL to the command, as a crash would; it is gone when this returns, frozen or not."""
+        self._process.send_signal(signal.SIGUSR1)
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the whole group a signal, e.g. SIGSTOP to freeze it; nothing once it has ended."""
+        if self.exit_code is None:
+            os.killpg(self._process.pid, number)
+
+
+# The JVM of one Kafka node over its data folder: formatted, launched, ended.
+
+FORMAT_TIMEOUT_S = 60
+LISTENS_NOWHERE = ("", 0)
+TAIL_LINES = 200
+QUICK_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+LASTING_JVM = ("-server", "-XX:+UseParallelGC", "-XX:-UsePerfData")
+LOGGING = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+    # One line per segment rolled, cleaned or deleted would let the log grow without end.
+    "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.storage.internals.log=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.log=warn",
+)
+
+
+class KafkaServer:
+    """A node as a process; the JVM dies with this one, even when this one is killed.
+
+    `claim` the folder, `configure`, `format` once in the folder's life, then `launch`.
+    """
+
+    def __init__(self, folder: DataFolder, heap_mb: int) -> None:
+        self.folder = folder
+        self._heap_mb = heap_mb
+        self._classpath = ""
+        self._lock_fd: int | None = None
+        self._process: GuardedProcess | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the JVM is there (a frozen one is)."""
+        return self._process is not None and self._process.exit_code is None
+
+    def claim(self) -> None:
+        """Find the jars and take the folder; raises as `ensure_jars` and `DataFolder.claim` do."""
+        self._classpath = ":".join(map(str, ensure_jars()))
+        self._lock_fd = self.folder.claim(kafka_version())
+
+    def configure(self, properties: Mapping[str, str]) -> None:
+        """The server properties of the next launch."""
+        self.folder.properties.write_text(as_text(properties), "utf-8")
+
+    def format(self, cluster_id: str) -> None:
+        """Make the folder that of a node of this cluster; raises `BrokerFailed` and its like."""
+        tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"]
+        done = subprocess.run(
+            [str(java()), *QUICK_JVM, "-cp", self._classpath, *tool, str(self.folder.properties)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=FORMAT_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode:
+            output = (done.stdout + done.stderr).splitlines()
+            what = f"Kafka could not prepare the data folder {self.folder.root}"
+            raise explain(what, output, self.folder.root, *LISTENS_NOWHERE)
+
+    def launch(self, jvm: Sequence[str] = LASTING_JVM) -> None:
+        """Start the JVM and return at once; the log of the run before is kept."""
+        assert self._lock_fd is not None, "the folder is not claimed"
+        self.folder.rotate_log()
+        command = [
+            *(str(java()), *jvm, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 4}m"),
+            "-XX:+ExitOnOutOfMemoryError",
+            "-Djava.awt.headless=true",
+            f"-Djava.io.tmpdir={self.folder.temporary}",
+            *(*LOGGING, "-cp", self._classpath, "kafka.Kafka", str(self.folder.properties)),
+        ]
+        with self.folder.log.open("wb") as log:
+            self._process = GuardedProcess(
+                command, stdout=log, stderr=subprocess.STDOUT, keep_open=[self._lock_fd]
+            )
+
+    def end_process(self) -> None:
+        """Stop the JVM cleanly (a second or so); the folder stays claimed."""
+        if self._process is not None:
+            self._process.stop()
+
+    def stop(self) -> None:
+        """Stop cleanly and give the folder back; harmless when it does not run."""
+        self.end_process()
+        self._forget_process()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would; the data folder stays for the next launch."""
+        if self._process is not None:
+            self._process.kill()
+        self._forget_process()
+
+    def signal(self, number: Signals) -> None:
+        """Send the JVM a signal: SIGSTOP freezes it, SIGCONT lets it go on."""
+        if self._process is not None:
+            self._process.signal(number)
+
+    def wait(self) -> bool:
+        """Block while the JVM runs; whether one was launched, and not ended by this object."""
+        if self._process is None:
+            return False
+        self._process.wait()
+        return True
+
+    def _forget_process(self) -> None:
+        self._process = None
+        self._lock_fd = None
+        self.folder.release()

@@ -1,0 +1,462 @@
+"""Connections, rights, and what the refusal of a broker means."""
+
+import re
+import shlex
+import socket
+import ssl
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, TopicDescription  # type: ignore[attr-defined]
+
+from proxy.config.settings import Settings
+from proxy.errors import (
+    BrokerLate,
+    BrokerLimit,
+    BrokerRefused,
+    BrokerUnreachable,
+    ProxyError,
+    SettingsError,
+)
+from proxy.kafka.client_settings import common_config, silent_logger, with_token_callback
+
+log = structlog.get_logger(__name__)
+
+
+# The rights that the proxy's user needs, and which of them the broker does not grant.
+#
+# See docs/operations/topics.md#rights-of-the-proxys-user.
+
+ASK_TIMEOUT_S: Final = 10.0
+MAY_BE_A_RIGHT: Final = ("authorization failed", "a transaction failed", "abort failed", "may not")
+"""What librdkafka's words for each of the broker's refusals have in common; a transaction that was
+aborted again and again, or could not even be, of which librdkafka's last word may be another; and
+the proxy's own words."""
+NEEDED: Final = {
+    "ingress": ("Read", "Write", "Describe"),
+    "settings": ("Read", "Write", "Describe"),
+    "dead_letters": ("Write", "Describe"),
+    "outcomes": ("Write", "Describe"),
+}
+"""On each of the proxy's own topics."""
+REFUSALS: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+
+class Right(NamedTuple):
+    """An operation on a resource, in the words of Kafka's own tool."""
+
+    operation: str
+    kind: str
+    name: str
+    is_prefix: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operation} on the {self.kind.replace('-', ' ')} {self.name}"
+
+
+def grant(rights: Sequence[Right], settings: Settings) -> str:
+    """Return the command that grants these rights, all on one resource.
+
+    On a broker that asks for a login it names admin.properties, the administrator's own.
+    """
+    one = rights[0]
+    operations = " ".join(f"--operation {right.operation}" for right in rights)
+    prefixed = " --resource-pattern-type prefixed" if one.is_prefix else ""
+    is_open = settings.kafka.get("security.protocol", "plaintext").lower() == "plaintext"
+    login = "" if is_open else " --command-config admin.properties"
+    servers = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
+    principal = shlex.quote(f"User:{settings.kafka.get('sasl.username', 'NAME')}")
+    return (
+        f"Grant it: kafka-acls.sh --bootstrap-server {shlex.quote(','.join(servers))}{login} --add "
+        f"--allow-principal {principal} {operations} --{one.kind} {shlex.quote(one.name)}{prefixed}"
+    )
+
+
+def remedy(
+    error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
+) -> str | None:
+    """Return the command that grants what the broker refuses, where it is known.
+
+    `operation` is what was tried on `topic`.
+    """
+    needed = {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED: topic and Right(operation, "topic", topic),
+        KafkaError.GROUP_AUTHORIZATION_FAILED: group_right(settings),
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: transactional_right(settings),
+    }.get(error.code())
+    return grant([needed], settings) if needed else None
+
+
+def rights_on(topic: str, settings: Settings) -> list[Right]:
+    """What is needed on one of the proxy's own topics."""
+    role = next(role for role in NEEDED if getattr(settings.topics, role) == topic)
+    return [Right(operation, "topic", topic) for operation in NEEDED[role]]
+
+
+def target_rights(topic: str) -> list[Right]:
+    """What is needed on a topic that records are delivered to."""
+    return [Right(operation, "topic", topic) for operation in ("Write", "Describe")]
+
+
+def group_right(settings: Settings) -> Right:
+    """On the consumer group."""
+    return Right("Read", "group", settings.group_id)
+
+
+def transactional_right(settings: Settings) -> Right:
+    """On the transactional ids of all instances and workers."""
+    return Right("Write", "transactional-id", f"{settings.group_id}-", is_prefix=True)
+
+
+def create_right(topic: str) -> Right:
+    """To create a topic."""
+    return Right("Create", "topic", topic)
+
+
+NAMED_BY: Final = (
+    ("Group authorization failed", group_right),
+    ("Transactional Id authorization failed", transactional_right),
+)
+"""The broker's words for what no question about a topic would show."""
+
+
+def lacking(topic: TopicDescription, needed: Sequence[Right]) -> list[Right]:
+    """Those that the asking user lacks on the topic; none where the broker does not tell."""
+    granted = {operation.name.title() for operation in topic.authorized_operations or ()}
+    return [right for right in needed if granted and right.operation not in granted]
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether the broker refuses it for want of a right."""
+    return error.code() in REFUSALS
+
+
+def refuse_missing_rights(settings: Settings, admin: AdminClient) -> None:
+    """At the start: nothing works without the rights on the proxy's own topics.
+
+    Raises BrokerRefused, or KafkaException where the broker does not answer.
+    """
+    missing = list(_missing_on_topics(settings, admin))
+    if missing:
+        names = ", ".join(map(str, missing))
+        lines = (grant([right], settings) for right in missing)
+        raise BrokerRefused(f"The proxy's user lacks {names}.", "\n".join(lines))
+
+
+def log_missing_rights(settings: Settings, why: str) -> None:
+    """After a session was lost for `why`: name each right that is missing, if that may be why.
+
+    Asks the broker; where it does not answer nothing is said.
+    """
+    if not any(words in why for words in MAY_BE_A_RIGHT):
+        return
+    missing = [right(settings) for words, right in NAMED_BY if words in why]
+    with suppress(KafkaException):
+        missing = missing or list(
+            _missing_on_topics(settings, AdminClient(common_config(settings)))
+        )
+    for right in missing:
+        log.error("a right is missing", right=str(right), remedy=grant([right], settings))
+
+
+def _missing_on_topics(settings: Settings, admin: AdminClient) -> Iterator[Right]:
+    own = settings.topics.own
+    answers = admin.describe_topics(
+        TopicCollection(list(own)),
+        include_authorized_operations=True,
+        request_timeout=ASK_TIMEOUT_S,
+    )
+    for name in own:
+        needed = rights_on(name, settings)
+        try:
+            yield from lacking(answers[name].result(), needed)
+        except KafkaException as error:
+            if is_refusal(error.args[0]):
+                yield from needed
+            elif error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+
+
+# What the client library's errors mean to a person: what was refused, and the setting to correct.
+#
+# A call that fails mostly says that no broker answers. Why, the client tells its `error_cb`.
+
+LATE: Final = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_CONTROLLER,
+    }
+)
+UNREACHABLE: Final = LATE | {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,  # noqa: SLF001
+}
+LOCKED_OUT: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,  # noqa: SLF001
+        KafkaError._SSL,  # noqa: SLF001
+    }
+)
+HEARD_AT_MOST: Final = 100
+TLS_WITHIN_S: Final = 2.0
+NOBODY_LISTENS: Final = re.compile("Connection refused|Failed to resolve")
+
+
+class _Meaning(NamedTuple):
+    """`words` of the client library, what they mean, as the end of a sentence, and what to do."""
+
+    words: re.Pattern[str]
+    found: str
+    remedy: str
+
+
+class _Limit(NamedTuple):
+    """What the broker does not allow, and what to do."""
+
+    found: str
+    remedy: str
+
+
+LIMITS: Final = {
+    KafkaError.INVALID_SESSION_TIMEOUT: _Limit(
+        found="`session.timeout.ms`",
+        remedy="Set `session.timeout.ms` under `kafka` to a value from "
+        "group.min.session.timeout.ms to group.max.session.timeout.ms of the broker",
+    ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: _Limit(
+        found="`transaction.timeout.ms`",
+        remedy="Set `transaction.timeout.ms` under `kafka` to at most transaction.max.timeout.ms "
+        "of the broker",
+    ),
+    KafkaError.GROUP_MAX_SIZE_REACHED: _Limit(
+        found="one more member of the group",
+        remedy="Run fewer workers, or raise group.max.size of the broker",
+    ),
+}
+MEANINGS: Final = (
+    _Meaning(
+        re.compile("broker certificate could not be verified"),
+        "shows a certificate that does not hold",
+        "Either `ssl.ca.location` under `kafka` does not name the authority that signed it, or the "
+        "certificate is for other host names than the one in `bootstrap.servers`, or it has "
+        "expired.",
+    ),
+    _Meaning(
+        re.compile(r"alert (bad certificate|certificate \w+|unknown ca)"),
+        "does not accept the proxy's certificate",
+        "Correct or renew what `ssl.certificate.location` and `ssl.key.location` under `kafka` "
+        "name: it must not have expired, and an authority that the broker trusts must have signed "
+        "it.",
+    ),
+    _Meaning(
+        re.compile("invalid credentials"),
+        "does not accept the password",
+        "Correct `sasl.username` and `sasl.password` under `kafka` (environment: "
+        "DELAY_PROXY_KAFKA__SASL_USERNAME, DELAY_PROXY_KAFKA__SASL_PASSWORD).",
+    ),
+    _Meaning(
+        re.compile("Unsupported SASL mechanism"),
+        "has no such way to log in",
+        "Correct `sasl.mechanism` under `kafka`.",
+    ),
+    _Meaning(
+        re.compile("connecting to a"),
+        "speaks another protocol",
+        "Correct `security.protocol` under `kafka`, or the port in `bootstrap.servers`.",
+    ),
+)
+
+
+class HearingAdminClient(AdminClient):
+    """An admin client that knows why no broker answers: refused, locked out, no such host.
+
+    Raises SettingsError when librdkafka does not take the settings.
+    """
+
+    def __init__(self, settings: Settings, config: dict[str, Any]) -> None:
+        self._settings = settings
+        self._heard: deque[KafkaError] = deque(maxlen=HEARD_AT_MOST)
+        hearing: dict[str, Any] = {**config, "error_cb": self._heard.append}
+        with explained(settings):
+            super().__init__(hearing)
+
+    def sentence(self, error: KafkaException) -> ProxyError:
+        """What to tell of an error of this client; the true cause, where it was heard."""
+        self.poll(0)
+        cause: KafkaError = error.args[0]
+        if cause.code() in UNREACHABLE:
+            cause = min([*self._heard, cause], key=_vagueness)
+        sentence = explain(cause, self._settings)
+        if isinstance(sentence, BrokerUnreachable) and not self._listens_nobody():
+            if address := _address_that_wants_tls(self._settings):
+                return BrokerRefused(
+                    f"The listener at {address} wants TLS, and the proxy comes without.",
+                    "Set `security.protocol` under `kafka` to SSL, or to SASL_SSL where it asks "
+                    "for a login.",
+                )
+            return BrokerLate(self._settings.bootstrap_servers, cause.str().rstrip("."))
+        return sentence
+
+    def _listens_nobody(self) -> bool:
+        """At none of the addresses: each was tried, or the client says that all are down.
+
+        It says so, too, of brokers that let it connect and owe the first answer.
+        """
+        causes = [one.str() for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]
+        are_down = len(causes) < len(self._heard)
+        tried = {cause.partition("/")[0] for cause in causes}
+        is_all = are_down or len(tried) >= len(self._settings.bootstrap_servers.split(","))
+        return is_all and bool(causes) and all(map(NOBODY_LISTENS.search, causes))
+
+
+def _address_that_wants_tls(settings: Settings) -> str | None:
+    """Find a broker address that answers a TLS handshake, if the proxy connects without TLS.
+
+    A broker closes such a connection without a word, so the client cannot tell.
+    """
+    if settings.kafka.get("security.protocol", "").upper().endswith("SSL"):
+        return None
+    addresses = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
+    return next(filter(_speaks_tls, addresses), None)
+
+
+def _speaks_tls(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), TLS_WITHIN_S) as plain:
+            context.wrap_socket(plain, server_hostname=host).close()
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+@contextmanager
+def explained(settings: Settings) -> Iterator[None]:
+    """Turns the client's errors within the block into sentences."""
+    try:
+        yield
+    except KafkaException as error:
+        raise explain(error.args[0], settings) from error
+
+
+def explain(
+    error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
+) -> ProxyError:
+    """Return the sentence for an error of librdkafka or of the broker.
+
+    `topic` and `operation`: what was tried, where one topic was concerned.
+    """
+    bootstrap, said = settings.bootstrap_servers, error.str().rstrip(".")
+    if granting := remedy(error, settings, topic, operation):
+        what = f" ({topic})" if topic else ""
+        return BrokerRefused(f"The broker at {bootstrap} refused: {said}{what}.", granting)
+    if meaning := _meaning(error):
+        return BrokerRefused(f"The broker at {bootstrap} {meaning.found}: {said}.", meaning.remedy)
+    if error.code() in LOCKED_OUT:
+        return BrokerRefused(
+            f"The broker at {bootstrap} does not let the proxy in: {said}.",
+            "Correct `security.protocol`, `sasl.*` or `ssl.*` under `kafka`.",
+        )
+    if error.code() in LATE:
+        return BrokerLate(bootstrap, said)
+    if error.code() in UNREACHABLE:
+        return BrokerUnreachable(bootstrap, said)
+    if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
+        return SettingsError(f"librdkafka does not accept what is under `kafka`: {said}.")
+    return BrokerRefused(f"The broker at {bootstrap} refused: {said} ({error.name()}).")
+
+
+def refuse_beyond_limit(error: KafkaError) -> None:
+    """Raises BrokerLimit where the broker will give the same answer again and again."""
+    if limit := LIMITS.get(error.code()):
+        raise BrokerLimit(
+            f"The broker does not allow {limit.found} as the proxy asks for it: {error.str()}.",
+            f"{limit.remedy}. `kafka-delay-proxy check` names the limit.",
+        )
+
+
+def _meaning(error: KafkaError) -> _Meaning | None:
+    if error.code() not in UNREACHABLE | LOCKED_OUT:
+        return None
+    return next((one for one in MEANINGS if one.words.search(error.str())), None)
+
+
+def _vagueness(error: KafkaError) -> int:
+    if _meaning(error):
+        return 0
+    if error.code() in LOCKED_OUT:
+        return 1
+    vague = error.code() == KafkaError._ALL_BROKERS_DOWN or error.code() not in UNREACHABLE
+    return 3 if vague else 2
+
+
+# Short-lived Kafka clients for a person's hands.
+
+
+class TopicUnknown(ProxyError):
+    """A topic the person named does not exist on the broker."""
+
+    def __init__(self, topic: str, bootstrap: str) -> None:
+        super().__init__(
+            f"The topic {topic} does not exist at {bootstrap}.",
+            "Correct its name, or create it first.",
+        )
+
+
+class Connection:
+    """An admin client with the settings' connection. No question waits longer than `limit_s`.
+
+    Raises SettingsError when librdkafka does not take the settings.
+    """
+
+    limit_s = 8.0
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.admin = HearingAdminClient(settings, client_config(settings))
+
+    def sentence(self, error: KafkaException) -> ProxyError:
+        """What to tell of an error of this client; the true cause, where it was heard."""
+        return self.admin.sentence(error)
+
+    def describe_topic(self, topic: str, operation: str = "Describe") -> TopicDescription:
+        """The broker's description; asking never creates the topic. `operation`: what is to be done
+        there, in the words of Kafka's rights; it includes Describe.
+
+        Raises TopicUnknown, BrokerUnreachable, BrokerRefused.
+        """
+        answers = self.admin.describe_topics(TopicCollection([topic]), request_timeout=self.limit_s)
+        try:
+            description: TopicDescription = answers[topic].result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise TopicUnknown(topic, self._settings.bootstrap_servers) from None
+            if is_refusal(error.args[0]):
+                raise explain(error.args[0], self._settings, topic, operation) from None
+            raise self.sentence(error) from None
+        return description
+
+
+def client_config(settings: Settings, **own: str | int | bool) -> dict[str, Any]:
+    """librdkafka settings of a client; keyword `a_b` is `a.b` and beats the settings."""
+    named = {name.replace("_", "."): value for name, value in own.items()}
+    quiet = {"log_level": 0, "logger": silent_logger(), "client.id": "kafka-delay-proxy-cli"}
+    return {**quiet, **with_token_callback(settings.kafka), **named}

@@ -1,0 +1,322 @@
+"""The members of the consumer group, and the partitions that they own."""
+
+import re
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import structlog
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from proxy.errors import InstanceConflict
+
+log = structlog.get_logger(__name__)
+
+
+# Which partitions the members of a consumer group own, as the brokers tell it.
+#
+# librdkafka's admin calls to a group's coordinator (describe, list offsets) can abort the whole
+# process when a connection ends while they wait (its issues 4605 and 5040). `list_groups` is
+# older, asks every broker, and knows only how to time out.
+
+ASK_S: Final = 10.0
+COUNT: Final = struct.Struct(">i")
+SHORT: Final = struct.Struct(">h")
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class OwnersUnknown(Exception):
+    """No answer in time, or one that cannot be read; why is its text."""
+
+
+class GroupOwners(NamedTuple):
+    """`owned` says nothing while the group rebalances."""
+
+    is_stable: bool
+    owned: frozenset[Place]
+    members: frozenset[str] = frozenset()
+    """Ids of the members, also while the group rebalances."""
+
+
+def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:
+    """Ask without waiting; the answer, or OwnersUnknown, has come soon after ASK_S.
+
+    `kafka` are the settings of the client, which is made for this one question: one that has known
+    a broker that is down now would wait for that broker each time.
+    """
+    answer: Future[GroupOwners] = Future()
+    thread = threading.Thread(
+        target=_ask, args=(kafka, group_id, answer), name="group owners", daemon=True
+    )
+    thread.start()
+    return answer
+
+
+def _ask(kafka: Mapping[str, Any], group_id: str, answer: Future[GroupOwners]) -> None:
+    try:
+        answer.set_result(group_owners(AdminClient(dict(kafka)).list_groups(group_id, ASK_S)))
+    except KafkaException as error:
+        answer.set_exception(OwnersUnknown(str(error)))
+    except OwnersUnknown as error:
+        answer.set_exception(error)
+
+
+def group_owners(groups: list[Any]) -> GroupOwners:
+    """From what `list_groups` returned: none, or the group from the broker that coordinates it.
+
+    Raises OwnersUnknown where a member's assignment cannot be read.
+    """
+    answered = [group for group in groups if group.error is None]
+    stable = [group for group in answered if group.state == "Stable"]
+    try:
+        owned = frozenset(
+            place
+            for group in stable
+            for member in group.members
+            for place in _assigned(member.assignment)
+        )
+    except (struct.error, UnicodeDecodeError) as error:
+        raise OwnersUnknown(f"the assignment of a member cannot be read: {error}") from error
+    members = frozenset(str(member.id) for group in answered for member in group.members)
+    return GroupOwners(bool(stable), owned, members)
+
+
+def _assigned(assignment: bytes) -> Iterator[Place]:
+    """Kafka's ConsumerProtocolAssignment: version, then topics, each with its partitions."""
+    if not assignment:
+        return
+    at = SHORT.size
+    (topics,) = COUNT.unpack_from(assignment, at)
+    at += COUNT.size
+    for _ in range(topics):
+        (length,) = SHORT.unpack_from(assignment, at)
+        at += SHORT.size
+        (name,) = struct.unpack_from(f">{max(0, length)}s", assignment, at)
+        at += len(name)
+        (count,) = COUNT.unpack_from(assignment, at)
+        at += COUNT.size
+        numbers = struct.unpack_from(f">{max(0, count)}i", assignment, at)
+        at += COUNT.size * len(numbers)
+        yield from ((name.decode(), number) for number in numbers)
+
+
+# The static member of one worker, and whether another process has taken its place in the group.
+#
+# Kafka gives the place of a static member to the process that joins last. So a restart takes it
+# from its dead predecessor at once, and two processes of one name would take it from each other
+# for ever. A member id tells whose the place is: the broker makes one for each process. The file
+# in the data folder, which belongs to one `run` at a time, has the last one of ours.
+
+LOOK_EVERY_S: Final = 0.5
+MARGIN_S: Final = 3.0
+"""So much later than its session a member that has died is out of the group."""
+MEMBER_FILE: Final = "member-"
+UUID: Final = "[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""Behind the name of a static member in the member id that the broker makes for it."""
+
+
+class Member(NamedTuple):
+    """A member of the group: its id, and the host that the broker sees it at."""
+
+    ident: str
+    host: str
+
+
+class StaticMember:
+    """Worker number `worker` of the instance, as the group knows it.
+
+    `ask` gives the members of the group, and raises KafkaException where no answer comes.
+    """
+
+    def __init__(
+        self,
+        instance: str,
+        worker: int,
+        data_dir: Path,
+        ask: Callable[[], list[Member]],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.name = f"{instance}-{worker}"
+        self._ask, self._sleep = ask, sleep
+        self._file = data_dir / f"{MEMBER_FILE}{worker}"
+
+    def joined(self, ident: str) -> None:
+        """Remember the member id that the broker has given to this process."""
+        with suppress(OSError):
+            self._file.write_text(ident, "utf-8")
+
+    def refuse_twin(self, session_s: float, heartbeat: Callable[[], None]) -> None:
+        """Wait until a member of this name that is not ours is out of the group.
+
+        One that is still there after its session of `session_s` is alive: raises InstanceConflict.
+        Where the broker does not answer nothing is known, and nothing is waited for.
+        """
+        if (other := self._other()) is None:
+            return
+        log.warning(
+            "another process has this instance id: waiting whether it is alive",
+            member=other.ident,
+            host=other.host,
+            at_most_s=session_s + MARGIN_S,
+        )
+        for _ in range(round((session_s + MARGIN_S) / LOOK_EVERY_S)):
+            self._sleep(LOOK_EVERY_S)
+            heartbeat()
+            if (other := self._other()) is None:
+                return
+        raise InstanceConflict(self.name, f"it is alive in the consumer group, at {other.host}")
+
+    def is_other(self, ident: str) -> bool:
+        """Whether a member id is of this name, and not the last one of ours."""
+        return bool(re.fullmatch(re.escape(self.name) + UUID, ident)) and ident != self._last()
+
+    def _other(self) -> Member | None:
+        try:
+            return next((one for one in self._ask() if self.is_other(one.ident)), None)
+        except KafkaException as error:
+            log.debug("members of the group not known", error=str(error))
+            return None
+
+    def _last(self) -> str:
+        try:
+            return self._file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+
+def asking(kafka: Mapping[str, Any], group_id: str) -> Callable[[], list[Member]]:
+    """Return a function that lists the members of the group.
+
+    It makes no call to the group's coordinator: librdkafka may abort the process in one
+    (`proxy.kafka.group`).
+    """
+    made: list[AdminClient] = []
+
+    def ask() -> list[Member]:
+        if not made:
+            made.append(AdminClient(dict(kafka)))
+        groups = made[0].list_groups(group_id, ASK_S)
+        return [
+            Member(str(one.id), str(one.client_host)) for group in groups for one in group.members
+        ]
+
+    return ask
+
+
+# Finds partitions that the group has left without an owner, and makes it assign them.
+#
+# A static member that restarts between the two rounds of an incremental rebalance is given what
+# it had in the first round, and the second round never comes (Kafka answers a returning static
+# member of a stable group without a rebalance). What it was about to give up then belongs to
+# nobody, for as long as no member comes or goes. So one member looks, and has another one join
+# and leave.
+
+OWNERS_EVERY_S: Final = 3.0
+LOOKS_IN_A_ROW: Final = 2
+"""So many find the same before anything is done: a rebalance may have just begun."""
+LOOKS_UNTIL_WHOLE: Final = 5
+"""After so many in a row that find an owner for each partition nobody looks any more."""
+PAUSE_S: Final = 30.0
+"""After a rebalance was asked for; other members that have just begun may ask for one as well."""
+STAY_S: Final = 15.0
+
+
+class UnassignedPartitions:
+    """Looks at the group while a session is young, without waiting for the answer.
+
+    Only a member that begins can have left partitions to nobody, so it looks until it has seen the
+    group whole. `ask` asks who owns what; `rebalance` makes the group rebalance.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[], Future[GroupOwners]],
+        partitions: set[Place],
+        rebalance: Callable[[], None],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ask, self._partitions, self._rebalance = ask, partitions, rebalance
+        self._now_s = now_s
+        self._next_look_s = now_s() + OWNERS_EVERY_S
+        self._answer: Future[GroupOwners] | None = None
+        self._found: set[Place] = set()
+        self._looks = self._whole = 0
+
+    def watch(self, partitions: set[Place]) -> None:
+        """Some were added: look for owners of these, once the members may have seen them."""
+        self._partitions = partitions
+        self._looks = self._whole = 0
+        self._next_look_s = self._now_s() + PAUSE_S
+
+    def look(self) -> None:
+        """Ask the brokers every OWNERS_EVERY_S, and take the answer that has come."""
+        if self._answer is not None:
+            if self._answer.done():
+                self._take(self._answer)
+                self._answer = None
+        elif self._whole < LOOKS_UNTIL_WHOLE and self._now_s() >= self._next_look_s:
+            self._next_look_s = self._now_s() + OWNERS_EVERY_S
+            self._answer = self._ask()
+
+    def _take(self, answer: Future[GroupOwners]) -> None:
+        try:
+            group = answer.result()
+        except OwnersUnknown as error:
+            log.debug("owners of partitions not known", error=str(error))
+            return
+        unassigned = self._partitions - group.owned if group.is_stable else set[Place]()
+        is_same = bool(unassigned) and unassigned == self._found
+        self._looks = self._looks + 1 if is_same else bool(unassigned)
+        self._whole = self._whole + 1 if group.is_stable and not unassigned else 0
+        self._found = unassigned
+        if self._looks >= LOOKS_IN_A_ROW:
+            log.warning(
+                "partitions without an owner: a rebalance is asked for", found=sorted(unassigned)
+            )
+            self._looks = 0
+            self._next_look_s = self._now_s() + PAUSE_S
+            self._rebalance()
+
+
+def force_rebalance(kafka: Mapping[str, Any], group_id: str, topic: str) -> None:
+    """Join the group as one more member and leave it again, in a thread of its own.
+
+    Both make the group rebalance. The member reads nothing and commits nothing.
+    """
+    settings = {
+        **kafka,
+        "group.id": group_id,
+        "partition.assignment.strategy": "cooperative-sticky",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+    }
+    join = threading.Thread(
+        target=_join_and_leave, args=(settings, topic), name="rebalance", daemon=True
+    )
+    join.start()
+
+
+def _join_and_leave(settings: Mapping[str, Any], topic: str) -> None:
+    arrived = threading.Event()
+
+    def on_assign(member: Consumer, places: list[Any]) -> None:
+        arrived.set()
+        member.incremental_assign(places)
+        member.pause(places)
+
+    member = Consumer(dict(settings))
+    try:
+        member.subscribe([topic], on_assign=on_assign)
+        deadline = time.monotonic() + STAY_S
+        while not arrived.is_set() and time.monotonic() < deadline:
+            member.poll(0.1)
+    finally:
+        member.close()

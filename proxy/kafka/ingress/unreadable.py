@@ -1,0 +1,329 @@
+"""Batches and messages that nobody can read, and the ranges that are skipped."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from proxy.records.body import Headers
+from proxy.records.header_text import read_headers
+from proxy.records.headers import SKIPPED, UNREADABLE
+from proxy.records.message import Message
+
+log = structlog.get_logger(__name__)
+
+
+# Records whose headers the client library cannot decode.
+
+
+class UnreadableMessage:
+    """A record with a header name that is not UTF-8; it says so in place of its headers.
+
+    The broker takes any bytes as a name, and clients other than Java's write them. The client
+    library fails to decode it once, and the process crashes when the headers are asked for again.
+    """
+
+    def __init__(self, message: Message) -> None:
+        self.partition, self.offset = message.partition, message.offset
+        self.key, self.value, self.timestamp = message.key, message.value, message.timestamp
+        self.error = message.error
+
+    def headers(self) -> Headers:
+        """One header, of a name that no record may have."""
+        return [(UNREADABLE, None)]
+
+
+def readable(message: Message) -> Message:
+    """The message, if its headers can be read. For all that was fetched, before anybody looks."""
+    try:
+        read_headers(message)
+    except SystemError:
+        return UnreadableMessage(message)
+    return message
+
+
+# Finds a record batch of the ingress that the client library cannot read, and its end.
+#
+# The error of such a batch carries the batch's first offset, also if reading begins later in the
+# batch. So a read from any offset shows whether the offset lies in the batch.
+
+UNREADABLE_BATCH: Final = frozenset(
+    {
+        KafkaError._BAD_COMPRESSION,  # noqa: SLF001
+        KafkaError._BAD_MSG,  # noqa: SLF001
+        KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
+    }
+)
+"""The batch does not unpack within the client library's limits, is damaged, or is of a kind that it
+does not know."""
+POLL_S: Final = 0.5
+ANSWER_WITHIN_S: Final = 15.0
+
+
+class UnreadableBatch(NamedTuple):
+    """A batch with the offsets from `base` to before `end`, and the client library's error."""
+
+    base: int
+    end: int
+    error: str
+
+
+def unreadable_batch(
+    new_consumer: Callable[[], Consumer], topic: str, partition: int, offset: int
+) -> UnreadableBatch | None:
+    """Return the batch at which reading from `offset` fails. Return None if a record is read, or
+    the partition ends there. Raises KafkaException, also after ANSWER_WITHIN_S of silence.
+    """
+    probe = _Probe(new_consumer, topic, partition)
+    error = probe.read(offset)
+    if error is None:
+        return None
+    base, said = error
+    return UnreadableBatch(base, probe.end_of(base), said)
+
+
+class _Probe:
+    """Reads from single offsets, with a new consumer each time. A consumer that jumps can still
+    give records fetched before the jump (librdkafka issue 2256)."""
+
+    def __init__(self, new_consumer: Callable[[], Consumer], topic: str, partition: int) -> None:
+        self._new_consumer, self._topic, self._partition = new_consumer, topic, partition
+
+    def read(self, offset: int) -> tuple[int, str] | None:
+        """Return the first offset of the batch at which reading fails, and the error, or None."""
+        with closing(self._new_consumer()) as consumer:
+            consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+            until_s = time.monotonic() + ANSWER_WITHIN_S
+            trouble = KafkaError(KafkaError._TIMED_OUT, "no record came in time")
+            while time.monotonic() < until_s:
+                message = consumer.poll(POLL_S)
+                error = None if message is None else message.error()
+                if message is None or (error is not None and message.topic() is None):
+                    trouble = error or trouble
+                elif error is None or error.code() == KafkaError._PARTITION_EOF:
+                    return None
+                elif error.code() in UNREADABLE_BATCH:
+                    return message.offset() or 0, error.str()
+                else:
+                    raise KafkaException(error)
+        raise KafkaException(trouble)
+
+    def end_of(self, base: int) -> int:
+        """Return the first offset behind the batch. The steps begin small, as most batches are."""
+        log_end = self._log_end()
+        inside, step = base, 1
+        while (beyond := min(base + step, log_end)) < log_end and self._is_in(beyond, base):
+            inside, step = beyond, 2 * step
+        while beyond - inside > 1:
+            middle = (inside + beyond) // 2
+            if self._is_in(middle, base):
+                inside = middle
+            else:
+                beyond = middle
+        return beyond
+
+    def _is_in(self, offset: int, base: int) -> bool:
+        error = self.read(offset)
+        return error is not None and error[0] == base
+
+    def _log_end(self) -> int:
+        with closing(self._new_consumer()) as consumer:
+            place = TopicPartition(self._topic, self._partition)
+            return int(consumer.get_watermark_offsets(place, ANSWER_WITHIN_S, cached=False)[1])
+
+
+# Ranges of the ingress that an operator has skipped, since no client can read them.
+#
+# Each skipped offset is handed out as a record without content, which becomes a dead letter
+# (docs/operations/procedures.md#skip-a-batch-that-cannot-be-read).
+
+NO_TIMESTAMP_MS = -1
+
+
+class SkippedRange(NamedTuple):
+    """The offsets from `base` to before `end`, of one partition."""
+
+    base: int
+    end: int
+
+
+class SkippedRanges:
+    """All of one ingress topic, by partition. It grows while others look at it, in one thread."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, dict[int, int]] = {}
+
+    def add(self, partition: int, skipped: SkippedRange) -> None:
+        """Add a range. Two ranges with one base are the same batch: the first one counts."""
+        self._ends.setdefault(partition, {}).setdefault(skipped.base, skipped.end)
+
+    def holding(self, partition: int, offset: int) -> SkippedRange | None:
+        """Return the range that holds the offset."""
+        return self.first_in(partition, offset, offset)
+
+    def first_in(self, partition: int, first: int, last: int) -> SkippedRange | None:
+        """Return the first range with one of these offsets, `last` included."""
+        ends = self._ends.get(partition)
+        if not ends:
+            return None
+        found = (SkippedRange(*one) for one in ends.items() if one[0] <= last and first < one[1])
+        return min(found, default=None)
+
+
+class SkippedRecord:
+    """A stand-in for a skipped record: a whole `proxy.records.message.Message`."""
+
+    __slots__ = ("_offset", "_partition")
+
+    def __init__(self, partition: int, offset: int) -> None:
+        self._partition, self._offset = partition, offset
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return None
+
+    def value(self) -> bytes | None:
+        return None
+
+    def headers(self) -> Headers:
+        """One header. No fetched record can have the same: its value is compared by identity."""
+        return [(UNREADABLE, SKIPPED)]
+
+    def timestamp(self) -> tuple[int, int]:
+        return TIMESTAMP_NOT_AVAILABLE, NO_TIMESTAMP_MS
+
+    def error(self) -> None:
+        return None
+
+
+class Skipping:
+    """Which skipped ranges reading has met, and the records that stand in their place.
+
+    Records that are fetched of such a partition meanwhile are left out. They lie in the range, or
+    behind it and are fetched again.
+    """
+
+    def __init__(self, ranges: SkippedRanges) -> None:
+        self._ranges = ranges
+        self._met: dict[int, SkippedRange] = {}
+
+    @property
+    def met(self) -> Sequence[int]:
+        """The partitions in which a range is being skipped."""
+        return list(self._met)
+
+    def meet(self, partition: int, first: int, last: int) -> bool:
+        """Return whether one of these offsets is skipped, and begin with the first such range."""
+        found = self._ranges.first_in(partition, first, last)
+        if found is not None:
+            self._met.setdefault(partition, found)
+        return found is not None
+
+    def before(self, partition: int, records: list[Message]) -> list[Message]:
+        """Return the fetched records before the range that is being skipped."""
+        met = self._met.get(partition)
+        return records if met is None else [one for one in records if one.offset() < met.base]
+
+    def records(
+        self, partition: int, next_offset: int, most: int
+    ) -> tuple[list[SkippedRecord], int | None]:
+        """Return the next skipped records. With the last ones comes the offset to fetch from."""
+        base, end = self._met[partition]
+        first = max(base, next_offset)
+        stop = min(end, first + most)
+        records = [SkippedRecord(partition, offset) for offset in range(first, stop)]
+        if stop < end:
+            return records, None
+        del self._met[partition]
+        return records, max(end, next_offset)
+
+    def forget(self, partition: int) -> None:
+        """Drop a partition that is owned no more."""
+        self._met.pop(partition, None)
+
+
+# Fetches that fail at the same place again and again: nothing behind that place is read.
+
+STUCK_AFTER: Final = 3
+"""This many failures at one offset are no accident of the network."""
+OVER_AFTER_S: Final = 60.0
+"""After this time without a failure the place counts as readable again."""
+WARN_EVERY_S: Final = 60.0
+REMEDY: Final = (
+    "docs/operations/runbook.md#delayproxyshardunreadable: have it skipped with "
+    "`kafka-delay-proxy skip --partition {partition} --offset {offset}`"
+)
+
+
+@dataclass(slots=True)
+class FailingFetch:
+    """Where the fetches of a partition fail, and why."""
+
+    offset: int
+    error: str
+    failures: int
+    failed_s: float
+    warned_s: float | None = None
+
+
+class FailingFetches:
+    """By partition. Times are of the monotonic clock."""
+
+    def __init__(self) -> None:
+        self._failing: dict[int, FailingFetch] = {}
+
+    @property
+    def stuck(self) -> Mapping[int, FailingFetch]:
+        """The partitions that have failed often enough to be stuck."""
+        found = self._failing.items()
+        return {partition: one for partition, one in found if one.failures >= STUCK_AFTER}
+
+    def failed(self, partition: int, offset: int, error: str, now_s: float) -> None:
+        """Note a failed fetch. A stuck partition is logged once a minute."""
+        one = self._failing.get(partition)
+        if one is None or one.offset != offset:
+            one = self._failing[partition] = FailingFetch(offset, error, 0, now_s)
+        one.error, one.failures, one.failed_s = error, one.failures + 1, now_s
+        is_due = one.warned_s is None or now_s - one.warned_s >= WARN_EVERY_S
+        if one.failures >= STUCK_AFTER and is_due:
+            one.warned_s = now_s
+            log.error(
+                "the ingress cannot be read on: what is written behind this place waits unread",
+                partition=partition,
+                offset=offset,
+                error=error,
+                remedy=REMEDY.format(partition=partition, offset=offset),
+            )
+
+    def passed(self, partitions: Iterable[int]) -> None:
+        """Forget partitions that were read on, or that are owned no more."""
+        for partition in partitions:
+            one = self._failing.pop(partition, None)
+            if one is not None and one.failures >= STUCK_AFTER:
+                log.info("the ingress is read on", partition=partition, failed_at=one.offset)
+
+    def expire(self, fetched: Iterable[int], now_s: float) -> None:
+        """Forget those of the fetched partitions that have not failed for OVER_AFTER_S."""
+        if self._failing:
+            old = [
+                partition
+                for partition in fetched
+                if partition in self._failing
+                and now_s - self._failing[partition].failed_s > OVER_AFTER_S
+            ]
+            self.passed(old)

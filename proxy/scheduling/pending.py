@@ -1,0 +1,213 @@
+"""Finding pending records in a shard: one, or a page of them."""
+
+from fnmatch import fnmatchcase
+from functools import cache
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from proxy.records.body import body_bytes, is_stub
+from proxy.records.delivery import Delivery, delivery_of
+from proxy.records.headers import HOP_ATTEMPT, ID
+from proxy.records.message import Message
+from proxy.records.position import NEVER_MS
+from proxy.records.receipts import receipt_name
+from proxy.records.rejection import Rejection
+from proxy.requests.parsed import ParsedRecord, Prepare, Purge, Recall, RejectedHop, Scheduled
+from proxy.scheduling.identities import IS_CANCEL, IS_HALF_MESSAGE
+from proxy.scheduling.shard import Shard
+from storage.register import NOTHING, Named
+from storage.store import LAST_OFFSET, Entry, Key, Wants
+
+# What has become of a record so far, as its shard knows: by id, or by its offset.
+
+RecordState: TypeAlias = Literal["pending", "half-message", "ended"]
+ENDED: Final[RecordState] = "ended"
+
+
+class Found(NamedTuple):
+    """A record by its origin, and what is known of it. due_ms: what it asks for, fires_ms: when the
+    proxy looks at it next; both None for one that has no time, or had none that could be read."""
+
+    origin: str
+    ident: bytes | None
+    state: RecordState
+    target: str | None = None
+    due_ms: int | None = None
+    fires_ms: int | None = None
+
+
+def find_id(shard: Shard, ident: bytes) -> Found | None:
+    """What pends with this id, or waits as a half message; None where nothing does."""
+    row = shard.named(ident)
+    state = None if row is None else _state_of(shard, row)
+    if row is None or state is None:
+        return None
+    fires_ms = None if state == "half-message" else row.fires_ms
+    origin = shard.ingress.origin(row.origin)
+    return Found(origin, ident, state, row.target, row.due_ms, fires_ms)
+
+
+def find_record(shard: Shard, message: Message) -> Found:
+    """What has become of this ingress record of the shard's partition, which it has ingested."""
+    offset = message.offset()
+    origin = shard.ingress.origin(offset)
+    parsed = shard.parsed(message)
+    ident = _ident(parsed)
+    if not isinstance(parsed, Scheduled | Prepare) or shard.has_missed(offset):
+        return Found(origin, ident, ENDED)
+    entry = parsed.entry
+    row = None if ident is None else shard.named(ident)
+    state = _of_entry(shard, entry, parsed) if ident is None else _of_named(shard, offset, row)
+    fires_ms = entry[0] if row is None or state != "pending" else row.fires_ms
+    is_waiting = state == "pending"
+    return Found(origin, ident, state, entry[2], parsed.due_ms, fires_ms if is_waiting else None)
+
+
+def _state_of(shard: Shard, row: Named) -> RecordState | None:
+    if row.kind & IS_HALF_MESSAGE:
+        return "half-message"
+    is_pending = row.offset != NOTHING and row.key > shard.position.ended_upto(row.offset)
+    is_pending = is_pending and not shard.is_purged(row.offset, row.target, row.due_ms)
+    return "pending" if is_pending else None
+
+
+def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> RecordState:
+    """One without an id may have been recalled."""
+    first = parsed.first if isinstance(parsed, Scheduled) else None
+    recall = shard.named(receipt_name(entry[1] if first is None else first))
+    if recall is not None and recall.kind & IS_CANCEL:
+        return ENDED
+    if shard.is_purged(entry[1], entry[2], parsed.due_ms):
+        return ENDED
+    return "pending" if entry[:2] > shard.position.ended_upto(entry[1]) else ENDED
+
+
+def _of_named(shard: Shard, offset: int, row: Named | None) -> RecordState:
+    """Only the last record with an id can still wait."""
+    if row is None or offset not in (row.offset, row.origin):
+        return ENDED
+    return _state_of(shard, row) or ENDED
+
+
+def _ident(parsed: ParsedRecord) -> bytes | None:
+    return None if isinstance(parsed, RejectedHop | Recall | Purge | Rejection) else parsed.ident
+
+
+# What waits in a shard, for people to look at: in order, one bounded piece at a time.
+
+LOOKED_AT: Final = 128
+"""Entries, or half messages, in one piece: a millisecond or two."""
+LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
+END: Final[Key] = (NEVER_MS, LAST_OFFSET)
+"""Beyond everything that waits. Undecided half messages come last, by their offsets."""
+
+Reason: TypeAlias = Literal["scheduled", "held-back", "paused", "requeued", "undecided", "unread"]
+
+
+class Sought(NamedTuple):
+    """Which records are asked for. pattern: of targets; from_ms, until_ms: when they fire, of half
+    messages their due; ident_prefix: what their ids begin with. Empty, or None: any."""
+
+    pattern: str = ""
+    from_ms: int = 0
+    until_ms: int = NEVER_MS - 1
+    ident_prefix: bytes = b""
+
+    @property
+    def wants(self) -> Wants:
+        """Whether a target fits."""
+        pattern = self.pattern
+        return cache(lambda target: fnmatchcase(target, pattern)) if pattern else None
+
+
+class WaitingRecord(NamedTuple):
+    """A record that waits. (fires_ms, offset): its place in the order; origin: where the ingress
+    record lies that is to be delivered; attempt: how often publishing it has failed.
+
+    Of one whose body is left in Kafka (`unread`) no more is known than its due by the schedule."""
+
+    fires_ms: int
+    offset: int
+    origin: str
+    ident: bytes | None
+    due_ms: int
+    target: str
+    size_bytes: int | None
+    why: Reason
+    attempt: int = 0
+
+
+class WaitingPiece(NamedTuple):
+    """Records of a partition in order, and up to which place there are no others; END for all."""
+
+    partition: int
+    records: list[WaitingRecord]
+    upto: Key
+
+
+def scan_waiting(shard: Shard, sought: Sought, after: Key, most: int | None = None) -> WaitingPiece:
+    """The next piece beyond `after`, where the last one has ended; of `most` records, if no more
+    are wanted than that."""
+    partition = shard.ingress.number
+    most = LOOKED_AT if most is None or sought.ident_prefix else min(most, LOOKED_AT)
+    if after >= (sought.until_ms, LAST_OFFSET):
+        return WaitingPiece(partition, *_undecided(shard, sought, after))
+    found, upto = shard.scan(after, sought.until_ms, sought.wants, most, LOOKED_AT_BYTES)
+    described = (_described(shard, entry) for entry in found)
+    records = [r for r in described if not shard.is_purged(r.offset, r.target, r.due_ms)]
+    return WaitingPiece(partition, [r for r in records if _fits(r, sought)], upto)
+
+
+def _fits(record: WaitingRecord, sought: Sought) -> bool:
+    return not sought.ident_prefix or (record.ident or b"").startswith(sought.ident_prefix)
+
+
+def _described(shard: Shard, entry: Entry) -> WaitingRecord:
+    fires_ms, offset, target, body = entry
+    size_bytes = body_bytes(body)
+    if is_stub(body):
+        origin = shard.ingress.origin(offset)
+        return WaitingRecord(fires_ms, offset, origin, None, fires_ms, target, size_bytes, "unread")
+    delivery = delivery_of(entry)
+    attempt = int(delivery.header(HOP_ATTEMPT) or 0)
+    return WaitingRecord(
+        fires_ms,
+        offset,
+        shard.ingress.origin(delivery.offset),
+        delivery.header(ID),
+        delivery.due_ms,
+        target,
+        size_bytes,
+        _reason(delivery, attempt),
+        attempt,
+    )
+
+
+def _reason(delivery: Delivery, attempt: int) -> Reason:
+    if delivery.wanted_ms <= delivery.due_ms:
+        return "scheduled"
+    if delivery.is_parked:
+        return "paused"
+    return "requeued" if attempt else "held-back"
+
+
+def _undecided(shard: Shard, sought: Sought, after: Key) -> tuple[list[WaitingRecord], Key]:
+    offset = after[1] if after[0] >= NEVER_MS else -1
+    found = shard.undecided_beyond(offset, LOOKED_AT)
+    wants = sought.wants
+    records = [
+        WaitingRecord(
+            NEVER_MS,
+            half.offset,
+            shard.ingress.origin(half.offset),
+            half.ident,
+            half.due_ms,
+            half.target,
+            half.size_bytes,
+            "undecided",
+        )
+        for half in found
+        if sought.from_ms <= half.due_ms <= sought.until_ms
+        if wants is None or wants(half.target)
+    ]
+    upto = END if len(found) < LOOKED_AT else (NEVER_MS, found[-1].offset)
+    return [record for record in records if _fits(record, sought)], upto
