@@ -160,21 +160,20 @@ Again = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Master = Annotated[str, typer.Option(help="Where Spark runs; spark-submit's own wins.")]
 DriverMemory = Annotated[str, typer.Option(help="Memory of Spark's Java process.")]
-AuditTopic = Annotated[str, typer.Option(help="Where the figures go, compacted; '' for nowhere.")]
-Every = Annotated[int, typer.Option(min=1, metavar="SECONDS", help="A batch so often.")]
+AuditTopic = Annotated[str, typer.Option(help="Where the totals go, compacted; '' for nowhere.")]
+Every = Annotated[int, typer.Option(min=1, metavar="SECONDS", help="An audit so often.")]
 MaxOffsets = Annotated[
     int,
     typer.Option(
         min=1,
         metavar="RECORDS",
         help="At most so many are read at once: what is more is read in portions, each kept, "
-        "before the batch is judged.",
+        "before it is judged.",
     ),
 ]
-WindowLength = Annotated[
-    int, typer.Option(min=1, metavar="SECONDS", help="Length of a window of dues.")
+KeepHours = Annotated[
+    int, typer.Option(min=1, metavar="HOURS", help="How long verdicts stay; violations always do.")
 ]
-KeepHours = Annotated[int, typer.Option(min=1, metavar="HOURS", help="How long windows stay open.")]
 MetricsHost = Annotated[str, typer.Option(help="Where /metrics listens.")]
 MetricsPort = Annotated[int, typer.Option(min=0, max=65_535, help="0 for no metrics.")]
 

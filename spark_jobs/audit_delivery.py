@@ -20,7 +20,7 @@ from proxy.plain_text import plain
 from spark_jobs import arguments
 from spark_jobs.arguments import readable_errors
 from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.evidence.inputs import Inputs, Previous, Reader
+from spark_jobs.evidence.inputs import Inputs, Portion, Previous, Reader
 from spark_jobs.evidence.partition_state import check_same, partition_frame, read_so_far
 from spark_jobs.evidence.record_histories import record_histories
 from spark_jobs.evidence.written_evidence import VERSION as EVIDENCE_VERSION
@@ -33,7 +33,7 @@ from spark_jobs.evidence.written_evidence import (
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.large_records import LARGE_BYTES, LargeRecords
-from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, committed_state
+from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, committed_state, now_ms
 from spark_jobs.results.history import (
     REPORT,
     TABLE,
@@ -43,11 +43,12 @@ from spark_jobs.results.history import (
     gone_on_from,
     new_name,
     row_of,
+    row_of_portion,
     writing,
 )
 from spark_jobs.results.report import report_page
 from spark_jobs.results.result_tables import what_was_audited, write_tables
-from spark_jobs.results.summary import Summary, with_waiting
+from spark_jobs.results.summary import NO_VERDICTS, Audited, Summary, with_waiting
 from spark_jobs.runtime.errors import MemoryExhausted, RangeRefused
 from spark_jobs.runtime.failures import explained
 from spark_jobs.runtime.location import Location
@@ -70,6 +71,17 @@ LOOKS: Final = (
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
     """Audit, and add what was found to the history in `job.output`, whole or not at all.
 
+    Raises `spark_jobs.runtime.errors.AuditError`.
+    """
+    while isinstance(found := audit_or_portion(spark, job, selection), int):
+        job = replace(job, continue_from=job.output)
+    return found
+
+
+def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary | int:
+    """Audit as `audit` does. If there is more to read than `job.most`, add a portion of it to the
+    history instead, and return how many records it has.
+
     Where Spark runs out of memory, the audit begins anew and spares it large records.
     Raises `spark_jobs.runtime.errors.AuditError`.
     """
@@ -86,7 +98,7 @@ def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
 
 def _audit(
     spark: SparkSession, job: AuditJob, selection: Selection, large: LargeRecords
-) -> Summary:
+) -> Summary | int:
     """What stays open is written beside the verdicts: the one plans while the other runs."""
     with (
         writing(job.output),
@@ -99,14 +111,10 @@ def _audit(
         broker = Broker(job.kafka)
         committed = _committed(job, broker, before)
         reader = Reader(spark, job.kafka, broker, materialise, large)
-        inputs = reader.inputs(
-            committed,
-            job.targets,
-            selection,
-            job.limits,
-            Previous(before.read, history.records) if before else None,
-            job.again.taken if job.again else None,
-        )
+        previous = Previous(before.read, history.records) if before else None
+        inputs = reader.inputs(committed, job, selection, previous)
+        if isinstance(inputs, Portion):
+            return _keep(inputs, job, name, history, before)
         histories = record_histories(inputs.requests, inputs.ends)
         partitions = partition_frame(spark, inputs.partitions)
         found = evaluate(
@@ -132,6 +140,21 @@ def _audit(
         if job.again:
             check_same_tables(job.again, evidence)
     return summary
+
+
+def _keep(
+    portion: Portion, job: AuditJob, name: str, history: History, before: MadeAudit | None
+) -> int:
+    """Add a portion to the history, for the next audit. Return how many records it has."""
+    if before is None:
+        history.records.go_back(None)
+    at_ms = now_ms()
+    version, kept = history.records.gather(portion.requests, portion.ends, at_ms)
+    control = tuple(portion.control.check(None, {}, kept))
+    audited = Audited(job.kafka.bootstrap, job.own.ingress, at_ms, (), tuple(portion.deleted))
+    made = row_of_portion(name, replace(NO_VERDICTS, audited=audited, control=control), before)
+    history.add(made | gone_on_from(portion.read, version))
+    return portion.count
 
 
 def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit | None:
@@ -182,6 +205,7 @@ def _evidence(
         job.limits,
         before.name if before else None,
         hashes,
+        job.settled_only,
     )
 
 
@@ -256,6 +280,7 @@ def as_then(job: AuditJob, evidence: Evidence) -> AuditJob:
         continue_from=job.continue_from if evidence.goes_on_from else None,
         limits=evidence.limits,
         again=evidence,
+        settled_only=evidence.settled_only,
     )
 
 

@@ -15,7 +15,9 @@ from spark_jobs.runtime.location import Location
 class AuditJob:
     """What to audit, and where its results go. No targets: all that the ingress asks for.
     continue_from: where the audit is that it goes on from; what that has read is not read again.
-    limits: how late is a violation. again: the evidence of an audit that is to be made again."""
+    limits: how late is a violation. again: the evidence of an audit that is to be made again.
+    settled_only: as in `Circumstances`. most: if there are more records to read, this many are read
+    and not judged yet."""
 
     kafka: KafkaSettings
     group: str
@@ -25,6 +27,8 @@ class AuditJob:
     continue_from: Location | None = None
     limits: LatenessLimits = NO_LIMITS
     again: Evidence | None = None
+    settled_only: bool = False
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

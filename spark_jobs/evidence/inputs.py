@@ -4,33 +4,37 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.circumstances.lateness_limits import LatenessLimits
 from spark_jobs.circumstances.overdue_rules import overdue_rules
 from spark_jobs.circumstances.unseen import unseen_of
-from spark_jobs.evidence.audit_job import Selection
+from spark_jobs.evidence.audit_job import AuditJob, Selection
 from spark_jobs.evidence.check_backs import check_backs
 from spark_jobs.evidence.control_total import ControlTotal
 from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
 from spark_jobs.evidence.open_records import OpenRecords, Touched, ends_of, requests_of
 from spark_jobs.evidence.partition_state import (
+    WHY_DELETED,
     PartitionState,
     Unverifiable,
+    known_from,
+    lost_of,
     partition_frame,
     partition_states,
+    settings_from,
+    span_at,
     unread,
     unread_ends,
     unverifiable,
 )
-from spark_jobs.evidence.previous_audit import KNOWN, NOTHING_READ, REQUESTS, ReadSoFar
-from spark_jobs.kafka.broker import Broker
+from spark_jobs.evidence.previous_audit import KNOWN, REQUESTS, ReadSoFar, Span
+from spark_jobs.kafka.broker import Broker, Place
 from spark_jobs.kafka.kafka_settings import KafkaSettings
 from spark_jobs.kafka.large_records import LargeRecords
-from spark_jobs.kafka.positions import Range, Snapshot, count_of
+from spark_jobs.kafka.positions import Range, Snapshot, count_of, first_of
 from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, take_snapshot
 from spark_jobs.kafka.sources import records
 from spark_jobs.records.hop_macs import HopKeys
@@ -51,6 +55,23 @@ class Previous:
 
     read: ReadSoFar
     records: OpenRecords
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A part of what there is to read. A later audit judges it.
+
+    requests, ends: REQUESTS and ENDS in it. read: how far all was read then. deleted: what was gone
+    before it was read. count: of offsets. A portion gives no verdicts: a record is missing only if
+    everything was read that may be its end.
+    """
+
+    requests: DataFrame
+    ends: DataFrame
+    read: ReadSoFar
+    deleted: list[Unverifiable]
+    count: int
+    control: ControlTotal
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +102,16 @@ class Inputs:
         return requests_of(self.touched.rows) if self.touched else None
 
 
+class _First(NamedTuple):
+    """What is read before anything else: requests in these ranges of the ingress. before: how far
+    earlier audits have read. wanted: the targets, whether they exist or not."""
+
+    before: ReadSoFar
+    ranges: list[Range]
+    requests: DataFrame
+    wanted: set[str]
+
+
 class Reader:
     """Reads topics of one broker, through one session."""
 
@@ -99,38 +130,53 @@ class Reader:
     def inputs(
         self,
         committed: CommittedState,
-        targets: Sequence[str],
+        job: AuditJob,
         selection: Selection,
-        limits: LatenessLimits,
         previous: Previous | None = None,
-        again: Snapshot | None = None,
-    ) -> Inputs:
-        """All that is needed for an audit, as far as `previous` did not have it already; by the
-        snapshot of an audit that is made again, or a new one.
+    ) -> Inputs | Portion:
+        """Return all that is needed for an audit, without what `previous` had already.
 
-        Without `targets` they are the topics that the ingress asks for, as far as they exist: then
-        it is read first, and written to an intermediate table.
+        Return a portion instead if that is more than `job.most` records. The snapshot is that of an
+        audit that is made again, or a new one. Without targets they are the topics that the ingress
+        asks for, as far as they exist: then it is read first, and written to an intermediate table.
         """
-        own, before = committed.own, previous.read if previous else NOTHING_READ
-        first = unread(committed.ranges, before.closed(own.ingress))
-        size_shuffles(self._spark, count_of(first))
-        requests = self._requests(committed, first)
-        if previous or not targets:
+        before = previous.read if previous else _nothing_read(committed, job)
+        there = unread(committed.ranges, before.closed(committed.own.ingress))
+        ranges = there if job.most is None else [*first_of(there, job.most)]
+        size_shuffles(self._spark, count_of(ranges))
+        requests = self._requests(committed, ranges)
+        if previous or job.most or not job.targets:
             requests = self._materialise(requests)
-        wanted = set(self._broker.matching(targets)) if targets else _targets_of(requests)
-        if not targets:
-            wanted |= before.topics
-        there = wanted & self._broker.topics().keys()
-        taken = again or self._snapshot(committed, there, selection)
+        first = _First(before, ranges, requests, self._wanted(job.targets, requests, before))
+        if count_of(ranges) < count_of(there):
+            return self._of_ingress(committed, first)
+        taken = job.again.taken if job.again else self._snapshot(committed, first.wanted, selection)
         taken = replace(taken, ends=tuple(unread_ends(taken, before)))
-        rest = _beyond(first, taken.ingress_ranges)
+        if job.most is None or count_of([*ranges, *taken.end_ranges]) <= job.most:
+            return self._all(committed, job, selection, previous, taken, first)
+        if count_of(ranges):
+            return self._of_ingress(committed, first)
+        return self._of_ends(committed.own, first, taken, job.most)
+
+    def _all(
+        self,
+        committed: CommittedState,
+        job: AuditJob,
+        selection: Selection,
+        previous: Previous | None,
+        taken: Snapshot,
+        first: _First,
+    ) -> Inputs:
+        """Return all that is left to read."""
+        own, before, requests = committed.own, first.before, first.requests
+        states = partition_states(taken, before, settled_only=job.settled_only)
+        rest = _beyond(first.ranges, own.ingress, states)
         if count_of(rest):
             further = self._requests(committed, rest)
             requests = requests.unionByName(self._materialise(further) if previous else further)
-        size_shuffles(self._spark, count_of([*first, *rest, *taken.end_ranges]))
-        ends = ends_in(self._spark, self._settings, taken.end_ranges, own, self._large)
-        states = partition_states(taken, before)
-        circumstances = _circumstances(committed, taken, selection.at_ms, limits)
+        size_shuffles(self._spark, count_of([*first.ranges, *rest, *taken.end_ranges]))
+        ends = self._ends(taken.end_ranges, own)
+        circumstances = _circumstances(committed, taken, selection.at_ms, job)
         touched = None
         if previous:
             ends = self._materialise(ends)
@@ -142,6 +188,7 @@ class Reader:
             )
             requests = requests.unionByName(requests_of(touched.rows))
             ends = all_of(ends, ends_of(touched.rows))
+        topics = self._broker.topics().keys()
         return Inputs(
             requests,
             ends,
@@ -150,19 +197,60 @@ class Reader:
             taken,
             circumstances,
             touched,
-            partial(self.check_backs, taken),
+            partial(self._check_backs, taken, before),
             self._control,
-            tuple(sorted(self._broker.topics().keys() - taken.partitions.keys() - {own.settings})),
-            tuple(sorted(wanted - there)),
+            tuple(sorted(topics - taken.partitions.keys() - {own.settings})),
+            tuple(sorted(first.wanted - taken.partitions.keys())),
         )
+
+    def _of_ingress(self, committed: CommittedState, first: _First) -> Portion:
+        """Return the requests that are read first, as a portion."""
+        before = first.before
+        spans, deleted = dict(before.ingress), []
+        policies = {one.partition: one.policies for one in committed.committed}
+        for topic, number, start, end in first.ranges:
+            closed_to = before.closed(topic).get((topic, number), 0)
+            if closed_to < start:
+                deleted.append(Unverifiable(number, closed_to, start, WHY_DELETED))
+            span = span_at(start, spans.get(number))
+            spans[number] = Span(known_from(span, settings_from(policies[number])), end)
+        asked_for = tuple(sorted(first.wanted))
+        read = replace(before, ingress=spans, asked_for=asked_for, judged=before.judged_to)
+        ends = self._ends((), committed.own)
+        count = count_of(first.ranges)
+        return Portion(first.requests, ends, read, deleted, count, self._control)
+
+    def _of_ends(self, own: OwnTopics, first: _First, taken: Snapshot, most: int) -> Portion:
+        """Return the first ends, where no requests are left. A topic that was created anew is read
+        from its beginning."""
+        before = first.before
+        part = [*first_of(taken.end_ranges, most)]
+        size_shuffles(self._spark, count_of(part))
+        anew = {one.range.topic for one in taken.ends if one.is_recreated}
+        known = {place: at for place, at in before.ends.items() if place[0] not in anew}
+        read = replace(
+            before,
+            ends={**known, **{(one.topic, one.partition): one.end for one in part}},
+            topic_ids={**before.topic_ids, **{o.topic: taken.topic_ids[o.topic] for o in part}},
+            lost={**before.lost, **lost_of(taken)},
+            judged=before.judged_to,
+        )
+        ends = self._ends(part, own)
+        return Portion(first.requests, ends, read, [], count_of(part), self._control)
+
+    def _wanted(self, targets: Sequence[str], requests: DataFrame, before: ReadSoFar) -> set[str]:
+        if targets:
+            return set(self._broker.matching(targets))
+        return _targets_of(requests) | before.topics
 
     def _snapshot(
         self, committed: CommittedState, targets: Iterable[str], selection: Selection
     ) -> Snapshot:
+        """Take a snapshot with those of these targets that exist."""
         return take_snapshot(
             self._broker,
             committed,
-            sorted(targets),
+            sorted(self._broker.topics().keys() & set(targets)),
             since_ms=selection.since_ms,
             until_ms=selection.until_ms,
             offsets=selection.offsets,
@@ -173,31 +261,37 @@ class Reader:
         found = self._control.observed(held, ranges)
         return new_requests(found, in_force(committed), committed.policies, committed.hop_keys)
 
-    def check_backs(self, taken: Snapshot, topics: Sequence[str]) -> DataFrame:
-        """CHECK_BACKS in those of these topics that the snapshot has."""
+    def _check_backs(self, taken: Snapshot, before: ReadSoFar, topics: Sequence[str]) -> DataFrame:
+        """Return CHECK_BACKS in those of these topics that the snapshot has, also in portions."""
         ranges = [one for one in taken.end_ranges if one.topic in topics]
+        if before.judged is not None:
+            starts = self._broker.log_starts([(one.topic, one.partition) for one in ranges])
+            ranges = [_judged_from(one, before.judged, starts) for one in ranges]
         return check_backs(records(self._spark, self._settings, ranges, large=self._large))
 
+    def _ends(self, ranges: Sequence[Range], own: OwnTopics) -> DataFrame:
+        """Return ENDS in these ranges of targets, dead letters and outcomes."""
 
-def ends_in(
-    spark: SparkSession,
-    settings: KafkaSettings,
-    ranges: Sequence[Range],
-    own: OwnTopics,
-    large: LargeRecords | None = None,
-) -> DataFrame:
-    """ENDS in these ranges of targets, dead letters and outcomes."""
+        def held(*topics: str) -> DataFrame:
+            chosen = [one for one in ranges if one.topic in topics]
+            return records(self._spark, self._settings, chosen, large=self._large)
 
-    def held(*topics: str) -> DataFrame:
-        chosen = [one for one in ranges if one.topic in topics]
-        return records(spark, settings, chosen, large=large)
+        named = {one.topic for one in ranges} - {own.dead_letters, own.outcomes}
+        return all_of(
+            deliveries(held(*named), own.ingress),
+            dead_letters(held(own.dead_letters), own.ingress),
+            outcomes(held(own.outcomes), own.ingress),
+        )
 
-    named = {one.topic for one in ranges} - {own.dead_letters, own.outcomes}
-    return all_of(
-        deliveries(held(*named), own.ingress),
-        dead_letters(held(own.dead_letters), own.ingress),
-        outcomes(held(own.outcomes), own.ingress),
-    )
+
+def _judged_from(one: Range, judged: Mapping[Place, int], starts: Mapping[Place, int]) -> Range:
+    """The range with what was read before it and is not judged, if the log has it."""
+    place = one.topic, one.partition
+    return one._replace(start=max(starts[place], min(one.start, judged.get(place, 0))))
+
+
+def _nothing_read(committed: CommittedState, job: AuditJob) -> ReadSoFar:
+    return ReadSoFar(committed.own.ingress, committed.topic_id, job.group, {}, {})
 
 
 def in_force(committed: CommittedState) -> list[InForce]:
@@ -231,17 +325,17 @@ def _targets_of(requests: DataFrame) -> set[str]:
     return found
 
 
-def _beyond(read: Sequence[Range], all_there_is: Sequence[Range]) -> list[Range]:
-    """What lies in the log beyond the ranges that were read."""
-    ends = {(one.topic, one.partition): one.end for one in read}
+def _beyond(read: Sequence[Range], ingress: str, states: Sequence[PartitionState]) -> list[Range]:
+    """What these partitions of the ingress have to be read beyond the ranges that were."""
+    ends = {one.partition: one.end for one in read}
     return [
-        one._replace(start=max(one.start, ends.get((one.topic, one.partition), 0)))
-        for one in all_there_is
+        Range(ingress, one.partition, max(one.closed_to, ends.get(one.partition, 0)), one.read_to)
+        for one in states
     ]
 
 
 def _circumstances(
-    committed: CommittedState, taken: Snapshot, asked_ms: int | None, limits: LatenessLimits
+    committed: CommittedState, taken: Snapshot, asked_ms: int | None, job: AuditJob
 ) -> Circumstances:
     at_ms = _now_ms() if asked_ms is None else asked_ms
     unseen = unseen_of(taken.ends, taken.taken_at_ms)
@@ -252,8 +346,9 @@ def _circumstances(
         taken.partitions,
         unseen,
         rules,
-        limits,
+        job.limits,
         committed.taken_at_ms,
         taken.taken_at_ms,
         least_attempts(committed.policies),
+        job.settled_only,
     )

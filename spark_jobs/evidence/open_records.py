@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from spark_jobs.evidence.ends import ENDS
 from spark_jobs.evidence.previous_audit import REQUESTS
-from spark_jobs.evidence.record_histories import PLACE
+from spark_jobs.evidence.record_histories import NOT_COMPARED, PLACE
 from spark_jobs.evidence.subjects import own_subject, subject_hash
 from spark_jobs.runtime.errors import ResultsRefused
 from spark_jobs.runtime.frames import Schema, conformed
@@ -22,6 +22,7 @@ from spark_jobs.tables.tables import Tables
 TABLE: Final = "open"
 ALWAYS: Final = -(2**62)
 NEVER: Final = 2**62
+"""Below ALWAYS are rows that no audit has judged yet."""
 _REQUEST: Final = {name: kind for name, kind in REQUESTS.items() if name not in PLACE}
 _END: Final = {name: kind for name, kind in ENDS.items() if name not in PLACE}
 
@@ -101,10 +102,13 @@ class OpenRecords:
         held, version = self._tables.read(TABLE, OPEN), self.version
         due = materialise(held.filter(f"review_ms <= {at_ms}"))
         later = held.filter(f"review_ms > {at_ms}")
+        gathered = due.filter(f"review_ms < {ALWAYS}")
         ids = requests.selectExpr(f"{_NEW_HASH} AS id_hash").unionByName(due.select("id_hash"))
         by_id = _sharing(later, ids, materialise)
         found = due.select(*PLACE).unionByName(by_id.select(*PLACE))
-        named = _named(requests, ends).join(f.broadcast(closed), "partition")
+        named = _named(
+            requests.unionByName(requests_of(gathered)), ends.unionByName(ends_of(gathered))
+        ).join(f.broadcast(closed), "partition")
         before = named.filter("offset < closed_to").select(*PLACE).distinct()
         rest = materialise(before.join(found, [*PLACE], "left_anti"))
         if rest.isEmpty():
@@ -119,6 +123,18 @@ class OpenRecords:
         waiting = self._tables.read(TABLE, OPEN).filter(waits).count()
         return waiting - touched.rows.filter(waits).count()
 
+    def gather(self, requests: DataFrame, ends: DataFrame, at_ms: int) -> tuple[int, DataFrame]:
+        """Add REQUESTS and ENDS that no audit has judged yet. The next one looks at all of them.
+
+        Return the version that the table has then, and the requests' rows in it. at_ms: tells them
+        apart from those that were added before. Raises `ResultsRefused` as `put` does.
+        """
+        before, review_ms = self.version, ALWAYS - at_ms
+        rows = _gathered_requests(requests, review_ms).unionByName(_gathered_ends(ends, review_ms))
+        self._tables.append(TABLE, rows, FOLDERS)
+        kept = self._tables.read(TABLE, OPEN).filter(f"review_ms = {review_ms}")
+        return self._own_version(before), kept.filter("request IS NOT NULL")
+
     def put(self, touched: Touched | None, rows: DataFrame) -> int:
         """Put `rows` (OPEN) in the place of those that were touched; of all, if None. The version
         that the table has then.
@@ -127,6 +143,10 @@ class OpenRecords:
         did to it is undone by the next one."""
         before = touched.version if touched else self.version
         self._put(touched, conformed(rows, OPEN))
+        return self._own_version(before)
+
+    def _own_version(self, before: int | None) -> int:
+        """Return the newest version. Raises `ResultsRefused` if another audit made one since."""
         changes = self._tables.changes(TABLE, before)
         if changes.others:
             raise ResultsRefused(
@@ -183,6 +203,39 @@ def ends_of(rows: DataFrame) -> DataFrame:
     """ENDS in these rows of OPEN."""
     found = rows.selectExpr(*PLACE, "explode(ends) AS found")
     return conformed(found, ENDS, {name: f"found.{name}" for name in _END})
+
+
+def _gathered_requests(requests: DataFrame, review_ms: int) -> DataFrame:
+    """OPEN of requests that are read for the first time."""
+    unkept = {name: f"CAST(NULL AS {REQUESTS[name]})" for name in NOT_COMPARED}
+    fields = ", ".join(f"'{name}', {unkept.get(name, f'`{name}`')}" for name in _REQUEST)
+    return conformed(
+        requests,
+        OPEN,
+        {
+            "review_ms": f"{review_ms}",
+            "has_id": "false",
+            "id_hash": _NEW_HASH,
+            "request": f"named_struct({fields})",
+            "ends": "array()",
+        },
+    )
+
+
+def _gathered_ends(ends: DataFrame, review_ms: int) -> DataFrame:
+    """OPEN of ends that are read for the first time."""
+    fields = ", ".join(f"'{name}', `{name}`" for name in _END)
+    return conformed(
+        ends,
+        OPEN,
+        {
+            "review_ms": f"{review_ms}",
+            "has_id": "false",
+            "id_hash": "NULL",
+            "request": "NULL",
+            "ends": f"array(named_struct({fields}))",
+        },
+    )
 
 
 def _sharing(rows: DataFrame, ids: DataFrame, materialise: Materialise) -> DataFrame:

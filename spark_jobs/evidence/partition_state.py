@@ -12,10 +12,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.evidence.previous_audit import ReadSoFar, Span
 from spark_jobs.kafka.broker import Place
-from spark_jobs.kafka.positions import EndRange, IngressPosition, Range, Snapshot
-from spark_jobs.runtime.errors import NotOurs
+from spark_jobs.kafka.positions import EndRange, IngressPosition, PolicyFrom, Range, Snapshot
+from spark_jobs.runtime.errors import BEGIN_ANEW, NotOurs
 from spark_jobs.runtime.frames import Schema, local_rows
 
+MOST_AHEAD: Final = 1_000_000
+"""Offsets of a partition that an audit of what is settled reads beyond the proxy, for successors in
+them."""
 WHY_DELETED: Final = "retention has deleted these records from the ingress"
 
 
@@ -65,9 +68,25 @@ class Unverifiable(NamedTuple):
     why: str
 
 
-def partition_states(taken: Snapshot, before: ReadSoFar) -> list[PartitionState]:
-    """The state of each ingress partition."""
-    return [_state(one, before.ingress.get(one.partition)) for one in taken.ingress]
+def partition_states(
+    taken: Snapshot, before: ReadSoFar, *, settled_only: bool = False
+) -> list[PartitionState]:
+    """The state of each ingress partition. settled_only: no record gets a verdict that the proxy
+    has not read."""
+    states = [_state(one, before.ingress.get(one.partition)) for one in taken.ingress]
+    if before.judged is not None:
+        judged = {
+            place[1]: at for place, at in before.judged.items() if place[0] == taken.ingress_topic
+        }
+        states = [one._replace(audited_from=judged.get(one.partition, 0)) for one in states]
+    return [_settled(one) for one in states] if settled_only else states
+
+
+def _settled(one: PartitionState) -> PartitionState:
+    return one._replace(
+        audited_to=max(one.closed_to, min(one.audited_to, one.next_offset)),
+        read_to=max(one.closed_to, min(one.read_to, one.next_offset + MOST_AHEAD)),
+    )
 
 
 def partition_frame(spark: SparkSession, states: Sequence[PartitionState]) -> DataFrame:
@@ -96,7 +115,14 @@ def unread_ends(taken: Snapshot, before: ReadSoFar) -> list[EndRange]:
     anew is read from its beginning.
 
     Raises `NotOurs` where a topic ends before what was read of it."""
-    return [_unread_end(one, _read_to(one, taken, before)) for one in taken.ends]
+    return [
+        _unread_end(
+            one,
+            _read_to(one, taken, before),
+            before.lost.get((one.range.topic, one.range.partition)),
+        )
+        for one in taken.ends
+    ]
 
 
 def _read_to(one: EndRange, taken: Snapshot, before: ReadSoFar) -> int | None:
@@ -123,13 +149,24 @@ def read_so_far(
     )
 
 
+def lost_of(taken: Snapshot) -> dict[Place, int]:
+    """Where records were deleted before an audit read them, and up to when these were written."""
+    return {
+        (one.range.topic, one.range.partition): (
+            one.first_ms if one.has_lost and one.first_ms is not None else taken.taken_at_ms
+        )
+        for one in taken.ends
+        if one.has_lost or one.is_recreated
+    }
+
+
 def check_same(before: ReadSoFar, topic: str, topic_id: str, group: str) -> None:
     """Raises `NotOurs` where an earlier audit was of something else."""
     if (before.ingress_topic, before.topic_id, before.group) != (topic, topic_id, group):
         raise NotOurs(
             f"The earlier audit was of the group {before.group} at {before.ingress_topic} (topic "
             f"id {before.topic_id}), this one is of {group} at {topic} ({topic_id}).",
-            "Audit without --continue and --continue-from.",
+            BEGIN_ANEW,
         )
 
 
@@ -160,6 +197,11 @@ def known_from(span: Span, settings_from: int) -> int:
     return span.read_from if settings_from <= span.closed_to else settings_from
 
 
+def settings_from(policies: Sequence[PolicyFrom]) -> int:
+    """The first offset of a partition of which it is known by which settings it is judged."""
+    return min((by.first_offset for by in policies), default=0)
+
+
 def _state(one: IngressPosition, before: Span | None) -> PartitionState:
     span = span_at(one.start, before)
     return PartitionState(
@@ -173,7 +215,7 @@ def _state(one: IngressPosition, before: Span | None) -> PartitionState:
         one.next_offset,
         one.committed.watermark_ms,
         one.committed.cursor,
-        known_from(span, min((by.first_offset for by in one.committed.policies), default=0)),
+        known_from(span, settings_from(one.committed.policies)),
         one.committed.floor,
     )
 
@@ -183,15 +225,18 @@ def _from(one: Range, offset: int) -> Range:
     return one._replace(start=start, end=max(start, one.end))
 
 
-def _unread_end(one: EndRange, read_to: int | None) -> EndRange:
+def _unread_end(one: EndRange, read_to: int | None, lost_ms: int | None) -> EndRange:
     if read_to is None:
         return replace(one, is_recreated=True)
     if one.range.end < read_to:
         raise NotOurs(
             f"{one.range.topic}, partition {one.range.partition}, ends at {one.range.end}; an "
             f"earlier audit had read it up to {read_to}: it was created anew, or lost records.",
-            "Audit without --continue and --continue-from.",
+            BEGIN_ANEW,
         )
     has_lost = one.has_lost and one.range.start > read_to
-    first_ms = one.first_ms if has_lost else None
+    first_ms = one.first_ms if has_lost else lost_ms
+    if first_ms is not None and lost_ms is not None:
+        first_ms = max(first_ms, lost_ms)
+    has_lost = has_lost or lost_ms is not None
     return replace(one, range=_from(one.range, read_to), has_lost=has_lost, first_ms=first_ms)

@@ -1,6 +1,6 @@
 """What an audit knows from the one that it continues: how far that read, and what it left open."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -35,7 +35,12 @@ class Span(NamedTuple):
 class ReadSoFar:
     """How far the audits of one installation have read. ends: the first offset not read yet of
     each partition of targets, dead letters and outcomes; topic_ids: of these topics; asked_for:
-    targets that were not there."""
+    targets that were not there.
+
+    judged: where judging goes on in each partition, if more than that was read (in portions). None:
+    everything that was read is judged. lost: by partition of the topics with ends, what was deleted
+    before a portion could read it: up to when (epoch ms) that was written.
+    """
 
     ingress_topic: str
     topic_id: str
@@ -44,6 +49,14 @@ class ReadSoFar:
     ends: Mapping[Place, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     asked_for: Sequence[str] = ()
+    lost: Mapping[Place, int] = field(default_factory=dict)
+    judged: Mapping[Place, int] | None = None
+
+    @property
+    def judged_to(self) -> Mapping[Place, int]:
+        """Where judging goes on in each partition of the ingress, and of the topics with ends."""
+        closed = self.closed(self.ingress_topic)
+        return {**closed, **self.ends} if self.judged is None else self.judged
 
     def closed(self, ingress_topic: str) -> dict[Place, int]:
         """From where on each ingress partition is to be read."""
@@ -62,9 +75,11 @@ class ReadSoFar:
             "topic_id": self.topic_id,
             "group": self.group,
             "ingress": [[number, *span] for number, span in self.ingress.items()],
-            "ends": [[*place, end] for place, end in self.ends.items()],
+            "ends": _listed(self.ends),
             "topic_ids": dict(self.topic_ids),
             "asked_for": [*self.asked_for],
+            "lost": _listed(self.lost),
+            "judged": None if self.judged is None else _listed(self.judged),
         }
 
     @classmethod
@@ -77,10 +92,20 @@ class ReadSoFar:
             str(stored["topic_id"]),
             str(stored["group"]),
             {int(number): Span(int(start), int(end)) for number, start, end in stored["ingress"]},
-            {(str(topic), int(number)): int(end) for topic, number, end in stored["ends"]},
+            _by_place(stored["ends"]),
             dict(stored["topic_ids"]),
             tuple(stored["asked_for"]),
+            _by_place(stored.get("lost", ())),
+            None if stored.get("judged") is None else _by_place(stored["judged"]),
         )
+
+
+def _listed(found: Mapping[Place, int]) -> list[list[Any]]:
+    return [[*place, number] for place, number in found.items()]
+
+
+def _by_place(listed: Iterable[Sequence[Any]]) -> dict[Place, int]:
+    return {(str(topic), int(partition)): int(number) for topic, partition, number in listed}
 
 
 NOTHING_READ: Final = ReadSoFar("", "", "", {}, {})

@@ -33,7 +33,8 @@ class TableHash(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """audit: its name; made_by: the version of this package; spark: of Spark. goes_on_from: the
-    audit whose open records it began with. tables: by name, what it found."""
+    audit whose open records it began with. tables: by name, what it found. settled_only: as in
+    `Circumstances`."""
 
     version: int
     audit: str
@@ -47,6 +48,7 @@ class Evidence:
     limits: LatenessLimits
     goes_on_from: str | None
     tables: Mapping[str, TableHash]
+    settled_only: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As the file has it."""

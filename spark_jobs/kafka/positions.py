@@ -1,6 +1,6 @@
 """Where everything stood when the audit began: what to read, and what the proxy says has ended."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -26,6 +26,15 @@ class Range(NamedTuple):
 def count_of(ranges: Iterable[Range]) -> int:
     """How many records they hold, if none is gone."""
     return sum(max(0, one.end - one.start) for one in ranges)
+
+
+def first_of(ranges: Iterable[Range], most: int) -> Iterator[Range]:
+    """Yield the first `most` offsets of these ranges."""
+    for one in ranges:
+        end = min(one.end, one.start + most)
+        if one.start < end:
+            yield one._replace(end=end)
+            most -= end - one.start
 
 
 OffsetRange = tuple[int, int]

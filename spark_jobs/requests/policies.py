@@ -99,14 +99,6 @@ class InForce(NamedTuple):
     digest: str
 
 
-def settings_from(in_force: Iterable[InForce]) -> dict[int, int]:
-    """By partition, the first offset of which it is known by which policy it is judged."""
-    found: dict[int, int] = {}
-    for one in in_force:
-        found[one.partition] = min(one.first_offset, found.get(one.partition, one.first_offset))
-    return found
-
-
 def least_attempts(texts: Mapping[str, str]) -> int:
     """How often the proxy tries to publish a record before it gives up, at least, by any of these
     policies (JSON, by digest). Texts that are no policy do not count."""

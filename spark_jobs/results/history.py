@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from spark_jobs.evidence.open_records import OpenRecords
 from spark_jobs.evidence.previous_audit import ReadSoFar
 from spark_jobs.results.summary import WORDS, Summary
-from spark_jobs.runtime.errors import ResultsRefused
+from spark_jobs.runtime.errors import BEGIN_ANEW, ResultsRefused
 from spark_jobs.runtime.failures import explained
 from spark_jobs.runtime.frames import Schema, local_rows
 from spark_jobs.runtime.location import Location
@@ -41,12 +41,17 @@ AUDITS: Final[Schema] = {
     "report": "string",
 }
 """audit: its name; names sort as the audits were made. at_ms: the audited instant; until_ms: up to
-when all is judged. goes_on_from: the audit before, null where everything was read. summary: as
-`summary.json`. read: how far it read; open_version: of the table `open`; both null where options
-limited it: nobody goes on from such an audit. evidence: as `evidence.json`. report: the page."""
+when all is judged. goes_on_from: the audit before, null where everything was read. result: as in
+`summary.json`, or PORTION. read: how far it read; open_version: of the table `open`; both are null
+where options limited it, and nobody goes on from it. summary, evidence: as the files. report: the
+page."""
 SUMMARY: Final = "summary.json"
 REPORT: Final = "report.html"
 EVIDENCE: Final = "evidence.json"
+PORTION: Final = "portion"
+"""The result of a row that is no audit: records were read that the next audit judges."""
+OLD_STATE: Final = ("state", "checkpoint")
+"""Folders in which `audit --follow` of older versions kept its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,11 @@ class History:
         """Whether there is an audit that can be gone on from."""
         return not self._whole().isEmpty()
 
+    def check_no_old_state(self) -> None:
+        """Raise `ResultsRefused` if `audit --follow` of an older version kept its state there."""
+        if self.tables.has(OLD_STATE[0]) and not self.tables.has(TABLE):
+            raise _old_state(self.place)
+
     def newest(self) -> MadeAudit:
         """The last one that can be gone on from.
 
@@ -94,7 +104,7 @@ class History:
                 raise ResultsRefused(
                     f"What the audit {row.audit} in {self.place} left open cannot be read: "
                     f"{error}.",
-                    "Audit without --continue and --continue-from.",
+                    BEGIN_ANEW,
                 ) from None
             return MadeAudit(row.audit, read, row.open_version)
         raise ResultsRefused(
@@ -121,7 +131,8 @@ class History:
     def add(self, made: dict[str, Any]) -> None:
         """Add an audit (a row of AUDITS) whose tables are written: with this, it is there."""
         self.tables.append(TABLE, local_rows(self._spark, [made], AUDITS).coalesce(1))
-        if folder := self.place.folder:
+        folder = self.place.folder
+        if folder and made["result"] != PORTION:
             _write(folder / REPORT, made["report"])
             _write(folder / EVIDENCE, made["evidence"] + "\n")
             _write(folder / SUMMARY, made["summary"] + "\n")
@@ -155,6 +166,11 @@ def row_of(
     }
 
 
+def row_of_portion(name: str, summary: Summary, before: MadeAudit | None) -> dict[str, Any]:
+    """AUDITS of a portion."""
+    return {**row_of(name, summary, "", before), "result": PORTION}
+
+
 def gone_on_from(read: ReadSoFar, open_version: int) -> dict[str, Any]:
     """What AUDITS has of one that another can go on from."""
     return {"read": json.dumps(read.to_json()), "open_version": open_version}
@@ -171,6 +187,8 @@ def check_place(place: Location) -> None:
             f"{folder} holds the results of an audit by an older version.",
             "Name a new folder in --output.",
         )
+    if all((folder / name).is_dir() for name in OLD_STATE) and not (folder / TABLE).is_dir():
+        raise _old_state(place)
     is_other = folder.is_dir() and any(folder.iterdir()) and not (folder / TABLE).is_dir()
     if is_other or (not folder.is_dir() and (folder.exists() or folder.is_symlink())):
         raise ResultsRefused(
@@ -179,6 +197,14 @@ def check_place(place: Location) -> None:
         )
     with writing(place):
         (folder / TABLE).mkdir(parents=True, exist_ok=True)
+
+
+def _old_state(place: Location) -> ResultsRefused:
+    return ResultsRefused(
+        f"{place} holds the state of `audit --follow` of an older version. This version cannot go "
+        "on from it.",
+        "Name another --output: the audit begins anew there.",
+    )
 
 
 @contextmanager

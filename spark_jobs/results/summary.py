@@ -122,6 +122,10 @@ class Summary:
         return "Held: no violation."
 
 
+NO_VERDICTS: Final = Summary({}, 0, {}, {}, 0, 0, 0, {}, Audited("", "", 0, ()))
+"""Of a portion that was read and is not judged yet."""
+
+
 def with_waiting(summary: Summary, count: int) -> Summary:
     """The same with so many more that are pending: of earlier audits, and not looked at again."""
     pending = summary.verdicts.get(PENDING, 0) + count

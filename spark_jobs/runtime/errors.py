@@ -3,7 +3,11 @@
 A job prints the message of an `AuditError` as it is, on stderr, and ends with its `exit_code`.
 """
 
+from typing import Final
+
 from proxy.errors import ProxyError
+
+BEGIN_ANEW: Final = "Audit without --continue and --continue-from, or name another --output."
 
 
 class AuditError(ProxyError):

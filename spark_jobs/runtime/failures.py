@@ -8,6 +8,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from spark_jobs.runtime.errors import (
+    BEGIN_ANEW,
     AuditError,
     BrokerRefused,
     BrokerUnreachable,
@@ -43,7 +44,7 @@ CAUSES: Final = (
         ),
         ResultsRefused(
             "What the earlier audit left open is not there any more.",
-            "Audit without --continue and --continue-from.",
+            BEGIN_ANEW,
         ),
     ),
     (

@@ -14,7 +14,6 @@ from confluent_kafka.cimpl import NewPartitions
 
 from proxy.records.position import PolicyFrom as WrittenFrom
 from proxy.records.position import Position
-from spark_jobs.continuous.horizon import take_horizon
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.broker import Place as Partition
 from spark_jobs.kafka.kafka_settings import kafka_settings
@@ -304,14 +303,6 @@ def test_ends_of_partitions_that_were_not_asked_for_are_not_judged(
         take_snapshot(growing, state, [place.target])
     taken = take_snapshot(growing, place.committed_state(), [place.target])
     assert [one.partition for one in taken.ingress] == [0, 1, 2]
-
-
-def test_an_audit_that_follows_looks_again_where_the_ingress_has_grown(
-    place: Place, growing: GrowingBroker
-) -> None:
-    place.commits(3)
-    found = take_horizon(growing, place.own, place.group, [place.target], None, None)
-    assert [one.partition for one in found.positions] == [0, 1, 2]
 
 
 def test_group_that_never_committed_is_refused(place: Place) -> None:

@@ -29,13 +29,10 @@ def _samples(text: str) -> Iterator[Sample]:
 
 
 def _of_the_audit() -> str:
-    from spark_jobs.continuous.gauges import Gauges
-    from spark_jobs.continuous.horizon import Horizon
-    from spark_jobs.continuous.state import Tally
-    from spark_jobs.continuous.totals import Totals
+    from spark_jobs.continuous import Gauges, Totals
 
     gauges, registry = Gauges(), CollectorRegistry()
-    gauges.show(Tally("g at i", Horizon(0, "", (), (), {}, {}, {}, None, 0, (), {}), {}, Totals()))
+    gauges.totals = Totals()
     registry.register(gauges)
     return generate_latest(registry).decode()
 

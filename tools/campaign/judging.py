@@ -14,8 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.continuous import batches
-from spark_jobs.continuous.horizon import Position
 from spark_jobs.evidence.check_backs import check_backs
 from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
 from spark_jobs.evidence.inputs import new_requests
@@ -23,7 +21,6 @@ from spark_jobs.evidence.open_records import OpenRecords, ends_of, requests_of
 from spark_jobs.evidence.partition_state import PartitionState, partition_frame, partition_states
 from spark_jobs.evidence.previous_audit import NOTHING_READ, ReadSoFar, Span
 from spark_jobs.evidence.record_histories import record_histories
-from spark_jobs.requests.policies import settings_from
 from spark_jobs.runtime.frames import local_rows
 from spark_jobs.runtime.location import location
 from spark_jobs.runtime.materialised import Materialise, materialising
@@ -93,7 +90,7 @@ def _continued(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
 
 
 def _follow(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
-    """Batches that are judged by the moment before what arrived last."""
+    """Audits of what is settled, judged by the moment before what arrived last."""
     found: Verdicts = {}
     read_to = -1
     for moment in range(LAST + 1):
@@ -153,24 +150,10 @@ def _together(before: Verdicts, now: Verdicts) -> Verdicts:
 def _followed(laid: Laid, moment: int, spans: Mapping[int, Span]) -> list[PartitionState]:
     later = laid.snapshot(min(moment + 1, LAST))
     log_ends = {one.partition: one.log_end for one in later.ingress}
-    known = settings_from(laid.in_force(moment))
+    read = ReadSoFar(OWN.ingress, TOPIC_ID, GROUP, dict(spans), {})
     return [
-        batches._state(
-            Position(
-                one.partition,
-                one.start,
-                one.next_offset,
-                one.committed.watermark_ms,
-                one.committed.cursor,
-                one.end,
-                one.log_end,
-                one.committed.floor,
-            ),
-            spans.get(one.partition),
-            log_ends[one.partition],
-            known,
-        )
-        for one in laid.snapshot(moment).ingress
+        one._replace(log_end=max(log_ends[one.partition], one.read_to))
+        for one in partition_states(laid.snapshot(moment), read, settled_only=True)
     ]
 
 
