@@ -13,10 +13,10 @@ from typing import Annotated, Final
 import typer
 
 from proxy.plain_text import plain_lines, show_any_text
-from spark_jobs.circumstances.lateness_limits import LatenessLimits, lateness_limits
+from spark_jobs.circumstances import LatenessLimits, lateness_limits
 from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
 from spark_jobs.runtime.errors import AuditError
-from spark_jobs.runtime.location import Location, location
+from spark_jobs.runtime.frames import Location, location
 
 AGO: Final = re.compile(r"([0-9]{1,9})([smhd]) ago")
 OFFSETS: Final = re.compile(

@@ -20,42 +20,42 @@ from proxy.plain_text import plain
 from spark_jobs import arguments
 from spark_jobs.arguments import readable_errors
 from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.evidence.ends import record_histories
 from spark_jobs.evidence.inputs import Inputs, Portion, Previous, Reader
-from spark_jobs.evidence.partition_state import check_same, partition_frame, read_so_far
-from spark_jobs.evidence.record_histories import record_histories
-from spark_jobs.evidence.written_evidence import VERSION as EVIDENCE_VERSION
-from spark_jobs.evidence.written_evidence import (
+from spark_jobs.evidence.open_records import check_same, partition_frame, read_so_far
+from spark_jobs.evidence.previous_audit import (
+    EVIDENCE_VERSION,
     Evidence,
     TableHash,
     check_same_tables,
     read_evidence,
 )
-from spark_jobs.kafka.broker import Broker
-from spark_jobs.kafka.kafka_settings import kafka_settings
-from spark_jobs.kafka.large_records import LARGE_BYTES, LargeRecords
+from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, committed_state, now_ms
-from spark_jobs.results.history import (
+from spark_jobs.kafka.sources import LARGE_BYTES, LargeRecords
+from spark_jobs.results.report import report_page
+from spark_jobs.results.result_tables import what_was_audited, write_tables
+from spark_jobs.results.summary import (
+    NO_VERDICTS,
     REPORT,
     TABLE,
+    Audited,
     History,
     MadeAudit,
+    Summary,
     check_place,
     gone_on_from,
     new_name,
     row_of,
     row_of_portion,
+    with_waiting,
     writing,
 )
-from spark_jobs.results.report import report_page
-from spark_jobs.results.result_tables import what_was_audited, write_tables
-from spark_jobs.results.summary import NO_VERDICTS, Audited, Summary, with_waiting
-from spark_jobs.runtime.errors import MemoryExhausted, RangeRefused
-from spark_jobs.runtime.failures import explained
-from spark_jobs.runtime.location import Location
-from spark_jobs.runtime.materialised import materialising
+from spark_jobs.runtime.errors import MemoryExhausted, RangeRefused, explained
+from spark_jobs.runtime.frames import Location, materialising
 from spark_jobs.runtime.session import INTERPRETED, job_session
-from spark_jobs.verdicts.carry_over import open_rows
 from spark_jobs.verdicts.evaluation import evaluate
+from spark_jobs.verdicts.generations import open_rows
 
 DISTRIBUTION: Final = "kafka-delay-proxy"
 FEW: Final = 300_000

@@ -22,9 +22,9 @@ from prometheus_client.registry import Collector
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from spark_jobs.kafka.kafka_settings import KafkaSettings
-from spark_jobs.results.history import PORTION, History
+from spark_jobs.kafka.broker import KafkaSettings
 from spark_jobs.results.result_tables import AUDIT, VERDICTS_TABLE
+from spark_jobs.results.summary import PORTION, History
 from spark_jobs.runtime.errors import AuditError, BrokerUnreachable, ResultsRefused, TopicMissing
 from spark_jobs.runtime.frames import Schema, local_rows
 from spark_jobs.verdicts.evaluation import VERDICTS

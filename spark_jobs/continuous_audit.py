@@ -35,15 +35,12 @@ from spark_jobs.continuous import (
 )
 from spark_jobs.evidence.audit_job import AuditJob, Selection
 from spark_jobs.evidence.open_records import TABLE as OPEN_TABLE
-from spark_jobs.kafka.broker import Broker
-from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics, now_ms
-from spark_jobs.results.history import PORTION, History, check_place
-from spark_jobs.results.history import TABLE as AUDITS_TABLE
 from spark_jobs.results.result_tables import VERDICTS_TABLE, VIOLATIONS_TABLE
-from spark_jobs.results.summary import VIOLATED
-from spark_jobs.runtime.errors import BrokerUnreachable, IngressGrew, StillOpen
-from spark_jobs.runtime.failures import explained
+from spark_jobs.results.summary import PORTION, VIOLATED, History, check_place
+from spark_jobs.results.summary import TABLE as AUDITS_TABLE
+from spark_jobs.runtime.errors import BrokerUnreachable, IngressGrew, StillOpen, explained
 from spark_jobs.runtime.frames import local_rows
 from spark_jobs.runtime.session import job_session
 

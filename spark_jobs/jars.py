@@ -3,7 +3,7 @@
 Fetches what the user's cache lacks.
 """
 
-from spark_jobs.runtime.connector_jars import connector_jars
+from spark_jobs.runtime.session import connector_jars
 
 if __name__ == "__main__":
     print(",".join(map(str, connector_jars())))

@@ -1,6 +1,6 @@
 """Prints the folder to name in JAVA_HOME for `spark-submit`: `python -m spark_jobs.java_home`."""
 
-from spark_jobs.runtime.java_home import java_home
+from spark_jobs.runtime.session import java_home
 
 if __name__ == "__main__":
     print(java_home())

@@ -17,9 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
 from spark_jobs.results.formatting import print_rows
 from spark_jobs.results.question import Question, question, questions
-from spark_jobs.results.views import register_views
-from spark_jobs.runtime.errors import QuestionRefused
-from spark_jobs.runtime.failures import explained
+from spark_jobs.results.result_tables import register_views
+from spark_jobs.runtime.errors import QuestionRefused, explained
 from spark_jobs.runtime.session import spark_session
 
 LOGGER: Final = "SQLQueryContextLogger"

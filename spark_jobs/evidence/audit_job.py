@@ -1,14 +1,17 @@
-"""What a person asks of an audit."""
+"""What an audit is asked to judge."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from spark_jobs.circumstances.lateness_limits import NO_LIMITS, LatenessLimits
-from spark_jobs.evidence.written_evidence import Evidence
-from spark_jobs.kafka.kafka_settings import KafkaSettings
+from spark_jobs.circumstances import NO_LIMITS, LatenessLimits
+from spark_jobs.evidence.previous_audit import Evidence
+from spark_jobs.kafka.broker import KafkaSettings
 from spark_jobs.kafka.positions import OffsetRange
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.runtime.location import Location
+from spark_jobs.runtime.frames import Location
+
+# What a person asks of an audit.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +48,38 @@ class Selection:
     def is_limited(self) -> bool:
         """Whether some records get no verdict."""
         return self.since_ms is not None or self.until_ms is not None or bool(self.offsets)
+
+
+# Of what each record speaks: an id, or a record by its origin (docs/guide.md#recall).
+#
+# Records that may end one another have the same *subject*: their id or, without one, the offset
+# of the first record of their hops.
+
+SUBJECT: Final = "struct<ident:binary,first:bigint>"
+"""ident: an id. first: without one, the offset of the record that all hops have come from."""
+
+
+def first_written(request: str = "") -> str:
+    """SQL of where a record was first written, by what the proxy says of its hops. `request`: what
+    stands before the names of its columns."""
+    return f"coalesce({request}first_offset, {request}hop_from, offset)"
+
+
+def own_subject(request: str = "") -> str:
+    """SQL of the subject by the record alone; of a recall, by the origin that it names."""
+    found = f"""
+      CASE WHEN {request}ident IS NOT NULL THEN named_struct('ident', {request}ident, 'first', NULL)
+        WHEN {request}kind = 'record'
+          THEN named_struct('ident', NULL, 'first', {first_written(request)})
+        WHEN {request}kind = 'recall' AND {request}recalled IS NOT NULL
+          THEN named_struct('ident', NULL, 'first', {request}recalled) END
+    """
+    return f"CAST({found} AS {SUBJECT})"
+
+
+def subject_hash(subject: str) -> str:
+    """SQL of a hash of partition and subject; null without one."""
+    return (
+        f"CASE WHEN {subject}.ident IS NOT NULL THEN xxhash64(partition, {subject}.ident)"
+        f" WHEN {subject}.first IS NOT NULL THEN xxhash64(partition, {subject}.first) END"
+    )

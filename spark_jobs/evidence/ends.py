@@ -1,4 +1,4 @@
-"""The ends of ingress records in the other topics: deliveries, dead letters, outcomes."""
+"""How records ended."""
 
 from functools import cache, reduce
 from typing import Final
@@ -6,7 +6,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.records.fingerprints import (
+from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.records.hashes import (
     FINGERPRINTS,
     bytes_hash,
     content_bytes,
@@ -16,7 +17,8 @@ from spark_jobs.records.fingerprints import (
     letter_hash,
     plain_hash,
 )
-from spark_jobs.records.header_names import (
+from spark_jobs.records.headers import (
+    CHECK,
     DUE,
     ERROR,
     ERROR_DETAIL,
@@ -24,9 +26,54 @@ from spark_jobs.records.header_names import (
     ID,
     ORIGIN,
     PREFIX,
+    TRANSACTION,
+    count_of_own,
+    position_of,
+    value_at,
 )
-from spark_jobs.records.headers import count_of_own, position_of, value_at
 from spark_jobs.runtime.frames import Schema, conformed
+
+# Check-backs: what the proxy has written to the topics in which it asks about half messages.
+
+CHECK_BACKS: Final[Schema] = {
+    "topic": "string",
+    "ident": "binary",
+    "number": "bigint",
+    "at_ms": "bigint",
+    "key_hash": "bigint",
+    "value_hash": "bigint",
+    "headers_hash": "bigint",
+    "stamps": "string",
+}
+"""A row for each check-back: whom it asks about, which check it is, and what it shows of the half
+message. stamps: the names of its own `timer-` headers."""
+ASKING: Final = b"check"
+
+
+def check_backs(records: DataFrame) -> DataFrame:
+    """CHECK_BACKS among the records (RECORDS) of check topics."""
+    headers = f.col("headers")
+    asking = records.filter(_check_header(TRANSACTION) == f.lit(ASKING))
+    own = f.filter(headers, lambda header: header["key"].startswith(PREFIX))
+    found = asking.withColumns(
+        {
+            "ident": _check_header(ID),
+            "number": _check_header(CHECK).cast("string").try_cast("bigint"),
+            "key_hash": bytes_hash(f.col("key")),
+            "value_hash": bytes_hash(f.col("value")),
+            "headers_hash": headers_hash(headers),
+            "stamps": f.array_join(own["key"], ","),
+        }
+    )
+    return conformed(found, CHECK_BACKS, {"at_ms": "timestamp_ms"})
+
+
+def _check_header(name: str) -> Column:
+    headers = f.col("headers")
+    return value_at(headers, position_of(headers, name))
+
+
+# The ends of ingress records in the other topics: deliveries, dead letters, outcomes.
 
 ENDS: Final[Schema] = {
     "partition": "int",
@@ -205,3 +252,53 @@ def _text(name: str) -> Column:
 def _stamps() -> Column:
     own = f.filter("headers", lambda header: header["key"].startswith(PREFIX))
     return f.concat_ws(",", f.transform(own, lambda header: header["key"]))
+
+
+# Each ingress record beside everything that names it: one row a record.
+
+PLACE: Final = ("partition", "offset")
+NOT_COMPARED: Final = ("target_key",)
+"""Of a request: its fingerprint does, and is shorter."""
+KINDS_OF_END: Final = {"delivery": "deliveries", "outcome": "outcomes", "letter": "letters"}
+"""The columns with the earliest end of each kind, and with how many there are."""
+
+
+def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
+    """By place: `request` (REQUESTS but place and key), null where there is no such ingress record;
+    `delivery`, `outcome`, `letter` (ENDS but the place): the earliest of each, null if there is
+    none; how many `deliveries`, `outcomes`, `letters`; `last_outcome`: the name of another.
+
+    Ends that name no place at all have a row each, with a null place."""
+    fields = [name for name in REQUESTS if name not in {*PLACE, *NOT_COMPARED}]
+    asked = requests.select(*PLACE, f.struct(*fields).alias("request"))
+    found = asked.join(_by_place(ends), [*PLACE], "full_outer")
+    counts = {name: f.coalesce(name, f.lit(0)) for name in KINDS_OF_END.values()}
+    return found.withColumns(counts).drop("alone")
+
+
+def _by_place(ends: DataFrame) -> DataFrame:
+    """One row a place: laid out by place once, for this and for the join."""
+    by_time = ["at_ms", *(name for name in ENDS if name not in {*PLACE, "at_ms"})]
+    rows = ends.repartition(*PLACE).select(
+        *PLACE,
+        f.struct(*by_time).alias("end"),
+        f.expr("IF(partition IS NULL, struct(topic, at_partition, at_offset), NULL)").alias(
+            "alone"
+        ),
+    )
+    is_delivery, is_letter = (f"end.end = '{name}'" for name in (DELIVERED, DEAD_LETTER))
+    outcome = _end_where(f"NOT ({is_delivery} OR {is_letter})")
+    return rows.groupBy(*PLACE, "alone").agg(
+        *_earliest_and_count("delivery", _end_where(is_delivery)),
+        *_earliest_and_count("outcome", outcome),
+        *_earliest_and_count("letter", _end_where(is_letter)),
+        f.max(outcome["end"]).alias("last_outcome"),
+    )
+
+
+def _end_where(condition: str) -> Column:
+    return f.expr(f"IF({condition}, end, NULL)")
+
+
+def _earliest_and_count(kind: str, end: Column) -> list[Column]:
+    return [f.min(end).alias(kind), f.count(end).alias(KINDS_OF_END[kind])]

@@ -8,22 +8,22 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.circumstances.overdue_rules import overdue_rules
-from spark_jobs.circumstances.unseen import unseen_of
+from spark_jobs.circumstances import Circumstances, overdue_rules, unseen_of
 from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.evidence.check_backs import check_backs
 from spark_jobs.evidence.control_total import ControlTotal
-from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
-from spark_jobs.evidence.open_records import OpenRecords, Touched, ends_of, requests_of
-from spark_jobs.evidence.partition_state import (
+from spark_jobs.evidence.ends import all_of, check_backs, dead_letters, deliveries, outcomes
+from spark_jobs.evidence.open_records import (
     WHY_DELETED,
+    OpenRecords,
     PartitionState,
+    Touched,
     Unverifiable,
+    ends_of,
     known_from,
     lost_of,
     partition_frame,
     partition_states,
+    requests_of,
     settings_from,
     span_at,
     unread,
@@ -31,18 +31,15 @@ from spark_jobs.evidence.partition_state import (
     unverifiable,
 )
 from spark_jobs.evidence.previous_audit import KNOWN, REQUESTS, ReadSoFar, Span
-from spark_jobs.kafka.broker import Broker, Place
-from spark_jobs.kafka.kafka_settings import KafkaSettings
-from spark_jobs.kafka.large_records import LargeRecords
+from spark_jobs.kafka.broker import Broker, KafkaSettings, Place
 from spark_jobs.kafka.positions import Range, Snapshot, count_of, first_of
 from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, take_snapshot
-from spark_jobs.kafka.sources import records
-from spark_jobs.records.hop_macs import HopKeys
+from spark_jobs.kafka.sources import LargeRecords, records
+from spark_jobs.records.hashes import HopKeys
 from spark_jobs.requests.parsing import parsed
 from spark_jobs.requests.policies import InForce, least_attempts, policies
 from spark_jobs.runtime.errors import RangeRefused
-from spark_jobs.runtime.frames import conformed
-from spark_jobs.runtime.materialised import Materialise
+from spark_jobs.runtime.frames import Materialise, conformed
 from spark_jobs.runtime.session import size_shuffles
 
 MOST_TARGETS: Final = 100_000

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from spark_jobs.records import header_names as names
+from spark_jobs.records import headers as names
 from spark_jobs.records.headers import RequestHeaders
 from spark_jobs.requests import error_codes as codes
 from spark_jobs.requests.error_codes import first_of, refused

@@ -13,13 +13,14 @@ from typing import Final, TypeAlias
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.records import header_names as names
-from spark_jobs.records import hop_macs
-from spark_jobs.records.fingerprints import (
+from spark_jobs.records import hashes as hop_macs
+from spark_jobs.records import headers as names
+from spark_jobs.records.hashes import (
     FINGERPRINTS,
     bytes_hash,
     content_bytes,
     headers_hash,
+    key_number,
     letter_hash,
 )
 from spark_jobs.records.headers import (
@@ -33,9 +34,8 @@ from spark_jobs.records.headers import (
     request_headers,
     special_names_in,
 )
-from spark_jobs.records.murmur2 import key_number
 from spark_jobs.requests import controls, due_times, retries
-from spark_jobs.requests.aliases.translation import translation
+from spark_jobs.requests.aliases import translation
 from spark_jobs.requests.error_codes import RECORD_UNREADABLE, first_of
 from spark_jobs.requests.policies import Policies, policy_of
 from spark_jobs.requests.targets import partition_code, partition_of, target_code

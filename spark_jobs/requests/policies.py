@@ -12,9 +12,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.records.bounded_json import read_json, whole
-from spark_jobs.records.fingerprints import policy_digest
-from spark_jobs.records.hop_macs import INNER, OUTER, HopKeys, padded
-from spark_jobs.records.topic_names import java_regex
+from spark_jobs.records.hashes import INNER, OUTER, HopKeys, padded, policy_digest
+from spark_jobs.records.headers import java_regex
 from spark_jobs.runtime.errors import NotOurs
 from spark_jobs.runtime.frames import Schema, columns_of, local_rows
 

@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from spark_jobs.records.header_names import ATTEMPT, RETRY_GROUP, TOPIC
-from spark_jobs.records.headers import RequestHeaders
+from spark_jobs.records.headers import ATTEMPT, RETRY_GROUP, TOPIC, RequestHeaders
 from spark_jobs.requests.error_codes import RETRY_BAD, refused
 from spark_jobs.requests.targets import is_topic_allowed
 from spark_jobs.requests.times import digits

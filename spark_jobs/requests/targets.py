@@ -5,7 +5,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from spark_jobs.records.topic_names import INTERNAL_PREFIX, is_legal
+from spark_jobs.records.headers import INTERNAL_PREFIX, is_legal
 from spark_jobs.requests import error_codes as codes
 from spark_jobs.requests.error_codes import first_of, refused
 from spark_jobs.requests.times import digits

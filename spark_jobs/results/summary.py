@@ -1,14 +1,109 @@
-"""The figures of an audit, and the one sentence that they come to."""
+"""What an audit found, in numbers, and in those before it."""
 
-from collections.abc import Iterator
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from spark_jobs.circumstances.lateness_limits import NO_LIMITS, LatenessLimits
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from spark_jobs.circumstances import NO_LIMITS, LatenessLimits
 from spark_jobs.evidence.control_total import PartitionTotal
-from spark_jobs.evidence.partition_state import Unverifiable
+from spark_jobs.evidence.open_records import OpenRecords, Unverifiable
+from spark_jobs.evidence.previous_audit import ReadSoFar
 from spark_jobs.results.formatting import moment
-from spark_jobs.verdicts.verdict_names import PENDING
+from spark_jobs.runtime.errors import BEGIN_ANEW, ResultsRefused, explained
+from spark_jobs.runtime.frames import Location, Schema, local_rows
+from spark_jobs.tables import Tables
+from spark_jobs.verdicts.rules import names
+from spark_jobs.verdicts.verdict_names import ARRIVED, PENDING
+
+# How late deliveries were: by target, by step of a time axis, and by minute.
+
+MINUTE_MS: Final = 60_000
+EXACTNESS: Final = 10_000
+"""percentile_approx is off by at most one part in so many, in rank."""
+FIGURES: Final[Schema] = {
+    "records": "bigint",
+    "p50_ms": "bigint",
+    "p99_ms": "bigint",
+    "max_ms": "bigint",
+}
+_FIGURES: Final = ("records", "ranked[0] AS p50_ms", "ranked[1] AS p99_ms", "max_ms")
+_GROUPS: Final = ("has_arrived", "target", "step")
+_OF_ARRIVED, _OF_TARGETS, _OF_STEPS = 0b011, 0b101, 0b110
+"""Spark's numbers of the sets: a bit for each of _GROUPS that is left out."""
+
+
+class Figures(NamedTuple):
+    """How late so many deliveries were."""
+
+    records: int
+    p50_ms: int
+    p99_ms: int
+    max_ms: int
+
+
+class Lateness(NamedTuple):
+    """Of an audit's deliveries: `arrived` as they should (ARRIVED), None without one; and all, by
+    target and by step of a time axis."""
+
+    arrived: Figures | None
+    by_target: Mapping[str, Figures]
+    by_step: Mapping[int, Figures]
+
+    def of_most(self, count: int) -> Sequence[tuple[str, Figures]]:
+        """So many targets at most, those with most deliveries first."""
+        ordered = sorted(self.by_target.items(), key=lambda one: (-one[1].records, one[0]))
+        return ordered[:count]
+
+
+def lateness(verdicts: DataFrame, step: Column) -> Lateness:
+    """Of VERDICTS, by one query. `step`: the number of a record's step, null for none."""
+    late = verdicts.where("lateness_ms IS NOT NULL").select(
+        f.expr(f"verdict IN {names(ARRIVED)}").alias("has_arrived"),
+        "target",
+        step.alias("step"),
+        "lateness_ms",
+    )
+    grouped = late.groupingSets([[name] for name in _GROUPS], *_GROUPS)
+    counted = grouped.agg(f.grouping_id().alias("left_out"), *_counted())
+    found: dict[int, dict[Any, Figures]] = {_OF_ARRIVED: {}, _OF_TARGETS: {}, _OF_STEPS: {}}
+    for row in counted.selectExpr("left_out", *_GROUPS, *_FIGURES).collect():
+        key = row[_GROUPS[[*found].index(row.left_out)]]
+        found[row.left_out][key] = Figures(*(row[name] for name in FIGURES))
+    by_step = {step: one for step, one in found[_OF_STEPS].items() if step is not None}
+    return Lateness(found[_OF_ARRIVED].get(True), found[_OF_TARGETS], by_step)
+
+
+def by_minute(verdicts: DataFrame, *beside: str) -> DataFrame:
+    """Return FIGURES of the deliveries by `target` and `minute_ms`.
+
+    minute_ms is the minute of the due, epoch ms.
+    `beside`: further columns to group by, which come first.
+    """
+    minute_ms = f.col("due_ms") - f.pmod("due_ms", f.lit(MINUTE_MS))
+    late = verdicts.where("lateness_ms IS NOT NULL")
+    grouped = late.groupBy(*beside, "target", minute_ms.alias("minute_ms"))
+    return grouped.agg(*_counted()).selectExpr(*beside, "target", "minute_ms", *_FIGURES)
+
+
+def _counted() -> list[Column]:
+    """What _FIGURES are made of: one sketch of the ranks serves both percentiles."""
+    late = f.col("lateness_ms")
+    return [
+        f.count(late).alias("records"),
+        f.percentile_approx(late, [0.5, 0.99], EXACTNESS).alias("ranked"),
+        f.max(late).alias("max_ms"),
+    ]
+
+
+# The figures of an audit, and the one sentence that they come to.
 
 HELD: Final = 0
 VIOLATED: Final = 2
@@ -19,7 +114,7 @@ WORDS: Final = {
     VIOLATED: "violated",
     NOT_ALL_JUDGED: "held as far as could be judged",
 }
-Figures = dict[str, int | None]
+LatenessMs = dict[str, int | None]
 """p50, p99 and max, in ms; null without a delivery."""
 
 
@@ -63,7 +158,7 @@ class Summary:
     verdicts: dict[str, int]
     violations: int
     violations_by: dict[str, int]
-    lateness_ms: Figures
+    lateness_ms: LatenessMs
     late: int
     overdue: int
     until_ms: int
@@ -130,3 +225,213 @@ def with_waiting(summary: Summary, count: int) -> Summary:
     """The same with so many more that are pending: of earlier audits, and not looked at again."""
     pending = summary.verdicts.get(PENDING, 0) + count
     return replace(summary, verdicts={**summary.verdicts, PENDING: pending})
+
+
+# The audits of one location, one after the other: which were made, and what each goes on from.
+#
+# A location has Delta tables. `audits` has a row for each audit, written last: without it an
+# audit does not exist, whatever rows other tables have of it (`result_tables`). On this machine's
+# disk the newest audit's report and figures lie beside them as files.
+
+TABLE: Final = "audits"
+AUDITS: Final[Schema] = {
+    "audit": "string",
+    "at_ms": "bigint",
+    "until_ms": "bigint",
+    "goes_on_from": "string",
+    "result": "string",
+    "violations": "bigint",
+    "summary": "string",
+    "read": "string",
+    "open_version": "bigint",
+    "evidence": "string",
+    "report": "string",
+}
+"""audit: its name; names sort as the audits were made. at_ms: the audited instant; until_ms: up to
+when all is judged. goes_on_from: the audit before, null where everything was read. result: as in
+`summary.json`, or PORTION. read: how far it read; open_version: of the table `open`; both are null
+where options limited it, and nobody goes on from it. summary, evidence: as the files. report: the
+page."""
+SUMMARY: Final = "summary.json"
+REPORT: Final = "report.html"
+EVIDENCE: Final = "evidence.json"
+PORTION: Final = "portion"
+"""The result of a row that is no audit: records were read that the next audit judges."""
+OLD_STATE: Final = ("state", "checkpoint")
+"""Folders in which `audit --follow` of older versions kept its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeAudit:
+    """An audit that others can go on from: its name, how far it read, and its `open` table."""
+
+    name: str
+    read: ReadSoFar
+    open_version: int
+
+
+class History:
+    """The audits of a location."""
+
+    def __init__(self, spark: SparkSession, place: Location) -> None:
+        self._spark, self.place = spark, place
+        self.tables = Tables(spark, place)
+        self.records = OpenRecords(self.tables)
+
+    @property
+    def audits(self) -> DataFrame:
+        """AUDITS."""
+        return self.tables.read(TABLE, AUDITS)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there is an audit that can be gone on from."""
+        return not self._whole().isEmpty()
+
+    def check_no_old_state(self) -> None:
+        """Raise `ResultsRefused` if `audit --follow` of an older version kept its state there."""
+        if self.tables.has(OLD_STATE[0]) and not self.tables.has(TABLE):
+            raise _old_state(self.place)
+
+    def newest(self) -> MadeAudit:
+        """The last one that can be gone on from.
+
+        Raises `ResultsRefused` where there is none, or what it says cannot be read."""
+        return self._made(self._whole())
+
+    def named(self, name: str) -> MadeAudit:
+        """The audit of this name, if it can be gone on from. Raises `ResultsRefused`."""
+        return self._made(self._whole().where(f.col("audit") == name))
+
+    def _made(self, audits: DataFrame) -> MadeAudit:
+        for row in audits.orderBy(f.desc("audit")).limit(1).collect():
+            try:
+                read = ReadSoFar.from_json(json.loads(row.read))
+            except (KeyError, TypeError, ValueError) as error:
+                raise ResultsRefused(
+                    f"What the audit {row.audit} in {self.place} left open cannot be read: "
+                    f"{error}.",
+                    BEGIN_ANEW,
+                ) from None
+            return MadeAudit(row.audit, read, row.open_version)
+        raise ResultsRefused(
+            f"{self.place} does not hold an audit that another can go on from: there is none, or "
+            "--since, --until or --offsets limited it.",
+            "Name in --continue-from where an audit of everything was written.",
+        )
+
+    def last_chain(self) -> list[str]:
+        """The names of the last audit and of those that it goes on from, as far as they are here;
+        none where there is no audit."""
+        rows = self.audits.select("audit", "goes_on_from").collect()
+        before = {row.audit: row.goes_on_from for row in rows}
+        chain: list[str] = []
+        name = max(before, default=None)
+        while name is not None and name in before:
+            chain.append(name)
+            name = before[name]
+        return chain
+
+    def _whole(self) -> DataFrame:
+        return self.audits.where("read IS NOT NULL").select("audit", "read", "open_version")
+
+    def add(self, made: dict[str, Any]) -> None:
+        """Add an audit (a row of AUDITS) whose tables are written: with this, it is there."""
+        self.tables.append(TABLE, local_rows(self._spark, [made], AUDITS).coalesce(1))
+        folder = self.place.folder
+        if folder and made["result"] != PORTION:
+            _write(folder / REPORT, made["report"])
+            _write(folder / EVIDENCE, made["evidence"] + "\n")
+            _write(folder / SUMMARY, made["summary"] + "\n")
+
+
+def new_name() -> str:
+    """Of an audit that begins now: after all older ones in order."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(2)}"
+
+
+def row_of(
+    name: str,
+    summary: Summary,
+    page: str,
+    before: MadeAudit | None,
+    evidence: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """AUDITS of one that nobody goes on from."""
+    return {
+        "audit": name,
+        "at_ms": summary.audited.at_ms,
+        "until_ms": summary.until_ms,
+        "goes_on_from": before and before.name,
+        "result": WORDS[summary.exit_code],
+        "violations": summary.violations,
+        "summary": json.dumps(summary.to_json(), indent=2),
+        "read": None,
+        "open_version": None,
+        "evidence": json.dumps(evidence or {}, indent=2),
+        "report": page,
+    }
+
+
+def row_of_portion(name: str, summary: Summary, before: MadeAudit | None) -> dict[str, Any]:
+    """AUDITS of a portion."""
+    return {**row_of(name, summary, "", before), "result": PORTION}
+
+
+def gone_on_from(read: ReadSoFar, open_version: int) -> dict[str, Any]:
+    """What AUDITS has of one that another can go on from."""
+    return {"read": json.dumps(read.to_json()), "open_version": open_version}
+
+
+def check_place(place: Location) -> None:
+    """Raises `ResultsRefused` where a folder of this machine holds something else than audits, or
+    cannot be written to."""
+    folder = place.folder
+    if folder is None:
+        return
+    if (folder / SUMMARY).is_file() and not (folder / TABLE).is_dir():
+        raise ResultsRefused(
+            f"{folder} holds the results of an audit by an older version.",
+            "Name a new folder in --output.",
+        )
+    if all((folder / name).is_dir() for name in OLD_STATE) and not (folder / TABLE).is_dir():
+        raise _old_state(place)
+    is_other = folder.is_dir() and any(folder.iterdir()) and not (folder / TABLE).is_dir()
+    if is_other or (not folder.is_dir() and (folder.exists() or folder.is_symlink())):
+        raise ResultsRefused(
+            f"{folder} exists and does not hold the results of audits.",
+            "Name a new folder in --output, or one that an audit wrote before.",
+        )
+    with writing(place):
+        (folder / TABLE).mkdir(parents=True, exist_ok=True)
+
+
+def _old_state(place: Location) -> ResultsRefused:
+    return ResultsRefused(
+        f"{place} holds the state that an older version of audit --follow kept. This version cannot go "
+        "on from it.",
+        "Name another --output: the audit begins anew there.",
+    )
+
+
+@contextmanager
+def writing(place: Location) -> Iterator[None]:
+    """What disk and Spark refuse while results are written to the place, as `AuditError`s."""
+    try:
+        with explained():
+            yield
+    except OSError as error:
+        raise ResultsRefused(
+            f"The results cannot be written to {place}: {error}.",
+            "Make it writable, or name another place in --output.",
+        ) from error
+
+
+def _write(place: Path, text: str) -> None:
+    """The file appears whole, in place of an older one."""
+    arriving = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+    try:
+        arriving.write_text(text, "utf-8")
+        arriving.replace(place)
+    finally:
+        arriving.unlink(missing_ok=True)

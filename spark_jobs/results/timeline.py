@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.results.lateness_figures import Figures
-from spark_jobs.verdicts.rules.rule import names
+from spark_jobs.results.summary import Figures
+from spark_jobs.verdicts.rules import names
 from spark_jobs.verdicts.verdict_names import NOT_DONE
 
 MOST_STEPS: Final = 240

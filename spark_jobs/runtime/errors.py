@@ -1,11 +1,17 @@
-"""Errors a person meets: each says what was found, where, and what to do about it.
+"""What can go wrong in a job, and the sentence that says so."""
 
-A job prints the message of an `AuditError` as it is, on stderr, and ends with its `exit_code`.
-"""
-
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
 from proxy.errors import ProxyError
+
+# Errors a person meets: each says what was found, where, and what to do about it.
+#
+# A job prints the message of an `AuditError` as it is, on stderr, and ends with its `exit_code`.
 
 BEGIN_ANEW: Final = "Audit without --continue and --continue-from, or name another --output."
 
@@ -63,3 +69,97 @@ class ResultsRefused(AuditError):
 
 class QuestionRefused(AuditError):
     """There is no such question, or it cannot be asked with these values."""
+
+
+# What Spark throws while a job runs, as sentences a person can act on.
+
+CAUSES: Final = (
+    (
+        ("No space left on device", "Disk quota exceeded"),
+        ResultsRefused(
+            "The disk is full.",
+            "Make room, or name another --output (and, for what "
+            "Spark sorts, SPARK_LOCAL_DIRS), and run the audit again.",
+        ),
+    ),
+    (
+        ("FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_FILE_NOT_FOUND"),
+        ResultsRefused(
+            "What was just written is not there: Spark's workers do not share the place, or "
+            "somebody removed files from it.",
+            "Name an --output that all of them see, such as one of hdfs:// or s3a://.",
+        ),
+    ),
+    (
+        (
+            "DELTA_VERSION_NOT_FOUND",
+            "Cannot time travel",
+            "DELTA_MISSING_VERSION",
+            "RESTORE_MISSING",
+        ),
+        ResultsRefused(
+            "What the earlier audit left open is not there any more.",
+            BEGIN_ANEW,
+        ),
+    ),
+    (
+        ("KAFKA_DATA_LOSS", "Some data may have been lost", "OffsetOutOfRangeException"),
+        RangeRefused("Retention deleted records while they were read.", "Run the audit again."),
+    ),
+    (
+        ("OutOfMemoryError", "CANNOT_ACQUIRE_MEMORY"),
+        MemoryExhausted("Spark ran out of memory.", "Give it more with --driver-memory."),
+    ),
+    (
+        ("DATA_SOURCE_NOT_FOUND", "Cannot find catalog plugin class", "io.delta.sql"),
+        SparkUnusable(
+            "Spark does not have its connector to Kafka, or Delta Lake.",
+            "Add `--jars $(python -m spark_jobs.jars)` to spark-submit.",
+        ),
+    ),
+    (
+        ("Received exception when fetching the next record", "CorruptRecordException"),
+        RangeRefused(
+            "A record batch of the ingress cannot be read.",
+            "Have the proxy skip it where it stands before it: `kafka-delay-proxy skip`. Else "
+            "leave it out with --offsets.",
+        ),
+    ),
+    (
+        ("SaslAuthenticationException", "SslAuthenticationException", "AuthorizationException"),
+        BrokerRefused(
+            "The broker refuses the Java client inside Spark.",
+            "Give its login and certificates in --kafka; its user needs Read on the topics.",
+        ),
+    ),
+    (
+        ("kafka.common.errors.TimeoutException", "kafka.common.errors.DisconnectException"),
+        BrokerUnreachable("The broker stopped answering.", "Run the audit again."),
+    ),
+)
+"""The texts by which Spark's message is recognised: the first that is found counts."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what Spark or the disk throws inside into an `AuditError` where the cause is known."""
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise SparkUnusable(
+            "Spark's Java process has gone.",
+            "Its last words are above; if there are none, the system may have ended it for want "
+            "of memory: give less with --driver-memory.",
+        ) from error
+    except (PySparkException, Py4JError, OSError) as error:
+        cause = _cause(str(error))
+        if cause is None:
+            raise
+        raise cause from error
+
+
+def _cause(message: str) -> AuditError | None:
+    for signs, cause in CAUSES:
+        if any(sign in message for sign in signs):
+            return type(cause)(cause.found, cause.remedy)
+    return None

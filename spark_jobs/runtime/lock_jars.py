@@ -9,7 +9,7 @@ from typing import Final
 import pyspark
 
 from proxy.embedded.lock_jars import write_lock
-from spark_jobs.runtime.connector_jars import LOCK_NAME
+from spark_jobs.runtime.session import LOCK_NAME
 
 ROOTS: Final = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",

@@ -9,14 +9,12 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.evidence.moves import MISSED_ITS_PLACE
+from spark_jobs.evidence.open_records import MISSED_ITS_PLACE
 from spark_jobs.requests.controls import RECALLS, TAKE_BACK
 from spark_jobs.requests.error_codes import DECIDED_AT_ITS_DUE
-from spark_jobs.runtime.frames import Schema
-from spark_jobs.runtime.materialised import Materialise
-from spark_jobs.verdicts.id_generations import OWN_END_MS
-from spark_jobs.verdicts.rules.order_rules import TRANSACTION_MS, delivered_after
-from spark_jobs.verdicts.rules.rule import names, sentence
+from spark_jobs.runtime.frames import Materialise, Schema
+from spark_jobs.verdicts.generations import OWN_END_MS
+from spark_jobs.verdicts.rules import TRANSACTION_MS, delivered_after, names, sentence
 from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED, DEAD_LETTERED
 
 ORDER: Final = "order"

@@ -1,41 +1,250 @@
-"""One verdict for each record, by its history and the rules, and a sentence where it is needed."""
+"""The verdict of each record."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.evidence.moves import IS_MOVE, WAS_MOVED
-from spark_jobs.evidence.record_histories import PLACE
-from spark_jobs.runtime.frames import Schema
-from spark_jobs.runtime.materialised import Materialise
-from spark_jobs.verdicts.carry_over import (
+from spark_jobs.circumstances import Circumstances
+from spark_jobs.evidence.ends import PLACE
+from spark_jobs.evidence.open_records import IS_MOVE, WAS_MOVED
+from spark_jobs.records.headers import CHECK, ID, TRANSACTION
+from spark_jobs.runtime.frames import Materialise, Schema
+from spark_jobs.verdicts.doubts import DOUBT, HAS_FIRED, SIGHT, SIGHTED, amended, contradicted
+from spark_jobs.verdicts.generations import (
+    GENERATION,
     GETS_VERDICT,
     HAS_ENDS_AHEAD,
     IS_LEFT_OPEN,
     IS_NEEDED,
     NEEDED_FROM,
     carried,
+    with_generations,
+    without_generations,
 )
-from spark_jobs.verdicts.check_rules import ASKED_FOR, ReadCheckBacks, wrong_checks
-from spark_jobs.verdicts.delivery_order import out_of_order
-from spark_jobs.verdicts.doubts import DOUBT, HAS_FIRED, SIGHT, SIGHTED, amended, contradicted
-from spark_jobs.verdicts.hops import IS_HOP
-from spark_jobs.verdicts.ignored_purges import fired_all_the_same
-from spark_jobs.verdicts.other_records import NEEDS_OTHERS, told_by_nobody, told_by_others
-from spark_jobs.verdicts.purges import WAITS_FROM, purges_in
-from spark_jobs.verdicts.recalls import NEEDS_PROOF, without_unproven
-from spark_jobs.verdicts.rules.delivery_rules import DELIVERY_RULES
-from spark_jobs.verdicts.rules.general_rules import COUNT_RULES, ENDLESS_RULES, KNOWN_RULES
-from spark_jobs.verdicts.rules.lateness_rules import IS_LATE, LATENESS_MS, OVERDUE_MS
-from spark_jobs.verdicts.rules.outcome_rules import OUTCOME_RULES
-from spark_jobs.verdicts.rules.rule import names, ruling
-from spark_jobs.verdicts.rules.unseen_ends import with_unseen_ends
+from spark_jobs.verdicts.outcome_rules import OUTCOME_RULES
+from spark_jobs.verdicts.requests import (
+    HOPS,
+    IS_HOP,
+    NEEDS_PROOF,
+    SAME,
+    WAITS_FROM,
+    fired_all_the_same,
+    purges_in,
+    with_hops,
+    without_hops,
+    without_unproven,
+)
+from spark_jobs.verdicts.rules import (
+    COUNT_RULES,
+    DELIVERY_RULES,
+    ENDLESS_RULES,
+    IS_ENDLESS,
+    IS_LATE,
+    KNOWN_RULES,
+    LATENESS_MS,
+    MUST_HAVE_ENDED,
+    OVERDUE_MS,
+    differences,
+    names,
+    ruling,
+    sentence,
+    unseen_outcome,
+    with_unseen_ends,
+)
 from spark_jobs.verdicts.verdict_names import ARRIVED, NOT_DONE, VIOLATIONS
+
+# The order that is promised: records of one ingress partition with the same due are delivered in
+# the order in which they were written (docs/guide.md#what-arrives).
+#
+# In a partition of a target; records that went on as others, and half messages, have no place in
+# it.
+
+HAS_PLACE: Final = f"verdict IN {names(ARRIVED)} AND kind = 'record'"
+_BEFORE: Final = """
+OVER (PARTITION BY partition, due_ms, at_topic, at_partition ORDER BY offset
+  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+"""
+_WHY: Final = sentence(
+    "it was delivered before offset {before.offset}, which was written earlier with the same due"
+)
+
+
+def out_of_order(verdicts: DataFrame) -> DataFrame:
+    """Of these VERDICTS, none of them of a hop, those that overtook an earlier record: partition,
+    offset, `why_wrong`."""
+    placed = verdicts.filter(HAS_PLACE).selectExpr(
+        "partition",
+        "offset",
+        f"max(named_struct('at_offset', at_offset, 'offset', offset)) {_BEFORE} AS before",
+        "at_offset",
+    )
+    wrong = placed.filter("before.at_offset > at_offset")
+    return wrong.selectExpr("partition", "offset", f"{_WHY} AS why_wrong")
+
+
+# Rules for check-backs: each question comes once, not before its time, about a half message that
+# asked for it, and shows that as it is (docs/guide.md#half-messages).
+#
+# A check-back has no origin: it is found by topic and id. One of which no half message is known
+# may be another installation's.
+
+ReadCheckBacks: TypeAlias = Callable[[list[str]], DataFrame]
+"""Gives the CHECK_BACKS in these topics."""
+STAMPS: Final = f"{TRANSACTION},{ID},{CHECK}"
+ASKED_FOR: Final = """
+IF(request.kind = 'prepare' AND request.checks IS NOT NULL, named_struct(
+  'ident', request.ident, 'topic', request.checks.topic, 'first_ms', request.checks.first_ms,
+  'interval_ms', request.checks.interval_ms, 'most', request.checks.most,
+  'timestamp_ms', request.timestamp_ms, 'knows_all', knows_all, 'key_hash', request.key_hash,
+  'value_hash', request.value_hash, 'headers_hash', request.headers_hash), NULL)
+"""
+"""SQL: of a half message that wants to be asked about, what a check-back of it has to be.
+knows_all: whether all half messages that there ever were are known; else it may be of another."""
+_OTHER: Final = differences(
+    {
+        "key": ("half.key_hash", "key_hash"),
+        "value": ("half.value_hash", "value_hash"),
+        "headers": ("half.headers_hash", "headers_hash"),
+        "stamps": (f"'{STAMPS}'", "stamps"),
+    }
+)
+_DUE_MS: Final = "(half.first_ms + (number - 1) * half.interval_ms)"
+_WRONG: Final = f"""
+CASE WHEN {_OTHER} != '' AND half.knows_all
+    THEN {sentence(f"check {{number}} asks with other {{{_OTHER}}}")}
+  WHEN {_OTHER} != '' THEN ''
+  WHEN NOT coalesce(number BETWEEN 1 AND half.most, false)
+    THEN {sentence("check {number} of {half.most}")}
+  WHEN at_ms < {_DUE_MS}
+    THEN {sentence(f"check {{number}} came {{{_DUE_MS} - at_ms}} ms before its time")} END
+"""
+_TOO_MANY: Final = sentence(
+    "check {number} came {times} times; the half messages that it may be about: {halves}"
+)
+
+
+def wrong_checks(
+    asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
+) -> list[DataFrame]:
+    """Half messages that were asked about as they must not be: partition, offset, `why_wrong`.
+
+    asked_for: partition, offset and `half` (ASKED_FOR), in these topics; nothing is read where
+    there are none.
+    """
+    if not topics:
+        return []
+    halves = asked_for.selectExpr(
+        "partition", "offset", "half", "half.topic AS topic", "half.ident AS ident"
+    )
+    checks = read(sorted(topics)).withColumn("check_id", f.monotonically_increasing_id())
+    there = halves.join(checks, ["topic", "ident"]).filter("half.timestamp_ms <= at_ms")
+    candidates = there.selectExpr("*", f"{_WRONG} AS wrong")
+    return [_unsound(candidates), _repeated(candidates)]
+
+
+def _unsound(candidates: DataFrame) -> DataFrame:
+    """Checks that are right for none of the half messages with their id, and may be about no other
+    one: held against the last of them."""
+    at = "struct(timestamp_ms, partition, offset, wrong)"
+    found = candidates.selectExpr("*", "half.timestamp_ms AS timestamp_ms").groupBy("check_id")
+    best = found.agg(
+        f.min(f.expr("wrong IS NOT NULL")).alias("is_wrong"), f.max(f.expr(at)).alias("at")
+    )
+    return best.filter("is_wrong AND at.wrong != ''").selectExpr(
+        "at.partition AS partition", "at.offset AS offset", "at.wrong AS why_wrong"
+    )
+
+
+def _repeated(candidates: DataFrame) -> DataFrame:
+    """Checks that came more often than there are half messages that they are right for."""
+    sound = candidates.filter("wrong IS NULL")
+    content = ("topic", "ident", "number", "key_hash", "value_hash", "headers_hash")
+    counted = sound.groupBy(*content).agg(
+        f.count_distinct("check_id").alias("times"),
+        f.count_distinct("partition", "offset").alias("halves"),
+        f.min(f.struct("partition", "offset")).alias("first"),
+    )
+    return counted.filter("times > halves").selectExpr(
+        "first.partition AS partition", "first.offset AS offset", f"{_TOO_MANY} AS why_wrong"
+    )
+
+
+# What other records tell of a record: by its id (`id_generations`), and since it hopped (`hops`).
+#
+# That takes several sorts and joins, so it is found on the few columns that it depends on.
+
+GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
+"""SQL: whether a successor tells what became of it, or may: its outcome may lie unseen."""
+NEEDS_OTHERS: Final = f"""
+coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
+  OR outcome.end IN ('cancelled', 'replaced') OR request.known_to_others
+  OR request.kind NOT IN ('record', 'refused')), false)
+"""
+"""SQL: whether other records tell what may become of this one: by its id, since it hopped, was
+moved or recalled."""
+TOLD: Final = (*GENERATION, "must_have_ended", *HOPS)
+_OF_A_REQUEST: Final = (
+    *("kind", "ident", "timestamp_ms", "wanted_ms", "fires_ms", "expires_ms"),
+    *(
+        "hop_from",
+        "first_origin",
+        "first_offset",
+        "moved_due_ms",
+        "recalled",
+        "hop_attempt",
+        *SAME.values(),
+        "known_from",
+        "known_first_ms",
+    ),
+)
+_SEEN: Final = {
+    "request": f"struct({', '.join(f'request.{name}' for name in _OF_A_REQUEST)})",
+    "outcome": "struct(outcome.end, outcome.detail, outcome.next_offset, outcome.at_ms)",
+    "delivery": "struct(delivery.at_ms)",
+    **{name: name for name in ("deliveries", "outcomes")},
+    "is_seen": f"deliveries > 0 OR outcomes > 0"
+    f" OR coalesce({unseen_outcome('offset')}.until_ms < request.timestamp_ms, true)",
+}
+"""SQL of what is looked at of a history. is_seen: its outcome, or it would be if there were one."""
+_AROUND: Final = (
+    *("known_from", "next_offset", "watermark_ms", "cursor", "at_ms", "ingress_topic"),
+    "IF(outcomes_unseen IS NULL, NULL, true) AS outcomes_unseen",
+)
+"""SQL of the same of partitions and circumstances."""
+
+
+def told_by_nobody(histories: DataFrame) -> DataFrame:
+    """The histories, beside their partitions and the circumstances, with the columns TOLD as they
+    are where no other record tells anything."""
+    alone = without_hops(without_generations(histories))
+    return alone.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
+
+
+def told_by_others(
+    histories: DataFrame,
+    purges: DataFrame | None,
+    materialise: Materialise,
+    *,
+    has_recalls: bool,
+) -> DataFrame:
+    """PLACE and TOLD of each of the histories, all of which have a place. They stand beside their
+    partitions and the circumstances. `purges`: those among them, as `purges_in` finds them."""
+    seen = histories.selectExpr(
+        *PLACE, *[f"{sql} AS {name}" for name, sql in _SEEN.items()], *_AROUND
+    )
+    generations = with_generations(seen, purges, has_recalls=has_recalls).selectExpr(
+        "*", f"{MUST_HAVE_ENDED} AS must_have_ended"
+    )
+    known = materialise(generations.selectExpr("*", f"{GOES_ON} AS goes_on"))
+    hops, others = with_hops(known.filter("goes_on")), without_hops(known.filter("NOT goes_on"))
+    return others.unionByName(hops).select(*PLACE, *TOLD)
+
+
+# One verdict for each record, by its history and the rules, and a sentence where it is needed.
 
 RULES: Final = (*KNOWN_RULES, *COUNT_RULES, *ENDLESS_RULES, *DELIVERY_RULES, *OUTCOME_RULES)
 """The first that holds is the verdict."""

@@ -14,9 +14,8 @@ from confluent_kafka.cimpl import NewPartitions
 
 from proxy.records.position import PolicyFrom as WrittenFrom
 from proxy.records.position import Position
-from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.kafka.broker import Place as Partition
-from spark_jobs.kafka.kafka_settings import kafka_settings
 from spark_jobs.kafka.positions import LAST_OFFSET, Committed, PolicyFrom, Range
 from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, committed_state, take_snapshot
 from spark_jobs.runtime.errors import (

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.audit_delivery import audit
 from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.summary import Summary
-from spark_jobs.runtime.location import location
+from spark_jobs.runtime.frames import location
 from tests.support.audit_results import verdicts_in
 from tests.support.installation.installation import Installation
 from tests.support.installation.topic_copies import TopicCopy, with_header

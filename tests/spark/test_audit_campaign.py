@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.verdicts import evaluation
-from spark_jobs.verdicts.rules.rule import ruling
+from spark_jobs.verdicts.rules import ruling
 from spark_jobs.verdicts.verdict_names import MISSING, VIOLATIONS
 from tools.campaign.campaign import Chunk, Figures, drawn_chunk, judge
 from tools.campaign.operators.catalogue import OPERATORS

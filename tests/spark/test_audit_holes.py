@@ -12,13 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from proxy.clock import wall_clock_ms
-from spark_jobs.circumstances.lateness_limits import LatenessLimits
-from spark_jobs.kafka.broker import Broker
-from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.circumstances import LatenessLimits
+from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.results.summary import HELD, NOT_ALL_JUDGED, VIOLATED
 from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.location import location
-from spark_jobs.tables.tables import Tables
+from spark_jobs.runtime.frames import location
+from spark_jobs.tables import Tables
 from tests.spark.meddled_work import (
     CHECKS,
     HOUR_MS,

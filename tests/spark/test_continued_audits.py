@@ -16,14 +16,13 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.audit_delivery import as_then, audit
 from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.evidence.written_evidence import Evidence, TableHash, read_evidence
-from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.evidence.previous_audit import Evidence, TableHash, read_evidence
+from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.results.history import History, new_name
-from spark_jobs.results.newest_verdicts import newest_of_chain
-from spark_jobs.results.summary import Summary
+from spark_jobs.results.result_tables import newest_of_chain
+from spark_jobs.results.summary import History, Summary, new_name
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused
-from spark_jobs.runtime.location import location
+from spark_jobs.runtime.frames import location
 from tests.support.audit_results import verdicts_in
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.kafka.large_records import LargeRecords
 from spark_jobs.kafka.positions import Range, Unreadable
-from spark_jobs.kafka.sources import NEAR, _apart
+from spark_jobs.kafka.sources import NEAR, LargeRecords, _apart
 from tests.support.installation.admin_client import call
 from tests.support.installation.committing import open_transaction
 from tests.support.installation.installation import Installation

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.results.history import History
 from spark_jobs.results.result_tables import read_verdicts, read_violations
-from spark_jobs.runtime.location import Location, location
+from spark_jobs.results.summary import History
+from spark_jobs.runtime.frames import Location, location
 
 
 def verdicts_in(spark: SparkSession, place: Path | Location) -> DataFrame:

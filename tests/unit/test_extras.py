@@ -13,7 +13,7 @@ from proxy.config.settings import Settings
 from proxy.embedded import EmbeddedBroker, jar_cache
 from proxy.extras import MODULES, ExtraMissing, require
 from proxy.worker.run import run
-from spark_jobs.runtime import java_home
+from spark_jobs.runtime import session as java_home
 from spark_jobs.runtime.errors import SparkUnusable
 
 Call = Callable[..., tuple[int, str]]

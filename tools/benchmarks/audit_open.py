@@ -20,11 +20,10 @@ from spark_jobs.audit_delivery import audit
 from spark_jobs.evidence.audit_job import AuditJob, Selection
 from spark_jobs.evidence.open_records import FOLDERS, OPEN, TABLE
 from spark_jobs.evidence.previous_audit import REQUESTS
-from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.results.history import History, new_name
-from spark_jobs.runtime.frames import conformed
-from spark_jobs.runtime.location import location
+from spark_jobs.results.summary import History, new_name
+from spark_jobs.runtime.frames import conformed, location
 from spark_jobs.runtime.session import job_session
 from tools.benchmarks.audit_scale.mix import RECORDS
 from tools.benchmarks.audit_scale.writing import PARTITIONS, Site, write

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.runtime.location import location
-from spark_jobs.runtime.materialised import materialising
+from spark_jobs.runtime.frames import location, materialising
 from tools.campaign.contents import MOVED, PENDING, Contents, Ended
 from tools.campaign.judging import Prepared, Said, Verdicts, judged
 from tools.campaign.operators.operator import UNSETTLED, Operator, Planted, Planting

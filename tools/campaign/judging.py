@@ -13,21 +13,30 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.evidence.check_backs import check_backs
-from spark_jobs.evidence.ends import all_of, dead_letters, deliveries, outcomes
+from spark_jobs.circumstances import Circumstances
+from spark_jobs.evidence.ends import (
+    all_of,
+    check_backs,
+    dead_letters,
+    deliveries,
+    outcomes,
+    record_histories,
+)
 from spark_jobs.evidence.inputs import new_requests
-from spark_jobs.evidence.open_records import OpenRecords, ends_of, requests_of
-from spark_jobs.evidence.partition_state import PartitionState, partition_frame, partition_states
+from spark_jobs.evidence.open_records import (
+    OpenRecords,
+    PartitionState,
+    ends_of,
+    partition_frame,
+    partition_states,
+    requests_of,
+)
 from spark_jobs.evidence.previous_audit import NOTHING_READ, ReadSoFar, Span
-from spark_jobs.evidence.record_histories import record_histories
-from spark_jobs.runtime.frames import local_rows
-from spark_jobs.runtime.location import location
-from spark_jobs.runtime.materialised import Materialise, materialising
-from spark_jobs.tables.tables import Tables
+from spark_jobs.runtime.frames import Materialise, local_rows, location, materialising
+from spark_jobs.tables import Tables
 from spark_jobs.verdicts import evaluation
-from spark_jobs.verdicts.carry_over import open_rows
-from spark_jobs.verdicts.check_rules import ReadCheckBacks
+from spark_jobs.verdicts.evaluation import ReadCheckBacks
+from spark_jobs.verdicts.generations import open_rows
 from tools.campaign.contents import Contents
 from tools.campaign.rows_of_topics import HOP_KEYS, Laid, laid_out
 from tools.campaign.scene import GROUP, LAST, MOMENTS_MS, OWN, TOPIC_ID

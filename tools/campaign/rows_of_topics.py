@@ -11,17 +11,14 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.circumstances.overdue_rules import OverdueRules, overdue_rules
-from spark_jobs.circumstances.unseen import Unseen
+from spark_jobs.circumstances import Circumstances, OverdueRules, Unseen, overdue_rules
 from spark_jobs.kafka.broker import Place
-from spark_jobs.kafka.committed import SettingsTopic, with_earlier_policies
 from spark_jobs.kafka.positions import Committed, IngressPosition, OverdueText, PolicyFrom, Snapshot
+from spark_jobs.kafka.snapshot import SettingsTopic, with_earlier_policies
 from spark_jobs.kafka.sources import RECORDS
-from spark_jobs.records.hop_macs import HopKeys
+from spark_jobs.records.hashes import HopKeys
 from spark_jobs.requests.policies import InForce, least_attempts
-from spark_jobs.runtime.frames import columns_of
-from spark_jobs.runtime.location import location
+from spark_jobs.runtime.frames import columns_of, location
 from tests.support.simulation.manual_clock import START_MS
 from tools.campaign.contents import Contents, Held
 from tools.campaign.scene import (

@@ -13,14 +13,11 @@ from unittest.mock import patch
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.runtime.location import location
-from spark_jobs.runtime.materialised import Materialise, materialising
-from spark_jobs.verdicts import evaluation, hops, other_records
-from spark_jobs.verdicts.delivery_order import out_of_order
+from spark_jobs.runtime.frames import Materialise, location, materialising
+from spark_jobs.verdicts import evaluation, outcome_rules, requests, rules
 from spark_jobs.verdicts.doubts import contradicted
-from spark_jobs.verdicts.rules import delivery_rules, outcome_rules
-from spark_jobs.verdicts.rules.must_have_ended import MUST_HAVE_ENDED
-from spark_jobs.verdicts.rules.rule import Rule
+from spark_jobs.verdicts.evaluation import out_of_order
+from spark_jobs.verdicts.rules import MUST_HAVE_ENDED, Rule
 from tools.campaign.campaign import Chunk, relative, run_of
 from tools.campaign.judging import MODES, Prepared, Said, Verdicts, judged
 from tools.campaign.rows_of_topics import Laid, laid_out
@@ -54,7 +51,7 @@ def parts() -> list[Change]:
     """The conditions within rules, and what is looked into after them, each by itself."""
     return [
         *_afterwards(),
-        *_parts("delivery of another", delivery_rules._CHANGED),
+        *_parts("delivery of another", rules._CHANGED),
         *_parts("outcome of another", outcome_rules._SAYS_OTHER),
         *_branches("possible outcome", outcome_rules._POSSIBLE, "true"),
         *_branches("excuse", outcome_rules._EXCUSE_WRONG, NOTHING),
@@ -131,11 +128,11 @@ def _branches(what: str, of: str, then: str) -> Iterator[Change]:
 
 
 def _hop_parts() -> Iterator[Change]:
-    for name in (*hops.SAME, "timer-first-origin"):
+    for name in (*requests.SAME, "timer-first-origin"):
         pattern = re.compile(rf"IF\([^()]*(?:\([^()]*\)[^()]*)*, NULL, '{name}'\)")
-        changed = pattern.sub(NOTHING, hops._COLUMNS["changed_in"])
-        columns = {**hops._COLUMNS, "changed_in": changed}
-        yield Change(f"successor with another {name}", hops, "_COLUMNS", columns)
+        changed = pattern.sub(NOTHING, requests._COLUMNS["changed_in"])
+        columns = {**requests._COLUMNS, "changed_in": changed}
+        yield Change(f"successor with another {name}", requests, "_COLUMNS", columns)
 
 
 def _must_have_ended() -> Iterator[Change]:
@@ -143,7 +140,7 @@ def _must_have_ended() -> Iterator[Change]:
     for found in BRANCH.finditer(of):
         changed = f"{of[: found.start()]} WHEN{found[1]}THEN false {of[found.end() :]}"
         title = re.sub(r"\s+", " ", found[1]).strip()[:80]
-        yield Change(f"must have ended: {title}", other_records, "MUST_HAVE_ENDED", changed)
+        yield Change(f"must have ended: {title}", evaluation, "MUST_HAVE_ENDED", changed)
 
 
 def _afterwards() -> Iterator[Change]:

@@ -7,7 +7,7 @@ from typing import Final
 from proxy.dispatch.release_control import OverdueRule
 from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.requests.policy import Policy
-from spark_jobs.circumstances.lateness_limits import LatenessLimits
+from spark_jobs.circumstances import LatenessLimits
 from spark_jobs.kafka.snapshot import OwnTopics
 from tests.support.simulation.manual_clock import START_MS
 

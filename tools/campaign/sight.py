@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from proxy.dispatch.partitioning import partition_of
-from spark_jobs.circumstances.unseen import ALWAYS_MS, Unseen
+from spark_jobs.circumstances import ALWAYS_MS, Unseen
 from spark_jobs.kafka.broker import Place
 from spark_jobs.kafka.positions import Committed
 from tests.support.simulation.manual_clock import START_MS

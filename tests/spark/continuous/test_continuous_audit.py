@@ -19,12 +19,12 @@ from spark_jobs.audit_delivery import audit
 from spark_jobs.continuous import Gauges, Totals, create_topic, publish
 from spark_jobs.continuous_audit import Rounds
 from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.results.history import PORTION, History
 from spark_jobs.results.result_tables import AUDIT, VIOLATION
+from spark_jobs.results.summary import PORTION, History
 from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.location import location
+from spark_jobs.runtime.frames import location
 from tests.support.audit_results import verdicts_in
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess

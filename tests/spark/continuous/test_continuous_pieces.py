@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.continuous import Totals, totals_of, with_verdicts
 from spark_jobs.continuous_audit import run_until_stopped
-from spark_jobs.evidence.partition_state import (
+from spark_jobs.evidence.open_records import (
     lost_of,
     partition_states,
     span_at,
@@ -33,7 +33,7 @@ from spark_jobs.kafka.positions import (
     count_of,
     first_of,
 )
-from spark_jobs.results.history import History, check_place
+from spark_jobs.results.summary import History, check_place
 from spark_jobs.runtime.errors import (
     BrokerUnreachable,
     IngressGrew,
@@ -41,8 +41,7 @@ from spark_jobs.runtime.errors import (
     ResultsRefused,
     StillOpen,
 )
-from spark_jobs.runtime.frames import local_rows
-from spark_jobs.runtime.location import location
+from spark_jobs.runtime.frames import local_rows, location
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 READ = ReadSoFar(

@@ -13,10 +13,8 @@ from spark_jobs.evidence.ends import ENDS
 from spark_jobs.evidence.open_records import ALWAYS, NEVER, OPEN, OpenRecords, Touched
 from spark_jobs.evidence.previous_audit import REQUESTS
 from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.frames import conformed
-from spark_jobs.runtime.location import location
-from spark_jobs.runtime.materialised import Materialise, materialising
-from spark_jobs.tables.tables import Tables
+from spark_jobs.runtime.frames import Materialise, conformed, location, materialising
+from spark_jobs.tables import Tables
 from tests.support.frames import frame_of
 
 AT_MS = 1_000

@@ -8,12 +8,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import Row, SparkSession
 
-from spark_jobs.kafka import large_records
-from spark_jobs.kafka.broker import Broker
-from spark_jobs.kafka.kafka_settings import kafka_settings
-from spark_jobs.kafka.large_records import LargeRecords
+from spark_jobs.kafka import sources as large_records
+from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.kafka.positions import Range, Unreadable
-from spark_jobs.kafka.sources import records
+from spark_jobs.kafka.sources import LargeRecords, records
 from spark_jobs.runtime.errors import RangeRefused
 from tests.support.records import new_topic
 

@@ -4,11 +4,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
-from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.positions import Range
 from spark_jobs.kafka.sources import RECORDS, records
-from spark_jobs.runtime.errors import RangeRefused
-from spark_jobs.runtime.failures import explained
+from spark_jobs.runtime.errors import RangeRefused, explained
 from tests.support.installation.committing import open_transaction
 from tests.support.quiet_clients import admin_client
 from tests.support.records import Outgoing, await_ends, new_topic, read_to_end, write

@@ -12,13 +12,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.evidence.partition_state import Unverifiable
+from spark_jobs.evidence.open_records import Unverifiable
 from spark_jobs.evidence.previous_audit import ReadSoFar
-from spark_jobs.results.history import History, MadeAudit, row_of
 from spark_jobs.results.result_tables import write_tables
-from spark_jobs.results.summary import Audited, Summary
-from spark_jobs.runtime.location import Location
-from spark_jobs.verdicts.rules.general_rules import RECORD_DELETED
+from spark_jobs.results.summary import Audited, History, MadeAudit, Summary, row_of
+from spark_jobs.runtime.frames import Location
+from spark_jobs.verdicts.rules import RECORD_DELETED
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 Row = dict[str, Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.results.views import register_views
-from spark_jobs.runtime.location import Location, location
+from spark_jobs.results.result_tables import register_views
+from spark_jobs.runtime.frames import Location, location
 from tests.spark.questions.audited_place import write_audits
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.results.question import questions
-from spark_jobs.runtime.location import Location
+from spark_jobs.runtime.frames import Location
 
 NOTEBOOK = Path(__file__).parents[3] / "examples" / "audit_questions.ipynb"
 CELLS = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from spark_jobs import questions
 from spark_jobs.results.question import parsed
 from spark_jobs.runtime.errors import QuestionRefused
-from spark_jobs.runtime.location import Location, location
+from spark_jobs.runtime.frames import Location, location
 
 TEXT = """\
 -- What is it?

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.records import header_names
-from spark_jobs.records.fingerprints import bytes_hash, headers_hash, letter_hash
+from spark_jobs.records import headers as header_names
+from spark_jobs.records.hashes import bytes_hash, headers_hash, letter_hash
 from tests.support.expressions import HEADERS, answers
 
 Header = tuple[str, bytes | None]

@@ -1,7 +1,7 @@
 """The audit's own list of header names holds what the proxy's holds."""
 
 from proxy.records import headers
-from spark_jobs.records import header_names
+from spark_jobs.records import headers as header_names
 
 
 def test_the_audit_spells_every_header_as_the_proxy_does() -> None:

@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.records.murmur2 import key_number
+from spark_jobs.records.hashes import key_number
 from tests.support.expressions import answers
 
 JAVA_MURMUR2 = {

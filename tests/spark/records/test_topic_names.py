@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.records.topic_names import java_regex
+from spark_jobs.records.headers import java_regex
 from tests.support.expressions import answers
 
 

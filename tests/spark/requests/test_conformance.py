@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.kafka.sources import RECORDS
-from spark_jobs.records.hop_macs import HopKeys
+from spark_jobs.records.hashes import HopKeys
 from spark_jobs.requests.parsing import parsed
 from spark_jobs.requests.policies import InForce, policies
 from tests.support.conformance import Row, partition_of, policies_of_table, rows, signer

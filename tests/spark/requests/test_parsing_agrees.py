@@ -13,7 +13,7 @@ from proxy.requests.aliases.translation import KNOWN_ALIASES
 from proxy.requests.policy import Policy, RetryGroup
 from proxy.requests.request_reader import request_reader
 from spark_jobs.kafka.sources import RECORDS
-from spark_jobs.records.hop_macs import HopKeys
+from spark_jobs.records.hashes import HopKeys
 from spark_jobs.requests.parsing import parsed
 from spark_jobs.requests.policies import InForce, policies
 from tests.support.any_foreign_requests import FOREIGN, FOREIGN_SHAPES, SOUND_FOREIGN

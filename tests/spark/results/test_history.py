@@ -10,9 +10,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.evidence.previous_audit import ReadSoFar
-from spark_jobs.results.history import (
+from spark_jobs.results.result_tables import newest_of_chain, write_tables
+from spark_jobs.results.summary import (
     REPORT,
     SUMMARY,
+    Audited,
     History,
     MadeAudit,
     check_place,
@@ -21,11 +23,8 @@ from spark_jobs.results.history import (
     row_of,
     writing,
 )
-from spark_jobs.results.newest_verdicts import newest_of_chain
-from spark_jobs.results.result_tables import write_tables
-from spark_jobs.results.summary import Audited
 from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.location import location
+from spark_jobs.runtime.frames import location
 from tests.support.audit_results import verdicts_in
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 

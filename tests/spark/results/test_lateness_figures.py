@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.results.lateness_figures import by_minute
+from spark_jobs.results.summary import by_minute
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 

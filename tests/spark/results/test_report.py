@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.circumstances.lateness_limits import LatenessLimits
-from spark_jobs.evidence.partition_state import Unverifiable
+from spark_jobs.circumstances import LatenessLimits
+from spark_jobs.evidence.open_records import Unverifiable
 from spark_jobs.results.formatting import milliseconds, moment, sentence, thousands
 from spark_jobs.results.report import report_page
 from spark_jobs.results.result_tables import write_tables
 from spark_jobs.results.summary import Audited, AuditedRange
-from spark_jobs.runtime.location import location
-from spark_jobs.tables.tables import Tables
+from spark_jobs.runtime.frames import location
+from spark_jobs.tables import Tables
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 NOW_MS = 1_795_300_000_000

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.evidence.partition_state import Unverifiable
+from spark_jobs.evidence.open_records import Unverifiable
 from spark_jobs.results.result_tables import read_verdicts, read_violations, write_tables
 from spark_jobs.results.summary import Audited, AuditedRange
-from spark_jobs.runtime.location import location
-from spark_jobs.tables.tables import Tables
+from spark_jobs.runtime.frames import location
+from spark_jobs.tables import Tables
 from spark_jobs.verdicts.evaluation import VERDICTS
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 

@@ -14,9 +14,9 @@ from spark_jobs.results.charts import (
     over_time_chart,
     violations_chart,
 )
-from spark_jobs.results.lateness_figures import Figures, lateness
+from spark_jobs.results.result_tables import VerdictCounts
+from spark_jobs.results.summary import Figures, lateness
 from spark_jobs.results.timeline import MOST_STEPS, Timeline, timed, timeline
-from spark_jobs.results.verdict_counts import VerdictCounts
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 NOW_MS = 1_795_300_000_000

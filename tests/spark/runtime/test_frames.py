@@ -12,9 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.runtime.frames import Schema, local_rows
-from spark_jobs.runtime.location import location
-from spark_jobs.runtime.materialised import INTERMEDIATE, materialising
+from spark_jobs.runtime.frames import INTERMEDIATE, Schema, local_rows, location, materialising
 
 KINDS: Schema = {
     "number": "bigint",

@@ -11,13 +11,14 @@ from pyspark.sql import functions as f
 
 from proxy.embedded.jar_cache import java
 from spark_jobs.runtime import session
-from spark_jobs.runtime.connector_jars import connector_jars
 from spark_jobs.runtime.errors import SparkUnusable
-from spark_jobs.runtime.java_home import MODULE, java_home
 from spark_jobs.runtime.session import (
     COLLECTOR,
     INTERPRETED,
+    MODULE,
     SHUFFLE_PARTITIONS,
+    connector_jars,
+    java_home,
     java_options,
     job_session,
     size_shuffles,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.circumstances.overdue_rules import OverdueRule, OverdueRules
+from spark_jobs.circumstances import Circumstances, OverdueRule, OverdueRules
 from tests.spark.verdicts.topics_told import SEEN, Story, Topics
 
 HASH_OF_NO_VALUE = 42

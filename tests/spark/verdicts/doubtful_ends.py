@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.circumstances.lateness_limits import LatenessLimits
-from spark_jobs.circumstances.overdue_rules import OverdueRule, OverdueRules
-from spark_jobs.circumstances.unseen import Unseen
+from spark_jobs.circumstances import (
+    Circumstances,
+    LatenessLimits,
+    OverdueRule,
+    OverdueRules,
+    Unseen,
+)
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, T_MS, Story, Topics
 
 

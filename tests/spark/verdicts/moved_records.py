@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.circumstances.lateness_limits import LatenessLimits
+from spark_jobs.circumstances import Circumstances, LatenessLimits
 from tests.spark.verdicts.purged_records import purge, purged
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, Story, Topics
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.circumstances import Circumstances
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, SEEN, T_MS, Story, Topics
 
 LATER: dict[str, Any] = {"due_ms": 150_000}

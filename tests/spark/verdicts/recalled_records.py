@@ -7,8 +7,7 @@ from itertools import product
 from typing import Any
 
 from proxy.dispatch.partitioning import partition_of
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.circumstances.unseen import Unseen
+from spark_jobs.circumstances import Circumstances, Unseen
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, Story, Topics
 
 LATER: dict[str, Any] = {"due_ms": 150_000}

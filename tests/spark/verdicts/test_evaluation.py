@@ -10,9 +10,9 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.circumstances.circumstances import Circumstances
+from spark_jobs.circumstances import Circumstances
 from spark_jobs.verdicts import evaluation
-from spark_jobs.verdicts.rules.rule import ruling
+from spark_jobs.verdicts.rules import ruling
 from tests.spark.verdicts import (
     buried_records,
     doubtful_ends,

@@ -11,16 +11,13 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.evidence.ends import ENDS, all_of
-from spark_jobs.evidence.open_records import ends_of, requests_of
-from spark_jobs.evidence.partition_state import PARTITION_STATE
+from spark_jobs.circumstances import Circumstances
+from spark_jobs.evidence.ends import ENDS, all_of, record_histories
+from spark_jobs.evidence.open_records import PARTITION_STATE, ends_of, requests_of
 from spark_jobs.evidence.previous_audit import REQUESTS
-from spark_jobs.evidence.record_histories import record_histories
-from spark_jobs.runtime.location import location
-from spark_jobs.runtime.materialised import materialising
-from spark_jobs.verdicts.carry_over import open_rows
+from spark_jobs.runtime.frames import location, materialising
 from spark_jobs.verdicts.evaluation import evaluate
+from spark_jobs.verdicts.generations import open_rows
 from tests.spark.verdicts.moved_records import LATER, move
 from tests.spark.verdicts.recalled_records import recall
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, Topics

@@ -8,17 +8,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.circumstances.overdue_rules import OverdueRules
-from spark_jobs.circumstances.unseen import Unseen
-from spark_jobs.evidence.check_backs import CHECK_BACKS
-from spark_jobs.evidence.ends import ENDS, all_of
-from spark_jobs.evidence.partition_state import PARTITION_STATE
+from spark_jobs.circumstances import Circumstances, OverdueRules, Unseen
+from spark_jobs.evidence.ends import CHECK_BACKS, ENDS, all_of, record_histories
+from spark_jobs.evidence.open_records import PARTITION_STATE
 from spark_jobs.evidence.previous_audit import REQUESTS
-from spark_jobs.evidence.record_histories import record_histories
 from spark_jobs.kafka.snapshot import OwnTopics
-from spark_jobs.runtime.location import location
-from spark_jobs.runtime.materialised import materialising
+from spark_jobs.runtime.frames import location, materialising
 from spark_jobs.verdicts.evaluation import evaluate
 from tests.support.frames import frame_of
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spark_jobs.circumstances.circumstances import Circumstances
-from spark_jobs.circumstances.lateness_limits import LatenessLimits
-from spark_jobs.circumstances.unseen import ALWAYS_MS, Unseen
+from spark_jobs.circumstances import ALWAYS_MS, Circumstances, LatenessLimits, Unseen
 from tests.spark.verdicts.topics_told import SEEN, Story, Topics
 
 

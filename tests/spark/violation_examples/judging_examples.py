@@ -9,11 +9,9 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.circumstances.lateness_limits import LatenessLimits
-from spark_jobs.circumstances.overdue_rules import OverdueRules
+from spark_jobs.circumstances import LatenessLimits, OverdueRules
 from spark_jobs.results.result_tables import look
-from spark_jobs.runtime.location import location
-from spark_jobs.runtime.materialised import materialising
+from spark_jobs.runtime.frames import location, materialising
 from tests.spark.violation_examples import contradictions, examples
 from tests.spark.violation_examples.topics import AUDITED_MS, ExampleTopics
 from tests.support.simulation.manual_clock import START_MS

@@ -11,7 +11,7 @@ from urllib.request import urlopen
 from xml.etree import ElementTree as ET
 
 from proxy.embedded.server import GuardedProcess
-from spark_jobs.runtime.java_home import java_home
+from spark_jobs.runtime.session import java_home
 from tests.support.hadoop.hadoop_jars import hadoop_jars
 
 HOST: Final = "127.0.0.1"

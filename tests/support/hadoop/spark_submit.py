@@ -10,8 +10,7 @@ from typing import Final
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from proxy.embedded.server import GuardedProcess
-from spark_jobs.runtime.connector_jars import connector_jars
-from spark_jobs.runtime.java_home import java_home
+from spark_jobs.runtime.session import connector_jars, java_home
 from tests.support.hadoop.hadoop_jars import SPARK_HOME
 from tests.support.hadoop.hadoop_server import HOST, LOGGING, hadoop_environment
 

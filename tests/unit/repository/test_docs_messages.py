@@ -22,7 +22,7 @@ CITED = re.compile(r"(?<!\*)\*([^*]+)\*(?!\*)")
 PUT_IN = re.compile(r"…|\b(?:N|\d+)\b|<n>")
 PUT_IN_A_VERDICT = re.compile(r"…|\b(?:[nm]|\d+)\b")
 SQL = re.compile(r"\{.*?\}")
-"""In a rule's sentence (`spark_jobs.verdicts.rules.rule`)."""
+"""In a rule's sentence (`spark_jobs.verdicts.rules`)."""
 
 
 @cache

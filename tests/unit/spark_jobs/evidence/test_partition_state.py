@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.evidence.partition_state import known_from
+from spark_jobs.evidence.open_records import known_from
 from spark_jobs.evidence.previous_audit import Span
 
 

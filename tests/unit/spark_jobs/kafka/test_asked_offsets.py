@@ -10,8 +10,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from spark_jobs.kafka import broker as module
-from spark_jobs.kafka.broker import Broker
-from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.runtime.errors import BrokerUnreachable
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
 from spark_jobs.kafka.broker import Broker
-from spark_jobs.kafka.committed import first_timestamps
+from spark_jobs.kafka.snapshot import first_timestamps
 
 
 def _message(topic: str, kind: int, ms: int) -> Any:

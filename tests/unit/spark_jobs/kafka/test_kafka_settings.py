@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.kafka.kafka_settings import kafka_settings
+from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.runtime.errors import AuditError
 
 

@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import KafkaError
 
 from proxy.requests.policy import Policy
-from spark_jobs.circumstances.overdue_rules import overdue_rules
+from spark_jobs.circumstances import overdue_rules
 from spark_jobs.kafka.broker import Broker
-from spark_jobs.kafka.committed import SettingsTopic, settings_topic
 from spark_jobs.kafka.positions import OverdueText, PolicyFrom
-from spark_jobs.records.fingerprints import policy_digest
+from spark_jobs.kafka.snapshot import SettingsTopic, settings_topic
+from spark_jobs.records.hashes import policy_digest
 from spark_jobs.requests.policies import least_attempts
 from tests.support.hostile_json import HOSTILE
 

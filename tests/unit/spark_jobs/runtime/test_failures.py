@@ -10,8 +10,8 @@ from spark_jobs.runtime.errors import (
     RangeRefused,
     ResultsRefused,
     SparkUnusable,
+    explained,
 )
-from spark_jobs.runtime.failures import explained
 
 KAFKA = "org.apache.kafka.common.errors"
 

@@ -6,12 +6,10 @@ import pytest
 
 from spark_jobs.evidence.ends import OUTCOMES
 from spark_jobs.requests.parsing import KINDS
-from spark_jobs.verdicts.evaluation import RULES, RULING
-from spark_jobs.verdicts.hops import IS_HOP
-from spark_jobs.verdicts.id_generations import STEPS
-from spark_jobs.verdicts.other_records import NEEDS_OTHERS
-from spark_jobs.verdicts.rules.must_have_ended import MUST_HAVE_ENDED
-from spark_jobs.verdicts.rules.rule import differences, sentence
+from spark_jobs.verdicts.evaluation import NEEDS_OTHERS, RULES, RULING
+from spark_jobs.verdicts.generations import STEPS
+from spark_jobs.verdicts.requests import IS_HOP
+from spark_jobs.verdicts.rules import MUST_HAVE_ENDED, differences, sentence
 from spark_jobs.verdicts.verdict_names import MEANINGS, SOUND, VIOLATIONS
 
 COMPARED = re.compile(r"(named\.end|\bend|kind) (?:=|!=|IN|NOT IN) (\([^)]*\)|'[^']*')")

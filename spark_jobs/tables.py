@@ -1,8 +1,4 @@
-"""The Delta tables of one location.
-
-By public API alone: DataFrames, and SQL that names a table by its path. A change of a table is seen
-whole or not at all (Delta's log), on any file system that Hadoop knows.
-"""
+"""Tables of results in a folder."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -10,8 +6,7 @@ from typing import Final, NamedTuple
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
-from spark_jobs.runtime.frames import Schema, conformed, local_rows
-from spark_jobs.runtime.location import Location
+from spark_jobs.runtime.frames import Location, Schema, conformed, local_rows
 
 PROPERTIES: Final = {
     "delta.enableDeletionVectors": "true",

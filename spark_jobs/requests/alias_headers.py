@@ -1,4 +1,4 @@
-"""Headers of other schedulers, as docs/aliases.md spells them."""
+"""The headers of other schedulers."""
 
 from typing import Final, NamedTuple
 

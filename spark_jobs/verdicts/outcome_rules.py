@@ -1,10 +1,10 @@
-"""Rules for a record that has one outcome and was not delivered."""
+"""Rules about outcomes."""
 
 from typing import Final
 
-from spark_jobs.circumstances.overdue_rules import DROP
+from spark_jobs.circumstances import DROP
 from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES, IS_SHED
-from spark_jobs.evidence.moves import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
+from spark_jobs.evidence.open_records import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
 from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
 from spark_jobs.requests.error_codes import (
     DECIDED_WHEN_READ,
@@ -15,14 +15,16 @@ from spark_jobs.requests.error_codes import (
     TRANSIENT,
 )
 from spark_jobs.verdicts import verdict_names as verdict
-from spark_jobs.verdicts.id_generations import EITHER
-from spark_jobs.verdicts.purges import NAMES_ONE, named_by
-from spark_jobs.verdicts.rules.order_rules import (
+from spark_jobs.verdicts.generations import EITHER
+from spark_jobs.verdicts.requests import NAMES_ONE, named_by
+from spark_jobs.verdicts.rules import (
     CLOCK_MS,
     IGNORED_CANCEL_RULE,
     WAITS_STILL_RULE,
+    Rule,
+    names,
+    sentence,
 )
-from spark_jobs.verdicts.rules.rule import Rule, names, sentence
 
 NAMES_ID: Final = ("cancelled", "replaced", "rolled-back", *CONTROL_OUTCOMES)
 """Outcomes that name their record's id in any case."""

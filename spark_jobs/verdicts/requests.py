@@ -1,0 +1,331 @@
+"""Verdicts on requests: hops, purges, recalls, check-backs."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from spark_jobs.evidence.audit_job import SUBJECT, first_written, own_subject
+from spark_jobs.evidence.ends import HOP_OUTCOMES
+from spark_jobs.evidence.open_records import IS_MOVE, MISSED_ITS_PLACE, MOVED, WAS_MOVED
+from spark_jobs.records.headers import java_regex
+from spark_jobs.requests.controls import CONTROLS, PURGES
+from spark_jobs.runtime.frames import local_rows
+from spark_jobs.verdicts.rules import delivered_after, differences, names, sentence
+
+# Hops: records that were rolled, requeued or moved have exactly one successor, unchanged.
+#
+# See docs/exactly-once.md#10-rolled-and-requeued-records, docs/exactly-once.md#moved-records
+
+SAME: Final = {
+    "topic": "target",
+    "partition": "target_partition",
+    "due": "due_ms",
+    "key": "key_hash",
+    "value": "value_hash",
+    "headers": "headers_hash",
+}
+"""What a successor has to ask for again, and the columns that say so."""
+HOPS: Final = {
+    "successors": "bigint",
+    "successor": "bigint",
+    "went_on_ms": "bigint",
+    "keeps_due": "boolean",
+    "changed_in": "string",
+    "came_from": "string",
+    "from_offset": "bigint",
+    "first_ms": "bigint",
+}
+"""Of a record that goes on: how many successors it has, the offset of the first, from when on that
+may have followed, whether it has the same due, and in what it differs. Of a successor: how the
+record ended that it names, null without one (of a move `moved`, if that says so); the offset of
+that record, where what it names is a commit that of the half message; and when the first of all of
+them, or the last move, could be delivered at the soonest, had it been due."""
+
+SAME_IF_REFUSED: Final = ("value", "headers")
+"""What is known of a successor, too, that the proxy refused as it read it."""
+FIRST_ORIGIN: Final = (
+    "coalesce(request.first_origin, concat(ingress_topic, '/', partition, '/', offset))"
+)
+"""SQL: what a record's successor must say that it began as."""
+
+
+def _pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    same = {name: (f"request.{SAME[name]}", f"next.request.{SAME[name]}") for name in names}
+    if "due" in same:
+        due = "coalesce(next.request.moved_due_ms, next.request.due_ms)"
+        same["due"] = ("request.due_ms", due)
+    return {**same, "timer-first-origin": (FIRST_ORIGIN, "next.request.first_origin")}
+
+
+_IS_NEXT_ATTEMPT: Final = """
+(coalesce(next.request.hop_attempt, 0) - coalesce(request.hop_attempt, 0) BETWEEN 0 AND 1)
+"""
+"""A hop is one publish attempt more, or none: a record is given up after so many."""
+_CHANGED: Final = f"""
+IF(next.request.kind = 'record',
+  {differences({**_pairs(SAME), "attempt": ("true", _IS_NEXT_ATTEMPT)})},
+  {differences(_pairs(SAME_IF_REFUSED))})
+"""
+_COLUMNS: Final = {
+    "successors": "coalesce(successors, 0)",
+    "successor": "next.offset",
+    "went_on_ms": "IF(next.request.moved_due_ms IS NULL, request.fires_ms,"
+    " next.request.timestamp_ms)",
+    "keeps_due": "next.request.due_ms = request.due_ms",
+    "changed_in": _CHANGED,
+    "came_from": "coalesce(came_from, request.known_from)",
+    "from_offset": "coalesce(from_offset, request.hop_from)",
+    "first_ms": "greatest(first_ms, moved_ms, request.known_first_ms)",
+}
+
+_FIRST_OFFSET: Final = (
+    "try_cast(substring_index(IF(request.hop_from IS NULL, NULL, request.first_origin), '/', -1)"
+    " AS bigint)"
+)
+"""That of the first origin of a successor: in the same partition."""
+
+_ENTRY_OFFSET: Final = f"""
+IF(request.kind IN {names(CONTROLS)}, NULL,
+  coalesce(decision.offset, offset))
+"""
+"""What a successor names: a half message goes on under the offset of its commit. That itself never
+does, though its own outcome may be unseen."""
+
+_CAME_FROM: Final = f"""
+CASE WHEN moved_to IS NULL THEN ended_as
+  WHEN moved_to = offset AND {IS_MOVE} THEN '{MOVED}'
+  ELSE concat(ended_as, ' by offset ', moved_to) END
+"""
+_MAY_HAVE_MISSED: Final = f"""
+({IS_MOVE} AND deliveries = 0 AND outcomes = 0 AND ended_as IS NOT NULL
+  AND NOT coalesce(came_from = '{MOVED}', false))
+"""
+"""Whether a move has no end, and the other record does not name it: it has not been read, or its
+end is not seen."""
+_IS_SUCCESSOR: Final = f"""
+(request.hop_from IS NOT NULL AND request.kind IN ('record', 'refused')
+  AND NOT {MISSED_ITS_PLACE} AND NOT {_MAY_HAVE_MISSED})
+"""
+_MOVED_MS: Final = f"""
+last(IF({IS_MOVE} AND NOT {MISSED_ITS_PLACE} AND request.moved_due_ms != request.due_ms,
+  request.timestamp_ms, NULL), true) OVER (
+  PARTITION BY partition, coalesce(first_offset, -1 - offset) ORDER BY offset)
+"""
+"""When the last move to another due, of its chain up to a record, was written: what only lets it go
+after a pause is no excuse for its lateness."""
+
+IS_HOP: Final = f"""
+(coalesce(outcome.end IN {names(HOP_OUTCOMES)}, false) OR {WAS_MOVED}
+  OR request.hop_from IS NOT NULL)
+"""
+"""SQL: whether a record goes on, or came from another one."""
+
+
+def with_hops(histories: DataFrame) -> DataFrame:
+    """The histories (with generations), all of them hops, with HOPS."""
+    found = histories.selectExpr("*", f"{_ENTRY_OFFSET} AS entry_offset")
+    before = found.selectExpr(
+        "partition",
+        "entry_offset AS came_from_offset",
+        "offset AS from_offset",
+        "outcome.end AS ended_as",
+        f"IF({WAS_MOVED}, outcome.next_offset, NULL) AS moved_to",
+    )
+    origins = found.selectExpr(
+        "partition",
+        "offset AS first_offset",
+        "greatest(request.timestamp_ms, decision.timestamp_ms) AS first_ms",
+    )
+    came = found.selectExpr(
+        "*", "request.hop_from AS came_from_offset", f"{_FIRST_OFFSET} AS first_offset"
+    ).join(before, ["partition", "came_from_offset"], "left")
+    told = came.selectExpr("*", f"{_CAME_FROM} AS came_from", f"{_MOVED_MS} AS moved_ms")
+    first = (
+        told.filter(_IS_SUCCESSOR)
+        .selectExpr("partition", "request.hop_from AS entry_offset", "struct(offset, request) next")
+        .groupBy("partition", "entry_offset")
+        .agg(f.count("*").alias("successors"), f.min("next").alias("next"))
+    )
+    joined = told.join(first, ["partition", "entry_offset"], "left").join(
+        origins, ["partition", "first_offset"], "left"
+    )
+    return joined.selectExpr(*map(_quoted, histories.columns), *_as(_COLUMNS))
+
+
+def without_hops(histories: DataFrame) -> DataFrame:
+    """The same columns, for records none of which is a hop."""
+    return histories.selectExpr("*", *_as(dict.fromkeys(HOPS, "NULL")))
+
+
+def _as(columns: dict[str, str]) -> list[str]:
+    return [f"CAST({columns[name]} AS {kind}) AS {name}" for name, kind in HOPS.items()]
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+# Purges end all that waits for some targets as they are read (docs/exactly-once.md#purges).
+#
+# They are few, and each record is held against those of its partition alone.
+
+PURGE: Final = (
+    "struct<offset:bigint,timestamp_ms:bigint,applied_ms:bigint,targets:string,from_ms:bigint,"
+    "to_ms:bigint>"
+)
+"""applied_ms: when its outcome was written, null where that is not known. targets: a Java regular
+expression. from_ms, to_ms: the first and the last due."""
+NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
+"""SQL: whether an outcome says that a purge ended its record."""
+WAITS_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
+"""SQL: a purge behind this offset finds the record, on its way into the log or waiting. What waited
+where a move is now had another due."""
+
+
+def named_by(purge: str) -> str:
+    """SQL of what an outcome says of a record that this purge (a struct with `offset`) ended."""
+    return f"concat('purged by ', ingress_topic, '/', partition, '/', {purge}.offset)"
+
+
+def purges_in(histories: DataFrame) -> DataFrame | None:
+    """Of each partition that has some its `purges`, an array of PURGE in the order of the log; None
+    where there are none at all. One that did not say `applied` has done nothing."""
+    found = histories.filter(
+        f"request.kind = '{PURGES}' AND coalesce(outcome.end, 'applied') = 'applied'"
+    )
+    named = found.selectExpr("request.target AS pattern").distinct().collect()
+    patterns = [{"pattern": row.pattern, "targets": java_regex([row.pattern])} for row in named]
+    if not patterns:
+        return None
+    regexes = local_rows(
+        histories.sparkSession, patterns, {"pattern": "string", "targets": "string"}
+    )
+    told = found.selectExpr(
+        "partition",
+        "request.target AS pattern",
+        *("offset", "request.timestamp_ms", "outcome.at_ms AS applied_ms"),
+        *("request.purge_from_ms AS from_ms", "request.purge_to_ms AS to_ms"),
+    ).join(f.broadcast(regexes), "pattern")
+    fields = "offset, timestamp_ms, applied_ms, targets, from_ms, to_ms"
+    each = told.selectExpr("partition", f"struct({fields}) AS purge")
+    return each.groupBy("partition").agg(f.sort_array(f.collect_list("purge")).alias("purges"))
+
+
+def with_purges(histories: DataFrame, purges: DataFrame | None) -> DataFrame:
+    """With `purges`: those of its partition that a record may meet, by what it asks for; null where
+    there are none at all."""
+    if purges is None:
+        return histories.selectExpr("*", f"CAST(NULL AS array<{PURGE}>) AS purges")
+    beside = histories.join(f.broadcast(purges), "partition", "left")
+    found = met("request.target", "request.due_ms", "coalesce(request.hop_from, offset)")
+    return beside.selectExpr(
+        *_all_of(histories.columns),
+        f"IF(request.kind IN ('record', 'prepare'), {found}, NULL) AS purges",
+    )
+
+
+def first_met(waits_from: str) -> str:
+    """SQL of the first of `purges` behind this offset."""
+    return f"get(filter(purges, one -> one.offset > {waits_from}), 0)"
+
+
+def met(target: str, due_ms: str, waits_from: str) -> str:
+    """SQL of those of `purges` that end a record which waits behind this offset."""
+    return (
+        f"filter(purges, one -> one.offset > {waits_from}"
+        f" AND {due_ms} BETWEEN one.from_ms AND one.to_ms AND {target} RLIKE one.targets)"
+    )
+
+
+def _all_of(columns: Sequence[str]) -> list[str]:
+    return [f"`{name}`" for name in columns]
+
+
+# Records that fired though a purge had ended them (docs/exactly-once.md#purges).
+
+_FIRED_AFTER: Final = sentence(
+    "it {IF(delivered_ms IS NULL, 'became a dead letter', 'was delivered')}"
+    " {ended_ms - purge.applied_ms} ms after the purge at offset {purge.offset}, which means it,"
+    " had been applied"
+)
+
+
+def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
+    """Those of the verdicts `fired`, with `waits_from`, that are of records which fired after a
+    purge: partition, offset and `why_wrong`."""
+    means = met("target", "due_ms", "waits_from")
+    late = delivered_after("ended_ms", "due_ms", "one.applied_ms")
+    purge = f"get(filter({means}, one -> {late}), 0) AS purge"
+    found = fired.join(f.broadcast(purges), "partition").selectExpr(
+        "partition", "offset", "delivered_ms", "ended_ms", purge
+    )
+    wrong = found.filter("purge IS NOT NULL")
+    return wrong.selectExpr("partition", "offset", f"{_FIRED_AFTER} AS why_wrong")
+
+
+# Recalls name a record by its origin: so they have the subject of that record (`subjects`).
+#
+# One that must prove that it knows the record, and does not, names nothing
+# (docs/guide.md#recall).
+
+SUBJECTS: Final = {"subject": SUBJECT, "recalled_first": "bigint"}
+"""recalled_first: of a recall, the offset at which the record that it names was first written."""
+
+
+def with_subjects(histories: DataFrame, *, has_recalls: bool) -> DataFrame:
+    """The histories with SUBJECTS; a recall has the origin itself where what it names is not among
+    them."""
+    own = histories.selectExpr("*", f"{own_subject('request.')} AS own")
+    if not has_recalls:
+        found = own.selectExpr("*", "own AS subject", "CAST(NULL AS bigint) AS recalled_first")
+        return found.drop("own")
+    named = own.filter("request.kind IN ('record', 'prepare')").selectExpr(
+        "partition",
+        "offset AS recalled",
+        "own AS of_named",
+        f"{first_written('request.')} AS first",
+    )
+    asked = own.withColumn("recalled", f.col("request.recalled"))
+    found = asked.join(named, ["partition", "recalled"], "left").selectExpr(
+        "*", "coalesce(of_named, own) AS subject", "coalesce(first, recalled) AS recalled_first"
+    )
+    return found.select(*histories.columns, *SUBJECTS)
+
+
+NEEDS_PROOF: Final = "request.needs_proof AND request.recalled IS NOT NULL"
+_IS_PROVEN: Final = """
+coalesce(xxhash64(known_key) = key_hash, false) OR coalesce(known_ident = ident, false)
+"""
+
+
+def without_unproven(histories: DataFrame, sighted: DataFrame) -> DataFrame:
+    """Return the histories; a recall without the right proof then names no record.
+
+    `sighted`: SIGHTED of every record. If nothing is known of a record, its recall counts as right.
+    """
+    place = ["partition", "offset"]
+    asked = histories.filter(NEEDS_PROOF).selectExpr(
+        *place, "request.recalled", "request.known_key", "request.known_ident"
+    )
+    names = f.broadcast(asked.select("partition", "recalled").distinct())
+    alone = sighted.filter("key_hash IS NOT NULL").selectExpr(
+        "partition", "offset AS recalled", "key_hash", "CAST(NULL AS binary) AS ident"
+    )
+    known = alone.join(names, ["partition", "recalled"]).unionByName(_as_named(histories))
+    proven = asked.join(known, ["partition", "recalled"]).groupBy(*place)
+    found = proven.agg(f.bool_or(f.expr(_IS_PROVEN)).alias("is_proven"))
+    unproven = f.broadcast(found.filter("NOT is_proven"))
+    nothing = f.col("request").withField("recalled", f.lit(None).cast("bigint"))
+    request = f.when(f.col("is_proven").isNull(), f.col("request")).otherwise(nothing)
+    marked = histories.join(unproven, place, "left").withColumn("request", request)
+    return marked.select(*histories.columns)
+
+
+def _as_named(histories: DataFrame) -> DataFrame:
+    """Return key hash and id of records and half messages, by their own and their first offset."""
+    origins = f"explode(array_distinct(array(offset, {first_written('request.')}))) AS recalled"
+    return histories.filter("request.kind IN ('record', 'prepare')").selectExpr(
+        "partition", origins, "request.ingress_key_hash AS key_hash", "request.ident"
+    )
