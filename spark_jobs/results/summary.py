@@ -408,8 +408,8 @@ def check_place(place: Location) -> None:
 
 def _old_state(place: Location) -> ResultsRefused:
     return ResultsRefused(
-        f"{place} holds the state that an older version of audit --follow kept. This version cannot go "
-        "on from it.",
+        f"{place} holds the state that an older version of audit --follow kept. This version "
+        "cannot go on from it.",
         "Name another --output: the audit begins anew there.",
     )
 
