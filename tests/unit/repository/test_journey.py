@@ -1,0 +1,14 @@
+"""How much code a plain record goes through: figures of `python -m tools.journey`, to fall only."""
+
+from tools.journey import journey
+
+MOST_FILES = 52
+MOST_LINES = 14_527
+MOST_CALLS = 375
+
+
+def test_a_plain_record_goes_through_no_more_code_than_it_did() -> None:
+    found = journey()
+    assert len(found.files) <= MOST_FILES
+    assert found.lines <= MOST_LINES
+    assert found.calls <= MOST_CALLS
