@@ -16,6 +16,18 @@ KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 """How the connection reaches the audit: not by arguments, which all on the machine can see."""
 SERVERS: Final = "bootstrap.servers"
 ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
+TargetOption = Annotated[
+    list[str] | None,
+    typer.Option(help="A target topic or pattern; repeatable. Default: all asked for."),
+]
+Offsets = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PARTITION:FIRST-LAST", help="Only these records; repeatable."),
+]
+MaxLateness = Annotated[
+    list[str] | None,
+    typer.Option(metavar="[TARGET=]TIME", help="Later is a violation: 2s; repeatable."),
+]
 MaxOffsets = Annotated[
     int | None,
     typer.Option(
@@ -32,21 +44,12 @@ def audit(
     ] = "audit",
     bootstrap: Bootstrap = None,
     config: Config = None,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(help="A target topic or pattern; repeatable. Default: all asked for."),
-    ] = None,
+    target: TargetOption = None,
     at: Annotated[int | None, typer.Option(metavar="EPOCH_MS", help="Judge as of then.")] = None,
     since: Annotated[str | None, typer.Option(help="Only records written from here on.")] = None,
     until: Annotated[str | None, typer.Option(help="Only records written before.")] = None,
-    offsets: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PARTITION:FIRST-LAST", help="Only these records; repeatable."),
-    ] = None,
-    max_lateness: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[TARGET=]TIME", help="Later is a violation: 2s; repeatable."),
-    ] = None,
+    offsets: Offsets = None,
+    max_lateness: MaxLateness = None,
     go_on: Annotated[
         bool, typer.Option("--continue", help="Read on from the last audit in --output, if any.")
     ] = False,

@@ -115,7 +115,7 @@ def assemble(
     ends by them; the producer comes before the consumer, since its initialisation fences a
     predecessor and so settles the committed offsets.
     """
-    topic, names, asked = kafka.topic, settings.topics, settings.release
+    topic, asked = kafka.topic, settings.release
     signing_key = kafka.settings_topic.signing_key()
     policy = replace(policy, hop_key=signing_key.digest)
     digest = kafka.settings_topic.ensure(policy)
@@ -129,21 +129,7 @@ def assemble(
     skipped = kafka.settings_topic.skipped(topic.topic_id)
     ingress = Ingress(kafka.new_consumer(), topic.name, kafka.new_listener, now_s, skipped)
     lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s, skipped)
-    recovery = Recovery(
-        topic,
-        ingress,
-        partial(log_ranges, kafka.admin, topic.name),
-        lookup,
-        kafka.settings_topic,
-        folders,
-        digest,
-        settings.recovery,
-        clock,
-        partial(missed_place, names.settings, settings.group_id, topic.name, topic.topic_id),
-        metrics.intake.count,
-        stores_stubs=settings.bodies == "kafka",
-        now_s=now_s,
-    )
+    recovery = _recovery(kafka, settings, ingress, lookup, folders, digest, clock, metrics, now_s)
     limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
     pipeline = Pipeline(
         ingress,
@@ -159,6 +145,36 @@ def assemble(
         trace,
     )
     return Parts(kafka.settings_topic, ingress, lookup, publisher, release, rate, pipeline)
+
+
+def _recovery(
+    kafka: KafkaClients,
+    settings: Settings,
+    ingress: Ingress,
+    lookup: IngressLookup,
+    folders: LocalFolders,
+    digest: str,
+    clock: Clock,
+    metrics: Metrics,
+    now_s: Callable[[], float],
+) -> Recovery:
+    topic = kafka.topic
+    missed = settings.topics.settings, settings.group_id, topic.name, topic.topic_id
+    return Recovery(
+        topic,
+        ingress,
+        partial(log_ranges, kafka.admin, topic.name),
+        lookup,
+        kafka.settings_topic,
+        folders,
+        digest,
+        settings.recovery,
+        clock,
+        partial(missed_place, *missed),
+        metrics.intake.count,
+        stores_stubs=settings.bodies == "kafka",
+        now_s=now_s,
+    )
 
 
 def _back_pressure(settings: Settings, ingress: Ingress, folders: LocalFolders) -> BackPressure:

@@ -101,6 +101,20 @@ class Metrics:
         self.due_lag_seconds = self._gauge(
             "due_lag_seconds", "How long the oldest due record has waited, tried again or not."
         )
+        self._make_gauges_of_clocks()
+        self._make_gauges_of_room()
+        self.ingress_partitions = self._gauge(
+            "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
+        )
+        self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS, DELAY_BOUNDS_MS)
+        retries = RetryMetrics(targets_shown)
+        self.intake = Intake(self.targets, retries)
+        self.steps = LoopSteps(self.registry)
+        status = StatusCollector(read_status, targets_shown)
+        self.refused = RefusedTargets()
+        self._register(self.targets, retries, self.refused, status)
+
+    def _make_gauges_of_clocks(self) -> None:
         self.clock_offset_seconds = self._gauge(
             "clock_offset_seconds", "Wall clock minus the logical clock that decides what is due."
         )
@@ -111,18 +125,7 @@ class Metrics:
             "clock_lead_seconds", "Wall clock minus the broker's; NaN while that is not known."
         )
         self.clock_lead_seconds.set(math.nan)
-        self._make_gauges_of_room()
-        self.ingress_partitions = self._gauge(
-            "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
-        )
         self._gauge("wall_clock_seconds", "This machine's clock.").set_function(time.time)
-        self.targets = TargetMetrics(targets_shown, LATENESS_BOUNDS_MS, DELAY_BOUNDS_MS)
-        retries = RetryMetrics(targets_shown)
-        self.intake = Intake(self.targets, retries)
-        self.steps = LoopSteps(self.registry)
-        status = StatusCollector(read_status, targets_shown)
-        self.refused = RefusedTargets()
-        self._register(self.targets, retries, self.refused, status)
 
     def _make_gauges_of_room(self) -> None:
         """Room on the disk and in memory."""

@@ -208,12 +208,12 @@ def test_state_of_the_streaming_form_is_refused_with_what_to_do(
     check_place(location(tmp_path / "new"))
     for name in ("state", "checkpoint"):
         (tmp_path / "old" / name).mkdir(parents=True)
-    with pytest.raises(ResultsRefused, match="of an older version.*Name another"):
+    with pytest.raises(ResultsRefused, match="an older version.*Name another"):
         check_place(location(tmp_path / "old"))
     elsewhere = History(spark, location(tmp_path / "elsewhere"))
     elsewhere.check_no_old_state()
     elsewhere.tables.append("state", local_rows(spark, [{"batch": 1}], {"batch": "bigint"}))
-    with pytest.raises(ResultsRefused, match="of an older version.*Name another"):
+    with pytest.raises(ResultsRefused, match="an older version.*Name another"):
         elsewhere.check_no_old_state()
 
 
