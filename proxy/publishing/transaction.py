@@ -440,9 +440,13 @@ class Transaction:
         except SessionLost:
             self.state = State.UNKNOWN
             raise
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:
+            # A fatal error that meets a delivery report comes out of the client library so.
+            cause = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(cause, KafkaException):
+                raise
             self.state = State.UNKNOWN
-            raise SessionLost(str(error)) from error
+            raise SessionLost(str(cause)) from error
 
     def _give_up_throttled(self, unfinished: AbortUnfinished) -> None:
         """Another producer aborts it: this one may wait for minutes."""

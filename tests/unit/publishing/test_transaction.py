@@ -220,6 +220,24 @@ def test_abort_that_cannot_be_done_ends_the_session(
         publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
 
 
+class _FatalInFlush(StandInProducer):
+    """As confluent-kafka does where a fatal error and a delivery report come at once."""
+
+    def flush(self, timeout: float) -> int:
+        fatal = kafka_error(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True)
+        raise SystemError("returned a result with an exception set") from fatal
+
+
+def test_a_fatal_error_beneath_a_delivery_report_ends_the_session_and_is_no_defect(
+    kafka: StandInKafka,
+) -> None:
+    publisher = a_publisher(kafka, new_producer=lambda _number: cast(Any, _FatalInFlush(kafka)))
+    transaction = publisher.publish([BATCH], [OFFSET], GENERATION, 1_000)
+    with pytest.raises(SessionLost):
+        transaction.wait()
+    assert transaction.state.value == "unknown"
+
+
 class _BusyAtFirst(StandInProducer):
     """The end of the transaction before is still being written."""
 
