@@ -179,7 +179,7 @@ def test_the_audit_that_goes_on_finds_its_state_again() -> None:
     audit = rendered(FOLLOWING_AUDIT).one("StatefulSet", f"{NAME}-follow")["spec"]
     container = audit["template"]["spec"]["containers"][0]
     mounts = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}
-    assert "--output=/audit/state" in container["args"]
+    assert "--output=/audit/history" in container["args"]
     assert [one["metadata"]["name"] for one in audit["volumeClaimTemplates"]] == [mounts["/audit"]]
     assert audit["replicas"] == 1
 
