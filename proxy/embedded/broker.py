@@ -9,7 +9,6 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from proxy.embedded import server as ports
 from proxy.embedded.jars import kafka_version
 from proxy.embedded.server import (
     CHOOSE_PORT,
@@ -18,8 +17,11 @@ from proxy.embedded.server import (
     DataFolder,
     KafkaServer,
     alone_as_controller,
+    answers,
     explain,
+    is_free,
     new_cluster_id,
+    pick_free,
     server_properties,
 )
 from proxy.errors import PortTaken
@@ -83,7 +85,7 @@ class EmbeddedBroker:
             return
         require("embedded", "The embedded broker")
         for tries_left in reversed(range(PORT_TRIES if self.port == 0 else 1)):
-            picked = self.port or ports.pick_free(self.host)
+            picked = self.port or pick_free(self.host)
             try:
                 self._start_on(picked)
             except PortTaken:
@@ -120,7 +122,7 @@ class EmbeddedBroker:
     def _start_on(self, port: int) -> None:
         self._server.claim()
         try:
-            if not ports.is_free(self.host, port):
+            if not is_free(self.host, port):
                 raise PortTaken(self.host, port, CHOOSE_PORT)
             properties = self._properties(port)
             if self._folder.may_be_registered:
@@ -136,7 +138,7 @@ class EmbeddedBroker:
             raise
 
     def _properties(self, port: int) -> dict[str, str]:
-        controller_port = ports.pick_free(self.host)
+        controller_port = pick_free(self.host)
         return server_properties(
             self.host, port, controller_port, self._folder.kafka, self._overrides
         )
@@ -151,7 +153,7 @@ class EmbeddedBroker:
         while time.monotonic() < deadline:
             if not self.is_running:
                 raise self._failure("The embedded broker ended while starting", port)
-            if ports.answers(self.host, port) and _leads_all(f"{self.host}:{port}", cluster_id):
+            if answers(self.host, port) and _leads_all(f"{self.host}:{port}", cluster_id):
                 return
             time.sleep(LOOK_EVERY_S)
         took = f"The embedded broker was not ready after {self._start_timeout_s:.0f} s"

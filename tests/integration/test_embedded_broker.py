@@ -12,8 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from proxy.embedded import EmbeddedBroker
-from proxy.embedded import server as ports
-from proxy.embedded.server import BrokerFailed, DataFolder, DataFromNewerKafka
+from proxy.embedded.server import BrokerFailed, DataFolder, DataFromNewerKafka, pick_free
 from proxy.errors import DataDirInUse, PortTaken
 from tests.conftest import StartBroker
 from tests.support.records import Outgoing, broker_answers, new_topic, read_to_end, write
@@ -133,7 +132,7 @@ def test_two_brokers_at_once_are_two_clusters(kafka: str, own_broker: StartBroke
 
 
 def test_taken_port_is_named_before_anything_starts(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", ports.pick_free("127.0.0.1"))) as taken:
+    with socket.create_server(("127.0.0.1", pick_free("127.0.0.1"))) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortTaken, match=f"Port {port} on 127.0.0.1 is already in use"):
             EmbeddedBroker(tmp_path, port=port).start()

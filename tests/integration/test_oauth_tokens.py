@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded import server as ports
+from proxy.embedded.server import pick_free
 from tests.conftest import StartBroker
 from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing
@@ -25,7 +25,7 @@ LOGIN = (
 
 def with_tokens(plain: int, tokens: int) -> dict[str, str]:
     """The properties of a broker that ends each connection with the token's life."""
-    controller = ports.pick_free(HOST)
+    controller = pick_free(HOST)
     listeners = f"PLAINTEXT://{HOST}:{plain},OAUTH://{HOST}:{tokens}"
     return {
         "listeners": f"{listeners},CONTROLLER://{HOST}:{controller}",
@@ -41,7 +41,7 @@ def with_tokens(plain: int, tokens: int) -> dict[str, str]:
 
 
 def test_tokens_are_renewed_while_the_proxy_rests(own_broker: StartBroker, tmp_path: Path) -> None:
-    plain, tokens = ports.pick_free(HOST), ports.pick_free(HOST)
+    plain, tokens = pick_free(HOST), pick_free(HOST)
     broker = own_broker(port=plain, overrides=with_tokens(plain, tokens))
     installation = Installation(broker.bootstrap_servers, tmp_path, partitions=1)
     try:

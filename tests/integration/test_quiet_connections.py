@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded import server as ports
+from proxy.embedded.server import pick_free
 from tests.conftest import StartBroker
 from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing
@@ -43,7 +43,7 @@ def test_brokers_that_come_back_elsewhere_are_found(
 ) -> None:
     """At an address that only `bootstrap.servers` tells: clients keep to the brokers they know."""
     broker = own_broker()
-    other_port = ports.pick_free(broker.host)
+    other_port = pick_free(broker.host)
     installation = Installation(broker.bootstrap_servers, tmp_path, partitions=1)
     try:
         both = f"{broker.bootstrap_servers},{broker.host}:{other_port}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.config.sources import ENV_PREFIX
-from proxy.embedded import server as ports
+from proxy.embedded.server import pick_free
 from tests.support.installation.admin_page import admin_page
 
 HERE: Final = "127.0.0.1"
@@ -78,7 +78,7 @@ class Node:
         folder = self._folder / name
         mounts = self._mounted(folder, spec, container)
         said = [_local(text, mounts) for text in (*container["command"], *container["args"])]
-        port = ports.pick_free(HERE)
+        port = pick_free(HERE)
         variables = {one["name"]: self._variable(one, name, mounts) for one in container["env"]}
         kept = {key: text for key, text in os.environ.items() if not key.startswith(ENV_PREFIX)}
         here = {

@@ -9,9 +9,8 @@ from docker.errors import DockerException
 from testcontainers.core.container import DockerContainer
 
 from proxy.embedded import EmbeddedBroker
-from proxy.embedded import server as ports
 from proxy.embedded.jars import kafka_version
-from proxy.embedded.server import server_properties
+from proxy.embedded.server import pick_free, server_properties
 from tests.support.records import broker_answers
 from tests.support.waiting import wait_for
 
@@ -41,7 +40,7 @@ def _container() -> DockerContainer | None:
         container = DockerContainer(f"apache/kafka:{kafka_version()}")
     except DockerException:
         return None
-    port = ports.pick_free("127.0.0.1")
+    port = pick_free("127.0.0.1")
     for name, value in container_settings(container.get_container_host_ip(), port).items():
         container.with_env(name, value)
     return container.with_bind_ports(INSIDE_PORT, port)

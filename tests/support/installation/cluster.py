@@ -13,7 +13,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ClusterMetadata  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.embedded import server as ports
 from proxy.embedded.jars import kafka_version
 from proxy.embedded.server import (
     COORDINATOR_PARTITIONS,
@@ -21,6 +20,7 @@ from proxy.embedded.server import (
     DataFolder,
     KafkaServer,
     new_cluster_id,
+    pick_free,
     server_properties,
 )
 from tests.support.quiet_clients import admin_client
@@ -315,7 +315,7 @@ def coordinator_partition(name: str) -> int:
 def _free_ports(count: int) -> list[int]:
     found: list[int] = []
     while len(found) < count:
-        port = ports.pick_free(HOST)
+        port = pick_free(HOST)
         if port not in found:
             found.append(port)
     return found

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from proxy.embedded import EmbeddedBroker
-from proxy.embedded import server as ports
+from proxy.embedded.server import pick_free
 from tests.support.installation.certificates import Authority, Identity
 from tests.support.quiet_clients import admin_client
 
@@ -47,7 +47,7 @@ class SecuredBroker:
         self, folder: Path, authority: Authority, identity: Identity, *, open_to_all: bool = False
     ) -> None:
         self._folder, self._open_to_all = folder, open_to_all
-        self._ports = {name: ports.pick_free(HOST) for name in (*LISTENERS, "CONTROLLER")}
+        self._ports = {name: pick_free(HOST) for name in (*LISTENERS, "CONTROLLER")}
         self._broker = self._made(authority, identity)
 
     @property

@@ -8,9 +8,8 @@ import sys
 
 import pytest
 
-from proxy.embedded import server as ports
 from proxy.embedded import watchdog
-from proxy.embedded.server import GuardedProcess
+from proxy.embedded.server import GuardedProcess, is_free
 
 LOOKS_ALL_THE_TIME = """
 import os, signal
@@ -58,4 +57,4 @@ def test_killed_process_has_left_its_port_when_kill_returns(*, is_frozen: bool) 
         if is_frozen:
             process.signal(signal.SIGSTOP)
         process.kill()
-        assert ports.is_free("127.0.0.1", port)
+        assert is_free("127.0.0.1", port)

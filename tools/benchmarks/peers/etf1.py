@@ -12,8 +12,8 @@ from typing import Final
 from confluent_kafka import Producer
 
 from proxy.embedded import EmbeddedBroker
-from proxy.embedded import server as ports
 from proxy.embedded.jar_cache import cache_folder
+from proxy.embedded.server import pick_free
 from tools.benchmarks import clients
 from tools.benchmarks.keys import read_keys
 from tools.benchmarks.loads import LINGER_MS, Load, Loaded, send_through
@@ -113,8 +113,8 @@ class Etf1(OnKafka):
             "BOOTSTRAP_SERVERS": bootstrap_servers,
             "SCHEDULES_TOPICS": self.ingress,
             "HISTORY_TOPIC": history,
-            "METRICS_ADDR": f"{HOST}:{ports.pick_free(HOST)}",
-            "SERVER_ADDR": f"{HOST}:{ports.pick_free(HOST)}",
+            "METRICS_ADDR": f"{HOST}:{pick_free(HOST)}",
+            "SERVER_ADDR": f"{HOST}:{pick_free(HOST)}",
         }
         self._process: subprocess.Popen[bytes] | None = None
 

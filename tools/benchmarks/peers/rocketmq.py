@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded import server as ports
 from proxy.embedded.jar_cache import java
 from proxy.embedded.jars import CacheUnusable, JarsUnavailable
-from proxy.embedded.server import GuardedProcess
+from proxy.embedded.server import GuardedProcess, pick_free
 from tools.benchmarks.errors import BenchmarkError
 from tools.benchmarks.loads import Load, Loaded
 from tools.benchmarks.peers.rocketmq_driver import RocketDriver, system_properties
@@ -66,7 +65,7 @@ class RocketMq:
 
     def __init__(self, folder: Path, precision_ms: int) -> None:
         self._folder = folder
-        self._port, naming_port = (ports.pick_free(HOST) for _ in range(2))
+        self._port, naming_port = (pick_free(HOST) for _ in range(2))
         self.address = f"{HOST}:{naming_port}"
         self._driver = RocketDriver(self.address, folder)
         self._processes: dict[str, GuardedProcess] = {}
@@ -135,7 +134,7 @@ class RocketMq:
             "brokerIP1": HOST,
             "bindAddress": HOST,
             "listenPort": self._port,
-            "haListenPort": ports.pick_free(HOST),
+            "haListenPort": pick_free(HOST),
             "namesrvAddr": self.address,
             "storePathRootDir": store,
             "storePathCommitLog": store / "commitlog",
