@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md: `python -m tools.benchmarks.markdown report.json`."""
+"""The tables of docs/notes/measurements.md: `python -m tools.benchmarks.markdown report.json`."""
 
 import json
 import sys

@@ -68,7 +68,7 @@ def shown(found: Found) -> Table:
 
 
 def markdown(found: Found) -> str:
-    """For docs/performance.md."""
+    """For docs/notes/measurements.md."""
     heads = (*HEAD, *COLUMNS, AGAINST)
     lines = [_circumstances(found), "", f"| {' | '.join(heads)} |"]
     lines.append("|---|---:|---:|---|" + "---:|" * (len(COLUMNS) + 1))
