@@ -1,4 +1,4 @@
-"""`python -m tools.campaign`: judge the judge (docs/audit.md#how-the-judge-was-judged)."""
+"""`python -m tools.campaign`: judge the judge (docs/notes/audit.md#how-the-judge-was-judged)."""
 
 from __future__ import annotations
 

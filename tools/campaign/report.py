@@ -1,4 +1,4 @@
-"""The figures of a campaign, for docs/audit.md, for programs, and for people."""
+"""The figures of a campaign, for docs/notes/audit.md, for programs, and for people."""
 
 from __future__ import annotations
 
