@@ -58,6 +58,11 @@ def last_header(headers: Headers, name: str) -> bytes | None:
     return next((raw for found, raw in reversed(headers) if found == name), None)
 
 
+def may_have_header(body: bytes, name: str) -> bool:
+    """Return whether a body may have this header. Searches the bytes and unpacks nothing."""
+    return name.encode() in body
+
+
 def packer() -> Pack:
     """A function that packs; not to be shared by threads."""
     return cast(Pack, msgpack.Packer(autoreset=True).pack)

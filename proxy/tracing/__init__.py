@@ -1,5 +1,5 @@
-"""Spans of what was delivered or is a dead letter, for OpenTelemetry (docs/operations/tracing.md).
+"""Spans of delivered records and dead letters, for OpenTelemetry (docs/operations/tracing.md).
 
-May use records, scheduling, kafka, config and telemetry; `otlp_export` alone imports OpenTelemetry.
-Begin with `tracer`.
+May use records, scheduling, kafka, config and telemetry. Begin with `tracer`; `export` alone
+imports OpenTelemetry.
 """

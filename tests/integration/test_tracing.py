@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from proxy.tracing.spans import PUBLISH, WAIT, span_id_of
+from proxy.tracing.export import PUBLISH, WAIT, span_id_of
 from tests.integration.otlp_collector import Collector
 from tests.support.installation.installation import Installation
 from tests.support.records import Incoming, Outgoing, read_to_end

@@ -1,0 +1,259 @@
+"""Turn traced records into spans and send them to a collector.
+
+Queue and thread are those of OpenTelemetry's batch processor. Endpoint, headers, time-outs and
+resource come from the standard variables `OTEL_*`.
+"""
+
+import logging
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+import structlog
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from proxy import __version__
+from proxy.records.message import IngressPartition, Message
+from proxy.telemetry.metrics import TraceResult
+from proxy.tracing.traced import DELIVERED, TracedRecord
+
+MAX_RECORDS: Final = 10_000
+AT_ONCE: Final = 256
+EXPORT_EVERY_MS: Final = 500
+GAP: Final = 500
+"""Gaps of up to this many ingress records are read through, not jumped over."""
+CLOSE_WITHIN_S: Final = 3.0
+PAUSE_PER_WORK: Final = 9
+"""The thread pauses this many times as long as it worked: the loop needs the interpreter."""
+FIRST_PAUSE_S: Final = 5.0
+LONGEST_PAUSE_S: Final = 300.0
+"""Pauses after failures. Each failure leaves garbage in cycles, which a worker does not collect."""
+
+WAIT: Final = "timer.wait"
+PUBLISH: Final = "timer.publish"
+DEAD_LETTER: Final = "timer.dead-letter"
+NS_PER_MS: Final = 1_000_000
+_SAMPLED: Final = SpanContext(1, 1, False, TraceFlags(TraceFlags.SAMPLED))
+
+ReadIngress: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Message]]
+"""Read records of an ingress partition again: as `IngressLookup.read`."""
+
+log = structlog.get_logger(__name__)
+
+
+class _Queued(NamedTuple):
+    """A record in the batch processor, which looks at the flags of the context alone."""
+
+    record: TracedRecord
+    context: SpanContext = _SAMPLED
+
+
+class _LastMessages(logging.Handler):
+    """Keep the SDK's last messages. They alone say why an export failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: deque[str] = deque(maxlen=2)
+        logger = logging.getLogger("opentelemetry")
+        logger.addHandler(self)
+        logger.propagate = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts.append(record.getMessage())
+
+    def taken(self) -> str:
+        text = " ".join(self._texts)
+        self._texts.clear()
+        return text
+
+
+class SpanQueue(SpanExporter):
+    """Up to `max_records` traced records, and the thread that exports their spans.
+
+    The batch processor calls `export` in its thread. A wait begins with the timestamp of the
+    ingress record, which the schedule does not keep. So spans are made there, behind the queue.
+    """
+
+    def __init__(
+        self,
+        read_ingress: ReadIngress,
+        count: Callable[[TraceResult, int], None],
+        exporter: SpanExporter | None = None,
+        max_records: int = MAX_RECORDS,
+    ) -> None:
+        self._read_ingress, self._count, self._max_records = read_ingress, count, max_records
+        self._messages = _LastMessages()
+        self._exporter = exporter or OTLPSpanExporter()
+        self._put, self._done = 0, 0
+        """Numbers of records. The loop alone writes the first, the thread alone the second."""
+        self._is_closing, self._failure_pause_s = threading.Event(), 0.0
+        self._processor = BatchSpanProcessor(
+            self,
+            max_queue_size=max(max_records, AT_ONCE),
+            schedule_delay_millis=EXPORT_EVERY_MS,
+            max_export_batch_size=AT_ONCE,
+        )
+
+    def has_room(self) -> bool:
+        """Return whether one more record may wait. The processor itself would drop silently."""
+        return self._put - self._done < self._max_records
+
+    def put(self, record: TracedRecord) -> None:
+        """Add a record. Never waits."""
+        self._put += 1
+        self._processor.on_end(cast(Any, _Queued(record)))
+
+    def flush(self) -> None:
+        """Export all records now."""
+        self._processor.force_flush()
+
+    def close(self) -> None:
+        """Export what waits, for `CLOSE_WITHIN_S` at most. A dead collector holds up no end."""
+        self._is_closing.set()
+        last = threading.Thread(target=self._processor.shutdown, name="tracing", daemon=True)
+        last.start()
+        last.join(CLOSE_WITHIN_S)
+        self._exporter.shutdown()
+
+    def shutdown(self) -> None:
+        """Called by the processor: `close` does it."""
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Send the spans of these records. Count them, and pause after it."""
+        began_s = time.thread_time()
+        queued = cast(Sequence[_Queued], spans)
+        why = self._try_export([one.record for one in queued])
+        self._done += len(queued)
+        worked_s = time.thread_time() - began_s
+        self._is_closing.wait(max(self._failure_pause_s, worked_s * PAUSE_PER_WORK))
+        return SpanExportResult.FAILURE if why else SpanExportResult.SUCCESS
+
+    def _try_export(self, records: Sequence[TracedRecord]) -> str | None:
+        known = len(records)
+        try:
+            times = self._written_ms(records)
+            known = sum(one.origin in times for one in records)
+            if known < len(records):
+                self._count("deleted", len(records) - known)
+            found = [one for one in records if one.origin in times]
+            spans = [span for one in found for span in timer_spans(one, times[one.origin])]
+            is_sent = not spans or self._exporter.export(spans) is SpanExportResult.SUCCESS
+            why = None if is_sent else self._messages.taken()
+        except Exception as error:  # noqa: BLE001 (tracing must not end: delivery goes on)
+            why = repr(error)
+        self._count("exported" if why is None else "failed", known)
+        if why is None:
+            self._failure_pause_s = 0.0
+        else:
+            pause_s = min(max(FIRST_PAUSE_S, 2 * self._failure_pause_s), LONGEST_PAUSE_S)
+            self._failure_pause_s = pause_s
+            log.warning("spans not exported", records=known, why=why, pause_s=pause_s)
+        return why
+
+    def _written_ms(self, records: Sequence[TracedRecord]) -> dict[str, int]:
+        """Return the ingress timestamps by origin. Records that retention deleted have none."""
+        offsets: dict[IngressPartition, set[int]] = defaultdict(set)
+        for traced in records:
+            offsets[traced.ingress].add(traced.offset)
+        return {
+            ingress.origin(offset): message.timestamp()[1]
+            for ingress, wanted in offsets.items()
+            for offset, message in self._read_ingress(ingress.number, sorted(wanted), GAP).items()
+        }
+
+
+# The spans of a record. Their attributes are those of OpenTelemetry's conventions for messaging
+# (https://opentelemetry.io/docs/specs/semconv/messaging/kafka/), and some of our own.
+
+_RESOURCE: Final = Resource.create(
+    {"service.name": "kafka-delay-proxy", "service.version": __version__}
+).merge(OTELResourceDetector().detect())
+_SCOPE: Final = InstrumentationScope("kafka-delay-proxy", __version__)
+
+
+def span_id_of(name: str, origin: str) -> str:
+    """Return the id of a record's span. Every process gives it the same one."""
+    return blake2b(f"{name} {origin}".encode(), digest_size=8).hexdigest()
+
+
+def timer_spans(traced: TracedRecord, written_ms: int) -> list[ReadableSpan]:
+    """Return its wait and its publishing. A dead letter was not published."""
+    ingress, origin = traced.ingress, traced.origin
+    fired_ms, reason = traced.fired_ms, traced.reason
+    timer: dict[str, str | int | None] = {
+        "timer.origin": origin,
+        "timer.due": traced.due_ms,
+        "timer.first_origin": traced.first_origin,
+    }
+    wait_id = span_id_of(WAIT, origin)
+    place: dict[str, str | int | None] = {
+        "messaging.destination.partition.id": str(ingress.number),
+        "messaging.kafka.offset": traced.offset,
+        "error.type": None if reason is None else reason.code,
+    }
+    waited = _span(
+        traced,
+        WAIT,
+        SpanKind.CONSUMER,
+        traced.parent.span_id,
+        (min(written_ms, fired_ms), fired_ms),
+        {**_messaging("wait", "receive", ingress.topic), **place, **timer},
+    )
+    if reason is not None:
+        return [waited]
+    target = str(traced.target) if traced.end == DELIVERED else ingress.topic
+    published = {**_messaging("publish", "send", target), "timer.end": traced.end, **timer}
+    times_ms = fired_ms, max(traced.committed_ms, fired_ms)
+    return [waited, _span(traced, PUBLISH, SpanKind.PRODUCER, wait_id, times_ms, published)]
+
+
+def _span(
+    traced: TracedRecord,
+    name: str,
+    kind: SpanKind,
+    parent_id: str,
+    times_ms: tuple[int, int],
+    attributes: Mapping[str, str | int | None],
+) -> ReadableSpan:
+    """Return a finished span. Attributes without a value are left out."""
+    events, status = [], Status(StatusCode.UNSET)
+    if (reason := traced.reason) is not None:
+        status = Status(StatusCode.ERROR, f"{reason.code}: {reason.detail}")
+        why = {"timer.error": reason.code, "timer.error_detail": reason.detail}
+        events = [Event(DEAD_LETTER, {**why, "timer.end": traced.end}, times_ms[1] * NS_PER_MS)]
+    trace_id, is_remote = traced.parent.trace_id, kind is SpanKind.CONSUMER
+    return ReadableSpan(
+        name,
+        _context(trace_id, span_id_of(name, traced.origin), is_remote=False),
+        _context(trace_id, parent_id, is_remote=is_remote),
+        _RESOURCE,
+        {key: value for key, value in attributes.items() if value is not None},
+        events=events,
+        status=status,
+        kind=kind,
+        start_time=times_ms[0] * NS_PER_MS,
+        end_time=times_ms[1] * NS_PER_MS,
+        instrumentation_scope=_SCOPE,
+    )
+
+
+def _messaging(name: str, kind: str, topic: str) -> dict[str, str]:
+    return {
+        "messaging.system": "kafka",
+        "messaging.operation.name": name,
+        "messaging.operation.type": kind,
+        "messaging.destination.name": topic,
+    }
+
+
+def _context(trace_id: str, span_id: str, *, is_remote: bool) -> SpanContext:
+    sampled = TraceFlags(TraceFlags.SAMPLED)
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote, sampled)

@@ -1,0 +1,114 @@
+"""Find the records of a committed transaction that their producers trace."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import structlog
+
+from proxy.records.body import last_header, may_have_header
+from proxy.records.delivery import Delivery, delivery_of
+from proxy.records.headers import FIRST_ORIGIN
+from proxy.records.message import IngressPartition
+from proxy.records.outcome import DeadLetter
+from proxy.records.rejection import Rejection
+from proxy.records.traceparent import TRACEPARENT, TraceParent, read_traceparent
+from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.telemetry.metrics import TraceResult
+
+DELIVERED: Final = "delivered"
+LONGEST_ORIGIN: Final = 300
+LONGEST_DETAIL: Final = 1_000
+
+log = structlog.get_logger(__name__)
+
+
+class TracedRecord(NamedTuple):
+    """A sampled record of a committed transaction. Its size is bounded: it has no value."""
+
+    ingress: IngressPartition
+    offset: int
+    parent: TraceParent
+    first_origin: str | None
+    due_ms: int | None
+    target: str | None
+    end: str
+    """`delivered`, or the name of its outcome."""
+    reason: Rejection | None
+    """Why it is a dead letter, if it is one."""
+    fired_ms: int
+    """When its transaction began."""
+    committed_ms: int
+
+    @property
+    def origin(self) -> str:
+        return self.ingress.origin(self.offset)
+
+
+class Tracer:
+    """Hands traced records to `put` while there is room."""
+
+    def __init__(
+        self,
+        has_room: Callable[[], bool],
+        put: Callable[[TracedRecord], None],
+        count: Callable[[TraceResult, int], None],
+    ) -> None:
+        self._has_room, self._put, self._count = has_room, put, count
+
+    def committed(
+        self, batches: Sequence[Batch | ResolvedBatch], took_s: float, now_ms: int
+    ) -> None:
+        """Take the records of a transaction. Called by the worker's loop after each commit."""
+        times_ms = now_ms - int(took_s * 1_000), now_ms
+        for batch in batches:
+            try:
+                for record, end in _ended(batch):
+                    self._take(batch.ingress, record, end, times_ms)
+            except Exception as error:  # noqa: BLE001 (tracing must not stop deliveries)
+                self._count("failed", 1)
+                log.warning("records not traced", why=repr(error))
+
+    def _take(
+        self,
+        ingress: IngressPartition,
+        record: Delivery | DeadLetter,
+        end: str,
+        times_ms: tuple[int, int],
+    ) -> None:
+        raw = last_header(record.headers, TRACEPARENT)
+        if raw is None:
+            return
+        parent = read_traceparent(raw)
+        if parent is None:
+            self._count("invalid", 1)
+        elif parent.is_sampled and not self._has_room():
+            self._count("dropped", 1)
+        elif parent.is_sampled:
+            first = last_header(record.headers, FIRST_ORIGIN) or b""
+            reason = record.reason if isinstance(record, DeadLetter) else None
+            if reason is not None:
+                reason = Rejection(reason.code, reason.detail[:LONGEST_DETAIL])
+            self._put(
+                TracedRecord(
+                    ingress,
+                    record.offset,
+                    parent,
+                    first[:LONGEST_ORIGIN].decode("utf-8", "replace") or None,
+                    record.due_ms,
+                    record.target,
+                    end,
+                    reason,
+                    *times_ms,
+                )
+            )
+
+
+def _ended(batch: Batch | ResolvedBatch) -> Iterator[tuple[Delivery | DeadLetter, str]]:
+    """Return the records of a batch that may be traced, and how each ended."""
+    yield from ((letter, letter.outcome) for letter in batch.dead_letters)
+    yield from ((hop.delivery, hop.what) for hop in batch.hops)
+    if isinstance(batch, Batch):
+        entries = (one for one in batch.deliveries if may_have_header(one[3], TRACEPARENT))
+        yield from ((delivery_of(entry), DELIVERED) for entry in entries)
+    else:
+        yield from ((delivery, DELIVERED) for delivery in batch.deliveries)
