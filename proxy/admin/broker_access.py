@@ -39,12 +39,12 @@ from proxy.kafka.settings.settings_records import (
 )
 from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import admin_client, describe_topic
-from proxy.records.body import Headers
-from proxy.records.headers import CANCEL, PURGE, PURGE_FROM, PURGE_TO, RECALL
-from proxy.records.hop_mac import HopAuthenticator
-from proxy.records.message import Message as Record
-from proxy.records.outcome import read_outcome
-from proxy.requests.parsed import Purge
+from proxy.protocol.body import Headers
+from proxy.protocol.body import Message as Record
+from proxy.protocol.headers import CANCEL, PURGE, PURGE_FROM, PURGE_TO, RECALL
+from proxy.protocol.outcomes import read_outcome
+from proxy.protocol.parsed import Purge
+from proxy.protocol.proofs import HopAuthenticator
 from proxy.scheduling.batch import AuxiliaryRecord
 
 WRITE_WITHIN_S: Final = 8.0

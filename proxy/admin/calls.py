@@ -30,8 +30,8 @@ from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import ReleaseSettings
 from proxy.logs import Level
-from proxy.requests.header_values import LONGEST_ID_BYTES
-from proxy.requests.times import parse_delay_ms
+from proxy.protocol.header_values import LONGEST_ID_BYTES
+from proxy.protocol.times import parse_delay_ms
 from proxy.scheduling.pending import Found
 from proxy.telemetry.status import Status, covered_by
 from storage.store import added

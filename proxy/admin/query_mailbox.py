@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 import structlog
 
 from proxy.dispatch.moving import Moving, find_moving
-from proxy.records.body import Headers
+from proxy.protocol.body import Headers
 from proxy.scheduling.pending import Found, Sought, WaitingPiece, find_id, find_record, scan_waiting
 from proxy.scheduling.shard import Shard
 from storage.errors import StorageError
@@ -52,7 +52,7 @@ class FindId(NamedTuple):
 
 class FindRecord(NamedTuple):
     """What has become of this ingress record: a list of one `Found`, or of none if the partition
-    is another worker's. Serves as `proxy.records.message.Message`."""
+    is another worker's. Serves as `proxy.protocol.body.Message`."""
 
     at: tuple[int, int]
     content: tuple[bytes | None, bytes | None, Headers | None]

@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from proxy.admin.exchange import bad_request
-from proxy.records.bounded_json import JsonRefused, read_json
+from proxy.protocol.bounded_json import JsonRefused, read_json
 
 PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 LAST_PARTITION: Final = 2**31 - 1

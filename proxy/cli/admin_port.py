@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from proxy.config.settings import AdminSettings
 from proxy.errors import ProxyError
 from proxy.plain_text import plain
-from proxy.records.bounded_json import MOST_BYTES, JsonRefused, read_object
+from proxy.protocol.bounded_json import MOST_BYTES, JsonRefused, read_object
 
 ANSWER_LIMIT_S: Final = 10.0
 MOST_ANSWER_BYTES: Final = 64 << 20

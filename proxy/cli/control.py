@@ -30,8 +30,8 @@ from proxy.cli.terminal import (
 )
 from proxy.config.settings import Settings
 from proxy.dead_letters.letters.letter import read_origin
-from proxy.records.headers import RECALL
-from proxy.records.outcome import MISSED
+from proxy.protocol.headers import RECALL
+from proxy.protocol.outcomes import MISSED
 
 Ident = Annotated[str, typer.Argument(metavar="ID", help="The record's timer-id.")]
 Origin = Annotated[

@@ -24,14 +24,12 @@ from proxy.kafka.access import Connection, client_config, explain, explained
 from proxy.kafka.client_settings import connected, lookup_config
 from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
-from proxy.records.body import Headers
-from proxy.records.header_text import read_headers
-from proxy.records.headers import CANCEL, ID, KEY, RECALL, TRANSACTION, UNREADABLE
-from proxy.records.message import Message as IngressMessage
-from proxy.records.outcome import APPLIED, read_outcome
-from proxy.records.rejection import Rejection
-from proxy.requests.parsed import Prepare, Scheduled
-from proxy.requests.request_reader import request_reader
+from proxy.protocol.body import Headers
+from proxy.protocol.body import Message as IngressMessage
+from proxy.protocol.headers import CANCEL, ID, KEY, RECALL, TRANSACTION, UNREADABLE, read_headers
+from proxy.protocol.outcomes import APPLIED, Rejection, read_outcome
+from proxy.protocol.parsed import Prepare, Scheduled
+from proxy.protocol.request_reader import request_reader
 
 # Headers of records as a consumer got them.
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from proxy.errors import ProxyError
 from proxy.extras import require_store
-from proxy.records.body import body_bytes, is_stub
-from proxy.records.delivery import Delivery, LeftInKafka, delivery_of
+from proxy.protocol.body import Delivery, LeftInKafka, body_bytes, delivery_of, is_stub
 from storage.errors import StorageError
 from storage.folder import kind_of
 from storage.inspection import FolderReport

@@ -24,7 +24,7 @@ from proxy.cli.terminal import (
 from proxy.config.settings import MOST_PER_SECOND, Settings
 from proxy.config.target_limit import OverdueLimit
 from proxy.errors import ProxyError
-from proxy.requests.times import shown_delay
+from proxy.protocol.times import shown_delay
 
 ANSWER_WITHIN_S: Final = 30.0
 PATHS: Final = {"--ingest": ("/pauses", "/ingest/paused"), "--worker": ("/limits", "/limits")}

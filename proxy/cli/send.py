@@ -24,8 +24,8 @@ from proxy.config.settings import Settings
 from proxy.errors import ProxyError
 from proxy.kafka.access import Connection, TopicUnknown
 from proxy.kafka.topics import group_named_in
-from proxy.records.body import Headers
-from proxy.records.headers import (
+from proxy.protocol.body import Headers
+from proxy.protocol.headers import (
     ATTEMPT,
     CANCEL,
     CHECK_TOPIC,

@@ -21,7 +21,7 @@ from proxy.cli.terminal import (
     shown_time,
     text_of,
 )
-from proxy.records.delivery import Delivery, LeftInKafka
+from proxy.protocol.body import Delivery, LeftInKafka
 from storage.inspection import FolderReport
 
 app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)

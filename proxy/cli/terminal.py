@@ -21,9 +21,9 @@ from proxy.config.values import refuse_no_addresses
 from proxy.dead_letters.letters.letter import Origin, read_origin
 from proxy.errors import SettingsError
 from proxy.plain_text import plain
-from proxy.requests.header_values import LONGEST_ID_BYTES, is_ident
-from proxy.requests.times import parse_delay_ms, parse_instant_ms
-from proxy.requests.topic_names import TARGETS_PATTERN
+from proxy.protocol.header_values import LONGEST_ID_BYTES, is_ident
+from proxy.protocol.policy import TARGETS_PATTERN
+from proxy.protocol.times import parse_delay_ms, parse_instant_ms
 
 # Ctrl-C and SIGTERM as one exception, raised once.
 

@@ -35,8 +35,8 @@ from proxy.dead_letters.letters.letter import Origin
 from proxy.errors import ProxyError
 from proxy.kafka.access import Connection
 from proxy.plain_text import plain
-from proxy.records.delivery import Delivery, LeftInKafka
-from proxy.records.outcome import MISSED
+from proxy.protocol.body import Delivery, LeftInKafka
+from proxy.protocol.outcomes import MISSED
 from proxy.telemetry.collectors import LONG_PAST_MS
 
 # Whether what instances say together is all: the partitions they speak for, and who is silent.

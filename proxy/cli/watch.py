@@ -27,8 +27,8 @@ from proxy.cli.terminal import (
 )
 from proxy.clock import wall_clock_ms
 from proxy.plain_text import plain
-from proxy.records.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ID, ORIGIN
-from proxy.records.outcome import DEAD_LETTERED, read_outcome
+from proxy.protocol.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ID, ORIGIN
+from proxy.protocol.outcomes import DEAD_LETTERED, read_outcome
 
 WHAT_WIDTH = len(DEAD_LETTERED)
 MOST_DIGITS = 18

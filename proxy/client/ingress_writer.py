@@ -21,7 +21,7 @@ from proxy.client.errors import ClientError, ConfigRefused, NotStored, QueueFull
 from proxy.client.kafka_settings import Settings, producer_settings, without_report_callback
 from proxy.client.receipt import Receipt, receipt_of
 from proxy.client.request import Request
-from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
+from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
 """As confluent_kafka has it: (error or None, message)."""

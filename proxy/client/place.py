@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias, cast
 from confluent_kafka import Message
 
 from proxy.client.request import WireHeaders
-from proxy.records.header_text import read_headers
+from proxy.protocol.headers import read_headers
 
 Partition: TypeAlias = tuple[str, int]
 """(topic, partition)."""

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 from proxy.client.errors import RequestRefused
 from proxy.client.receipt import Receipt
 from proxy.client.when import Delay, Instant, time_headers
-from proxy.records.headers import CANCEL, ID, KEY, PARTITION, PREFIX, RECALL, TOPIC
-from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
+from proxy.protocol.headers import CANCEL, ID, KEY, PARTITION, PREFIX, RECALL, TOPIC
+from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 
 Data: TypeAlias = str | bytes | None
 """Text is sent as UTF-8; None is Kafka's null."""

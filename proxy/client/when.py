@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from proxy.client.errors import RequestRefused
-from proxy.records.headers import DELAY, DELIVER_AT, LEVEL
-from proxy.requests.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
+from proxy.protocol.headers import DELAY, DELIVER_AT, LEVEL
+from proxy.protocol.times import MAX_DIGITS, parse_delay_ms, parse_instant_ms
 
 Delay: TypeAlias = timedelta | str
 """A timedelta, or text with a unit such as `30s`, `500ms`, `2h`, `PT30S`."""

@@ -4,7 +4,7 @@ from typing import Final
 
 from proxy.config.ingress_retention import roll_after_ms
 from proxy.config.settings import RetryGroupSettings, Settings
-from proxy.requests.policy import REQUEST_KINDS, Policy, RetryGroup
+from proxy.protocol.policy import REQUEST_KINDS, Policy, RetryGroup
 
 RESERVED: Final = ("timer.*",)
 """Topics of any proxy: one proxy must not write to another's on a producer's behalf."""

@@ -38,8 +38,8 @@ from proxy.config.values import (
     known_requests,
     refuse_no_addresses,
 )
-from proxy.requests.policy import DEFAULT_LEVELS, REQUEST_KINDS
-from proxy.requests.times import parse_levels
+from proxy.protocol.policy import DEFAULT_LEVELS, REQUEST_KINDS
+from proxy.protocol.times import parse_levels
 from storage.options import StoreKind
 
 DEFAULT_BOOTSTRAP = "localhost:9092"

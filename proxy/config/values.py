@@ -9,10 +9,9 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from proxy.config.sizes import parse_size_bytes
-from proxy.requests.aliases.translation import KNOWN_ALIASES
-from proxy.requests.policy import REQUEST_KINDS
-from proxy.requests.times import parse_delay_ms, parse_levels
-from proxy.requests.topic_names import is_legal_topic
+from proxy.protocol.aliases.translation import KNOWN_ALIASES
+from proxy.protocol.policy import REQUEST_KINDS, is_legal_topic
+from proxy.protocol.times import parse_delay_ms, parse_levels
 
 LARGEST_BYTES = 1 << 60
 LONGEST_DELAY_MS = 36_525 * 86_400_000

@@ -33,10 +33,10 @@ from proxy.dead_letters.topics import (
 from proxy.errors import BrokerRefused, ProxyError, TopicMissing
 from proxy.kafka.access import Right, client_config, grant
 from proxy.kafka.client_settings import TUNED_PRODUCER, transaction_timeout_ms
+from proxy.protocol.outcomes import Rejection
+from proxy.protocol.request_reader import request_reader
 from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import REFUSAL_CODES
-from proxy.records.rejection import Rejection
-from proxy.requests.request_reader import request_reader
 
 # Sends letters back to the ingress: each with its mark, in one transaction.
 #

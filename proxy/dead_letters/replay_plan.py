@@ -10,14 +10,13 @@ from typing import Final, TypeAlias
 from proxy.dead_letters.letters.edits import Edits, is_stamp, requests_of
 from proxy.dead_letters.letters.group_letter import GroupLetter
 from proxy.dead_letters.letters.letter import Letter, Place
-from proxy.records.body import Headers
-from proxy.records.delivery import delivery_of
-from proxy.records.headers import UNREADABLE
-from proxy.records.position import LAST_OFFSET
-from proxy.records.rejection import REASONS, Rejection
-from proxy.requests.parsed import Cancel, Decision, Purge, Recall, RejectedHop
-from proxy.requests.request_reader import RequestReader
-from proxy.requests.times import parse_delay_ms, parse_instant_ms
+from proxy.protocol.body import Headers, delivery_of
+from proxy.protocol.headers import UNREADABLE
+from proxy.protocol.outcomes import REASONS, Rejection
+from proxy.protocol.parsed import Cancel, Decision, Purge, Recall, RejectedHop
+from proxy.protocol.position import LAST_OFFSET
+from proxy.protocol.request_reader import RequestReader
+from proxy.protocol.times import parse_delay_ms, parse_instant_ms
 
 # Which letters a person means: by reason, target, origin and time.
 

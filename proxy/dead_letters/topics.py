@@ -23,8 +23,8 @@ from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG, Fetched
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
 from proxy.kafka.ingress.unreadable import UNREADABLE_BATCH
 from proxy.kafka.topics import UNPACKED
-from proxy.records.message import Message
-from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
+from proxy.protocol.body import Message
+from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 
 # Reads ranges of offsets of a topic: committed records, in no group, with a bound on memory.
 

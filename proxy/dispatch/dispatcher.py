@@ -15,13 +15,18 @@ from proxy.dispatch.known_targets import UNTIMELY, KnownTargets, record_batch_by
 from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.dispatch.refusals import BY_RECORD_BATCH, RecordRef, Refusals, auxiliary_ref
 from proxy.dispatch.release_control import Disposition, ReleaseControl
-from proxy.records.body import needs_dispatch
-from proxy.records.delivery import Delivery, delivery_of
-from proxy.records.headers import HOP_ATTEMPT
-from proxy.records.message import IngressPartition
-from proxy.records.outcome import REQUEUED, ROLLED, DeadLetter, Outcome, dead_letter_of
-from proxy.records.rejection import Rejection, unforeseen
-from proxy.requests.policy import RetryGroup
+from proxy.protocol.body import Delivery, IngressPartition, delivery_of, needs_dispatch
+from proxy.protocol.headers import HOP_ATTEMPT
+from proxy.protocol.outcomes import (
+    REQUEUED,
+    ROLLED,
+    DeadLetter,
+    Outcome,
+    Rejection,
+    dead_letter_of,
+    unforeseen,
+)
+from proxy.protocol.policy import RetryGroup
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Hop, ResolvedBatch
 
 LATEST_UNTIMELY_MS: Final = 300_000

@@ -7,8 +7,8 @@ in `scheduling.batch`.
 from collections.abc import Mapping
 from typing import Final
 
-from proxy.records.delivery import Delivery
-from proxy.records.headers import (
+from proxy.protocol.body import Delivery, IngressPartition
+from proxy.protocol.headers import (
     CHECK_IMMUNITY,
     CHECK_TOPIC,
     DELAY,
@@ -26,9 +26,8 @@ from proxy.records.headers import (
     LEVEL,
     TRANSACTION,
 )
-from proxy.records.message import IngressPartition
-from proxy.records.outcome import Outcome, as_ingested
-from proxy.records.receipts import receipt_name
+from proxy.protocol.outcomes import Outcome, as_ingested
+from proxy.protocol.proofs import receipt_name
 from proxy.scheduling.batch import AuxiliaryRecord, Hop, Place
 
 NOT_CARRIED_ON: Final = frozenset(

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from proxy.dispatch.partitioning import ANY, partition_of
-from proxy.records.body import GONE, Headers
-from proxy.records.rejection import Rejection
+from proxy.protocol.body import GONE, Headers
+from proxy.protocol.outcomes import Rejection
 
 RECORD_BATCH_BYTES: Final = 61
 """A record batch without its records."""

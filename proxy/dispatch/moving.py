@@ -6,10 +6,9 @@ docs/exactly-once.md#moved-records.
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.dispatch.hops import moved
-from proxy.records.delivery import delivery_of
-from proxy.records.message import Message
-from proxy.records.receipts import receipt_name
-from proxy.requests.parsed import Prepare, Scheduled
+from proxy.protocol.body import Message, delivery_of
+from proxy.protocol.parsed import Prepare, Scheduled
+from proxy.protocol.proofs import receipt_name
 from proxy.scheduling.batch import AuxiliaryRecord
 from proxy.scheduling.pending import ENDED, RecordState, find_record
 from proxy.scheduling.shard import Shard

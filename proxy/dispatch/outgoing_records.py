@@ -6,12 +6,10 @@ from typing import Final, NamedTuple
 from proxy.dispatch.hops import outcome_of, successor
 from proxy.dispatch.known_targets import KnownTargets, record_batch_bytes
 from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
-from proxy.records.body import Headers
-from proxy.records.delivery import Delivery
-from proxy.records.headers import DUE, FIRST_ORIGIN, ORIGIN, PREFIX
-from proxy.records.hop_mac import HopAuthenticator
-from proxy.records.message import IngressPartition
-from proxy.records.outcome import DeadLetter, Outcome, dead_letter_headers
+from proxy.protocol.body import Delivery, Headers, IngressPartition
+from proxy.protocol.headers import DUE, FIRST_ORIGIN, ORIGIN, PREFIX
+from proxy.protocol.outcomes import DeadLetter, Outcome, dead_letter_headers
+from proxy.protocol.proofs import HopAuthenticator
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, ResolvedBatch
 
 VALUE: Final = "value"

@@ -14,7 +14,7 @@ import structlog
 
 from proxy.dispatch.hops import moved
 from proxy.dispatch.release_control import ReleaseControl
-from proxy.records.delivery import delivery_of
+from proxy.protocol.body import delivery_of
 from proxy.scheduling.batch import AuxiliaryRecord, Plan
 from proxy.scheduling.shard import Shard, State, with_bodies
 from storage.store import LAST_OFFSET, Key

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from proxy.dispatch.known_targets import UNTIMELY, KnownTargets
-from proxy.records.message import IngressPartition
-from proxy.records.rejection import Rejection
+from proxy.protocol.body import IngressPartition
+from proxy.protocol.outcomes import Rejection
 from proxy.scheduling.batch import AuxiliaryRecord
 
 RecordRef: TypeAlias = tuple[str, int]

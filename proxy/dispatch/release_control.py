@@ -13,11 +13,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from proxy.config.settings import ReleaseSettings
 from proxy.config.target_limit import Resumed, TargetLimit, by_precedence
 from proxy.dispatch.rate_limit import TargetRateLimit
-from proxy.records.body import GONE
-from proxy.records.delivery import Delivery
-from proxy.records.headers import ID, PARKED
-from proxy.records.outcome import EXPIRED, REQUEUED, Outcome
-from proxy.records.rejection import Rejection
+from proxy.protocol.body import GONE, Delivery
+from proxy.protocol.headers import ID, PARKED
+from proxy.protocol.outcomes import EXPIRED, REQUEUED, Outcome, Rejection
 from proxy.scheduling.batch import Batch, Hop, Place
 
 PARKED_MS: Final = int(PARKED)

@@ -10,7 +10,7 @@ from proxy.lineage.chain.story import Story, Storyteller
 from proxy.lineage.chain.traced_record import Topics
 from proxy.lineage.topics import find_beginning, refuse_untold
 from proxy.lineage.tracer import Tracer
-from proxy.requests.request_reader import request_reader
+from proxy.protocol.request_reader import request_reader
 
 
 class RecordTrace(NamedTuple):

@@ -17,10 +17,9 @@ from proxy.lineage.chain.asked import Asked, read_asked
 from proxy.lineage.chain.link import Trace
 from proxy.lineage.chain.matching import came_from
 from proxy.lineage.chain.traced_record import NotAllRead, TimeSpan, Topics, TracedRecord, Visit
-from proxy.records.header_text import read_headers
-from proxy.records.headers import FIRST_ORIGIN, HOP_FROM, ORIGIN, UNREADABLE
-from proxy.records.position import NEVER_MS
-from proxy.requests.request_reader import RequestReader
+from proxy.protocol.headers import FIRST_ORIGIN, HOP_FROM, ORIGIN, UNREADABLE, read_headers
+from proxy.protocol.position import NEVER_MS
+from proxy.protocol.request_reader import RequestReader
 
 # Ingress records of a trace, each read once; and the way back to the first of a chain.
 

@@ -33,9 +33,9 @@ from proxy.lineage.chain.matching import (
 from proxy.lineage.chain.spans import CLOCKS_APART_MS, Spans
 from proxy.lineage.chain.traced_record import NotAllRead, Topics, TracedRecord
 from proxy.lineage.topics import IngressRecords
-from proxy.records.headers import FIRST_ORIGIN, RETRY_GROUP
-from proxy.records.outcome import APPLIED, DEAD_LETTERED, EXPIRED, MISSED
-from proxy.requests.request_reader import RequestReader
+from proxy.protocol.headers import FIRST_ORIGIN, RETRY_GROUP
+from proxy.protocol.outcomes import APPLIED, DEAD_LETTERED, EXPIRED, MISSED
+from proxy.protocol.request_reader import RequestReader
 
 MOST_LINKS: Final = 1_000
 MOST_CONTROLS: Final = 20

@@ -8,9 +8,9 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from proxy.dispatch.outgoing_records import OutgoingRecord
+from proxy.protocol.body import BY_KEY, Kept, unpacked
+from proxy.protocol.headers import DUE, ORIGIN, PREFIX
 from proxy.publishing.kafka_transactions import KafkaTransactions, NotFlushed
-from proxy.records.body import BY_KEY, Kept, unpacked
-from proxy.records.headers import DUE, ORIGIN, PREFIX
 from proxy.scheduling.batch import Batch
 from storage.store import Entry
 

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from proxy.dispatch.known_targets import NONE, KnownTargets, TopicRules
-from proxy.records.rejection import Rejection
+from proxy.protocol.outcomes import Rejection
 
 log = structlog.get_logger(__name__)
 

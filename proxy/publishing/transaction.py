@@ -23,6 +23,9 @@ from proxy.dispatch.known_targets import (
 from proxy.dispatch.outgoing_records import OutgoingRecord, OutgoingRecords
 from proxy.dispatch.refusals import INVALID, RecordRef, Refusals, Report, auxiliary_ref
 from proxy.dispatch.release_control import ReleaseControl
+from proxy.protocol.outcomes import Rejection
+from proxy.protocol.policy import RetryGroup
+from proxy.protocol.proofs import HopAuthenticator
 from proxy.publishing.kafka_transactions import (
     AbortUnfinished,
     GroupMoved,
@@ -37,9 +40,6 @@ from proxy.publishing.kafka_transactions import (
 from proxy.publishing.record_writer import RecordWriter
 from proxy.publishing.targets import Targets
 from proxy.publishing.throttling import Throttling
-from proxy.records.hop_mac import HopAuthenticator
-from proxy.records.rejection import Rejection
-from proxy.requests.policy import RetryGroup
 from proxy.scheduling.batch import Batch, ResolvedBatch
 
 log = structlog.get_logger(__name__)

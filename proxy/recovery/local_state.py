@@ -18,11 +18,18 @@ import structlog
 
 from proxy.errors import DataDirInUse, DataDirUnusable
 from proxy.kafka.group import MEMBER_FILE
-from proxy.records.body import GONE_BODY, body_bytes, has_purpose, is_stub, packer, stub
-from proxy.records.delivery import delivery_of
-from proxy.records.message import Message
-from proxy.records.position import Position
-from proxy.requests.parsed import ParsedRecord, Scheduled
+from proxy.protocol.body import (
+    GONE_BODY,
+    Message,
+    body_bytes,
+    delivery_of,
+    has_purpose,
+    is_stub,
+    packer,
+    stub,
+)
+from proxy.protocol.parsed import ParsedRecord, Scheduled
+from proxy.protocol.position import Position
 from storage.errors import StorageFull, StoreLocked, why_and_remedy
 from storage.ids.register import open_register
 from storage.opening import open_store
@@ -35,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 # A store that keeps no record bytes: they are read back from the ingress when due.
 #
-# The entries on disk carry a stub in place of the body (`proxy.records.body`). A folder may hold
+# The entries on disk carry a stub in place of the body (`proxy.protocol.body`). A folder may hold
 # both, after the setting `bodies` was changed: what has its body is used as it is.
 
 BUDGET_S: Final = 1.0

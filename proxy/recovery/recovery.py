@@ -21,14 +21,13 @@ from proxy.kafka.ingress.ingress import Ingress
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
 from proxy.kafka.log_ranges import LogRange, LogRanges
 from proxy.kafka.topics import TopicFacts
-from proxy.records.hop_mac import HopAuthenticator, HopKey
-from proxy.records.message import IngressPartition
-from proxy.records.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
+from proxy.protocol.body import IngressPartition
+from proxy.protocol.parsed import ParsedRecord
+from proxy.protocol.policy import Policy
+from proxy.protocol.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
+from proxy.protocol.proofs import HopAuthenticator, HopKey
+from proxy.protocol.request_reader import ReadersByOffset, RequestReader, request_reader
 from proxy.recovery.local_state import FetchedBodies
-from proxy.requests.parsed import ParsedRecord
-from proxy.requests.policy import Policy
-from proxy.requests.readers_by_offset import ReadersByOffset
-from proxy.requests.request_reader import RequestReader, request_reader
 from proxy.scheduling.admission import CountIntake
 from proxy.scheduling.identities import MissedMoves, MissedPlace, MissedReading
 from proxy.scheduling.shard import Shard

@@ -4,20 +4,18 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from proxy.records.delivery import delivery_of
-from proxy.records.message import IngressPartition, Message
-from proxy.records.outcome import (
+from proxy.protocol.body import IngressPartition, Message, delivery_of
+from proxy.protocol.outcomes import (
     APPLIED,
     EXPIRED,
     MISSED,
     ROLLED_BACK,
     DeadLetter,
     Outcome,
+    Rejection,
     dead_letter_of,
 )
-from proxy.records.position import Watermark
-from proxy.records.rejection import Rejection
-from proxy.requests.parsed import (
+from proxy.protocol.parsed import (
     Cancel,
     Decision,
     ParsedBatch,
@@ -28,7 +26,8 @@ from proxy.requests.parsed import (
     RejectedHop,
     Scheduled,
 )
-from proxy.requests.readers_by_offset import ReadersByOffset
+from proxy.protocol.position import Watermark
+from proxy.protocol.request_reader import ReadersByOffset
 from proxy.scheduling.batch import TransactionBuffer
 from proxy.scheduling.half_messages import (
     CHECK_BACK_BYTES,

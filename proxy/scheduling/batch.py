@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.records.body import Headers
-from proxy.records.delivery import Delivery
-from proxy.records.message import IngressPartition
-from proxy.records.outcome import DeadLetter, Outcome
-from proxy.records.position import Position
+from proxy.protocol.body import Delivery, Headers, IngressPartition
+from proxy.protocol.outcomes import DeadLetter, Outcome
+from proxy.protocol.position import Position
 from storage.store import Entry, Key
 
 

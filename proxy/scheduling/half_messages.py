@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from proxy.records.body import GONE, Purpose, packer
-from proxy.records.delivery import delivery_of
-from proxy.records.headers import CHECK, CHECK_BACK, EXPIRE, HOP_FROM, ID, PREFIX, TRANSACTION
-from proxy.records.message import IngressPartition
-from proxy.records.position import SetBack, Watermark
-from proxy.requests.parsed import ParsedRecord, Prepare
+from proxy.protocol.body import GONE, IngressPartition, Purpose, delivery_of, packer
+from proxy.protocol.headers import CHECK, CHECK_BACK, EXPIRE, HOP_FROM, ID, PREFIX, TRANSACTION
+from proxy.protocol.parsed import ParsedRecord, Prepare
+from proxy.protocol.position import SetBack, Watermark
 from proxy.scheduling.batch import AuxiliaryRecord
 from storage.register import Named
 from storage.store import Entry

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from proxy.records.bounded_json import read_object, whole
-from proxy.records.delivery import delivery_of
-from proxy.records.message import Message
-from proxy.records.outcome import (
+from proxy.protocol.body import Message, delivery_of
+from proxy.protocol.bounded_json import read_object, whole
+from proxy.protocol.outcomes import (
     APPLIED,
     CANCELLED,
     MISSED,
@@ -21,9 +20,9 @@ from proxy.records.outcome import (
     Outcome,
     as_ingested,
 )
-from proxy.records.position import MISSED_MOVES, MISSED_PARTITION, NEVER_MS, Position
-from proxy.records.receipts import proofs_of, recall_names, receipt_name
-from proxy.requests.parsed import Moved, ParsedRecord, Prepare, Recall, RejectedHop, Scheduled
+from proxy.protocol.parsed import Moved, ParsedRecord, Prepare, Recall, RejectedHop, Scheduled
+from proxy.protocol.position import MISSED_MOVES, MISSED_PARTITION, NEVER_MS, Position
+from proxy.protocol.proofs import proofs_of, recall_names, receipt_name
 from proxy.scheduling.batch import AuxiliaryRecord
 from proxy.scheduling.half_messages import HalfMessages, ReadBack
 from proxy.scheduling.purges import Purges

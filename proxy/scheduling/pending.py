@@ -4,14 +4,12 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from proxy.records.body import body_bytes, is_stub
-from proxy.records.delivery import Delivery, delivery_of
-from proxy.records.headers import HOP_ATTEMPT, ID
-from proxy.records.message import Message
-from proxy.records.position import NEVER_MS
-from proxy.records.receipts import receipt_name
-from proxy.records.rejection import Rejection
-from proxy.requests.parsed import ParsedRecord, Prepare, Purge, Recall, RejectedHop, Scheduled
+from proxy.protocol.body import Delivery, Message, body_bytes, delivery_of, is_stub
+from proxy.protocol.headers import HOP_ATTEMPT, ID
+from proxy.protocol.outcomes import Rejection
+from proxy.protocol.parsed import ParsedRecord, Prepare, Purge, Recall, RejectedHop, Scheduled
+from proxy.protocol.position import NEVER_MS
+from proxy.protocol.proofs import receipt_name
 from proxy.scheduling.identities import IS_CANCEL, IS_HALF_MESSAGE
 from proxy.scheduling.shard import Shard
 from storage.register import NOTHING, Named

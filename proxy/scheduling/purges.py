@@ -8,12 +8,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from proxy.records.delivery import Delivery, delivery_of
-from proxy.records.headers import ID
-from proxy.records.message import IngressPartition
-from proxy.records.outcome import CANCELLED, PURGED_BY, Outcome
-from proxy.records.position import NEVER_MS, Position, PurgeProgress, Watermark
-from proxy.requests.parsed import Purge
+from proxy.protocol.body import Delivery, IngressPartition, delivery_of
+from proxy.protocol.headers import ID
+from proxy.protocol.outcomes import CANCELLED, PURGED_BY, Outcome
+from proxy.protocol.parsed import Purge
+from proxy.protocol.position import NEVER_MS, Position, PurgeProgress, Watermark
 from storage.register import NOTHING, Named, Register
 from storage.store import Entry, Key
 

@@ -7,14 +7,11 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from proxy.records.body import GONE_BODY, is_stub
-from proxy.records.delivery import delivery_of
-from proxy.records.message import IngressPartition, Message
-from proxy.records.outcome import Outcome
-from proxy.records.position import LAST_OFFSET, NEVER_MS, Position, PurgeProgress, Watermark
-from proxy.records.rejection import Rejection
-from proxy.requests.parsed import ParsedRecord, RejectedHop, Scheduled
-from proxy.requests.readers_by_offset import ReadersByOffset
+from proxy.protocol.body import GONE_BODY, IngressPartition, Message, delivery_of, is_stub
+from proxy.protocol.outcomes import Outcome, Rejection
+from proxy.protocol.parsed import ParsedRecord, RejectedHop, Scheduled
+from proxy.protocol.position import LAST_OFFSET, NEVER_MS, Position, PurgeProgress, Watermark
+from proxy.protocol.request_reader import ReadersByOffset
 from proxy.scheduling.admission import Admission, CountIntake, IngestLimits
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, SweptEntry, TransactionBuffer
 from proxy.scheduling.half_messages import (

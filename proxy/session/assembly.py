@@ -24,12 +24,12 @@ from proxy.kafka.ingress.ingress_lookup import IngressLookup
 from proxy.kafka.ingress.unreadable import SkippedRanges
 from proxy.kafka.log_ranges import log_ranges
 from proxy.kafka.topics import DerivedTopics, TopicFacts
+from proxy.protocol.policy import Policy, RetryGroup
+from proxy.protocol.proofs import HopAuthenticator, HopKey
 from proxy.publishing.targets import Targets
 from proxy.publishing.throttling import Throttling
 from proxy.publishing.transaction import Publisher
-from proxy.records.hop_mac import HopAuthenticator, HopKey
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
-from proxy.requests.policy import Policy, RetryGroup
 from proxy.scheduling.identities import missed_place
 from proxy.session.back_pressure import BackPressure
 from proxy.session.memory_budget import MemoryBudget

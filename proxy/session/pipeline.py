@@ -17,9 +17,9 @@ from proxy.clock import Clock, Moment
 from proxy.dispatch.hops import named_hop
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.kafka.ingress.ingress import Fetched, Ingress
+from proxy.protocol.position import PolicyFrom
 from proxy.publishing.kafka_transactions import GroupMoved, Throttled
 from proxy.publishing.transaction import Publisher, Transaction
-from proxy.records.position import PolicyFrom
 from proxy.recovery.recovery import Recovery
 from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
 from proxy.scheduling.shard import Shard, State, SweepLimits

@@ -34,9 +34,9 @@ from proxy.kafka.group import (
 from proxy.kafka.retention_watch import RetentionWatch
 from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import TopicWatch, describe_topic, ingress_config, retention_ms
+from proxy.protocol.body import BODY_FORMAT
 from proxy.publishing.kafka_transactions import CommitThread
 from proxy.publishing.throttling import Throttling
-from proxy.records.body import BODY_FORMAT
 from proxy.recovery.local_state import LocalState, say_if_too_few
 from proxy.session.admin_side import AdminSide
 from proxy.session.assembly import KafkaClients, assemble

@@ -6,10 +6,10 @@ from typing import Final
 
 import structlog
 
-from proxy.records.outcome import PURGED_BY, Outcome
-from proxy.records.position import Position
-from proxy.requests.parsed import Purge
-from proxy.requests.times import LATEST_MS
+from proxy.protocol.outcomes import PURGED_BY, Outcome
+from proxy.protocol.parsed import Purge
+from proxy.protocol.position import Position
+from proxy.protocol.times import LATEST_MS
 from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
 from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics

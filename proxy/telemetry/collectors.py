@@ -19,8 +19,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from proxy.clock import wall_clock_ms
-from proxy.records.message import IngressPartition, Message
-from proxy.requests.parsed import AskedFor, ParsedBatch
+from proxy.protocol.body import IngressPartition, Message
+from proxy.protocol.parsed import AskedFor, ParsedBatch
 
 log = structlog.get_logger(__name__)
 

@@ -24,8 +24,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from proxy import __version__
-from proxy.records.outcome import DEAD_LETTERED, OUTCOMES
-from proxy.records.rejection import REASONS
+from proxy.protocol.outcomes import DEAD_LETTERED, OUTCOMES, REASONS
 from proxy.telemetry.collectors import (
     OTHER,
     Intake,

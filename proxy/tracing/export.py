@@ -21,7 +21,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from proxy import __version__
-from proxy.records.message import IngressPartition, Message
+from proxy.protocol.body import IngressPartition, Message
 from proxy.telemetry.metrics import TraceResult
 from proxy.tracing.traced import DELIVERED, TracedRecord
 

@@ -5,13 +5,15 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from proxy.records.body import last_header, may_have_header
-from proxy.records.delivery import Delivery, delivery_of
-from proxy.records.headers import FIRST_ORIGIN
-from proxy.records.message import IngressPartition
-from proxy.records.outcome import DeadLetter
-from proxy.records.rejection import Rejection
-from proxy.records.traceparent import TRACEPARENT, TraceParent, read_traceparent
+from proxy.protocol.body import (
+    Delivery,
+    IngressPartition,
+    delivery_of,
+    last_header,
+    may_have_header,
+)
+from proxy.protocol.headers import FIRST_ORIGIN, TRACEPARENT, TraceParent, read_traceparent
+from proxy.protocol.outcomes import DeadLetter, Rejection
 from proxy.scheduling.batch import Batch, ResolvedBatch
 from proxy.telemetry.metrics import TraceResult
 

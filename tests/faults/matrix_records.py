@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from proxy.records.hop_mac import HopAuthenticator
+from proxy.protocol.proofs import HopAuthenticator
 from tests.support.records import Headers, Outgoing
 
 PARTITIONS = 2

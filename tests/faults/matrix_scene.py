@@ -14,7 +14,7 @@ from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
 from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import admin_client, describe_topic
-from proxy.records.hop_mac import HopAuthenticator
+from proxy.protocol.proofs import HopAuthenticator
 from tests.faults.matrix_records import (
     DELAYED,
     MOVED,

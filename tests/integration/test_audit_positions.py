@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.cimpl import NewPartitions
 
-from proxy.records.position import PolicyFrom as WrittenFrom
-from proxy.records.position import Position
+from proxy.protocol.position import PolicyFrom as WrittenFrom
+from proxy.protocol.position import Position
 from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.kafka.broker import Place as Partition
 from spark_jobs.kafka.positions import LAST_OFFSET, Committed, PolicyFrom, Range

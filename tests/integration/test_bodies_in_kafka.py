@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 from confluent_kafka import TopicPartition
 
-from proxy.records.body import is_stub
+from proxy.protocol.body import is_stub
 from storage.opening import dump
 from storage.options import StoreKind
 from tests.support.installation.installation import Installation

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from proxy.kafka.settings.settings_records import SERVED, limit_key, rate_key, resumed_key
-from proxy.records.position import MISSED_MOVES
-from proxy.requests.policy import digest_of
+from proxy.protocol.policy import digest_of
+from proxy.protocol.position import MISSED_MOVES
 from tests.integration.tracing import run_command, trace
 from tests.support.hostile_json import HOSTILE
 from tests.support.installation.installation import Installation

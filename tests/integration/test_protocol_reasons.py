@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.records.rejection import REASONS
+from proxy.protocol.outcomes import REASONS
 from tests.support.installation.installation import Installation
 from tests.support.oracle.ends import Ends
 from tests.support.raw_produce import NOT_UTF_8, produce_raw

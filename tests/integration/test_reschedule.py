@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from proxy.records.headers import HOP_FIRES
+from proxy.protocol.headers import HOP_FIRES
 from storage.options import StoreKind
 from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation

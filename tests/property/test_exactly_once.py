@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.records.position import Position
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
+from proxy.protocol.position import Position
 from storage.options import StoreKind
 from storage.register import Register
 from storage.store import Store

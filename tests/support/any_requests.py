@@ -11,7 +11,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from proxy.records.hop_mac import HopAuthenticator
+from proxy.protocol.proofs import HopAuthenticator
 
 NOW_MS: Final = 1_800_000_000_000
 Value = bytes | None

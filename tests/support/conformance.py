@@ -17,11 +17,11 @@ import yaml
 
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
-from proxy.records.body import Headers
-from proxy.records.headers import HOP_MAC, UNREADABLE
-from proxy.records.hop_mac import HopAuthenticator, HopKey
-from proxy.requests.policy import Policy
-from proxy.requests.times import parse_delay_ms
+from proxy.protocol.body import Headers
+from proxy.protocol.headers import HOP_MAC, UNREADABLE
+from proxy.protocol.policy import Policy
+from proxy.protocol.proofs import HopAuthenticator, HopKey
+from proxy.protocol.times import parse_delay_ms
 from tests.support.proxy_reading import NOTHING
 
 FOLDER: Final = Path(__file__).parents[1] / "conformance"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.records.delivery import delivery_of
-from proxy.records.rejection import Rejection
-from proxy.requests.parsed import (
+from proxy.protocol.body import delivery_of
+from proxy.protocol.outcomes import Rejection
+from proxy.protocol.parsed import (
     Cancel,
     Decision,
     ParsedRecord,

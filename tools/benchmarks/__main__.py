@@ -16,7 +16,7 @@ from rich.console import Console
 
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.jars import kafka_version
-from proxy.records.headers import ID
+from proxy.protocol.headers import ID
 from tools.benchmarks import comparison, machine, table
 from tools.benchmarks.accounting import only_child
 from tools.benchmarks.comparison import Earlier

@@ -22,9 +22,9 @@ import typer
 from confluent_kafka import Consumer
 
 from proxy.kafka.ingress.ingress import Fetched
-from proxy.records.message import Message
-from proxy.requests.policy import Policy
-from proxy.requests.request_reader import request_reader
+from proxy.protocol.body import Message
+from proxy.protocol.policy import Policy
+from proxy.protocol.request_reader import request_reader
 from storage.opening import open_store
 from storage.store import Committed, Entry
 from tools.benchmarks import clients, topics

@@ -7,7 +7,7 @@ means nothing to the proxy, in turns on one broker.
 import sys
 from dataclasses import replace
 
-from proxy.records.headers import ID
+from proxy.protocol.headers import ID
 from tools.benchmarks.__main__ import made_world
 from tools.benchmarks.scale import FULL, QUICK, Scale
 from tools.benchmarks.scenarios.ingest import run_once

@@ -13,8 +13,8 @@ from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.kafka.settings.settings_records import ServedPartition
 from proxy.kafka.topics import TopicFacts
-from proxy.records.hop_mac import HopKey
-from proxy.records.position import PolicyFrom
+from proxy.protocol.position import PolicyFrom
+from proxy.protocol.proofs import HopKey
 from spark_jobs.kafka.positions import Committed
 from tests.property.test_exactly_once import COMMITS, perform
 from tests.support.simulation.stand_in import INGRESS, Record, StandInKafka

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
 from tools.campaign.scene import FAR_MS, OWN, PARTITIONS, POLICY, SIGNER, named

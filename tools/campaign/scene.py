@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from proxy.dispatch.release_control import OverdueRule
-from proxy.records.hop_mac import HopAuthenticator, HopKey
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
+from proxy.protocol.proofs import HopAuthenticator, HopKey
 from spark_jobs.circumstances import LatenessLimits
 from spark_jobs.kafka.snapshot import OwnTopics
 from tests.support.simulation.manual_clock import START_MS

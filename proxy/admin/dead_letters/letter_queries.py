@@ -8,7 +8,7 @@ from proxy.admin.exchange import Problem, bad_request
 from proxy.admin.listing.filters import instant_ms, pattern_of
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.replay_plan import Selection, read_reasons
-from proxy.requests.topic_names import is_legal_topic
+from proxy.protocol.policy import is_legal_topic
 
 CURSOR: Final = re.compile(r"1(\.[0-9]{1,19}){1,1000}")
 """Its version, then for each partition the offset below which the list goes on."""

@@ -13,7 +13,7 @@ from proxy.dead_letters.letters.edits import read_edits
 from proxy.dead_letters.letters.letter import Place
 from proxy.dead_letters.replay import ReplayOptions
 from proxy.dead_letters.replay_plan import Rate, Selection, read_rate
-from proxy.requests.times import LATEST_MS
+from proxy.protocol.times import LATEST_MS
 
 MOST_PLACES: Final = 1_000
 MOST_FILTERS: Final = 20

@@ -7,8 +7,8 @@ from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
 from proxy.admin.query_values import SPAN, place_in_path, wait_s_of
 from proxy.dead_letters.letters.letter import Origin
 from proxy.lineage.record_trace import RecordTrace
-from proxy.requests.times import parse_delay_ms
-from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
+from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
+from proxy.protocol.times import parse_delay_ms
 
 AT_ONCE: Final = 2
 """Other calls have room beside them."""

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from proxy.admin.exchange import bad_request
-from proxy.requests.header_values import LONGEST_ID_BYTES
-from proxy.requests.times import parse_instant_ms
-from proxy.requests.topic_names import TARGETS_PATTERN
+from proxy.protocol.header_values import LONGEST_ID_BYTES
+from proxy.protocol.policy import TARGETS_PATTERN
+from proxy.protocol.times import parse_instant_ms
 from proxy.scheduling.pending import Sought
 from storage.store import LAST_OFFSET
 

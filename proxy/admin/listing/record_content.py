@@ -5,7 +5,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Mapping
 from typing import Any, Final
 
-from proxy.records.body import Headers
+from proxy.protocol.body import Headers
 
 VALUE_BYTES: Final = 65_536
 OTHER_BYTES: Final = 4_096

@@ -13,7 +13,7 @@ from proxy.clock import wall_clock_ms
 from proxy.config.settings import MOST_PER_SECOND, ReleaseSettings
 from proxy.config.target_limit import OverdueLimit, TargetLimit, by_precedence
 from proxy.kafka.settings.run_time_controls import MOST_LIMITS
-from proxy.requests.times import parse_delay_ms, shown_delay
+from proxy.protocol.times import parse_delay_ms, shown_delay
 from proxy.telemetry.status import Status
 
 OLDER_THAN: Final = (

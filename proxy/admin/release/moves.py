@@ -12,9 +12,9 @@ from proxy.admin.query_mailbox import FindMoving, FindRecord
 from proxy.admin.query_values import Body, whole
 from proxy.admin.workers import Workers
 from proxy.dispatch.moving import NOT_COMMITTED, Moving
-from proxy.records.message import Message
-from proxy.records.outcome import MISSED
-from proxy.requests.times import LATEST_MS, parse_instant_ms
+from proxy.protocol.body import Message
+from proxy.protocol.outcomes import MISSED
+from proxy.protocol.times import LATEST_MS, parse_instant_ms
 from proxy.scheduling.batch import AuxiliaryRecord
 
 MOST_STEPS: Final = 5

@@ -11,9 +11,9 @@ from proxy.admin.listing.each_waiting import EachWaiting
 from proxy.admin.listing.filters import pattern_of
 from proxy.admin.query_values import Body, read_body, wait_s_of, whole
 from proxy.admin.workers import Workers
-from proxy.records.outcome import APPLIED
-from proxy.requests.parsed import Purge
-from proxy.requests.times import LATEST_MS
+from proxy.protocol.outcomes import APPLIED
+from proxy.protocol.parsed import Purge
+from proxy.protocol.times import LATEST_MS
 from proxy.scheduling.pending import Sought
 from proxy.telemetry.status import Status, covered_by, partitions_of
 from storage.store import added

@@ -66,8 +66,8 @@ from proxy.kafka.broker_clock import STAMP_IT, BrokerClock, ClockAnswer
 from proxy.kafka.client_settings import session_timeout_ms, transaction_timeout_ms
 from proxy.kafka.group import StaticMember
 from proxy.kafka.topics import replication_for
-from proxy.records.position import MetadataUnreadable, Position
-from proxy.requests.topic_names import is_legal_topic
+from proxy.protocol.policy import is_legal_topic
+from proxy.protocol.position import MetadataUnreadable, Position
 
 # Whether this machine's clock agrees with the broker's, and watermarks that lie ahead of it.
 #

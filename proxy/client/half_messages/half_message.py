@@ -11,7 +11,7 @@ from typing import Final
 from proxy.client.errors import RequestRefused
 from proxy.client.request import DelayedRecord, Request, WireHeaders, delayed, id_bytes
 from proxy.client.when import Delay, delay_text
-from proxy.records.headers import (
+from proxy.protocol.headers import (
     CHECK,
     CHECK_BACK,
     CHECK_IMMUNITY,

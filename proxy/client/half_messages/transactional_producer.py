@@ -23,7 +23,7 @@ from proxy.client.kafka_settings import (
 from proxy.client.receipt import Receipt
 from proxy.client.request import Data, DelayedRecord, Headers
 from proxy.client.when import Delay, Instant
-from proxy.requests.topic_names import is_legal_topic
+from proxy.protocol.policy import is_legal_topic
 
 LocalTransaction = Callable[[HalfMessage], State | None]
 

@@ -5,7 +5,7 @@ from inspect import iscoroutinefunction
 
 from proxy.client.errors import ConfigRefused
 from proxy.client.retries.received import BY_PATTERN
-from proxy.requests.topic_names import TOPIC_NAME_RULE, is_legal_topic
+from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 
 
 def checked_topics(topics: object, group: object, ingress: object) -> list[str]:

@@ -7,7 +7,7 @@ from proxy.client.errors import ConfigRefused
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.received import Received
 from proxy.client.when import delay_text
-from proxy.requests.times import parse_delay_ms, parse_levels
+from proxy.protocol.times import parse_delay_ms, parse_levels
 
 DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """RocketMQ's level table from its first level on: it suspends a queue for 1 s."""

@@ -41,7 +41,7 @@ from proxy.client.retries.retry_request import retry_request
 from proxy.client.retries.signer import Signer, SigningKey
 from proxy.client.rights import broker_error
 from proxy.client.when import Delay, delay_text
-from proxy.requests.times import parse_delay_ms
+from proxy.protocol.times import parse_delay_ms
 
 MAX_ATTEMPTS: Final = 16
 BEYOND_ALL_ATTEMPTS: Final = 1_000

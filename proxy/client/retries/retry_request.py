@@ -17,8 +17,8 @@ from proxy.client.retries.received import (
     Received,
 )
 from proxy.client.retries.signer import SIGNATURE, Signer
-from proxy.records.headers import ATTEMPT as TIMER_ATTEMPT
-from proxy.records.headers import DELAY, PREFIX, RETRY_GROUP, TOPIC
+from proxy.protocol.headers import ATTEMPT as TIMER_ATTEMPT
+from proxy.protocol.headers import DELAY, PREFIX, RETRY_GROUP, TOPIC
 
 LONGEST_EXCEPTION: Final = 1_000
 

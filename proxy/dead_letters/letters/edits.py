@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from proxy.dead_letters.letters.letter import Letter
-from proxy.records.body import Headers
-from proxy.records.headers import FIRST_ORIGIN, ORIGIN, PURGES, STAMPS
+from proxy.protocol.body import Headers
+from proxy.protocol.headers import FIRST_ORIGIN, ORIGIN, PURGES, STAMPS
 
 HOP_PREFIX: Final = "timer-hop-"
 """Private headers of a record that was rewritten or sent in again by the proxy itself."""

@@ -15,9 +15,9 @@ from proxy.client.retries.received import (
 )
 from proxy.dead_letters.letters.edits import Edits, is_stamp
 from proxy.dead_letters.letters.letter import Letter
-from proxy.records.body import Headers
-from proxy.records.headers import ATTEMPT as TIMER_ATTEMPT
-from proxy.records.headers import DELAY, ORIGIN, RETRY_GROUP
+from proxy.protocol.body import Headers
+from proxy.protocol.headers import ATTEMPT as TIMER_ATTEMPT
+from proxy.protocol.headers import DELAY, ORIGIN, RETRY_GROUP
 
 LONGEST_REASON: Final = 80
 NOT_SAID: Final = "unknown"

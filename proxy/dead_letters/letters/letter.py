@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from proxy.dead_letters.letters.remedies import meaning, remedy
-from proxy.records.body import Headers
-from proxy.records.headers import ERROR, ERROR_DETAIL, FIRST_ORIGIN, ORIGIN, TOPIC
-from proxy.records.message import Message
-from proxy.records.position import LAST_OFFSET
+from proxy.protocol.body import Headers, Message
+from proxy.protocol.headers import ERROR, ERROR_DETAIL, FIRST_ORIGIN, ORIGIN, TOPIC
+from proxy.protocol.position import LAST_OFFSET
 
 LAST_PARTITION: Final = 2**31 - 1
 _PLACE: Final = re.compile(r"(\d{1,10})/(\d{1,19})", re.ASCII)

@@ -7,7 +7,7 @@ from heapq import nlargest, nsmallest
 from typing import Final, TypeAlias
 
 from proxy.dead_letters.letters.letter import Letter, Place
-from proxy.records.headers import ORIGIN
+from proxy.protocol.headers import ORIGIN
 
 TEXT_KEPT: Final = 500
 BYTES_KEPT: Final = 200

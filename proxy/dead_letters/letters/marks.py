@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from proxy.dead_letters.letters.letter import Letter, Place
-from proxy.records.bounded_json import read_object, whole
-from proxy.records.headers import ORIGIN
+from proxy.protocol.bounded_json import read_object, whole
+from proxy.protocol.headers import ORIGIN
 
 FORGOTTEN_AT_ONCE: Final = 10_000
 UNREADABLE: Final = "unreadable"

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from proxy.records.rejection import REASONS
+from proxy.protocol.outcomes import REASONS
 
 REMEDIES: Final = {
     "record-unreadable": "Nothing of the record is in the letter: its producer has to send it "

@@ -25,8 +25,8 @@ from proxy.kafka.ingress.unreadable import (
     Skipping,
     UnreadableMessage,
 )
-from proxy.records.header_text import read_headers
-from proxy.records.message import Message
+from proxy.protocol.body import Message
+from proxy.protocol.headers import read_headers
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
 from proxy.kafka.ingress.unreadable import UNREADABLE_BATCH, SkippedRanges, readable
-from proxy.records.message import Message
+from proxy.protocol.body import Message
 
 AT_ONCE_RECORDS: Final = 1_000
 POLL_S: Final = 0.5

@@ -15,10 +15,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from proxy.records.body import Headers
-from proxy.records.header_text import read_headers
-from proxy.records.headers import SKIPPED, UNREADABLE
-from proxy.records.message import Message
+from proxy.protocol.body import Headers, Message
+from proxy.protocol.headers import SKIPPED, UNREADABLE, read_headers
 
 log = structlog.get_logger(__name__)
 
@@ -181,7 +179,7 @@ class SkippedRanges:
 
 
 class SkippedRecord:
-    """A stand-in for a skipped record: a whole `proxy.records.message.Message`."""
+    """A stand-in for a skipped record: a whole `proxy.protocol.body.Message`."""
 
     __slots__ = ("_offset", "_partition")
 

@@ -20,7 +20,7 @@ from proxy.kafka.settings.settings_records import (
     pattern_in,
     rate_key,
 )
-from proxy.records.bounded_json import read_object
+from proxy.protocol.bounded_json import read_object
 
 MOST_PAUSES: Final = 1_000
 MOST_LIMITS: Final = 1_000

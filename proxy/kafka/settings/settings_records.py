@@ -8,9 +8,9 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
-from proxy.records.bounded_json import read_object, whole
-from proxy.records.position import PolicyFrom
-from proxy.requests.topic_names import TARGETS_PATTERN
+from proxy.protocol.bounded_json import read_object, whole
+from proxy.protocol.policy import TARGETS_PATTERN
+from proxy.protocol.position import PolicyFrom
 
 SERVED: Final = "served/"
 PAUSED: Final = "paused/"

@@ -48,9 +48,9 @@ from proxy.kafka.settings.settings_records import (
     skipped_place,
 )
 from proxy.kafka.topics import TopicFacts
-from proxy.records.hop_mac import HopKey
-from proxy.records.position import MISSED_MOVES, MISSED_PARTITION, PolicyFrom
-from proxy.requests.policy import Policy, digest_of
+from proxy.protocol.policy import Policy, digest_of
+from proxy.protocol.position import MISSED_MOVES, MISSED_PARTITION, PolicyFrom
+from proxy.protocol.proofs import HopKey
 
 READ_TIMEOUT_S: Final = 30.0
 WRITE_TIMEOUT_S: Final = 30.0

@@ -3,11 +3,10 @@
 from typing import Final, NamedTuple
 
 from proxy.lineage.chain.traced_record import TracedRecord
-from proxy.records.delivery import delivery_of
-from proxy.records.header_text import text_of
-from proxy.records.headers import ID, TOPIC
-from proxy.requests.parsed import Cancel, Decision, Prepare, Recall, Scheduled
-from proxy.requests.request_reader import RequestReader
+from proxy.protocol.body import delivery_of
+from proxy.protocol.headers import ID, TOPIC, text_of
+from proxy.protocol.parsed import Cancel, Decision, Prepare, Recall, Scheduled
+from proxy.protocol.request_reader import RequestReader
 
 DELIVERY: Final = "delivery"
 HALF_MESSAGE: Final = "half message"

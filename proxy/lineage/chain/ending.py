@@ -6,8 +6,8 @@ from proxy.dead_letters.letters.letter import Origin, read_origin
 from proxy.dead_letters.letters.remedies import remedy
 from proxy.lineage.chain.link import Control, Link
 from proxy.lineage.chain.matching import End
-from proxy.records.headers import DUE, ERROR, ERROR_DETAIL
-from proxy.records.outcome import (
+from proxy.protocol.headers import DUE, ERROR, ERROR_DETAIL
+from proxy.protocol.outcomes import (
     APPLIED,
     CANCELLED,
     DEAD_LETTERED,

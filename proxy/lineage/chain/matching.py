@@ -10,8 +10,7 @@ from proxy.client.retries.received import (
 )
 from proxy.dead_letters.letters.letter import Origin, read_origin
 from proxy.lineage.chain.traced_record import TracedRecord
-from proxy.records.header_text import text_of
-from proxy.records.headers import (
+from proxy.protocol.headers import (
     CHECK,
     CHECK_BACK,
     ERROR,
@@ -22,8 +21,9 @@ from proxy.records.headers import (
     ORIGIN,
     RETRY_GROUP,
     TRANSACTION,
+    text_of,
 )
-from proxy.records.outcome import (
+from proxy.protocol.outcomes import (
     CANCELLED,
     EXPIRED,
     MOVED,

@@ -9,7 +9,7 @@ from proxy.dispatch.partitioning import partition_of
 from proxy.lineage.chain.asked import HALF_MESSAGE, Asked
 from proxy.lineage.chain.link import Link
 from proxy.lineage.chain.traced_record import TimeSpan, TracedRecord
-from proxy.records.headers import HOP_FROM
+from proxy.protocol.headers import HOP_FROM
 
 CLOCKS_APART_MS: Final = 60_000
 """How far stamps of different topics may be apart: of brokers, the proxy, and its transaction."""

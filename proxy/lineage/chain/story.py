@@ -19,10 +19,15 @@ from proxy.lineage.chain.link import (
 )
 from proxy.lineage.chain.matching import is_move
 from proxy.lineage.chain.traced_record import TracedRecord
-from proxy.records.headers import CHECK, HOP_NOT_BEFORE, PARKED, RETRY_GROUP
-from proxy.records.outcome import DEAD_LETTERED
-from proxy.records.rejection import RECORD_UNREADABLE
-from proxy.records.traceparent import TRACEPARENT, read_traceparent
+from proxy.protocol.headers import (
+    CHECK,
+    HOP_NOT_BEFORE,
+    PARKED,
+    RETRY_GROUP,
+    TRACEPARENT,
+    read_traceparent,
+)
+from proxy.protocol.outcomes import DEAD_LETTERED, RECORD_UNREADABLE
 
 DELIVERED: Final = "delivered"
 WAITING: Final = "waiting"

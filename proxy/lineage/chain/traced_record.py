@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol, Self
 
 from proxy.dead_letters.letters.letter import Origin
 from proxy.errors import ProxyError
-from proxy.records.body import Headers, last_header
-from proxy.records.header_text import text_of
+from proxy.protocol.body import Headers, last_header
+from proxy.protocol.headers import text_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.records.delivery import delivery_of
-from proxy.records.headers import KNOWN, UNREADABLE
-from proxy.records.rejection import REASONS, Rejection
-from proxy.requests.aliases.translation import ALIASES
-from proxy.requests.parsed import ParsedRecord, Prepare, Scheduled
-from proxy.requests.policy import Policy
-from proxy.requests.request_reader import RequestReader
+from proxy.protocol.aliases.translation import ALIASES
+from proxy.protocol.body import delivery_of
+from proxy.protocol.headers import KNOWN, UNREADABLE
+from proxy.protocol.outcomes import REASONS, Rejection
+from proxy.protocol.parsed import ParsedRecord, Prepare, Scheduled
+from proxy.protocol.policy import Policy
+from proxy.protocol.request_reader import RequestReader
 from tests.support.any_foreign_requests import FOREIGN
 from tests.support.any_requests import OWN
 

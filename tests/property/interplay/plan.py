@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from proxy.config.target_limit import OverdueLimit, TargetLimit
 from proxy.dispatch.release_control import OverdueRule
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
 from storage.options import StoreKind
 from tests.property.test_exactly_once import COMMITS, POLICY
 from tests.support.oracle.asked import Rules

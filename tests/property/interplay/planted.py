@@ -11,10 +11,9 @@ from unittest.mock import ANY, patch
 from proxy.dispatch.hops import moved
 from proxy.dispatch.moving import NOT_COMMITTED, Moving, find_moving
 from proxy.kafka.ingress.ingress import Ingress
-from proxy.records.delivery import delivery_of
-from proxy.records.message import Message
-from proxy.records.outcome import CANCELLED, Outcome
-from proxy.requests.parsed import Scheduled
+from proxy.protocol.body import Message, delivery_of
+from proxy.protocol.outcomes import CANCELLED, Outcome
+from proxy.protocol.parsed import Scheduled
 from proxy.scheduling.identities import IS_CANCEL, Identities, MissedMoves
 from proxy.scheduling.shard import Shard, State
 from storage.register import Named

@@ -20,8 +20,8 @@ from proxy.dispatch import parked_records
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.kafka.ingress.unreadable import SkippedRange
+from proxy.protocol.position import Position
 from proxy.publishing import kafka_transactions, throttling
-from proxy.records.position import Position
 from proxy.scheduling import half_messages, identities, shard
 from proxy.session import back_pressure, pipeline
 from tests.property.interplay.plan import GROUP, LARGE, Plan, Step

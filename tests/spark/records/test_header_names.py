@@ -2,7 +2,7 @@
 
 import re
 
-from proxy.records import headers
+from proxy.protocol import headers
 from spark_jobs.records import headers as header_names
 
 NAME = re.compile(r"[a-z-]+")

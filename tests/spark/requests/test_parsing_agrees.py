@@ -8,10 +8,10 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from proxy.records.hop_mac import HopAuthenticator, HopKey
-from proxy.requests.aliases.translation import KNOWN_ALIASES
-from proxy.requests.policy import Policy, RetryGroup
-from proxy.requests.request_reader import request_reader
+from proxy.protocol.aliases.translation import KNOWN_ALIASES
+from proxy.protocol.policy import Policy, RetryGroup
+from proxy.protocol.proofs import HopAuthenticator, HopKey
+from proxy.protocol.request_reader import request_reader
 from spark_jobs.kafka.sources import RECORDS
 from spark_jobs.records.hashes import HopKeys
 from spark_jobs.requests.parsing import parsed

@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 from pyspark.sql import SparkSession
 
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
 from spark_jobs.requests.parsing import parsed
 from spark_jobs.requests.policies import DEFAULTS, LAST_OFFSET, InForce, policies
 from spark_jobs.runtime.errors import NotOurs

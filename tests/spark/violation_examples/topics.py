@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
 from spark_jobs.kafka.positions import Committed
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS, Record

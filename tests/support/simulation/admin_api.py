@@ -33,10 +33,9 @@ from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.moving import NOT_COMMITTED, Moving, MovingState
 from proxy.kafka.ingress.unreadable import UnreadableBatch
 from proxy.logs import Level
-from proxy.records.body import Headers
-from proxy.records.message import Message
-from proxy.records.position import NEVER_MS
-from proxy.requests.parsed import Purge
+from proxy.protocol.body import Headers, Message
+from proxy.protocol.parsed import Purge
+from proxy.protocol.position import NEVER_MS
 from proxy.scheduling.batch import AuxiliaryRecord
 from proxy.scheduling.pending import END, Found, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from proxy.records.position import Position
+from proxy.protocol.position import Position
 from storage.ids.register import open_register
 from storage.opening import open_store
 from storage.options import RECORD_BYTES, IdOptions, Options, StoreKind

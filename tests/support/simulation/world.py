@@ -26,12 +26,12 @@ from proxy.errors import StartOverRefused
 from proxy.kafka.ingress.ingress import Ingress
 from proxy.kafka.ingress.unreadable import SkippedRanges
 from proxy.kafka.topics import TopicFacts
+from proxy.protocol.body import Headers
+from proxy.protocol.policy import Policy
+from proxy.protocol.position import PolicyFrom, Position
+from proxy.protocol.proofs import HopAuthenticator, HopKey
 from proxy.publishing.kafka_transactions import SessionLost
 from proxy.publishing.throttling import Throttling
-from proxy.records.body import Headers
-from proxy.records.hop_mac import HopAuthenticator, HopKey
-from proxy.records.position import PolicyFrom, Position
-from proxy.requests.policy import Policy
 from proxy.scheduling.shard import Shard
 from proxy.session.assembly import KafkaClients, Parts, assemble
 from proxy.session.pipeline import Pipeline, TraceCommitted

@@ -11,8 +11,8 @@ from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
 from proxy.config.target_limit import OverdueLimit, TargetLimit
 from proxy.dispatch.partitioning import partition_of
-from proxy.records.hop_mac import HopAuthenticator, HopKey
-from proxy.requests.parsed import Purge
+from proxy.protocol.parsed import Purge
+from proxy.protocol.proofs import HopAuthenticator, HopKey
 
 
 def purge(monkeypatch: pytest.MonkeyPatch, failing: int) -> Problem:

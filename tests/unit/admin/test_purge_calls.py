@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.requests.parsed import Purge
-from proxy.requests.times import LATEST_MS
+from proxy.protocol.parsed import Purge
+from proxy.protocol.times import LATEST_MS
 from tests.support.simulation.admin_api import MadeUpApi
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.cli.kafka import ControlResult, find_result
-from proxy.records.outcome import read_outcome
+from proxy.protocol.outcomes import read_outcome
 
 ORIGIN = "timer.ingress/2/17"
 CANCELLED = {"origin": "timer.ingress/2/5", "outcome": "cancelled", "due": 7, "id": "o1"}

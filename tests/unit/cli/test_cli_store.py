@@ -10,9 +10,8 @@ import pytest
 from proxy.cli.app import main
 from proxy.cli.local_shards import local_shards
 from proxy.cli.waiting import count_entries
-from proxy.records.body import Content, packer, stub
-from proxy.records.delivery import delivery_of
-from proxy.records.position import Position
+from proxy.protocol.body import Content, delivery_of, packer, stub
+from proxy.protocol.position import Position
 from proxy.recovery.local_state import LocalState
 from storage.opening import open_store
 from storage.options import Options

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from proxy.cli.watch import describe_arrival, watch_line
-from proxy.records.outcome import read_outcome
+from proxy.protocol.outcomes import read_outcome
 from tests.support.hostile_json import HOSTILE
 
 NOW_MS = 5_000

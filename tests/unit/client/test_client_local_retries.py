@@ -8,7 +8,7 @@ from proxy.client.place import Place
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.local_retries import DELAYS, LocalRetries
 from proxy.client.retries.received import Received
-from proxy.requests.times import parse_levels
+from proxy.protocol.times import parse_levels
 
 PLACE = Place("orders", 0, 7)
 NO = Failure("ValueError: no")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proxy.client.errors import RequestRefused
 from proxy.client.when import EPOCH, time_headers
-from proxy.requests.times import parse_delay_ms, parse_instant_ms
+from proxy.protocol.times import parse_delay_ms, parse_instant_ms
 
 INDIA = timezone(timedelta(hours=5, minutes=30))
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -6,7 +6,7 @@ from proxy.dead_letters.letters.edits import Edits, read_edits
 from proxy.dead_letters.letters.group_letter import GroupLetter
 from proxy.dead_letters.letters.letter import Place
 from proxy.dead_letters.replay_plan import Selection
-from proxy.records.body import Headers
+from proxy.protocol.body import Headers
 
 GIVEN_UP: Headers = [
     ("trace", b"7"),

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.dead_letters.letters.remedies import REMEDIES, meaning, remedy
-from proxy.records.rejection import REASONS
+from proxy.protocol.outcomes import REASONS
 
 
 def test_every_reason_has_something_to_do_and_there_are_no_others() -> None:

@@ -15,9 +15,9 @@ from proxy.dead_letters.replay_plan import (
     ReplayDecision,
     ReplayPlanner,
 )
-from proxy.records.rejection import Rejection
-from proxy.requests.policy import Policy
-from proxy.requests.request_reader import RequestReader
+from proxy.protocol.outcomes import Rejection
+from proxy.protocol.policy import Policy
+from proxy.protocol.request_reader import RequestReader
 from tests.support.dead_letters import ORIGIN, a_letter, letter_headers
 from tests.support.records import Headers
 

@@ -8,10 +8,9 @@ from proxy.dispatch.dispatcher import Dispatcher
 from proxy.dispatch.known_targets import KnownTargets, TopicRules
 from proxy.dispatch.refusals import Refusals, auxiliary_ref
 from proxy.dispatch.release_control import ReleaseControl
-from proxy.records.body import Content, Purpose, packer
-from proxy.records.message import IngressPartition
-from proxy.records.rejection import Rejection
-from proxy.requests.policy import RetryGroup
+from proxy.protocol.body import Content, IngressPartition, Purpose, packer
+from proxy.protocol.outcomes import Rejection
+from proxy.protocol.policy import RetryGroup
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, ResolvedBatch
 from storage.store import Entry
 

@@ -6,11 +6,9 @@ import tempfile
 from pathlib import Path
 
 from proxy.dispatch.hops import failures, outcome_of, successor
-from proxy.records.body import Headers
-from proxy.records.delivery import Delivery
-from proxy.records.message import IngressPartition
-from proxy.records.outcome import Outcome
-from proxy.requests.policy import Policy
+from proxy.protocol.body import Delivery, Headers, IngressPartition
+from proxy.protocol.outcomes import Outcome
+from proxy.protocol.policy import Policy
 from proxy.scheduling.batch import Hop
 from tests.support.oracle.asked import Rules
 from tests.support.oracle.conservation import violations

@@ -4,7 +4,7 @@ import pytest
 
 from proxy.dispatch.known_targets import KnownTargets, TopicRules
 from proxy.dispatch.refusals import Refusals, Report
-from proxy.records.rejection import Rejection
+from proxy.protocol.outcomes import Rejection
 
 REF = ("timer.ingress/0/", 7)
 

@@ -12,11 +12,8 @@ from proxy.dispatch.release_control import (
     OverdueRule,
     ReleaseControl,
 )
-from proxy.records.body import GONE, Headers, packer
-from proxy.records.delivery import Delivery
-from proxy.records.message import IngressPartition
-from proxy.records.outcome import Outcome
-from proxy.records.rejection import Rejection
+from proxy.protocol.body import GONE, Delivery, Headers, IngressPartition, packer
+from proxy.protocol.outcomes import Outcome, Rejection
 from proxy.scheduling.batch import Batch, Hop, Place
 
 NOW_MS = 1_800_000_000_000

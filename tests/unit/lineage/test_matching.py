@@ -7,7 +7,7 @@ import pytest
 from proxy.dead_letters.letters.letter import Origin
 from proxy.lineage.chain.matching import End, is_about, is_retry_of
 from proxy.lineage.chain.traced_record import TracedRecord
-from proxy.records.body import Headers
+from proxy.protocol.body import Headers
 
 FIRST = Origin("orders", 2, 7)
 

@@ -9,7 +9,7 @@ from proxy.dead_letters.letters.marks import mark_key
 from proxy.dispatch.release_control import PARKED_MS
 from proxy.lineage.chain.story import Step, Story
 from proxy.lineage.tracer import MOST_LINKS
-from proxy.records.body import Headers
+from proxy.protocol.body import Headers
 from tests.support.hostile_json import HOSTILE
 from tests.unit.lineage.traced_topics import NAMES, START_MS, TracedSite, told
 

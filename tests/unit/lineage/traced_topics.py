@@ -22,22 +22,20 @@ from proxy.lineage.chain.link import Trace
 from proxy.lineage.chain.story import Story, Storyteller
 from proxy.lineage.chain.traced_record import NotAllRead, TimeSpan, TracedRecord, Visit
 from proxy.lineage.tracer import Tracer
-from proxy.records.body import Headers
-from proxy.records.delivery import Delivery, delivery_of
-from proxy.records.message import IngressPartition
-from proxy.records.outcome import (
+from proxy.protocol.body import Delivery, Headers, IngressPartition, delivery_of
+from proxy.protocol.outcomes import (
     MISSED,
     MOVED,
     REPLACED,
     DeadLetter,
     Outcome,
+    Rejection,
     dead_letter_headers,
     dead_letter_of,
 )
-from proxy.records.rejection import Rejection
-from proxy.requests.parsed import Prepare, Scheduled
-from proxy.requests.policy import Policy
-from proxy.requests.request_reader import request_reader
+from proxy.protocol.parsed import Prepare, Scheduled
+from proxy.protocol.policy import Policy
+from proxy.protocol.request_reader import request_reader
 from proxy.scheduling.batch import Hop
 
 NAMES = TopicSettings()

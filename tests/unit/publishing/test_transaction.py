@@ -11,6 +11,9 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl
+from proxy.protocol.body import IngressPartition, packer
+from proxy.protocol.policy import RetryGroup
+from proxy.protocol.proofs import HopAuthenticator, HopKey
 from proxy.publishing import kafka_transactions
 from proxy.publishing.kafka_transactions import (
     ClientStuck,
@@ -23,10 +26,6 @@ from proxy.publishing.kafka_transactions import (
 from proxy.publishing.targets import Targets
 from proxy.publishing.throttling import Throttling
 from proxy.publishing.transaction import FRUITLESS_ABORTS, Publisher
-from proxy.records.body import packer
-from proxy.records.hop_mac import HopAuthenticator, HopKey
-from proxy.records.message import IngressPartition
-from proxy.requests.policy import RetryGroup
 from proxy.scheduling.batch import Batch
 from tests.support.simulation.executors import AtOnce, WhenAsked
 from tests.support.simulation.stand_in import (

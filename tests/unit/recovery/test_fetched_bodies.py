@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from proxy.records.body import GONE, is_stub, parts_of
-from proxy.records.message import Message
+from proxy.protocol.body import GONE, Message, is_stub, parts_of
+from proxy.protocol.parsed import Scheduled
+from proxy.protocol.policy import Policy
+from proxy.protocol.request_reader import ReadersByOffset, RequestReader
 from proxy.recovery import local_state as fetched_bodies
 from proxy.recovery.local_state import FetchedBodies, _chunk
-from proxy.requests.parsed import Scheduled
-from proxy.requests.policy import Policy
-from proxy.requests.readers_by_offset import ReadersByOffset
-from proxy.requests.request_reader import RequestReader
 from storage.store import Entry
 from tests.support.simulation.memory_store import MemoryStore
 from tests.support.simulation.stand_in import INGRESS, Record, StandInKafka

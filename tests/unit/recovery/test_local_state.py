@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import DataDirUnusable
-from proxy.records.position import LAST_OFFSET, Position
+from proxy.protocol.position import LAST_OFFSET, Position
 from proxy.recovery.local_state import LocalState, locked_data_dir, open_to_others
 from storage.errors import StorageFull, StoreLocked
 from storage.options import Options

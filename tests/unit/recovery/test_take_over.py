@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.records.position import Position
+from proxy.protocol.position import Position
 from storage.errors import StorageFull
 from storage.register import Register
 from tests.support.simulation.local_store import register_in, store_in

@@ -4,8 +4,8 @@ import json
 import os
 from pathlib import Path
 
-from proxy.records.hop_mac import HopAuthenticator, HopKey
-from proxy.records.message import IngressPartition
+from proxy.protocol.body import IngressPartition
+from proxy.protocol.proofs import HopAuthenticator, HopKey
 from tools.benchmarks.audit_scale.curve import Curve
 from tools.benchmarks.audit_scale.event_log import EventLog
 from tools.benchmarks.audit_scale.mix import HOPS, RECORDS, VERDICTS, Hundred, Mix

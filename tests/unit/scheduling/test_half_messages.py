@@ -6,11 +6,10 @@ import json
 
 import pytest
 
-from proxy.records.body import packer
-from proxy.records.message import IngressPartition
-from proxy.records.position import LAST_OFFSET, SetBack, Watermark
-from proxy.requests.parsed import Prepare
-from proxy.requests.policy import Policy
+from proxy.protocol.body import IngressPartition, packer
+from proxy.protocol.parsed import Prepare
+from proxy.protocol.policy import Policy
+from proxy.protocol.position import LAST_OFFSET, SetBack, Watermark
 from proxy.scheduling.half_messages import (
     HalfMessageEvent,
     HalfMessages,

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
 from tests.support.simulation.world import World
 
 POLICY = Policy(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.records.body import BY_KEY, packer
-from proxy.records.message import IngressPartition
-from proxy.records.position import Position
-from proxy.requests.parsed import ParsedRecord, Recall, Scheduled
+from proxy.protocol.body import BY_KEY, IngressPartition, packer
+from proxy.protocol.parsed import ParsedRecord, Recall, Scheduled
+from proxy.protocol.position import Position
 from proxy.scheduling.half_messages import HalfMessages
 from proxy.scheduling.identities import MOST_READ, Identities, MissedMoves, MissedPlace, Recalls
 from proxy.scheduling.purges import Purges

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.dispatch.release_control import ReleaseControl
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
 from proxy.scheduling.pending import Found, find_id, find_record
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS

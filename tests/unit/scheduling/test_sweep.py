@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.records.body import packer
-from proxy.records.message import IngressPartition
-from proxy.records.position import Position, PurgeProgress, Watermark
-from proxy.requests.parsed import Purge
+from proxy.protocol.body import IngressPartition, packer
+from proxy.protocol.parsed import Purge
+from proxy.protocol.position import Position, PurgeProgress, Watermark
 from proxy.scheduling.purges import Purges
 from proxy.scheduling.shard import Sweep
 from storage.store import Key

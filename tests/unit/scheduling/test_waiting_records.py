@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.records.position import NEVER_MS
+from proxy.protocol.position import NEVER_MS
 from proxy.scheduling import pending as waiting_records
 from proxy.scheduling.pending import END, Sought, WaitingRecord, scan_waiting
 from tests.support.simulation.manual_clock import START_MS

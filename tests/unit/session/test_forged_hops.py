@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.records.position import PolicyFrom, Position
-from proxy.requests.due_times import DueTimes
-from proxy.requests.policy import Policy
+from proxy.protocol.header_values import DueTimes
+from proxy.protocol.policy import Policy
+from proxy.protocol.position import PolicyFrom, Position
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import DEAD_LETTERS, World

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from proxy.errors import StartOverRefused
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
 from storage.errors import StorageError, StoreDamaged
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.memory_store import MemoryStore

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.records.hop_mac import HopAuthenticator
+from proxy.protocol.proofs import HopAuthenticator
 from proxy.scheduling.identities import MOST_READ, NO_PROOF, NOT_PROVEN
 from tests.property.test_exactly_once import POLICY, check_conservation, give_disks
 from tests.support.simulation.stand_in import INGRESS

@@ -8,9 +8,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.cli.send import _when
-from proxy.records.message import IngressPartition, Message
-from proxy.requests.policy import Policy
-from proxy.requests.request_reader import request_reader
+from proxy.protocol.body import IngressPartition, Message
+from proxy.protocol.policy import Policy
+from proxy.protocol.request_reader import request_reader
 from proxy.telemetry.collectors import WARN_EVERY_S, Intake
 from tests.support.simulation.stand_in import Record
 

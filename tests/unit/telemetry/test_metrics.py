@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from proxy.records.rejection import REASONS
+from proxy.protocol.outcomes import REASONS
 from proxy.telemetry.collectors import OTHER
 from proxy.telemetry.metrics import (
     REASONS_SHOWN,

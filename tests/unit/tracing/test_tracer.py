@@ -12,11 +12,8 @@ from confluent_kafka import KafkaError
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from proxy.records.body import Headers, packer
-from proxy.records.delivery import delivery_of
-from proxy.records.message import IngressPartition, Message
-from proxy.records.outcome import DeadLetter
-from proxy.records.rejection import Rejection
+from proxy.protocol.body import Headers, IngressPartition, Message, delivery_of, packer
+from proxy.protocol.outcomes import DeadLetter, Rejection
 from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
 from proxy.telemetry.metrics import TraceResult
 from proxy.tracing.export import CLOSE_WITHIN_S, PUBLISH, WAIT, SpanQueue, span_id_of

@@ -11,14 +11,11 @@ from typing import Final, NamedTuple
 
 from proxy.dispatch.hops import outcome_of, successor
 from proxy.dispatch.outgoing_records import delivery_headers
-from proxy.records import headers as names
-from proxy.records import outcome as outcomes
-from proxy.records.body import Headers
-from proxy.records.delivery import Delivery
-from proxy.records.hop_mac import HopAuthenticator
-from proxy.records.message import IngressPartition
-from proxy.records.outcome import DeadLetter, Outcome, dead_letter_headers
-from proxy.records.rejection import Rejection
+from proxy.protocol import headers as names
+from proxy.protocol import outcomes
+from proxy.protocol.body import Delivery, Headers, IngressPartition
+from proxy.protocol.outcomes import DeadLetter, Outcome, Rejection, dead_letter_headers
+from proxy.protocol.proofs import HopAuthenticator
 from proxy.scheduling.batch import Hop
 from tools.benchmarks.audit_scale.times import RETRY_MS, Moment
 from tools.benchmarks.audit_scale.topics import Topics

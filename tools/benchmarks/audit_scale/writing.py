@@ -14,9 +14,9 @@ from proxy.kafka.settings.settings_records import (
     overdue_key,
     served_key,
 )
-from proxy.records.hop_mac import HopAuthenticator, HopKey
-from proxy.records.position import LAST_OFFSET, PolicyFrom, Position
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
+from proxy.protocol.position import LAST_OFFSET, PolicyFrom, Position
+from proxy.protocol.proofs import HopAuthenticator, HopKey
 from tests.support.installation.committing import commit, topic_id
 from tools.benchmarks import clients
 from tools.benchmarks import topics as broker_topics

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from proxy.records.body import stub
-from proxy.requests.policy import DEFAULT_LEVELS
-from proxy.requests.times import parse_levels
+from proxy.protocol.body import stub
+from proxy.protocol.policy import DEFAULT_LEVELS
+from proxy.protocol.times import parse_levels
 from storage.store import Column, Entry
 
 START_MS = 1_800_000_000_000

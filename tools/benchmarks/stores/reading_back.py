@@ -19,11 +19,10 @@ from proxy.config.settings import Settings
 from proxy.embedded import EmbeddedBroker
 from proxy.kafka.client_settings import lookup_config
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
-from proxy.records.position import NEVER_MS
+from proxy.protocol.policy import Policy
+from proxy.protocol.position import NEVER_MS
+from proxy.protocol.request_reader import ReadersByOffset, RequestReader
 from proxy.recovery.local_state import FetchedBodies
-from proxy.requests.policy import Policy
-from proxy.requests.readers_by_offset import ReadersByOffset
-from proxy.requests.request_reader import RequestReader
 from storage.store import Store
 from tools.benchmarks import clients, topics
 from tools.benchmarks.processes import Job

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from proxy.records.message import IngressPartition
-from proxy.records.position import LAST_OFFSET, Position
+from proxy.protocol.body import IngressPartition
+from proxy.protocol.position import LAST_OFFSET, Position
 from proxy.scheduling.half_messages import HalfMessages
 from proxy.scheduling.identities import Identities
 from proxy.scheduling.purges import Purges

@@ -3,7 +3,7 @@
 from base64 import b64decode
 
 from proxy.admin.listing.record_content import HEADERS, OTHER_BYTES, VALUE_BYTES, content_of
-from proxy.records.body import Headers
+from proxy.protocol.body import Headers
 
 
 def test_text_is_shown_as_text_and_all_else_as_base64() -> None:

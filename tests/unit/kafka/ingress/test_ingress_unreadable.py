@@ -6,10 +6,10 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from proxy.kafka.ingress.ingress import Fetched
-from proxy.records.message import Message
-from proxy.records.rejection import Rejection
-from proxy.requests.policy import Policy
-from proxy.requests.request_reader import RequestReader
+from proxy.protocol.body import Message
+from proxy.protocol.outcomes import Rejection
+from proxy.protocol.policy import Policy
+from proxy.protocol.request_reader import RequestReader
 
 
 class OnceFailing:

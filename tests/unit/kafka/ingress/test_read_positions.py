@@ -9,7 +9,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from proxy.kafka.ingress.ingress import Ingress, ReadPositions
-from proxy.records.message import Message
+from proxy.protocol.body import Message
 
 
 class At:

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.kafka.settings.settings_records import MOST_POLICIES, ServedPartition
-from proxy.records.position import PolicyFrom
+from proxy.protocol.position import PolicyFrom
 
 OLD, NEW = PolicyFrom(0, "old"), PolicyFrom(50, "new")
 

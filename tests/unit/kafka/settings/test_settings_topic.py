@@ -31,9 +31,9 @@ from proxy.kafka.settings.settings_records import (
     skipped_value,
 )
 from proxy.kafka.topics import TopicFacts
-from proxy.records.hop_mac import HopKey
-from proxy.records.position import MISSED_MOVES, PolicyFrom
-from proxy.requests.policy import Policy, digest_of
+from proxy.protocol.policy import Policy, digest_of
+from proxy.protocol.position import MISSED_MOVES, PolicyFrom
+from proxy.protocol.proofs import HopKey
 from tests.support.hostile_json import HOSTILE
 from tests.support.simulation.stand_in import Record
 from tests.unit.kafka.settings.followed_topic import GROUP, TOPIC, Topic, following, loaded

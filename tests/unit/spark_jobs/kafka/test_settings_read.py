@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.requests.policy import Policy
+from proxy.protocol.policy import Policy
 from spark_jobs.circumstances import overdue_rules
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.positions import OverdueText, PolicyFrom

@@ -1,6 +1,6 @@
 """The reasons of dead letters that the audit knows are those that the proxy gives."""
 
-from proxy.records.rejection import REASONS
+from proxy.protocol.outcomes import REASONS
 from spark_jobs.requests.error_codes import (
     OF_DEAD_LETTERED,
     OF_OLDER_VERSIONS,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.records.position import Position
+from proxy.protocol.position import Position
 from storage.counts import DueHistogram, Piece
 from storage.options import KINDS, Options, StoreKind
 from storage.rocksdb.tier import MOST_PIECES, PIECES_A_MEMTABLE, WrittenPieces

@@ -1,0 +1,169 @@
+"""The settings that decide what a record's request means (docs/exactly-once.md, rule 3).
+
+A record must be read the same after any crash and any change of settings. So these settings have a
+name made from their content, the digest; their JSON lies under it in the compacted topic
+`timer.settings`, and each shard's committed metadata says from which offset on which digest counts.
+"""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+from typing import Any, Final, NamedTuple, Self
+
+from proxy.protocol.bounded_json import read_object
+from proxy.protocol.times import parse_delay_ms, parse_levels
+
+DIGEST_LENGTH: Final = 16
+INTERNAL_PREFIX: Final = "__"
+DEFAULT_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+ALWAYS_THERE: Final = frozenset(
+    {"levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol"}
+)
+"""Fields that every policy's JSON has; of the others it may lack those that came later."""
+REQUEST_KINDS: Final = ("cancel", "recall", "replace", "retry", "transaction")
+"""Requests beyond delivery that a setting can leave out, and the audit by the same names."""
+PROTOCOL: Final = 2
+"""Version of the rules by which a policy reads records; no other one is served."""
+
+
+class RetryGroup(NamedTuple):
+    """How long the n-th retry of a consumer group waits: the last delay counts for all beyond."""
+
+    name: str
+    delays_ms: tuple[int, ...]
+    max_attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The settings by which records are read; equal policies have equal digests."""
+
+    levels_ms: tuple[int, ...] = parse_levels(DEFAULT_LEVELS)
+    max_delay_ms: int = parse_delay_ms("366d")
+    allow: tuple[str, ...] = ("*",)
+    deny: tuple[str, ...] = ()
+    own_topics: tuple[str, ...] = (
+        "timer.ingress",
+        "timer.dead-letters",
+        "timer.outcomes",
+        "timer.settings",
+    )
+    protocol: int = PROTOCOL
+    roll_after_ms: int | None = None
+    retry_first_level: int = 3
+    retry_max_attempts: int = 16
+    retry_groups: tuple[RetryGroup, ...] = ()
+    retry_prefix: str = "retry."
+    dlq_prefix: str = "dlq."
+    immunity_ms: int = 6_000
+    check_interval_ms: int = 30_000
+    max_checks: int = 15
+    aliases: tuple[str, ...] = ()
+    hop_key: str | None = None
+    """Digest of the key of the proxy's own records; None: written before they were signed."""
+    recalls_in: str | None = None
+    """The ingress topic, that recalls must name; None: written before there were recalls."""
+    max_past_ms: int | None = None
+    """How far before the record's timestamp a point in time may lie; None: as far as it likes."""
+    reserved: tuple[str, ...] = ()
+    """Patterns of names that no header may ask for, unless `allow` holds the very name."""
+    marks: tuple[str, ...] = ()
+    """The same for all names, also for those that the proxy makes of a consumer group."""
+    checks_groups: bool = False
+    """Whether consumer groups must be named or allowed; False: written before they were checked."""
+    serves: tuple[str, ...] | None = None
+    """Those of REQUEST_KINDS that producers may ask for; None: all."""
+    proves_recalls: bool = False
+    """Whether a recall must have the key or id of its record; False: written before it had to."""
+
+    def to_json(self) -> str:
+        """Canonical JSON: the digest is made from these bytes."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Raises ValueError when the JSON is not a policy that this version can read."""
+        found = read_object(text)
+        known = {field.name for field in fields(cls)}
+        if not ALWAYS_THERE <= set(found) <= known or found["protocol"] != PROTOCOL:
+            raise ValueError(f"not a policy this version can read: {str(found)[:200]}")
+        values = {name: _frozen(value) for name, value in found.items()}
+        values["retry_groups"] = tuple(RetryGroup(*g) for g in values.get("retry_groups", ()))
+        return cls(**values)
+
+    @property
+    def digest(self) -> str:
+        """Its name: short, and made of its content."""
+        return digest_of(self.to_json().encode())
+
+    def retry_of(self, group: str) -> RetryGroup:
+        """How the records of a consumer group are retried."""
+        for retry in self.retry_groups:
+            if retry.name == group:
+                return retry
+        delays_ms = self.levels_ms[self.retry_first_level - 1 :] or self.levels_ms[-1:]
+        return RetryGroup(group, delays_ms, self.retry_max_attempts)
+
+    def is_served(self, kind: str) -> bool:
+        """Whether producers may ask for this one of REQUEST_KINDS."""
+        return self.serves is None or kind in self.serves
+
+    def group_refusal(self, group: str) -> str | None:
+        """Why the topics of a consumer group are not written to, as a sentence; None when they are.
+
+        Any producer can invent groups, so a narrowed `targets.allow` counts for them too.
+        """
+        topic = self.retry_prefix + group
+        is_allowed = any(fnmatchcase(topic, pattern) for pattern in self.allow)
+        if not self.checks_groups or is_allowed or any(group == g.name for g in self.retry_groups):
+            return None
+        return (
+            f"the consumer group {group} is not served: name it under the setting retry.groups, or "
+            f"let targets.allow fit {topic}"
+        )
+
+    def refusal(self, topic: str, *, is_derived: bool = False) -> str | None:
+        """Why `topic` may not be a target, as a sentence; None when it may.
+
+        `is_derived`: named by the proxy itself, so that `targets.allow` does not apply.
+        Policies from before a name was reserved have no patterns for it.
+        """
+        if topic in self.own_topics:
+            return f"{topic} is one of the proxy's own topics"
+        if topic.startswith(INTERNAL_PREFIX):
+            return f"{topic} is internal to the broker: names beginning with __ are refused"
+        reserved = self.marks if is_derived else (*self.reserved, *self.marks)
+        if topic not in self.allow and any(fnmatchcase(topic, one) for one in reserved):
+            return f"{topic} is reserved for proxies; to have it, name it in targets.allow"
+        if any(fnmatchcase(topic, pattern) for pattern in self.deny):
+            return f"{topic} is denied by the setting targets.deny"
+        if not is_derived and not any(fnmatchcase(topic, pattern) for pattern in self.allow):
+            return f"{topic} is not allowed by the setting targets.allow"
+        return None
+
+
+def digest_of(text: bytes) -> str:
+    """Return the digest of a policy's JSON as it was written.
+
+    A later version reads older JSON without its new fields, and would write another text.
+    """
+    return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+LEGAL_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+"""Kafka's own rule (org.apache.kafka.common.internals.Topic)."""
+TOPIC_NAME_RULE: Final = "a Kafka topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
+
+TARGETS_PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
+"""What a shell pattern of topic names can be made of."""
+
+
+def is_legal_topic(name: str) -> bool:
+    """Whether a topic may have this name."""
+    return LEGAL_TOPIC.fullmatch(name) is not None

@@ -1,0 +1,101 @@
+"""How the proxy recognises records that it wrote itself, and recalls that know their record."""
+
+import hmac
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, NamedTuple, Self
+
+from proxy.protocol.body import Headers
+from proxy.protocol.headers import HOP_MAC
+
+SECRET_BYTES: Final = 32
+MAC_DIGITS: Final = 32
+DIGEST_DIGITS: Final = 16
+
+
+class HopKey(NamedTuple):
+    """A key for MACs; policies name it by its digest."""
+
+    secret: bytes
+
+    @classmethod
+    def new(cls) -> Self:
+        """A key that nobody knows yet."""
+        return cls(secrets.token_bytes(SECRET_BYTES))
+
+    @property
+    def digest(self) -> str:
+        """Its name, which tells nothing of it."""
+        return sha256(self.secret).hexdigest()[:DIGEST_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class HopAuthenticator:
+    """Signs and verifies records of the ingress topic with this id."""
+
+    key: HopKey
+    topic_id: str
+
+    def signed(
+        self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> Headers:
+        """The headers of a record, and its MAC behind them."""
+        return [*headers, (HOP_MAC, self._mac(partition, key, value, headers))]
+
+    def is_own(
+        self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> bool:
+        """Whether the proxy wrote this very record to this partition."""
+        *signed, (name, mac) = headers or [("", None)]
+        if name != HOP_MAC or mac is None:
+            return False
+        return hmac.compare_digest(mac, self._mac(partition, key, value, signed))
+
+    def _mac(
+        self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> bytes:
+        text = ",".join(_signed_parts(self.topic_id, partition, key, value, headers))
+        return hmac.digest(self.key.secret, text.encode(), "sha256").hex()[:MAC_DIGITS].encode()
+
+
+def _signed_parts(
+    topic_id: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> Iterator[str]:
+    """What is signed, as text without commas."""
+    yield topic_id
+    yield str(partition)
+    yield _hex(key)
+    yield _hex(None if value is None else sha256(value).digest())
+    for name, content in headers:
+        yield name.encode().hex()
+        yield _hex(content)
+
+
+def _hex(content: bytes | None) -> str:
+    return "-" if content is None else content.hex()
+
+
+NAME_BYTES: Final = 257
+"""One more than the longest id."""
+PROOF_BYTES: Final = 16
+
+
+def receipt_name(offset: int) -> bytes:
+    """Return the name of the record that its producer wrote at `offset`."""
+    return b"%0*d" % (NAME_BYTES, offset)
+
+
+def recall_names(offset: int, proofs: tuple[bytes, ...]) -> list[bytes]:
+    """Return the names of a recall of the record at `offset`, one for each proof."""
+    return [receipt_name(offset) + proof for proof in proofs]
+
+
+def proofs_of(key: bytes | None, ident: bytes | None) -> tuple[bytes, ...]:
+    """Return digests of a record's ingress key and of its id (docs/exactly-once.md#proofs).
+
+    A recall that has one of them knows the record. An empty key or id proves nothing.
+    """
+    known = (b"key:", key), (b"id:", ident)
+    return tuple(sha256(kind + text).digest()[:PROOF_BYTES] for kind, text in known if text)
