@@ -1,4 +1,4 @@
-"""What was seen, as JSON and as the table of docs/reliability.md."""
+"""What was seen, as JSON and as the table of docs/notes/reliability.md."""
 
 from __future__ import annotations
 

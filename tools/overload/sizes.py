@@ -1,4 +1,4 @@
-"""How much is done: what docs/reliability.md tells of, or a part of it."""
+"""How much is done: what docs/notes/reliability.md tells of, or a part of it."""
 
 from __future__ import annotations
 
