@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from proxy.config.sizes import parse_size_bytes
-from proxy.protocol.aliases.translation import KNOWN_ALIASES
+from proxy.protocol.aliases import KNOWN_ALIASES
 from proxy.protocol.policy import REQUEST_KINDS, is_legal_topic
 from proxy.protocol.times import parse_delay_ms, parse_levels
 

@@ -46,9 +46,9 @@ T = TypeVar("T")
 class Rejected(Exception):
     """Carries a rejection out of the depth of reading."""
 
-    def __init__(self, rejection: Rejection) -> None:
-        super().__init__(rejection.detail)
-        self.rejection = rejection
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.rejection = Rejection(code, detail)
 
 
 def read_partition(raw: bytes | None) -> int | Rejection:
@@ -63,7 +63,7 @@ def read_partition(raw: bytes | None) -> int | Rejection:
 def or_raise(answer: T | Rejection) -> T:
     """The answer; raises Rejected where it is a rejection."""
     if isinstance(answer, Rejection):
-        raise Rejected(answer)
+        raise Rejected(answer.code, answer.detail)
     return answer
 
 
@@ -73,7 +73,7 @@ def read_failures(asked: Asked) -> int:
     if raw is not None and raw.isdigit() and len(raw) <= LONGEST_FAILURES_DIGITS:
         return int(raw)
     why = f"{ATTEMPT} is {shown(raw)}: it must be how often it failed before, from 0"
-    raise Rejected(Rejection("retry-bad", why))
+    raise Rejected("retry-bad", why)
 
 
 def is_ident(raw: bytes | None) -> bool:
@@ -87,7 +87,7 @@ def read_ident(name: str, raw: bytes | None) -> bytes:
         return raw
     length = f"{len(raw)} bytes long" if raw else "empty"
     why = f"{name} is {length}: an id has 1 to {LONGEST_ID_BYTES} bytes"
-    raise Rejected(Rejection("id-bad", why))
+    raise Rejected("id-bad", why)
 
 
 def read_receipt(raw: bytes | None, topic: str, partition: int, before: int) -> int:
@@ -98,14 +98,14 @@ def read_receipt(raw: bytes | None, topic: str, partition: int, before: int) -> 
     if text.startswith(prefix) and OFFSET.fullmatch(digits) and int(digits) < before:
         return int(digits)
     why = f"{RECALL} is {shown(raw)}: it must be {prefix} and the offset of an earlier record"
-    raise Rejected(Rejection("recall-bad", why))
+    raise Rejected("recall-bad", why)
 
 
 def required_ident(ident: bytes | None, what: bytes | None) -> bytes:
     """The id of a record that must have one; raises Rejected."""
     if ident is None:
         why = f"{TRANSACTION} is {shown(what)}, but there is no {ID} header"
-        raise Rejected(Rejection("id-bad", why))
+        raise Rejected("id-bad", why)
     return ident
 
 
@@ -114,7 +114,7 @@ def read_decision(raw: bytes | None, ident: bytes | None, hop_from: int | None) 
     is_own = (raw == EXPIRE) == (hop_from is not None)
     if raw is None or raw not in DECISIONS or not is_own:
         why = f"{TRANSACTION} is {shown(raw)}: prepare, commit or rollback"
-        raise Rejected(Rejection("transaction-bad", why))
+        raise Rejected("transaction-bad", why)
     return Decision(required_ident(ident, raw), raw.decode(), hop_from)
 
 
@@ -128,7 +128,7 @@ def read_hop_from(asked: Asked, offset: int) -> int | None:
     if is_whole and numbers.get(HOP_FROM, offset) < offset:
         return numbers[HOP_FROM]
     why = f"{' and '.join(sorted(given))}: only the proxy itself writes these, and not so"
-    raise Rejected(Rejection("hop-bad", why))
+    raise Rejected("hop-bad", why)
 
 
 def read_number(asked: Asked, name: str) -> int:
@@ -145,7 +145,7 @@ def _own_number(asked: Asked, name: str, code: str) -> int:
     raw = asked[name]
     if raw is not None and raw.isdigit() and len(raw) <= MAX_DIGITS:
         return int(raw)
-    raise Rejected(Rejection(code, f"{name} is {shown(raw)}: only the proxy itself writes it"))
+    raise Rejected(code, f"{name} is {shown(raw)}: only the proxy itself writes it")
 
 
 class DueTimes:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
-from proxy.protocol.aliases.translation import alias_reader
+from proxy.protocol.aliases import alias_reader
 from proxy.protocol.body import BY_KEY, SHAPES, Headers, Message, Purpose, kept_time, packer
 from proxy.protocol.header_values import LONGEST_ID_BYTES, DueTimes, TargetNames, read_partition
 from proxy.protocol.headers import (

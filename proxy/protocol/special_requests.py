@@ -54,7 +54,6 @@ from proxy.protocol.headers import (
     TRANSACTION,
     shown,
 )
-from proxy.protocol.outcomes import Rejection
 from proxy.protocol.parsed import (
     IS_PARKED,
     Cancel,
@@ -75,9 +74,7 @@ NO_TIME_FOR_CHECKS: Final = (
     "let the producer or the topic set one"
 )
 NOT_OURS: Final = f"{HOP_FROM}: only the proxy itself writes it, and it did not write this record"
-NO_PURGE: Final = Rejection(
-    "purge-bad", f"{PURGE}: only the proxy itself writes it, and it did not write this record"
-)
+NO_PURGE: Final = f"{PURGE}: only the proxy itself writes it, and it did not write this record"
 LAST_MS: Final = 2**63 - 1
 
 
@@ -143,7 +140,7 @@ class SpecialRequests:
         """What the proxy signed, for an operator, is always served."""
         if not self._policy.is_served(kind) and not self._is_signed(record):
             why = f"{header}: the setting requests.serve leaves out {kind}"
-            raise Rejected(Rejection("header-unsupported", why))
+            raise Rejected("header-unsupported", why)
 
     def _refuse_unserved_entry(self, record: UnparsedRecord) -> None:
         asked = record.asked
@@ -168,7 +165,7 @@ class SpecialRequests:
         asked = record.asked
         targets = (asked.get(PURGE) or b"").decode("utf-8", "replace")
         if not self._is_own(record) or TARGETS_PATTERN.fullmatch(targets) is None:
-            raise Rejected(NO_PURGE)
+            raise Rejected("purge-bad", NO_PURGE)
         from_ms = read_purge_ms(asked, PURGE_FROM, 0)
         return Purge(targets, from_ms, read_purge_ms(asked, PURGE_TO, LAST_MS))
 
@@ -181,7 +178,7 @@ class SpecialRequests:
     def _hop_from(self, record: UnparsedRecord) -> int | None:
         hop_from = read_hop_from(record.asked, record.offset)
         if hop_from is not None and not self._is_own(record):
-            raise Rejected(Rejection("hop-bad", NOT_OURS))
+            raise Rejected("hop-bad", NOT_OURS)
         return hop_from
 
     def _request(
@@ -249,7 +246,7 @@ class SpecialRequests:
         raw = asked.get(RETRY_GROUP)
         if not raw:
             why = f"{RETRY_GROUP} is {shown(raw)}: it must name the consumer group"
-            raise Rejected(Rejection("retry-bad", why))
+            raise Rejected("retry-bad", why)
         failures = read_failures(asked)
         group = raw.decode("utf-8", "replace")
         retry = self._policy.retry_of(group)
@@ -264,7 +261,7 @@ class SpecialRequests:
         asked, policy = record.asked, self._policy
         scheduled = self._scheduled(record, ident, None)
         if record.timestamp_ms < 0:
-            raise Rejected(Rejection("time-unreadable", NO_TIME_FOR_CHECKS))
+            raise Rejected("time-unreadable", NO_TIME_FOR_CHECKS)
         immunity_ms = policy.immunity_ms
         if CHECK_IMMUNITY in asked:
             immunity_ms = or_raise(read_delay_ms(CHECK_IMMUNITY, asked[CHECK_IMMUNITY]))
@@ -307,7 +304,7 @@ def _moved(asked: Asked) -> Moved | None:
     if MOVES.isdisjoint(asked):
         return None
     if not asked.keys() >= MOVES:
-        raise Rejected(Rejection("hop-bad", NOT_OURS))
+        raise Rejected("hop-bad", NOT_OURS)
     return Moved(read_number(asked, HOP_FIRES), read_number(asked, HOP_DUE))
 
 

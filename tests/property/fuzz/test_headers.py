@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.protocol.aliases.translation import ALIASES
+from proxy.protocol.aliases import ALIASES
 from proxy.protocol.body import delivery_of
 from proxy.protocol.headers import KNOWN, UNREADABLE
 from proxy.protocol.outcomes import REASONS, Rejection

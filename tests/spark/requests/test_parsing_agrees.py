@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from proxy.protocol.aliases.translation import KNOWN_ALIASES
+from proxy.protocol.aliases import KNOWN_ALIASES
 from proxy.protocol.policy import Policy, RetryGroup
 from proxy.protocol.proofs import HopAuthenticator, HopKey
 from proxy.protocol.request_reader import request_reader

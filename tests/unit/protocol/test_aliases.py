@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.protocol.aliases.translation import ALIASES, KNOWN_ALIASES, alias_reader
+from proxy.protocol.aliases import ALIASES, KNOWN_ALIASES, alias_reader
 from proxy.protocol.body import Headers
 from proxy.protocol.outcomes import REASONS, Rejection
 from proxy.protocol.parsed import Scheduled

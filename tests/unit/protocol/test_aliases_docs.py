@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.protocol.aliases.translation import ALIASES
+from proxy.protocol.aliases import ALIASES
 from proxy.protocol.outcomes import REASONS
 from tests.unit.protocol.test_aliases_table import ROWS
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.protocol.aliases.translation import ALIASES, alias_reader
+from proxy.protocol.aliases import ALIASES, alias_reader
 from proxy.protocol.body import Headers
 from proxy.protocol.outcomes import REASONS, Rejection
 

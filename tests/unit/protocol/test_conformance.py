@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.protocol.aliases.translation import ALIASES
+from proxy.protocol.aliases import ALIASES
 from proxy.protocol.headers import HOPS, PURGES, REQUESTS, STAMPS
 from proxy.protocol.request_reader import request_reader
 from tests.support.conformance import ANSWERS, Row, policies_of_table, rows, signer

@@ -1,0 +1,553 @@
+"""The same request in the headers of other schedulers, opt-in by name (docs/aliases.md).
+
+`ALIASES` lists the schedulers. The reader of each one comes before it, with its sources. A unit
+follows from the header's name alone, never from the size of a number.
+
+A reader collects pieces of a request. One of our own headers beats a foreign one: the foreign value
+is not even looked at. The translation is a pure function of the record and the enabled names.
+A relative time stays relative.
+"""
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Final, NamedTuple, TypeAlias
+
+from proxy.protocol.body import Headers
+from proxy.protocol.header_values import Rejected
+from proxy.protocol.headers import (
+    ATTEMPT,
+    CANCEL,
+    DELAY,
+    DELIVER_AT,
+    HOP_FROM,
+    ID,
+    KEY,
+    LEVEL,
+    PARTITION,
+    PREFIX,
+    RECALL,
+    RETRY_GROUP,
+    STAMPS,
+    TOPIC,
+    TRANSACTION,
+    shown,
+)
+from proxy.protocol.outcomes import Rejection
+from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
+from proxy.protocol.times import LATEST_MS, parse_instant_ms
+
+TIMES: Final = frozenset({DELIVER_AT, DELAY, LEVEL})
+SETTLES_TIME: Final = TIMES | {RETRY_GROUP}
+SETTLES_TARGET: Final = frozenset({TOPIC, RETRY_GROUP, TRANSACTION})
+
+MILLISECONDS: Final = 1
+SECONDS: Final = 1_000
+LONG_DIGITS: Final = 19
+"""A Java or Go 64-bit number has at most 19 digits."""
+LARGEST_PARTITION: Final = 2**31 - 1
+THE_KEY: Final = "the record's key"
+
+Ask: TypeAlias = dict[str, tuple[bytes | None, str]]
+"""Our own request header -> (its value, the name of what it was read from)."""
+Request: TypeAlias = tuple[Headers, bytes | None, bytes | None]
+"""(headers, key, value) of a record."""
+
+
+class ForeignRecord(NamedTuple):
+    """One ingress record. `headers` holds the last value of each name."""
+
+    headers: dict[str, bytes | None]
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def has_own_request(self) -> bool:
+        """Whether one of our own request headers is on it. Stamps ask for nothing."""
+        return any(name[:6] == PREFIX and name not in STAMPS for name in self.headers)
+
+    @property
+    def needs_time(self) -> bool:
+        """Whether our own headers leave the time open."""
+        return SETTLES_TIME.isdisjoint(self.headers)
+
+    def target(self, name: str) -> Ask:
+        """Read the target topic, which must be there."""
+        if not SETTLES_TARGET.isdisjoint(self.headers):
+            return {}
+        raw = self.headers.get(name)
+        if raw is None:
+            raise Rejected("target-missing", f"the record has neither {name} nor {TOPIC}")
+        if not is_legal_topic(raw.decode("utf-8", "replace")):
+            raise Rejected("target-illegal", f"{name} is {shown(raw)}: {TOPIC_NAME_RULE}")
+        return {TOPIC: (raw, name)}
+
+    def due_at(self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False) -> Ask:
+        """Read a point in time, in units of `unit_ms` since 1970."""
+        return self._time(DELIVER_AT, name, unit_ms, signed=signed)
+
+    def due_after(self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False) -> Ask:
+        """Read a delay, in units of `unit_ms`."""
+        return self._time(DELAY, name, unit_ms, signed=signed)
+
+    def target_key(self, name: str) -> Ask:
+        """Read the key at the target. Without the header the key is null."""
+        return {} if KEY in self.headers else {KEY: (self.headers.get(name), name)}
+
+    def target_partition(self, name: str) -> Ask:
+        """Read the target partition, if the header is there."""
+        if PARTITION in self.headers or name not in self.headers:
+            return {}
+        number = self.whole(name, "partition-bad")
+        if number > LARGEST_PARTITION:
+            why = f"{name} is {number}: no topic has that many partitions"
+            raise Rejected("partition-bad", why)
+        return {PARTITION: (digits(number), name)}
+
+    def identity(self) -> Ask:
+        """Take the record's key as the id."""
+        return {} if ID in self.headers else {ID: (self._key_as_id(), THE_KEY)}
+
+    def cancel(self) -> Ask:
+        """Take the record's key as the id of the pending record to cancel."""
+        return {CANCEL: (self._key_as_id(), THE_KEY)}
+
+    def whole(self, name: str, code: str, *, signed: bool = False) -> int:
+        """Read a whole number. With `signed` a sign may stand before it."""
+        raw = self.headers.get(name)
+        text = b"" if raw is None else raw
+        bare = text[1:] if signed and text[:1] in {b"+", b"-"} else text
+        if len(bare) <= LONG_DIGITS and bare.isdigit():
+            return int(text)
+        found = "missing" if name not in self.headers else shown(raw)
+        raise Rejected(code, f"{name} is {found}: it must be a whole number in digits")
+
+    def _time(self, own: str, name: str, unit_ms: int, *, signed: bool) -> Ask:
+        """A time before zero counts as zero: RocketMQ's clients may write a sign."""
+        if not self.needs_time:
+            return {}
+        number = max(0, self.whole(name, "time-unreadable", signed=signed))
+        if number * unit_ms > LATEST_MS:
+            unit = "seconds" if unit_ms == SECONDS else "milliseconds"
+            why = f"{name} is {number} and counts {unit}: that is more than 30,000 years"
+            raise Rejected("time-unreadable", why)
+        return {own: (digits(number * unit_ms), name)}
+
+    def _key_as_id(self) -> bytes:
+        if self.key is None or not self.key.strip():
+            raise Rejected(
+                "header-unreadable",
+                f"{THE_KEY} is {shown(self.key)}: in the words of this record's headers the key "
+                "is the id, so there must be one",
+            )
+        return self.key
+
+
+def digits(number: int) -> bytes:
+    """Write a number as our own headers carry it."""
+    return b"%d" % number
+
+
+class Alias(NamedTuple):
+    """One scheduler's words. Two readers of one alias may contradict each other as two aliases may.
+
+    triggers: the headers that make a record worth reading. headers: all names that are read.
+    """
+
+    triggers: frozenset[str]
+    headers: frozenset[str]
+    readers: tuple[Callable[[ForeignRecord], Ask], ...]
+
+
+# cesium-kafka: a delay or an instant. The destination is in the process's settings.
+# Source: mjucius/cesium-kafka/docs/header-protocol.md, protocol version 1 (sections 1.1 to 1.7).
+
+CESIUM: Final = frozenset({"cesium-delay-ms", "cesium-deliver-at"})
+
+
+def _cesium(record: ForeignRecord) -> Ask:
+    """The instant beats the delay, which is not looked at then (section 1.4)."""
+    if "cesium-deliver-at" in record.headers:
+        return record.due_at("cesium-deliver-at")
+    return record.due_after("cesium-delay-ms")
+
+
+# etf1/kafka-message-scheduler: epoch SECONDS, target topic and key. The record's key is the id.
+# Source: etf1/kafka-message-scheduler, README.md; schedule/kafka/schedule.go (seconds, a null value
+# deletes), schedule/helper.go (a blank id is invalid), runner/kafka/handler.go (no target key gives
+# a null key), clientlib/clientlib.go (a deletion carries no header at all).
+
+ETF1: Final = frozenset({"scheduler-epoch", "scheduler-target-topic", "scheduler-target-key"})
+
+
+def _etf1(record: ForeignRecord) -> Ask:
+    if _is_etf1_deletion(record):
+        return record.cancel()
+    return (
+        record.target("scheduler-target-topic")
+        | record.due_at("scheduler-epoch", SECONDS)
+        | record.target_key("scheduler-target-key")
+        | record.identity()
+    )
+
+
+def _is_etf1_deletion(record: ForeignRecord) -> bool:
+    """A null value cancels, unless one of our own request headers makes it one to deliver."""
+    return record.value is None and not record.has_own_request
+
+
+# Karafka Pro Scheduled Messages: epoch SECONDS, a target, and what the record is.
+# Source: karafka/wiki, Pro/Scheduled-Messages.md (External Producers Support, Cancelling and
+# Updating Scheduled Messages); that a tombstone takes the key's schedule away as a cancel does:
+# karafka/karafka, lib/karafka/pro/scheduled_messages/daily_buffer.rb.
+
+KARAFKA_VERSION: Final = "schedule_schema_version"
+KARAFKA_TYPE: Final = "schedule_source_type"
+KARAFKA_EPOCH: Final = "schedule_target_epoch"
+KARAFKA_TOPIC: Final = "schedule_target_topic"
+KARAFKA_KEY: Final = "schedule_target_key"
+KARAFKA_PARTITION: Final = "schedule_target_partition"
+KARAFKA_PARTITION_KEY: Final = "schedule_target_partition_key"
+KARAFKA: Final = frozenset(
+    {
+        KARAFKA_VERSION,
+        KARAFKA_TYPE,
+        KARAFKA_EPOCH,
+        KARAFKA_TOPIC,
+        KARAFKA_KEY,
+        KARAFKA_PARTITION,
+        KARAFKA_PARTITION_KEY,
+    }
+)
+
+
+def _karafka(record: ForeignRecord) -> Ask:
+    version = record.headers.get(KARAFKA_VERSION, b"1.0.0")
+    if version != b"1.0.0":
+        why = f"{KARAFKA_VERSION} is {shown(version)}: the proxy reads 1.0.0 alone"
+        raise Rejected("header-unsupported", why)
+    kind = record.headers.get(KARAFKA_TYPE)
+    if kind in {b"cancel", b"tombstone"}:
+        return record.cancel()
+    if kind != b"schedule":
+        found = shown(kind) if KARAFKA_TYPE in record.headers else "missing"
+        why = f"{KARAFKA_TYPE} is {found}: it must be schedule, cancel or tombstone"
+        raise Rejected("header-unreadable", why)
+    _check_partition_key(record)
+    return (
+        record.target(KARAFKA_TOPIC)
+        | record.due_at(KARAFKA_EPOCH, SECONDS)
+        | record.target_key(KARAFKA_KEY)
+        | record.target_partition(KARAFKA_PARTITION)
+        | record.identity()
+    )
+
+
+def _check_partition_key(record: ForeignRecord) -> None:
+    """Ruby's client would hash the partition key. The proxy hashes the target key as Java does."""
+    headers = record.headers
+    if KARAFKA_PARTITION_KEY not in headers or PARTITION in headers:
+        return
+    if headers[KARAFKA_PARTITION_KEY] != headers.get(KARAFKA_KEY):
+        raise Rejected(
+            "header-unsupported",
+            f"{KARAFKA_PARTITION_KEY} is another key than {KARAFKA_KEY}: the proxy chooses "
+            f"partitions by the target key, by {KARAFKA_PARTITION} alone or by {PARTITION}",
+        )
+
+
+# Apache RocketMQ: message properties, under their property names, as Kafka headers.
+# Source: apache/rocketmq, common/.../message/MessageConst.java (the names),
+# broker/.../util/HookUtils.java (the level beats TIMER_DELAY_SEC, that TIMER_DELAY_MS, that
+# TIMER_DELIVER_MS; a level of 0 or less is none; what has passed fires at once),
+# store/.../timer/TimerMessageStore.java (a delete names the UNIQ_KEY, newer versions the topic, `+`
+# and the UNIQ_KEY).
+# `__STARTDELIVERTIME`: Tencent Cloud TDMQ for RocketMQ, "Scheduled and delayed messages", 4.x.
+
+START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
+ROCKETMQ_DELETE: Final = "TIMER_DEL_UNIQKEY"
+UNIQUE_KEY: Final = "UNIQ_KEY"
+ROCKETMQ: Final = frozenset(
+    {
+        "DELAY",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELAY_MS",
+        "TIMER_DELIVER_MS",
+        START_DELIVER_TIME,
+        ROCKETMQ_DELETE,
+    }
+)
+
+
+def _rocketmq(record: ForeignRecord) -> Ask:
+    """Read what Apache's broker reads. A delete needs no time here."""
+    if ROCKETMQ_DELETE in record.headers:
+        return _rocketmq_cancel(record)
+    unique_key = record.headers.get(UNIQUE_KEY)
+    has_id = ID in record.headers or not unique_key
+    return _rocketmq_time(record) | ({} if has_id else {ID: (unique_key, UNIQUE_KEY)})
+
+
+def _rocketmq_cloud(record: ForeignRecord) -> Ask:
+    """Read the clouds' own property. No source ranks it: beside another time both must agree."""
+    if START_DELIVER_TIME not in record.headers or ROCKETMQ_DELETE in record.headers:
+        return {}
+    return record.due_at(START_DELIVER_TIME, signed=True)
+
+
+def _rocketmq_time(record: ForeignRecord) -> Ask:
+    if not record.needs_time:
+        return {}
+    if "DELAY" in record.headers:
+        level = record.whole("DELAY", "level-unknown", signed=True)
+        if level > 0:
+            return {LEVEL: (digits(level), "DELAY")}
+    if "TIMER_DELAY_SEC" in record.headers:
+        return record.due_after("TIMER_DELAY_SEC", SECONDS, signed=True)
+    if "TIMER_DELAY_MS" in record.headers:
+        return record.due_after("TIMER_DELAY_MS", signed=True)
+    if "TIMER_DELIVER_MS" in record.headers:
+        return record.due_at("TIMER_DELIVER_MS", signed=True)
+    return {}
+
+
+def _rocketmq_cancel(record: ForeignRecord) -> Ask:
+    """RocketMQ's topic names have no `+`, so the key follows the last one."""
+    named = record.headers[ROCKETMQ_DELETE]
+    unique_key = (named or b"").rpartition(b"+")[2]
+    if not unique_key:
+        why = f"{ROCKETMQ_DELETE} is {shown(named)}: it must name the {UNIQUE_KEY}"
+        raise Rejected("header-unreadable", why)
+    return {CANCEL: (unique_key, ROCKETMQ_DELETE)}
+
+
+# RabbitMQ's delayed message exchange: one header, a delay in milliseconds.
+# Source: rabbitmq/rabbitmq-delayed-message-exchange, README.md (milliseconds; without it no delay);
+# src/rabbit_exchange_type_delayed_message.erl (only above 0 it delays),
+# src/rabbit_delayed_message_utils.erl (text is read as a whole number; a delivered message carries
+# the delay with its sign turned).
+
+RABBITMQ: Final = frozenset({"x-delay"})
+
+
+def _rabbitmq(record: ForeignRecord) -> Ask:
+    """A delay of zero asks for nothing. A record with a negative one has been delayed already."""
+    if record.needs_time and record.whole("x-delay", "time-unreadable", signed=True) <= 0:
+        return {}
+    return record.due_after("x-delay", signed=True)
+
+
+# NATS JetStream's message scheduler: single scheduled messages.
+# Source: nats-io/nats-architecture-and-design, adr/ADR-51.md, revision 6: the spelling of names,
+# that an `@at` in the past fires at once, and which headers belong to recurring schedules.
+
+NATS_SCHEDULE: Final = "Nats-Schedule"
+NATS_TARGET: Final = "Nats-Schedule-Target"
+NATS_NEXT: Final = "Nats-Schedule-Next"
+NATS_UNSERVED: Final = {
+    "Nats-Schedule-Source": "the proxy delivers the record itself, not another's latest",
+    "Nats-Schedule-Time-Zone": "it belongs to recurring schedules, which are not served",
+}
+NATS: Final = frozenset({NATS_SCHEDULE, NATS_TARGET, NATS_NEXT})
+LONGEST_INSTANT_BYTES: Final = 64
+
+
+def _nats(record: ForeignRecord) -> Ask:
+    """Read `@at` and the target. Refuse what the proxy cannot do."""
+    if record.headers.get(NATS_NEXT) == b"purge":
+        raise Rejected(
+            "header-unsupported",
+            f"{NATS_NEXT}: purge is not served, for schedules have no subjects here: "
+            "give records a timer-id and cancel them with timer-cancel",
+        )
+    if NATS_SCHEDULE not in record.headers and NATS_TARGET not in record.headers:
+        return {}
+    for name, why in NATS_UNSERVED.items():
+        if name in record.headers:
+            raise Rejected("header-unsupported", f"{name} is not served: {why}")
+    return _nats_time(record) | record.target(NATS_TARGET)
+
+
+def _nats_time(record: ForeignRecord) -> Ask:
+    if not record.needs_time:
+        return {}
+    raw = record.headers.get(NATS_SCHEDULE)
+    if not raw:
+        found = shown(raw) if NATS_SCHEDULE in record.headers else "missing"
+        why = f"{NATS_SCHEDULE} is {found}: write @at and an RFC 3339 time"
+        raise Rejected("time-unreadable", why)
+    if not raw.startswith(b"@at "):
+        raise Rejected(
+            "header-unsupported",
+            f"{NATS_SCHEDULE} is {shown(raw)}: recurring schedules (cron, @every, @daily, ...) are "
+            "not served; a single one is: @at and an RFC 3339 time",
+        )
+    return {DELIVER_AT: (digits(_nats_instant_ms(raw[4:])), NATS_SCHEDULE)}
+
+
+def _nats_instant_ms(raw: bytes) -> int:
+    if raw.isdigit():
+        raise Rejected("time-unreadable", f"{NATS_SCHEDULE} is @at {shown(raw)}: write RFC 3339")
+    text = raw[:LONGEST_INSTANT_BYTES].decode("utf-8", "backslashreplace")
+    try:
+        return max(0, parse_instant_ms(text))
+    except ValueError as error:
+        raise Rejected("time-unreadable", f"{NATS_SCHEDULE}: {error}") from None
+
+
+# Spring for Apache Kafka, non-blocking retries: when a failed record is to be tried again.
+# Source: spring-projects/spring-kafka, retrytopic/DeadLetterPublishingRecovererFactory.java
+# (`addHeaders` writes the due time as BigInteger.toByteArray and the attempts as a four-byte
+# number, both big-endian; `getAttempts` still reads one byte) and
+# retrytopic/RetryTopicHeaders.java (names).
+
+SPRING_TIME: Final = "retry_topic-backoff-timestamp"
+SPRING_ATTEMPTS: Final = "retry_topic-attempts"
+SPRING: Final = frozenset({SPRING_TIME, SPRING_ATTEMPTS})
+LONG_BYTES: Final = 8
+FIRST_RETRY: Final = 2
+"""Spring counts deliveries and writes the number of the next: 2 after the first failure."""
+
+
+def _spring(record: ForeignRecord) -> Ask:
+    """Read the due time, and the failures if the record names its retry group."""
+    return _spring_time(record) | _spring_attempt(record)
+
+
+def _spring_time(record: ForeignRecord) -> Ask:
+    if not record.needs_time or SPRING_TIME not in record.headers:
+        return {}
+    raw = record.headers[SPRING_TIME] or b""
+    due_ms = int.from_bytes(raw[: LONG_BYTES + 1], "big", signed=True)
+    if not 1 <= len(raw) <= LONG_BYTES or due_ms > LATEST_MS:
+        raise Rejected(
+            "time-unreadable",
+            f"{SPRING_TIME} is {_in_hex(raw)}: it must be epoch milliseconds as Spring "
+            "writes them, 1 to 8 bytes, the highest first",
+        )
+    return {DELIVER_AT: (digits(max(0, due_ms)), SPRING_TIME)}
+
+
+def _spring_attempt(record: ForeignRecord) -> Ask:
+    headers = record.headers
+    if RETRY_GROUP not in headers or ATTEMPT in headers or SPRING_ATTEMPTS not in headers:
+        return {}
+    raw = headers[SPRING_ATTEMPTS] or b""
+    if len(raw) not in {1, 4} or (len(raw) == 4 and raw[0] > 127):
+        raise Rejected(
+            "header-unreadable",
+            f"{SPRING_ATTEMPTS} is {_in_hex(raw)}: it must be a number of four bytes (older "
+            "versions of Spring: one), the highest first",
+        )
+    failures_before = max(0, int.from_bytes(raw, "big") - FIRST_RETRY)
+    return {ATTEMPT: (digits(failures_before), SPRING_ATTEMPTS)}
+
+
+def _in_hex(raw: bytes) -> str:
+    return f"0x{raw[:16].hex()}{'...' if len(raw) > 16 else ''}" if raw else "empty"
+
+
+ALIASES: Final = {
+    "cesium": Alias(CESIUM, CESIUM, (_cesium,)),
+    "etf1": Alias(ETF1, ETF1, (_etf1,)),
+    "karafka": Alias(KARAFKA, KARAFKA, (_karafka,)),
+    "rocketmq": Alias(ROCKETMQ, ROCKETMQ | {UNIQUE_KEY}, (_rocketmq, _rocketmq_cloud)),
+    "rabbitmq": Alias(RABBITMQ, RABBITMQ, (_rabbitmq,)),
+    "nats": Alias(NATS, NATS | NATS_UNSERVED.keys(), (_nats,)),
+    "spring": Alias(SPRING, SPRING, (_spring,)),
+}
+KNOWN_ALIASES: Final = tuple(ALIASES)
+
+CONTRADICTION_CODES: Final = {
+    "time": "time-unreadable",
+    TOPIC: "target-illegal",
+    PARTITION: "partition-bad",
+}
+
+
+class Translator:
+    """Reads records under a fixed choice of aliases. Stateless: threads may share it.
+
+    A record with one of the `decisive` headers is not translated.
+    """
+
+    __slots__ = ("_aliases", "_decisive", "_deletions", "_triggers")
+
+    def __init__(self, aliases: tuple[Alias, ...], decisive: frozenset[str]) -> None:
+        self._aliases, self._decisive = aliases, decisive
+        self._triggers = frozenset[str]().union(*(alias.triggers for alias in aliases))
+        self._deletions = ALIASES["etf1"] in aliases
+
+    def translate(
+        self, headers: Headers, key: bytes | None, value: bytes | None
+    ) -> Request | Rejection:
+        """Return the record with our own request headers added behind its own.
+
+        A record that asks for nothing in foreign words comes back with the very same `headers`.
+        Never raises: the Rejection names the foreign header that cannot be read.
+        """
+        asked = dict(headers)
+        if self._triggers.isdisjoint(asked) and not (value is None and self._deletions):
+            return headers, key, value
+        if not self._decisive.isdisjoint(asked):
+            return headers, key, value
+        try:
+            ask = _one_request(self._asks(ForeignRecord(asked, key, value)))
+        except Rejected as rejected:
+            return rejected.rejection
+        if ask:
+            headers = [*headers, *((name, answer) for name, (answer, _) in ask.items())]
+        return headers, key, value
+
+    def _asks(self, record: ForeignRecord) -> list[Ask]:
+        if self._triggers.isdisjoint(record.headers):
+            return [record.cancel()] if _is_etf1_deletion(record) else []
+        return [
+            reader(record)
+            for alias in self._aliases
+            if not alias.triggers.isdisjoint(record.headers)
+            for reader in alias.readers
+        ]
+
+
+def alias_reader(names: tuple[str, ...], *, has_recalls: bool = True) -> Translator:
+    """Return a translator for these aliases. Their order means nothing.
+
+    Raises ValueError with the nearest known name for an unknown one.
+    """
+    for name in names:
+        if name not in ALIASES:
+            near = get_close_matches(name, KNOWN_ALIASES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN_ALIASES)}"
+            raise ValueError(f"{name!r} is no header alias: {hint}")
+    decisive = frozenset({CANCEL, HOP_FROM, *([RECALL] if has_recalls else [])})
+    return Translator(tuple(alias for name, alias in ALIASES.items() if name in names), decisive)
+
+
+def _one_request(asks: list[Ask]) -> Ask:
+    """Return what all readers ask for together. Raises Rejected where two contradict each other."""
+    if len(asks) == 1:
+        return asks[0]
+    found: dict[str, tuple[str, bytes | None, str]] = {}
+    for ask in asks:
+        for name, (value, source) in ask.items():
+            about = "time" if name in TIMES else name
+            before = found.setdefault(about, (name, value, source))
+            if before[:2] != (name, value):
+                raise _contradiction(about, before, (name, value, source))
+    if CANCEL in found and len(found) > 1:
+        other = next(one for about, one in found.items() if about != CANCEL)
+        raise _contradiction(CANCEL, found[CANCEL], other)
+    return {name: (value, source) for name, value, source in found.values()}
+
+
+def _contradiction(
+    about: str, one: tuple[str, bytes | None, str], other: tuple[str, bytes | None, str]
+) -> Rejected:
+    asked = " and ".join(
+        f"{source} asks for {name}: {shown(value)}" for name, value, source in (one, other)
+    )
+    return Rejected(
+        CONTRADICTION_CODES.get(about, "header-unreadable"),
+        f"two header aliases contradict each other: {asked}; leave one out, or let our own "
+        "header decide",
+    )
