@@ -29,7 +29,7 @@ from proxy.cli.terminal import (
     shown_time,
 )
 from proxy.config.settings import Settings
-from proxy.dead_letters.letters.letter import read_origin
+from proxy.dead_letters.letter import read_origin
 from proxy.protocol.headers import RECALL
 from proxy.protocol.outcomes import MISSED
 

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing, contextmanager
 from functools import partial
+from math import inf
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -27,10 +28,9 @@ from proxy.cli.terminal import (
     text_of,
 )
 from proxy.clock import wall_clock_ms
-from proxy.dead_letters.letters.edits import read_edits
-from proxy.dead_letters.letters.letter import Letter, Origin, Place, read_place
-from proxy.dead_letters.letters.letter_summary import LetterSummary, newest, oldest, summary_of
-from proxy.dead_letters.letters.marks import Mark
+from proxy.dead_letters.letter import Letter, Origin, Place, read_place
+from proxy.dead_letters.listing import LetterPages, LetterSummary, oldest, summary_of
+from proxy.dead_letters.marks import Mark
 from proxy.dead_letters.replay import OnDecision, Replay, ReplayOptions, preview
 from proxy.dead_letters.replay_plan import (
     ALREADY,
@@ -41,6 +41,7 @@ from proxy.dead_letters.replay_plan import (
     Selection,
     TargetCount,
     is_original,
+    read_edits,
     read_moment_ms,
     read_rate,
     read_reasons,
@@ -490,7 +491,10 @@ def list_letters(
         spans = topics.spans(selection)
         with reading("looking", spans.values(), is_silent=as_json) as on_read:
             letters = partial(topics.letters, selection, on_read)
-            shown = (oldest if oldest_first else newest)(letters, spans, limit)
+            if oldest_first:
+                shown = oldest(letters, spans, limit)
+            else:
+                shown = LetterPages(letters, spans, time.monotonic).read(limit, inf).letters
             marks = topics.marks(shown)
     if as_json:
         for one in shown:

@@ -18,7 +18,7 @@ from confluent_kafka import (
 
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
-from proxy.dead_letters.letters.letter import Origin
+from proxy.dead_letters.letter import Origin
 from proxy.errors import BrokerLate, ProxyError
 from proxy.kafka.access import Connection, client_config, explain, explained
 from proxy.kafka.client_settings import connected, lookup_config

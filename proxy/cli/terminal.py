@@ -18,7 +18,7 @@ from rich.table import Column, Table
 from proxy.config.settings import Settings
 from proxy.config.sources import CONFIG_VARIABLE, load_settings
 from proxy.config.values import refuse_no_addresses
-from proxy.dead_letters.letters.letter import Origin, read_origin
+from proxy.dead_letters.letter import Origin, read_origin
 from proxy.errors import SettingsError
 from proxy.plain_text import plain
 from proxy.protocol.header_values import LONGEST_ID_BYTES, is_ident

@@ -22,9 +22,9 @@ from proxy.cli.terminal import (
 )
 from proxy.clock import wall_clock_ms
 from proxy.kafka.access import explained
-from proxy.lineage.chain.story import DELIVERED, WAITING, Step
-from proxy.lineage.record_trace import RecordTrace, trace_record
+from proxy.lineage.story import DELIVERED, WAITING, Step
 from proxy.lineage.topics import Bounds, KafkaTopics, silent
+from proxy.lineage.tracer import RecordTrace, trace_record
 from proxy.plain_text import plain
 
 # What a person sees of a story: each step on a line, with times of the zone of this machine.

@@ -31,7 +31,7 @@ from proxy.cli.terminal import (
 )
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
-from proxy.dead_letters.letters.letter import Origin
+from proxy.dead_letters.letter import Origin
 from proxy.errors import ProxyError
 from proxy.kafka.access import Connection
 from proxy.plain_text import plain

@@ -12,10 +12,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from proxy.clock import wall_clock_ms
 from proxy.config.policy_from_settings import policy_of
-from proxy.dead_letters.letters.edits import Edits
-from proxy.dead_letters.letters.letter import Letter, Place
-from proxy.dead_letters.letters.marks import Mark, Replayed, mark_key, transactional_id
+from proxy.dead_letters.letter import Letter, Place
+from proxy.dead_letters.marks import Mark, Replayed, mark_key, transactional_id
 from proxy.dead_letters.replay_plan import (
+    Edits,
     NotReplayed,
     Rate,
     Replayable,
@@ -38,16 +38,16 @@ from proxy.protocol.request_reader import request_reader
 from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import REFUSAL_CODES
 
-# Sends letters back to the ingress: each with its mark, in one transaction.
+# Sends letters back to the ingress, each with its mark, in one transaction.
 #
-# Why no letter is replayed twice, however often a replay is killed and whoever else replays:
+# No letter is replayed twice, even if replays are killed or run at the same time:
 #
-# 1. The transactional id belongs to the dead-letter topic. Whoever starts a replay takes it over:
-# the broker ends the transaction that another has open, and takes nothing from that one any more.
-# 2. Only then are the marks read, to their end. Nobody else can add one from here on.
+# 1. All replays from a dead-letter topic share one transactional id. A new replay takes it over:
+# the broker ends the open transaction of the other replay and refuses its later writes.
+# 2. Only then are the marks read, to their end. Nobody else can add one afterwards.
 # 3. A letter and its mark are committed together or not at all.
-# 4. A commit whose end is not known is asked for again; if it stays unknown the replay ends, and
-# the next one finds out by 1 and 2.
+# 4. A commit with an unknown result is repeated. If the result stays unknown the replay ends, and
+# the next replay finds it by 1 and 2.
 
 CALL_TIMEOUT_S: Final = 10.0
 IN_DOUBT_AT_MOST_S: Final = 60.0
@@ -89,14 +89,14 @@ class ReplayInDoubt(ProxyError):
 
 
 class Done(NamedTuple):
-    """A letter that has been replayed, and the ingress record that it is now."""
+    """A replayed letter, and its new ingress record."""
 
     replayable: Replayable
     replayed_as: str
 
 
 class Failed(NamedTuple):
-    """A letter that the ingress topic does not take, and what the broker says."""
+    """A letter that the ingress topic refuses, and the broker's error."""
 
     replayable: Replayable
     error: KafkaError
@@ -111,7 +111,7 @@ class _Aborted(Exception):
 
 
 class Replayer:
-    """One replay's transactional producer. Taking it in hand fences any other (`take_over`)."""
+    """One replay's transactional producer."""
 
     def __init__(
         self, producer: Producer, dead_letters: str, topic_id: str, ingress: str, marks: str
@@ -121,17 +121,14 @@ class Replayer:
         self._ingress, self._marks = ingress, marks
 
     def take_over(self) -> None:
-        """End any other replay. Marks are to be read after this.
-
-        Raises KafkaException.
-        """
+        """End any other replay. Read the marks after this. Raises KafkaException."""
         self._producer.init_transactions(CALL_TIMEOUT_S * 3)
 
     def send(self, batch: Sequence[Replayable], now_ms: int) -> Iterator[Done | Failed]:
-        """Replay the batch in one transaction, and say of each letter what became of it.
+        """Replay the batch in one transaction. Yield the result of each letter.
 
-        A batch with a record that the ingress does not take is sent again in halves: the broker
-        blames a whole batch for one. Raises ReplayTakenOver, ReplayInDoubt, KafkaException.
+        The broker blames a whole batch for one bad record, so a refused batch is sent in halves.
+        Raises ReplayTakenOver, ReplayInDoubt, KafkaException.
         """
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -151,7 +148,7 @@ class Replayer:
         yield from self.send(batch[middle:], now_ms)
 
     def forget(self, outdated: Iterable[bytes]) -> None:
-        """Take back the marks of letters that are gone."""
+        """Delete the marks of letters that are gone."""
         keys = sorted(outdated)
         if not keys:
             return
@@ -171,7 +168,7 @@ class Replayer:
         return done
 
     def _send_back(self, batch: Sequence[Replayable]) -> list[Done]:
-        """Produce the letters to the ingress; the reports say where they will be."""
+        """Produce the letters to the ingress. The delivery reports say their places."""
         errors: list[KafkaError] = []
         places: dict[int, str] = {}
 
@@ -209,7 +206,7 @@ class Replayer:
         raise _Aborted(error)
 
     def _commit(self, letters: Sequence[Letter]) -> None:
-        """Ask until the answer is known."""
+        """Repeat the commit until its result is known."""
         started_s = time.monotonic()
         while True:
             try:
@@ -226,7 +223,7 @@ class Replayer:
         try:
             call(*args, **kwargs)
         except SystemError:
-            # confluent-kafka 2.16: once the producer is lost, serving a delivery report fails so
+            # confluent-kafka 2.16: once the producer is lost, serving a delivery report fails
             self._tell_loss()
         except KafkaException as raised:
             error: KafkaError = raised.args[0]
@@ -237,7 +234,7 @@ class Replayer:
             raise
 
     def _tell_loss(self) -> None:
-        """Raise the error because of which the producer takes nothing any more."""
+        """Raise the error that ended the producer."""
         try:
             self._producer.abort_transaction(CALL_TIMEOUT_S)
         except KafkaException as raised:
@@ -247,7 +244,7 @@ class Replayer:
 
 
 def _cause(errors: Sequence[KafkaError]) -> KafkaError:
-    """The error that caused the others: where one record fails, the rest of the batch is purged."""
+    """Return the first cause: if one record fails, the rest of the batch is purged."""
     causes = [error for error in errors if error.code() not in PURGED]
     refused = [error for error in causes if error.code() in REFUSAL_CODES]
     return next(iter([*refused, *causes, TOO_LATE]))
@@ -257,15 +254,15 @@ def _cause(errors: Sequence[KafkaError]) -> KafkaError:
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""A batch is one transaction; while it is open, the proxy sees nothing of the ingress behind it."""
+"""A batch is one transaction. While it is open, the proxy reads no ingress record behind it."""
 WAIT_SLICE_S: Final = 0.1
 
 OnDecision = Callable[[ReplayDecision, str | None], None]
-"""Called for each letter with what becomes of it, and with the record that it was replayed as."""
+"""Called for each letter with its decision, and with its new ingress record."""
 
 
 class MarksMissing(ProxyError):
-    """The topic that keeps account of replays does not exist and may not be created."""
+    """The marks topic does not exist and may not be created."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
@@ -276,7 +273,7 @@ class MarksMissing(ProxyError):
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """How a person wants the replay."""
+    """The options of one replay."""
 
     edits: Edits = field(default_factory=Edits)
     is_again: bool = False
@@ -288,7 +285,7 @@ class ReplayOptions:
 def replay_planner(
     topics: DeadLetterTopics, options: ReplayOptions, replayed: Container[Place]
 ) -> Iterator[ReplayPlanner]:
-    """Plans under the settings; what the broker would refuse now is asked of it."""
+    """Yield a planner that goes by the settings, and asks the broker about targets."""
     ingress = topics.settings.topics.ingress
     partitions = topics.partitions_of(ingress)
     if not partitions:
@@ -308,7 +305,7 @@ def replay_planner(
 
 
 def replayed_so_far(topics: DeadLetterTopics) -> Replayed:
-    """Which letters have been replayed; to look only: another replay may be adding to it."""
+    """Return the replayed letters, to look only: another replay may add to them."""
     replayed = Replayed(topics.topic_id, topics.spans())
     if partitions := topics.partitions_of(topics.marks_name):
         read_replayed(topics.reader(topics.marks_name, partitions), replayed)
@@ -321,14 +318,14 @@ def preview(
     options: ReplayOptions,
     on_decision: OnDecision,
 ) -> None:
-    """Say of each letter what a replay would do with it; changes nothing."""
+    """Report what a replay would do with each letter, and change nothing."""
     with replay_planner(topics, options, replayed_so_far(topics)) as planner:
         for decision in _limited(letters, planner, options.limit):
             on_decision(decision, None)
 
 
 class Replay:
-    """One replay, from taking over to the last batch, in the order of `replayer`."""
+    """One replay, from taking over to the last batch."""
 
     def __init__(self, topics: DeadLetterTopics, options: ReplayOptions) -> None:
         self._topics, self._options = topics, options
@@ -356,7 +353,7 @@ class Replay:
     def run(
         self, letters: Iterable[Letter], on_decision: OnDecision, is_stopping: Callable[[], bool]
     ) -> None:
-        """Replay the letters; ends after the current batch when asked to stop.
+        """Replay the letters. When asked to stop, end after the current batch.
 
         Raises ReplayTakenOver, ReplayInDoubt, KafkaException.
         """
@@ -379,7 +376,7 @@ class Replay:
         self._replayer.forget(self._replayed.outdated)
 
     def _ensure_marks(self) -> int:
-        """How many partitions the marks topic has, which exists from now on."""
+        """Make the marks topic if it is missing. Return its number of partitions."""
         topics, admin = self._topics, self._topics.connection.admin
         if partitions := topics.partitions_of(topics.marks_name):
             refuse_forgetful(topics.marks_name, admin)
@@ -417,7 +414,7 @@ class Replay:
                 on_decision(_refused(result), None)
 
     def _wait(self, is_stopping: Callable[[], bool]) -> None:
-        """As the rate asks."""
+        """Keep to the rate."""
         rate = self._options.rate
         if rate is None:
             return
@@ -432,7 +429,7 @@ class Replay:
 def _limited(
     letters: Iterable[Letter], planner: ReplayPlanner, limit: int | None
 ) -> Iterator[ReplayDecision]:
-    """What becomes of each letter, until so many have gone."""
+    """Yield a decision for each letter, until `limit` are replayable."""
     left = limit
     for letter in letters:
         decision = planner.decide(letter, wall_clock_ms())
@@ -449,9 +446,9 @@ def _refused(failed: Failed) -> NotReplayed:
 
 
 def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
-    """What the broker would refuse now.
+    """Return what the broker would refuse now.
 
-    Rights do not count here: those of the proxy do. Nor does what passes: the proxy tries again.
+    The proxy's rights count, not the caller's. The proxy tries again where a partition is away.
     """
     targets.learn({target}, wall_clock_ms())
     reason = targets.known.refusal_at(target, partition, None)
@@ -460,7 +457,7 @@ def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
 
 
 def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
-    """What the client library would log of a lost producer is raised as an error instead."""
+    """Silence the client library: the loss of the producer is raised as an error."""
     quiet = logging.getLogger(f"{__name__}.librdkafka")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False

@@ -1,17 +1,26 @@
-"""Which dead letters a replay sends, in which order and how fast. Pure."""
+"""Which letters a replay sends, with which headers, where and how fast. Pure."""
 
 import re
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
-from proxy.dead_letters.letters.edits import Edits, is_stamp, requests_of
-from proxy.dead_letters.letters.group_letter import GroupLetter
-from proxy.dead_letters.letters.letter import Letter, Place
+from proxy.client.retries.received import ATTEMPT as FAILURES
+from proxy.client.retries.received import EXCEPTION
+from proxy.dead_letters.letter import GroupLetter, Letter, Place
 from proxy.protocol.body import Headers, delivery_of
-from proxy.protocol.headers import UNREADABLE
+from proxy.protocol.headers import (
+    ATTEMPT,
+    DELAY,
+    FIRST_ORIGIN,
+    ORIGIN,
+    PURGES,
+    RETRY_GROUP,
+    STAMPS,
+    UNREADABLE,
+)
 from proxy.protocol.outcomes import REASONS, Rejection
 from proxy.protocol.parsed import Cancel, Decision, Purge, Recall, RejectedHop
 from proxy.protocol.position import LAST_OFFSET
@@ -21,14 +30,14 @@ from proxy.protocol.times import parse_delay_ms, parse_instant_ms
 # Which letters a person means: by reason, target, origin and time.
 
 CLOCKS_APART_MS: Final = 60_000
-"""Letters are stamped by the proxies' own clocks: how far out of order they may lie."""
+"""Several proxies stamp letters by their own clocks. Letters may be this far out of order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is wanted; an empty part wants all. Its texts are shell patterns.
+    """Filters as shell patterns. An empty filter takes all letters.
 
-    `from_ms` is within, `to_ms` is not; both are compared with when the letter was written.
+    A letter must be written at `from_ms` or later, and before `to_ms`.
     """
 
     reasons: tuple[str, ...] = ()
@@ -39,26 +48,27 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
         return self == Selection()
 
     def takes(self, letter: Letter) -> bool:
-        """Whether this letter is meant."""
+        origins = (str(letter.origin), letter.first_origin)
         return (
-            (not self.reasons or _is_any(self.reasons, letter.reason))
-            and (not self.targets or _is_any(self.targets, letter.target))
-            and (not self.origins or self._is_from(letter))
+            _fits(self.reasons, letter.reason)
+            and _fits(self.targets, letter.target)
+            and any(_fits(self.origins, origin) for origin in origins)
             and (self.from_ms is None or letter.timestamp_ms >= self.from_ms)
             and (self.to_ms is None or letter.timestamp_ms < self.to_ms)
         )
 
-    def _is_from(self, letter: Letter) -> bool:
-        known = (str(letter.origin), letter.first_origin)
-        return any(_is_any(self.origins, origin) for origin in known)
+
+def _fits(patterns: Sequence[str], text: str | None) -> bool:
+    if not patterns:
+        return True
+    return text is not None and any(fnmatchcase(text, pattern) for pattern in patterns)
 
 
 def read_reasons(texts: Iterable[str]) -> tuple[str, ...]:
-    """Codes of `timer-error`. Raises ValueError for one that no letter can have."""
+    """Check codes of `timer-error`. Raises ValueError for one that no letter can have."""
     for text in texts:
         if text not in REASONS:
             near = get_close_matches(text, REASONS, n=1)
@@ -68,7 +78,7 @@ def read_reasons(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_moment_ms(text: str, now_ms: int) -> int:
-    """A time as people give it: RFC 3339 with a zone, epoch ms, or an age (`2h`: two hours ago).
+    """Parse RFC 3339 with a zone, epoch ms, or an age (`2h`: two hours ago).
 
     Raises ValueError with a sentence.
     """
@@ -83,64 +93,144 @@ def read_moment_ms(text: str, now_ms: int) -> int:
         raise ValueError(f"{error}; or an age (30m 2h 7d)") from None
 
 
-def _is_any(patterns: Iterable[str], text: str | None) -> bool:
-    return text is not None and any(fnmatchcase(text, pattern) for pattern in patterns)
-
-
-# How fast a replay may go. Time is an argument.
+# How fast a replay may go.
 
 _RATE: Final = re.compile(r"([1-9]\d{0,8})/(s|m|h)", re.ASCII)
 _MS_PER: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 BURST_MS: Final = 250
-"""What falls into so much time may go out at once."""
+"""The letters of this much time may be sent together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many letters in so many milliseconds."""
+    """At most `letters` in `per_ms` milliseconds."""
 
     letters: int
     per_ms: int
 
     def at_once(self, most: int) -> int:
-        """How many to send together, from 1 to `most`."""
+        """Return how many to send together, from 1 to `most`."""
         return max(1, min(most, self.letters * BURST_MS // self.per_ms))
 
     def wait_ms(self, sent: int, since_ms: int) -> int:
-        """How long to wait, `since_ms` after the start, before the next when `sent` have gone."""
+        """Return how long to wait before the next batch: `sent` went in `since_ms`."""
         due_ms = -(-sent * self.per_ms // self.letters)
         return max(0, due_ms - since_ms)
 
 
 def read_rate(text: str) -> Rate:
-    """`100/s`, `30/m` or `5/h`. Raises ValueError with a sentence."""
+    """Parse `100/s`, `30/m` or `5/h`. Raises ValueError with a sentence."""
     found = _RATE.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no rate: write letters per second, minute or hour (100/s)")
     return Rate(int(found[1]), _MS_PER[found[2]])
 
 
+# The headers with which a letter goes back to the ingress.
+
+HOP_PREFIX: Final = "timer-hop-"
+"""Private headers of a record that the proxy itself rewrote or requeued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """Headers to set, and headers to take out."""
+
+    values: dict[str, bytes] = field(default_factory=dict)
+    taken_out: frozenset[str] = frozenset()
+
+    def applied(self, headers: Headers) -> Headers:
+        """Return the edited headers. A set header keeps its position and comes once."""
+        edited: Headers = []
+        pending = dict(self.values)
+        for name, value in headers:
+            if name in self.values:
+                if name in pending:
+                    edited.append((name, pending.pop(name)))
+            elif name not in self.taken_out:
+                edited.append((name, value))
+        return [*edited, *pending.items()]
+
+
+def read_edits(to_set: Sequence[str], to_unset: Iterable[str]) -> Edits:
+    """Parse `name=value` and `name`. Raises ValueError with a sentence."""
+    values: dict[str, bytes] = {}
+    for text in to_set:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ValueError(f"{text!r} sets no header: write name=value (timer-topic=orders)")
+        if name in values:
+            raise ValueError(
+                f"the header {name} is set twice: {values[name].decode()!r}, {value!r}"
+            )
+        values[name] = value.encode()
+    taken_out = frozenset(to_unset)
+    for name in [*values, *taken_out]:
+        _check_name(name)
+    if both := sorted(taken_out & values.keys()):
+        raise ValueError(f"the header {both[0]} is both set and unset: say one of them")
+    return Edits(values, taken_out)
+
+
+def _check_name(name: str) -> None:
+    if "=" in name:
+        raise ValueError(f"{name!r} is no header's name: --unset takes the name alone")
+    if is_stamp(name):
+        raise ValueError(
+            f"{name} is a stamp of the proxy's own and cannot be changed: a replay drops all of "
+            f"them, and keeps {FIRST_ORIGIN}"
+        )
+
+
+def is_stamp(name: str) -> bool:
+    """Whether the proxy wrote this header, and not the record's producer."""
+    return name in STAMPS or name in PURGES or name.startswith(HOP_PREFIX)
+
+
+def requests_of(letter: Letter, headers: Headers, edits: Edits) -> Headers:
+    """Return the headers of the replayed record. The first origin is the only stamp kept.
+
+    `headers` are the record's own, as in the ingress or in the letter.
+    """
+    own = [header for header in headers if not is_stamp(header[0])]
+    first = letter.first_origin or letter.text(ORIGIN)
+    stamp: Headers = [(FIRST_ORIGIN, first.encode())] if first else []
+    return [*edits.applied(own), *stamp]
+
+
+def group_requests_of(letter: Letter, edits: Edits, group: str) -> Headers:
+    """Return the headers that bring a letter back to its group, as if it had never failed.
+
+    It goes through the retry topic at once. `timer-delay` and `timer-topic` among the edits say
+    otherwise.
+    """
+    asked: Headers = [(RETRY_GROUP, group.encode()), (ATTEMPT, b"0"), (DELAY, b"0")]
+    dropped = {FAILURES, EXCEPTION}
+    own = [one for one in letter.headers if not is_stamp(one[0]) and one[0] not in dropped]
+    return edits.applied([*asked, *own])
+
+
 # What a replay does with a letter: where and when it arrives, or why it is not replayed.
 #
-# The proxy's own RequestReader reads the edited headers, under the settings of whoever asks.
+# The proxy's own RequestReader reads the edited headers under the settings of the caller.
 
 NOT_OURS: Final = "not-a-dead-letter"
 ALREADY: Final = "already-replayed"
 GONE: Final = "original-gone"
 A_CONTROL: Final = "(control record)"
-"""In place of a target: a cancel, or a decision about a half message."""
+"""Stands for the target of a cancel, or of a decision about a half message."""
 NO_ACTION_NEEDED: Final = frozenset({NOT_OURS, ALREADY})
-"""Kinds of `NotReplayed` that nobody has to do anything about."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replayable:
-    """A letter and the ingress record it becomes; `partition` is the ingress's, -1 by the key."""
+    """A letter, and the ingress record that it becomes."""
 
     letter: Letter
     target: str
     due_ms: int
     partition: int
+    """The ingress partition. -1: the partition of the key."""
     value: bytes | None
     headers: Headers
 
@@ -151,7 +241,7 @@ class Replayable:
 
 @dataclass(frozen=True, slots=True)
 class NotReplayed:
-    """A letter that is not replayed: one of the kinds above or a code of `rejection.REASONS`."""
+    """A letter that is not replayed. `kind` is NOT_OURS, ALREADY, GONE or a code of REASONS."""
 
     letter: Letter
     kind: str
@@ -165,24 +255,22 @@ Original: TypeAlias = tuple[bytes | None, bytes | None, Headers]
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlanner:
-    """Decides about each letter of one replay.
-
-    `original_of` reads an ingress record again, None when it is gone. `refusal` says what the
-    broker would refuse now of a target and a partition (-1: any). `ingress_partitions` is how many
-    the ingress topic `ingress` has. Letters of a `group` go to its consumers.
-    """
+    """Decides about each letter of one replay."""
 
     reader: RequestReader
     edits: Edits
     replayed: Container[Place]
     original_of: Callable[[Letter], Original | None]
+    """Reads the ingress record again. None if it is gone."""
     refusal: Callable[[str, int], Rejection | None]
+    """What the broker would refuse now of a target and a partition (-1: any)."""
     ingress: str
     ingress_partitions: int
     group: str | None = None
+    """The consumer group that gave up these letters."""
 
     def decide(self, letter: Letter, now_ms: int) -> ReplayDecision:
-        """What becomes of this letter if it is sent in again now."""
+        """Return the result of replaying this letter now."""
         if not letter.is_ours:
             return NotReplayed(letter, NOT_OURS, "the proxy did not write it")
         if letter.place in self.replayed:
@@ -213,11 +301,11 @@ class ReplayPlanner:
 
     def _requests_of(self, letter: Letter) -> Headers:
         if self.group is not None and isinstance(letter, GroupLetter):
-            return letter.requests(self.edits, self.group)
+            return group_requests_of(letter, self.edits, self.group)
         return requests_of(letter, letter.headers, self.edits)
 
     def _partition_of(self, letter: Letter) -> int:
-        """Where it came from: an id means something within its own ingress partition only."""
+        """Return where it came from: an id counts within its own ingress partition only."""
         origin = letter.origin
         if origin and origin.topic == self.ingress and origin.partition < self.ingress_partitions:
             return origin.partition
@@ -225,7 +313,7 @@ class ReplayPlanner:
 
 
 def is_original(letter: Letter, original: Original) -> bool:
-    """Whether this is the record that the letter was made of, and not another in its place."""
+    """Whether this record became the letter, and did not take its place in a new topic."""
     key, _value, headers = original
     return key == letter.key and _own(headers) == _own(letter.headers)
 
@@ -247,7 +335,7 @@ def _gone(letter: Letter) -> str:
     )
 
 
-# What a replay does or would do, counted: by target, and by reason why a letter is left.
+# The decisions of a replay, counted by target, and by reason of letters that stay.
 
 TOLD_APART: Final = 1_000
 OTHERS: Final = "other topics"
@@ -269,7 +357,7 @@ class TargetCount:
 
 @dataclass(slots=True)
 class ReasonCount:
-    """Letters that are not replayed for one reason; place and detail are the first one's."""
+    """Letters that stay for one reason. Place and detail are of the first."""
 
     place: Place
     detail: str
@@ -278,13 +366,12 @@ class ReasonCount:
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """Letters by target and by reason; TOLD_APART targets at most are told apart."""
+    """Letters by target and by reason. At most TOLD_APART targets have a count of their own."""
 
     by_target: dict[str, TargetCount] = field(default_factory=dict)
     by_reason: dict[str, ReasonCount] = field(default_factory=dict)
 
     def note(self, decision: ReplayDecision) -> None:
-        """One letter more."""
         if isinstance(decision, Replayable):
             many = len(self.by_target) >= TOLD_APART and decision.target not in self.by_target
             name, due_ms = OTHERS if many else decision.target, decision.due_ms
@@ -295,15 +382,13 @@ class ReplayCounts:
 
     @property
     def replayable(self) -> int:
-        """How many letters can be replayed, or have been."""
         return sum(one.letters for one in self.by_target.values())
 
     @property
     def kept(self) -> int:
-        """How many are left where they are."""
         return sum(one.letters for one in self.by_reason.values())
 
     @property
     def needs_action(self) -> bool:
-        """Whether a letter is left that somebody has to do something about."""
+        """Whether somebody has to act on a letter that stays."""
         return not self.by_reason.keys() <= NO_ACTION_NEEDED

@@ -1,35 +1,34 @@
-"""The topics of dead letters and of marks, read and written."""
+"""The topics of dead letters and of marks, read and made."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import Settings
-from proxy.dead_letters.letters.group_letter import GroupLetter
-from proxy.dead_letters.letters.letter import Letter, Origin, Place, letter_of
-from proxy.dead_letters.letters.letter_summary import LetterSummary, windows
-from proxy.dead_letters.letters.marks import Mark, Replayed, read_mark, read_mark_key
+from proxy.dead_letters.letter import GroupLetter, Letter, Origin, Place, letter_of
+from proxy.dead_letters.listing import LetterSummary, windows
+from proxy.dead_letters.marks import Mark, Replayed, read_mark, read_mark_key
 from proxy.dead_letters.replay_plan import CLOCKS_APART_MS, Original, Selection
 from proxy.errors import BrokerRefused, ProxyError
 from proxy.kafka.access import Connection, TopicUnknown, client_config
 from proxy.kafka.client_settings import lookup_config
-from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG, Fetched
+from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
-from proxy.kafka.ingress.unreadable import UNREADABLE_BATCH
+from proxy.kafka.ingress.unreadable import UNREADABLE_BATCH, readable
 from proxy.kafka.topics import UNPACKED
 from proxy.protocol.body import Message
 from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 
-# Reads ranges of offsets of a topic: committed records, in no group, with a bound on memory.
+# Reads ranges of offsets: committed records, in no group, with a bound on memory.
 
 AT_ONCE_RECORDS: Final = 500
-POLL_S: Final = 0.5
+POLL_S: Final = 0.3
 ASK_TIMEOUT_S: Final = 8.0
 SILENT_AT_MOST_S: Final = 15.0
 READER_CONFIG: Final[dict[str, str | int | bool]] = {
@@ -41,16 +40,120 @@ READER_CONFIG: Final[dict[str, str | int | bool]] = {
     "queued_max_messages_kbytes": 16_384,
     "fetch_wait_max_ms": 20,
 }
-"""A record may be polled for late, at the pace of a replay; what waits meanwhile is bounded."""
+"""Polls may be far apart, at the pace of a replay. The fetched records meanwhile are bounded."""
+
+Range = tuple[str, int]
+"""A topic and a partition."""
+
+
+class RangesReading:
+    """Reads ranges of several partitions at once. `left` holds the ranges not read to their end.
+
+    After a jump, records fetched before it can still come (librdkafka issue 2256): give each
+    reading a consumer of its own. `end_of_batch` returns where to go on behind a batch that no
+    client can read. Without it such a batch is an error.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        ranges: Mapping[Range, range],
+        now_s: Callable[[], float],
+        end_of_batch: Callable[[str, int, int], int] | None = None,
+    ) -> None:
+        self.left = {place: span for place, span in ranges.items() if span}
+        self._consumer, self._now_s, self._end_of_batch = consumer, now_s, end_of_batch
+        self._heard_s, self._is_alive = now_s(), False
+        self._trouble = KafkaError(KafkaError._TIMED_OUT, "no record came in time")
+        consumer.assign([TopicPartition(*at, span.start) for at, span in self.left.items()])
+
+    def poll(self) -> Iterator[tuple[str, Message]]:
+        """Yield the records that have come, with their topics and with readable headers.
+
+        Raises RangeUnreadable, and KafkaException after SILENT_AT_MOST_S of silence.
+        """
+        first = self._consumer.poll(POLL_S)
+        arrived: list[Any] = []
+        if first is not None:
+            arrived = [first, *self._consumer.consume(AT_ONCE_RECORDS, 0)]
+        self._is_alive = False
+        for message in arrived:
+            place = message.topic(), message.partition()
+            if place not in self.left:
+                # An error of no partition is told only if nothing comes. For example the user
+                # may not look for the group's coordinator, which nobody needs here.
+                if message.error() is not None and message.topic() is None:
+                    self._trouble = message.error()
+            elif message.error() is not None:
+                self._take_error(place, message)
+            else:
+                yield from self._take(place, message)
+        if self._is_alive:
+            self._heard_s = self._now_s()
+        elif self._now_s() - self._heard_s > SILENT_AT_MOST_S:
+            raise KafkaException(self._trouble)
+
+    def _take(self, place: Range, message: Any) -> Iterator[tuple[str, Message]]:
+        span, self._is_alive = self.left[place], True
+        if message.offset() >= span.stop - 1:
+            self._leave(place)
+        if message.offset() in span:
+            yield place[0], readable(message)
+
+    def _take_error(self, place: Range, message: Any) -> None:
+        error = message.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            if message.offset() >= self.left[place].stop:
+                self._leave(place)
+        elif error.code() in UNREADABLE_BATCH and self._end_of_batch is not None:
+            end = self._end_of_batch(*place, message.offset())
+            if end >= self.left[place].stop:
+                self._leave(place)
+            else:
+                self._consumer.seek(TopicPartition(*place, end))
+        elif error.fatal() or not error.retriable():
+            raise RangeUnreadable(error, place[0])
+        else:
+            self._trouble = error
+
+    def _leave(self, place: Range) -> None:
+        """Fetch no more of this partition: its range is read to the end."""
+        self._is_alive = True
+        del self.left[place]
+        if self.left:
+            self._consumer.pause([TopicPartition(*place)])
+
+
+class RangeUnreadable(KafkaException):
+    """The broker's error about one topic."""
+
+    def __init__(self, error: KafkaError, topic: str) -> None:
+        super().__init__(error)
+        self.topic = topic
+
+
+def offsets_of(consumer: Consumer, topic: str, partition: int) -> range:
+    """Return the first offset still there, and the end of the committed records."""
+    place = TopicPartition(topic, partition)
+    return range(*consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False))
+
+
+def first_offsets_since(
+    consumer: Consumer, topic: str, partitions: Iterable[int], time_ms: int
+) -> dict[int, int]:
+    """Return the first offset with that timestamp or a later one, where there is one."""
+    asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
+    answers = consumer.offsets_for_times(asked, ASK_TIMEOUT_S) if asked else []
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return {answer.partition: answer.offset for answer in answers if answer.offset >= 0}
 
 
 class TopicReader:
-    """Reads `topic`. `new_consumer` makes one with READER_CONFIG.
+    """Reads one topic. `new_consumer` makes a consumer with READER_CONFIG.
 
-    Each range is read by a consumer of its own: after a jump, what was fetched before it can
-    still come (librdkafka issue 2256). `after_poll` is called after each few hundred records; what
-    it raises ends the reading. Raises KafkaException, also when nothing comes for
-    SILENT_AT_MOST_S.
+    `after_poll` is called after each few hundred records. Its exception ends the reading.
     """
 
     def __init__(
@@ -66,88 +169,35 @@ class TopicReader:
         self._after_poll = after_poll
 
     def spans(self) -> dict[int, range]:
-        """By partition: the first offset still there, and the end of what is committed."""
+        """Return the offsets of committed records, by partition."""
         with closing(self._new_consumer()) as consumer:
-            return {
-                partition: range(
-                    *consumer.get_watermark_offsets(self._at(partition), ASK_TIMEOUT_S, False)
-                )
-                for partition in self.partitions
-            }
+            return {one: offsets_of(consumer, self._topic, one) for one in self.partitions}
 
-    def first_since(self, time_ms: int, spans: dict[int, range]) -> dict[int, int]:
-        """By partition: the first offset with that timestamp or a later one; the end if none."""
-        asked = [self._at(partition, time_ms) for partition in spans]
+    def first_since(self, time_ms: int, spans: Mapping[int, range]) -> dict[int, int]:
+        """Return the first offset with that timestamp or a later one. The end if there is none."""
         with closing(self._new_consumer()) as consumer:
-            answers = consumer.offsets_for_times(asked, ASK_TIMEOUT_S)
-        for answer in answers:
-            if answer.error is not None:
-                raise KafkaException(answer.error)
-        return {
-            a.partition: a.offset if a.offset >= 0 else spans[a.partition].stop for a in answers
-        }
+            found = first_offsets_since(consumer, self._topic, spans, time_ms)
+        return {one: found.get(one, span.stop) for one, span in spans.items()}
 
     def records(self, partition: int, span: range) -> Iterator[Message]:
-        """The committed records within the span, their headers readable (`ingress.Fetched`)."""
+        """Yield the committed records within the span. Raises KafkaException."""
         if not span:
             return
         with closing(self._new_consumer()) as consumer:
-            consumer.assign([self._at(partition, span.start)])
-            for message in self._until(consumer, partition, span.stop):
-                if span.start <= message.offset() < span.stop:
+            reading = RangesReading(consumer, {(self._topic, partition): span}, self._now_s)
+            while reading.left:
+                for _topic, message in reading.poll():
                     yield message
-
-    def _until(self, consumer: Consumer, partition: int, end: int) -> Iterator[Message]:
-        heard_s = self._now_s()
-        trouble = KafkaError(KafkaError._TIMED_OUT, "no record came in time")
-        is_done = False
-        while not is_done:
-            fetched = Fetched()
-            errors = fetched.add(_poll(consumer))
-            records = fetched.records[partition]
-            yield from records
-            self._after_poll()
-            heard_s = self._now_s() if records else heard_s
-            is_done = bool(records) and records[-1].offset() >= end - 1
-            for message in errors:
-                if _ends_partition(message):
-                    is_done = is_done or message.offset() >= end
-                else:
-                    trouble = _bearable(message)
-            if self._now_s() - heard_s > SILENT_AT_MOST_S:
-                raise KafkaException(trouble)
-
-    def _at(self, partition: int, offset: int = 0) -> TopicPartition:
-        return TopicPartition(self._topic, partition, offset)
+                self._after_poll()
 
 
-def _poll(consumer: Consumer) -> list[Any]:
-    """What has come; waits for the first only."""
-    first = consumer.poll(POLL_S)
-    return [] if first is None else [first, *consumer.consume(AT_ONCE_RECORDS, 0)]
-
-
-def _ends_partition(message: Message) -> bool:
-    error = message.error()
-    return isinstance(error, KafkaError) and error.code() == KafkaError._PARTITION_EOF
-
-
-def _bearable(message: Message) -> KafkaError:
-    """An error that may pass; raises any other."""
-    error = cast(KafkaError, message.error())
-    if error.fatal() or not error.retriable():
-        raise KafkaException(error)
-    return error
-
-
-# The ingress records that became letters: read again where a letter came without its value.
+# The ingress records that became letters: read again if a letter came without its value.
 
 
 class Originals:
-    """Reads originals one by one. `new_consumer` makes one with `lookup_config`.
+    """Reads originals one by one. `new_consumer` makes a consumer with `lookup_config`.
 
-    `partitions_of` says how many partitions a topic has, 0 when there is no such topic. Raises
-    KafkaException.
+    `partitions_of` returns the number of partitions, 0 for a missing topic. Raises KafkaException.
     """
 
     def __init__(
@@ -159,8 +209,7 @@ class Originals:
         self._lookup: IngressLookup | None = None
 
     def find(self, letter: Letter) -> Original | None:
-        """The record at the letter's origin, whatever it is; None when nothing is there, or no
-        client can read it."""
+        """Return the record at the letter's origin. None if it is gone or unreadable."""
         origin = letter.origin
         if origin is None:
             return None
@@ -172,14 +221,14 @@ class Originals:
         except KafkaException as error:
             if error.args[0].code() not in {NOT_IN_THE_LOG, *UNREADABLE_BATCH}:
                 raise
-            self.close()  # beyond the end: the topic has been made anew
+            self.close()  # beyond the end: the topic was recreated
             return None
         if record is None:
             return None
         return record.key(), record.value(), record.headers() or []
 
     def close(self) -> None:
-        """Give the consumer up; another is made when needed."""
+        """Close the consumer. The next call makes another."""
         if self._lookup is not None:
             self._lookup.close()
 
@@ -197,7 +246,7 @@ MARKS_TIMEOUT_S: Final = 10.0
 SETTLED_WITHIN_S: Final = 30.0
 LOOK_EVERY_S: Final = 0.2
 MARKS_APART_MS: Final = 3_600_000
-"""Marks are stamped by another clock than letters: how much older a mark may seem."""
+"""Another clock stamps marks than letters: a mark may seem this much older than its letter."""
 NOT_THERE_YET: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -214,7 +263,7 @@ CONFIG: Final = {
 
 
 def create_marks_topic(topic: str, admin: AdminClient) -> None:
-    """Make the topic; one that another replay has just made is fine. Raises BrokerRefused."""
+    """Create the topic, unless another replay just did. Raises BrokerRefused."""
     wanted = NewTopic(topic, num_partitions=1, config=CONFIG)
     try:
         admin.create_topics([wanted], request_timeout=MARKS_TIMEOUT_S)[topic].result()
@@ -228,7 +277,7 @@ def create_marks_topic(topic: str, admin: AdminClient) -> None:
 
 
 def await_there(reader: TopicReader, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Return when every broker that is asked knows the topic, which has just been made."""
+    """Wait until every broker asked knows the new topic."""
     for _ in range(round(SETTLED_WITHIN_S / LOOK_EVERY_S)):
         try:
             reader.spans()
@@ -241,9 +290,9 @@ def await_there(reader: TopicReader, sleep: Callable[[float], None] = time.sleep
 
 
 def refuse_forgetful(topic: str, admin: AdminClient) -> None:
-    """Raises BrokerRefused when the topic would forget marks, and letters be replayed twice.
+    """Raise BrokerRefused if the topic deletes marks: their letters could be replayed twice.
 
-    Without the right to ask nothing is known, and nothing refused.
+    Without the right to ask, nothing is refused.
     """
     resource = ConfigResource(ResourceType.TOPIC, topic)
     try:
@@ -262,7 +311,7 @@ def refuse_forgetful(topic: str, admin: AdminClient) -> None:
 
 
 def await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
-    """Return when no transaction is open on the topic. Raises BrokerRefused when one stays so."""
+    """Wait until no transaction is open on the topic. Raises BrokerRefused if one stays open."""
     deadline_s = time.monotonic() + SETTLED_WITHIN_S
     while reader.spans() != uncommitted.spans():
         if time.monotonic() > deadline_s:
@@ -275,7 +324,7 @@ def await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
 
 
 def read_replayed(reader: TopicReader, replayed: Replayed) -> None:
-    """Note every mark there is, from the first on."""
+    """Note every mark."""
     for partition, span in reader.spans().items():
         for message in reader.records(partition, span):
             replayed.note(message.key(), message.value())
@@ -284,7 +333,7 @@ def read_replayed(reader: TopicReader, replayed: Replayed) -> None:
 def read_marks(
     reader: TopicReader, topic_id: str, places: Collection[Place], since_ms: int
 ) -> Mapping[Place, Mark]:
-    """The marks of these letters, of which the oldest was written at `since_ms`."""
+    """Return the marks of these letters. The oldest letter was written at `since_ms`."""
     marks: dict[Place, Mark] = {}
     if not places:
         return marks
@@ -299,20 +348,19 @@ def read_marks(
     return marks
 
 
-# What is read of dead letters: letters, replay marks, ingress records.
+# Dead letters, their marks, and their originals.
 
-GROUP = "kafka-delay-proxy-dead-letters"
-"""Never joined and nothing is committed; the client library wants a name."""
-
+GROUP: Final = "kafka-delay-proxy-dead-letters"
+"""The client library wants a name. The group is never joined, and nothing is committed."""
 READ_ON: Final = 200
-"""So many letters are read through rather than jumped over."""
+"""A gap of this many letters is read through. A larger one is jumped over."""
 
 OnRead = Callable[[int], None]
-"""Called with how many offsets have been passed since the last call."""
+"""Called with the number of offsets passed since the last call."""
 
 
 class DeadLettersMissing(ProxyError):
-    """There is no dead-letter topic."""
+    """The dead-letter topic does not exist."""
 
     def __init__(self, topic: str, bootstrap: str, group: str | None) -> None:
         name, none = ("dead_letters", "a proxy that has never run there has no dead letters")
@@ -326,21 +374,21 @@ class DeadLettersMissing(ProxyError):
 
 
 class NoSuchLetter(ProxyError):
-    """Nothing lies at the place, or came from the origin, that a person named."""
+    """No letter lies at the named place, or came from the named origin."""
 
 
 def checked_group(group: str | None) -> str | None:
-    """The name of a group that can have dead letters. Raises ValueError with a sentence."""
+    """Return the name of a group that can have dead letters. Raises ValueError with a sentence."""
     if group is None or is_legal_topic(group):
         return group
     raise ValueError(f"{group!r} is no group that has dead letters: {TOPIC_NAME_RULE}")
 
 
 class DeadLetterTopics:
-    """Readers of the dead letters, their marks, and their originals; or of a group's dead letters.
+    """Dead letters of the proxy or of a group, their marks and their originals.
 
-    `after_poll` is called after each few hundred records that were read; what it raises ends the
-    reading. Raises DeadLettersMissing, BrokerUnreachable, BrokerRefused.
+    `after_poll` is called after each few hundred records. Its exception ends the reading.
+    Raises DeadLettersMissing, BrokerUnreachable, BrokerRefused.
     """
 
     def __init__(
@@ -363,46 +411,38 @@ class DeadLetterTopics:
         self._reader = self.reader(self.name, len(described.partitions))
 
     def reader(self, topic: str, partitions: int, **own: str) -> TopicReader:
-        """A reader of a topic with so many partitions."""
         config = client_config(self.settings, group_id=GROUP, **{**READER_CONFIG, **own})
         consumers = partial(Consumer, config)
         return TopicReader(consumers, topic, range(partitions), after_poll=self._after_poll)
 
     def partitions_of(self, topic: str) -> int:
-        """How many partitions a topic has; 0 when there is no such topic."""
+        """Return the number of partitions, 0 for a missing topic."""
         try:
             return len(self.connection.describe_topic(topic, "Read").partitions)
         except TopicUnknown:
             return 0
 
     def originals(self) -> Originals:
-        """A reader of ingress records; to be closed."""
+        """Return a reader of ingress records. The caller closes it."""
         config = {**lookup_config(self.settings), **client_config(self.settings)}
         config["group.id"] = GROUP
         return Originals(partial(Consumer, config), self.partitions_of)
 
     def spans(self, selection: Selection | None = None) -> dict[int, range]:
-        """Where letters of the wanted time can lie, by partition; all that is there by default."""
+        """Return where letters of the wanted time can lie, by partition. All by default."""
         spans = self._reader.spans()
-        if selection is None:
-            return spans
-        starts = ends = None
-        if selection.from_ms is not None:
+        starts = {partition: span.start for partition, span in spans.items()}
+        ends = {partition: span.stop for partition, span in spans.items()}
+        if selection is not None and selection.from_ms is not None:
             starts = self._reader.first_since(max(0, selection.from_ms), spans)
-        if selection.to_ms is not None:
+        if selection is not None and selection.to_ms is not None:
             ends = self._reader.first_since(max(0, selection.to_ms) + CLOCKS_APART_MS, spans)
-        return {
-            partition: range(
-                starts[partition] if starts else span.start,
-                ends[partition] if ends else span.stop,
-            )
-            for partition, span in spans.items()
-        }
+        return {one: range(starts[one], ends[one]) for one in spans}
 
     def letters(
         self, selection: Selection, on_read: OnRead, partition: int, span: range
     ) -> Iterator[Letter]:
-        """The wanted letters within some offsets, in their order."""
+        """Yield the wanted letters within some offsets, in offset order."""
         passed = span.start
         for message in self._reader.records(partition, span):
             on_read(message.offset() + 1 - passed)
@@ -414,12 +454,12 @@ class DeadLetterTopics:
     def every(
         self, selection: Selection, spans: Mapping[int, range], on_read: OnRead
     ) -> Iterator[Letter]:
-        """The wanted letters of all partitions, one partition after the other."""
+        """Yield the wanted letters, one partition after the other."""
         for partition, span in spans.items():
             yield from self.letters(selection, on_read, partition, span)
 
     def at(self, places: Iterable[Place], on_missing: Callable[[Place], None]) -> Iterator[Letter]:
-        """The letters at these places; `on_missing` is told of places where none lies."""
+        """Yield the letters at these places. Call `on_missing` for each place without one."""
         spans = self.spans()
         for run in _runs(sorted(set(places))):
             partition, missing = run[0].partition, set(run)
@@ -433,11 +473,11 @@ class DeadLetterTopics:
                 on_missing(place)
 
     def letter(self, named: Place | Origin, on_read: OnRead = lambda _: None) -> Letter:
-        """The letter at a place or of an origin. Raises NoSuchLetter."""
+        """Return the letter at a place or of an origin. Raises NoSuchLetter."""
         return self._at(named) if isinstance(named, Place) else self._of(named, on_read)
 
     def marks(self, shown: Sequence[LetterSummary]) -> Mapping[Place, Mark]:
-        """When and as what these letters have been replayed, those that have."""
+        """Return the marks of those letters that were replayed."""
         partitions = self.partitions_of(self.marks_name)
         if not partitions or not shown:
             return {}
@@ -472,7 +512,7 @@ class DeadLetterTopics:
 
 
 def _runs(places: Sequence[Place]) -> list[list[Place]]:
-    """The places, in order, parted where it is cheaper to jump than to read on."""
+    """Split the sorted places where a jump is cheaper than reading on."""
     runs: list[list[Place]] = []
     for place in places:
         last = runs[-1][-1] if runs else None

@@ -1,25 +1,35 @@
-"""Follows a record through the topics: what is read next, given what has been found."""
+"""Follows a record through the topics: what is read next, given what was found."""
 
 from collections import deque
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple
 
-from proxy.config.settings import TopicSettings
-from proxy.dead_letters.letters.letter import Origin, Place, read_origin
-from proxy.dead_letters.letters.marks import read_mark, read_mark_key
-from proxy.lineage.chain.asked import HALF_MESSAGE
-from proxy.lineage.chain.link import (
+from proxy.config.policy_from_settings import policy_of
+from proxy.config.settings import Settings, TopicSettings
+from proxy.dead_letters.letter import Origin, Place, read_origin
+from proxy.dead_letters.marks import read_mark, read_mark_key
+from proxy.dispatch.partitioning import partition_of
+from proxy.errors import ProxyError
+from proxy.kafka.access import TopicUnknown
+from proxy.lineage.links import (
     AFTER_A_GAP,
+    BY_ANOTHER,
     HOPPED,
     INGESTED,
     REPLAYED,
     RETRIED,
+    Asked,
     Control,
-    Link,
-    Trace,
-)
-from proxy.lineage.chain.matching import (
-    BY_ANOTHER,
     End,
+    Link,
+    NotAllRead,
+    TimeSpan,
+    Topics,
+    Trace,
+    TracedRecord,
+    came_from,
     hop_from,
     is_about,
     is_check_back,
@@ -29,32 +39,278 @@ from proxy.lineage.chain.matching import (
     is_retry_of,
     is_successor_of,
     outcome_in,
+    read_asked,
 )
-from proxy.lineage.chain.spans import CLOCKS_APART_MS, Spans
-from proxy.lineage.chain.traced_record import NotAllRead, Topics, TracedRecord
-from proxy.lineage.topics import IngressRecords
-from proxy.protocol.headers import FIRST_ORIGIN, RETRY_GROUP
+from proxy.lineage.story import Story, Storyteller
+from proxy.protocol.headers import FIRST_ORIGIN, HOP_FROM, ORIGIN, RETRY_GROUP
 from proxy.protocol.outcomes import APPLIED, DEAD_LETTERED, EXPIRED, MISSED
-from proxy.protocol.request_reader import RequestReader
+from proxy.protocol.request_reader import RequestReader, request_reader
 
+MOST_STEPS_BACK: Final = 10_000
 MOST_LINKS: Final = 1_000
 MOST_CONTROLS: Final = 20
 MOST_CHECKS: Final = 1_000
 MOST_RETRIES: Final = 100
+CLOCKS_APART_MS: Final = 60_000
+"""Brokers, the proxy and its transactions stamp records. Their stamps may differ by this much."""
+
+
+class RecordTrace(NamedTuple):
+    """The ingress record that was asked for, and its story."""
+
+    origin: Origin
+    story: Story
+
+    def data(self) -> dict[str, Any]:
+        """Return the story for programs. Times are epoch ms, None if unknown."""
+        return self.story.data(self.origin)
+
+
+def trace_record(
+    topics: Topics, settings: Settings, named: Origin, retries_within_ms: int, now_ms: int
+) -> RecordTrace:
+    """Trace the record at `named`, in any topic that the proxy reads or writes.
+
+    A consumer's failure is looked for within `retries_within_ms` after each delivery. Raises
+    NoSuchRecord, and the exceptions of `topics` except NotAllRead.
+    """
+    names, policy = settings.topics, replace(policy_of(settings, None), roll_after_ms=None)
+    origin = find_beginning(topics, named, names.ingress, settings.bootstrap_servers)
+    there = topics.offsets(origin.topic, origin.partition)
+    tracer = Tracer(topics, names, request_reader(policy), retries_within_ms)
+    found = tracer.trace(origin)
+    refuse_untold(found, there, names.outcomes)
+    return RecordTrace(origin, Storyteller(names, now_ms).story(found))
+
+
+# The ingress record that a person means, or why there is none.
+
+
+class NoSuchRecord(ProxyError):
+    """The named place holds no record, or a record that the proxy does not know."""
+
+
+def find_beginning(topics: Topics, named: Origin, ingress: str, bootstrap: str) -> Origin:
+    """Return the ingress record at `named`, or the one from which the record there was made.
+
+    An ingress record is not read here. It may be deleted, or lie in an unreadable batch, and its
+    outcome may still exist. Raises TopicUnknown, NoSuchRecord.
+    """
+    topic, partition, offset = named
+    count = topics.partitions_of(topic)
+    if not count:
+        raise TopicUnknown(topic, bootstrap)
+    if partition >= count:
+        raise NoSuchRecord(f"{topic} has no partition {partition}: it has 0 to {count - 1}.")
+    there = topics.offsets(topic, partition)
+    if topic == ingress and offset < there.stop:
+        return named
+    record = topics.at(named)
+    if record is None:
+        raise NoSuchRecord(*_nothing_at(named, there))
+    origin = record.origin(ORIGIN)
+    if origin is None or origin.topic != ingress:
+        raise NoSuchRecord(
+            f"{named} was not made of a record of {ingress}: its header {ORIGIN} "
+            + ("is missing." if origin is None else f"is {origin}."),
+            "Name the proxy's settings file with --config if its ingress topic has another name.",
+        )
+    return origin
+
+
+def refuse_untold(trace: Trace, there: range, outcomes: str) -> None:
+    """Raise NoSuchRecord if nothing at all is known about the record that was asked for."""
+    if any(link.record or link.ended_ms is not None for link in trace.links) or not trace.is_whole:
+        return
+    asked = trace.asked
+    if asked.offset in there:
+        raise NoSuchRecord(*_nothing_at(asked, there))
+    raise NoSuchRecord(
+        f"{asked} cannot be read any more: partition {asked.partition} of {asked.topic} begins at "
+        f"offset {there.start}, and no outcome in {outcomes} names it.",
+        "It was delivered, or its outcome has been deleted as well. Trace the record that was "
+        "delivered (its place in the target topic) if you have it.",
+    )
+
+
+def _nothing_at(named: Origin, there: range) -> tuple[str, str]:
+    at = f"No record lies at {named}"
+    if named.offset in there:
+        why = "an aborted transaction had it, or Kafka's own records of transactions"
+        return f"{at} that can be read: {why}.", "The next offset may be meant."
+    if not there:
+        return f"{at}: partition {named.partition} of {named.topic} is empty.", ""
+    holds = f"holds offsets {there.start} to {there.stop - 1}"
+    return (
+        f"{at}: partition {named.partition} of {named.topic} {holds}.",
+        "Below these, retention has deleted it; above, it is not written, or not committed yet.",
+    )
+
+
+# Where, and from which time on, the records that belong to a link can lie.
+
+
+class Spans:
+    """Spans in the topics `names`. `partitions_of` returns 0 for a missing topic."""
+
+    def __init__(self, names: TopicSettings, partitions_of: Callable[[str], int]) -> None:
+        self._names, self._partitions_of = names, partitions_of
+
+    def between(self, topic: str, from_ms: int | None, until_ms: int | None) -> list[TimeSpan]:
+        """Return the topic from one time to another, with room for the clocks. Empty if missing."""
+        if not self._partitions_of(topic):
+            return []
+        first = None if from_ms is None else from_ms - CLOCKS_APART_MS
+        last = None if until_ms is None else until_ms + CLOCKS_APART_MS
+        return [TimeSpan(topic, first, last)]
+
+    def near(self, topic: str, time_ms: int) -> list[TimeSpan]:
+        """Return the records of about the same transaction."""
+        return self.between(topic, time_ms, time_ms)
+
+    def ends(self, link: Link) -> Iterator[list[TimeSpan]]:
+        """Yield where its outcome or delivery lies by the keys, then where else it may lie.
+
+        A topic may have more partitions today.
+        """
+        record, asked = link.record, link.asked
+        from_ms = None if record is None else record.timestamp_ms - CLOCKS_APART_MS
+        outcomes = self._by_key(self._names.outcomes, str(link.origin).encode(), from_ms)
+        target = [] if asked is None else self._target(asked)
+        for choice in zip_longest(outcomes, target):
+            if there := [span for span in choice if span is not None and span.partitions]:
+                yield there
+
+    def controls(self, link: Link) -> list[TimeSpan]:
+        """Return the outcomes that may have decided about the record."""
+        record, ended_ms = link.record, link.ended_ms
+        from_ms = ended_ms
+        if record is not None and (link.is_half or record.header(HOP_FROM) is not None):
+            from_ms = record.timestamp_ms
+        return self.between(self._names.outcomes, from_ms, ended_ms)
+
+    def retries(self, delivery: TracedRecord, within_ms: int) -> list[TimeSpan]:
+        """Return the consumers' requests about a delivery. They have its key."""
+        until_ms = delivery.timestamp_ms + within_ms
+        ingress = self._names.ingress
+        if delivery.key is None:
+            return self.between(ingress, delivery.timestamp_ms, until_ms)
+        from_ms = delivery.timestamp_ms - CLOCKS_APART_MS
+        own = self._by_key(ingress, delivery.key, from_ms)[0]
+        return [own._replace(until_ms=until_ms)] if own.partitions else []
+
+    def _target(self, asked: Asked) -> list[TimeSpan]:
+        topic, due_ms = asked.target, asked.due_ms
+        if topic is None:
+            return []
+        from_ms = None if due_ms is None else due_ms - CLOCKS_APART_MS
+        if asked.partition >= 0:
+            is_there = asked.partition < self._partitions_of(topic)
+            return [TimeSpan(topic, from_ms, None, (asked.partition,))] if is_there else []
+        return self._by_key(topic, asked.key, from_ms)
+
+    def _by_key(self, topic: str, key: bytes | None, from_ms: int | None) -> list[TimeSpan]:
+        """Return the partition of the key, then the others. Without a key, all at once."""
+        count = self._partitions_of(topic)
+        everywhere = TimeSpan(topic, from_ms, None, tuple(range(count)))
+        if key is None or not count:
+            return [everywhere]
+        own = partition_of(key, count)
+        others = tuple(number for number in range(count) if number != own)
+        return [everywhere._replace(partitions=(own,)), everywhere._replace(partitions=others)]
+
+
+# Ingress records of a trace, each read once, and the way back to the first of a chain.
+
+
+class Ingested(NamedTuple):
+    """An ingress record without its value, and its request."""
+
+    record: TracedRecord
+    asked: Asked
+
+
+class Ancestry(NamedTuple):
+    """The first record of a chain."""
+
+    root: Origin
+    successors: dict[Origin, Origin]
+    """For each rewritten record, the record that continues it."""
+    unknown: list[str]
+
+
+class IngressRecords:
+    """Reads ingress records from `topics`, and their requests with `reader`."""
+
+    def __init__(self, topics: Topics, ingress: str, reader: RequestReader) -> None:
+        self._topics, self._ingress, self._reader = topics, ingress, reader
+        self._read: dict[Origin, Ingested | None] = {}
+
+    def read(self, origin: Origin) -> Ingested | None:
+        """Return the record. None if it is gone."""
+        if origin not in self._read:
+            record = self._topics.at(origin)
+            self._read[origin] = None
+            if record is not None:
+                asked = read_asked(record, self._reader)
+                self._read[origin] = Ingested(record.without_value(), asked)
+        return self._read[origin]
+
+    def ancestry(self, origin: Origin) -> Ancestry:
+        """Go back from a record to the first of its chain."""
+        found = Ancestry(origin, {}, [])
+        seen = {origin}
+        while (before := self._before(found)) is not None and before not in seen:
+            seen.add(before)
+            found = found._replace(root=before)
+            if len(seen) > MOST_STEPS_BACK:
+                found.unknown.append(f"What was before {before}: it is too long a way back.")
+                break
+        return found
+
+    def _before(self, found: Ancestry) -> Origin | None:
+        here = self.read(found.root)
+        before = None if here is None else came_from(here.record)
+        if here is None or before is None:
+            return None
+        if here.record.header(HOP_FROM) is not None:
+            return self._rewritten(here.record, before, found)
+        if before.topic == self._ingress:
+            return before
+        return self._delivered(before, found)
+
+    def _rewritten(self, record: TracedRecord, before: Origin, found: Ancestry) -> Origin:
+        """The successor of a half message continues the commit, and names the half message."""
+        first = record.origin(FIRST_ORIGIN)
+        ingested = self.read(before)
+        if ingested is not None and ingested.asked.kind == "commit" and first is not None:
+            before = first
+        found.successors[before] = record.place
+        if ingested is None and first not in {None, before}:
+            found.unknown.append(f"What lies between {first}, the first origin, and {before}.")
+        return before
+
+    def _delivered(self, place: Origin, found: Ancestry) -> Origin | None:
+        """Return the ingress record behind a delivery at which a consumer failed."""
+        record = self._topics.at(place)
+        if record is None:
+            found.unknown.append(f"What was before the retry: {place} is not there any more.")
+            return None
+        return record.origin(ORIGIN)
+
+
+# The way forward.
 
 
 class _Arrival(NamedTuple):
-    """An ingress record to be looked at next, and how it came to be."""
+    """An ingress record to look at next, and how it came to be."""
 
     origin: Origin
     how: str
 
 
 class Tracer:
-    """For the proxy whose topics are `names`. `reader` says what records ask for.
-
-    retries_within_ms: a consumer's failure is looked for so long after each delivery.
-    """
+    """Traces records of the proxy with the topics `names`."""
 
     def __init__(
         self,
@@ -70,35 +326,34 @@ class Tracer:
         self._successors: dict[Origin, Origin] = {}
 
     def trace(self, origin: Origin) -> Trace:
-        """All about the ingress record at `origin`, and the chain that it belongs to."""
-        trace = self._traced(origin)
+        """Return the chain of the ingress record at `origin`."""
+        trace = Trace(origin)
+        if not self._topics.partitions_of(self._names.outcomes):
+            trace.unknown.append(f"Any outcome: there is no topic {self._names.outcomes}.")
+        try:
+            self._follow_chain(trace, origin)
+        except NotAllRead as late:
+            trace.is_whole = False
+            trace.unknown.append(f"What came after this. {late}")
         unread = self._topics.unread()
         trace.unknown += unread
         trace.is_whole = trace.is_whole and not unread
         return trace
 
-    def _traced(self, origin: Origin) -> Trace:
-        trace = Trace(origin)
-        if not self._topics.partitions_of(self._names.outcomes):
-            trace.unknown.append(f"Any outcome: there is no topic {self._names.outcomes}.")
-        try:
-            if self._took_no_place(origin):
-                self._follow(trace, origin)
-                return trace
-            ancestry = self._records.ancestry(origin)
-            trace.unknown += ancestry.unknown
-            self._successors = ancestry.successors
-            self._follow(trace, ancestry.root)
-            if origin not in {link.origin for link in trace.links}:
-                trace.unknown.append(f"How the record went on from {ancestry.root} to {origin}.")
-                self._follow(trace, origin)
-        except NotAllRead as late:
-            trace.is_whole = False
-            trace.unknown.append(f"What came after this. {late}")
-        return trace
+    def _follow_chain(self, trace: Trace, origin: Origin) -> None:
+        if self._took_no_place(origin):
+            self._follow(trace, origin)
+            return
+        ancestry = self._records.ancestry(origin)
+        trace.unknown += ancestry.unknown
+        self._successors = ancestry.successors
+        self._follow(trace, ancestry.root)
+        if origin not in {link.origin for link in trace.links}:
+            trace.unknown.append(f"How the record went on from {ancestry.root} to {origin}.")
+            self._follow(trace, origin)
 
     def _took_no_place(self, origin: Origin) -> bool:
-        """Whether it was to take the place of another record, and came too late for that."""
+        """Whether it was to take the place of a pending record, and came too late."""
         found = self._records.read(origin)
         if found is None or not is_move(found.record):
             return False
@@ -107,7 +362,7 @@ class Tracer:
         return link.end is not None and link.end.what == MISSED
 
     def _follow(self, trace: Trace, start: Origin) -> None:
-        """From one record to all that came of it, the one that comes first looked at first."""
+        """Follow one record to all records made from it, in order of their coming."""
         coming = deque([_Arrival(start, INGESTED)])
         seen = {link.origin for link in trace.links}
         while coming:
@@ -121,7 +376,7 @@ class Tracer:
             coming.extend(self._look(trace, arrival))
 
     def _look(self, trace: Trace, arrival: _Arrival) -> list[_Arrival]:
-        """All about one record, and what came of it."""
+        """Find everything about one record. Return the records made from it."""
         link = Link(arrival.origin, arrival.how)
         trace.links.append(link)
         if (ingested := self._records.read(arrival.origin)) is not None:
@@ -137,7 +392,7 @@ class Tracer:
         return self._successor(trace, link) if goes_on else []
 
     def _find_end(self, link: Link) -> None:
-        """Its outcome, or its delivery; of a hop that is known the time is known as well."""
+        """Find its outcome or its delivery. The successor of a known hop tells the time."""
         origin, key = link.origin, str(link.origin).encode()
 
         def is_end(record: TracedRecord) -> bool:
@@ -150,22 +405,22 @@ class Tracer:
             return link.ended_ms is not None
 
         if (after := self._successors.get(origin)) and (successor := self._records.read(after)):
-            self._topics.search(self._spans.outcomes_near(successor.record.timestamp_ms), is_end)
+            near = self._spans.near(self._names.outcomes, successor.record.timestamp_ms)
+            self._topics.search(near, is_end)
         for spans in self._spans.ends(link):
             if link.ended_ms is None:
                 self._topics.search(spans, is_end)
 
     def _successor(self, trace: Trace, link: Link) -> list[_Arrival]:
-        """The record that goes on in its place; a later one of the chain, where that is deleted.
+        """Return the record that continues it, or a later one of the chain if that is deleted.
 
         It was written in the same transaction as the outcome, if there is one.
         """
         origin, ended_ms = link.origin, link.ended_ms
-        is_half = link.asked is not None and link.asked.kind == HALF_MESSAGE
         later: list[Origin] = []
 
         def goes_on(record: TracedRecord) -> bool:
-            if is_successor_of(record, origin, is_half=is_half):
+            if is_successor_of(record, origin, is_half=link.is_half):
                 link.successor = record.place
             elif record.text(FIRST_ORIGIN) == str(origin):
                 later.append(record.place)
@@ -176,7 +431,9 @@ class Tracer:
         if link.end is not None and link.end.is_move:
             link.successor = link.end.next_origin
         if link.successor is None:
-            self._topics.search([self._spans.ingress_since(origin, ended_ms)], goes_on)
+            from_ms = None if ended_ms is None else ended_ms - CLOCKS_APART_MS
+            span = TimeSpan(origin.topic, from_ms, None, (origin.partition,))
+            self._topics.search([span], goes_on)
         if link.successor is not None:
             return [_Arrival(link.successor, AFTER_A_GAP if link.end is None else HOPPED)]
         if link.end is not None:
@@ -184,13 +441,12 @@ class Tracer:
         return [_Arrival(place, AFTER_A_GAP) for place in later[:1]]
 
     def _find_controls(self, link: Link) -> None:
-        """Who ended it, if another record did; who decided, of a half message; what it ended."""
+        """Find the records that decided about it or ended it. For a control: what it ended."""
         asked, end = link.asked, link.end
         if asked is not None and asked.is_control:
             self._find_ended(link)
             return
-        is_half = asked is not None and asked.kind == HALF_MESSAGE
-        if not (is_half or (end is not None and end.what in BY_ANOTHER)):
+        if not (link.is_half or (end is not None and end.what in BY_ANOTHER)):
             return
         first = link.origin if link.record is None else hop_from(link.record) or link.origin
 
@@ -205,8 +461,8 @@ class Tracer:
         link.controls.sort(key=lambda control: control.end.origin.offset)
 
     def _control(self, link: Link, applied: End) -> Control | None:
-        """What was applied, if that is to this record: by its id, or by an origin that it has."""
-        ident = self._ident(link)
+        """Return the control record if it acted on this record, by its id or by its origin."""
+        ident = _ident(link)
         by_id = ident is not None and is_about(applied, link.origin, ident)
         if not by_id and not is_about(applied, link.origin, None):
             return None
@@ -219,15 +475,9 @@ class Tracer:
         is_its = ingested.asked.kind == "recall" and str(recalled) in names
         return Control(applied, ingested.asked.kind) if is_its else None
 
-    def _ident(self, link: Link) -> bytes | None:
-        if link.asked is not None:
-            return link.asked.ident
-        ident = None if link.end is None else link.end.ident
-        return None if ident is None else ident.encode()
-
     def _find_ended(self, link: Link) -> None:
-        """What a control record has ended: its outcome is in the same transaction."""
-        end, ident = link.end, self._ident(link)
+        """Find what a control record ended: its outcome is in the same transaction."""
+        end, ident = link.end, _ident(link)
         recalled = None if link.asked is None else link.asked.recalled
         if end is None or end.what != APPLIED or (ident is None and recalled is None):
             return
@@ -244,10 +494,10 @@ class Tracer:
                 link.ended = found
             return False
 
-        self._topics.search(self._spans.outcomes_near(end.timestamp_ms), note)
+        self._topics.search(self._spans.near(self._names.outcomes, end.timestamp_ms), note)
 
     def _find_checks(self, link: Link) -> None:
-        """The questions to the producer of a half message."""
+        """Find the check-backs of a half message."""
         asked = link.asked
         if asked is None or asked.check_topic is None or asked.ident is None:
             return
@@ -258,18 +508,20 @@ class Tracer:
                 link.checks.append(record.without_value())
             return len(link.checks) >= MOST_CHECKS
 
+        from_ms = None if link.record is None else link.record.timestamp_ms
         until_ms = link.controls[0].end.timestamp_ms if link.controls else link.ended_ms
-        self._topics.search(self._spans.checks(asked.check_topic, link, until_ms), note)
+        self._topics.search(self._spans.between(asked.check_topic, from_ms, until_ms), note)
 
     def _replay(self, link: Link, end: End) -> list[_Arrival]:
-        """The dead letter of a record, and what it was sent in again as."""
+        """Find the dead letter of a record. Return the record that was replayed from it."""
 
         def is_letter(record: TracedRecord) -> bool:
             if is_letter_of(record, link.origin):
                 link.letter = record.without_value()
             return link.letter is not None
 
-        self._topics.search(self._spans.letters_near(end.timestamp_ms), is_letter)
+        names = self._names
+        self._topics.search(self._spans.near(names.dead_letters, end.timestamp_ms), is_letter)
         if link.letter is None:
             return []
         place = Place(*link.letter.place[1:])
@@ -280,12 +532,13 @@ class Tracer:
                 link.replay = read_mark(record.value, record.timestamp_ms)
             return False
 
-        self._topics.search(self._spans.marks(link.letter), note)
+        written_ms = link.letter.timestamp_ms
+        self._topics.search(self._spans.between(names.replay_marks, written_ms, None), note)
         again = None if link.replay is None else read_origin(link.replay.replayed_as)
         return [] if again is None else [_Arrival(again, REPLAYED)]
 
     def _retries(self, link: Link, delivery: TracedRecord) -> list[_Arrival]:
-        """Requests of consumers that could not process what was delivered."""
+        """Return the requests of consumers that could not process the delivery."""
         group = None if link.record is None else link.record.header(RETRY_GROUP)
         found: list[_Arrival] = []
 
@@ -296,3 +549,10 @@ class Tracer:
 
         self._topics.search(self._spans.retries(delivery, self._retries_within_ms), note)
         return found
+
+
+def _ident(link: Link) -> bytes | None:
+    if link.asked is not None:
+        return link.asked.ident
+    ident = None if link.end is None else link.end.ident
+    return None if ident is None else ident.encode()

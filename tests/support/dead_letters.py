@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.dead_letters.letters.letter import Letter, Place
+from proxy.dead_letters.letter import Letter, Place
 from tests.support.records import Headers, Outgoing
 
 ORIGIN = "timer.ingress/1/7"

@@ -9,7 +9,7 @@ from proxy.client.place import Place
 from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.received import Received
 from proxy.client.retries.retry_request import retry_request
-from proxy.dead_letters.letters.letter import read_origin
+from proxy.dead_letters.letter import read_origin
 from tests.support.installation.admin_client import call
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.records import Outgoing, write

@@ -15,9 +15,8 @@ from proxy.admin.dead_letters.letter_replies import LetterTopic, ListedPage, Mar
 from proxy.admin.dead_letters.wanted_replay import WantedReplay
 from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
-from proxy.dead_letters.letters.letter import Letter, Place
-from proxy.dead_letters.letters.letter_pages import LetterPages
-from proxy.dead_letters.letters.letter_summary import LetterSummary, summary_of
+from proxy.dead_letters.letter import Letter, Place
+from proxy.dead_letters.listing import LetterPages, LetterSummary, summary_of
 from proxy.dead_letters.replay import OnDecision, Replay, preview
 from proxy.dead_letters.replay_plan import Selection, is_original
 from proxy.dead_letters.topics import (

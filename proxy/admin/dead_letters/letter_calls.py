@@ -27,7 +27,7 @@ from proxy.admin.listing.filters import RECORDS, limit_of
 from proxy.admin.query_values import place_in_path, read_body, wait_s_of
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import TopicSettings
-from proxy.dead_letters.letters.letter import Place
+from proxy.dead_letters.letter import Place
 from proxy.dead_letters.replay_plan import Selection
 
 READINGS_AT_ONCE: Final = 2

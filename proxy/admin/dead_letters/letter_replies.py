@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.admin.listing.record_content import content_of
-from proxy.dead_letters.letters.letter import Letter, Place
-from proxy.dead_letters.letters.letter_pages import LetterPage
-from proxy.dead_letters.letters.letter_summary import LetterSummary, summary_of
-from proxy.dead_letters.letters.marks import Mark
+from proxy.dead_letters.letter import Letter, Place
+from proxy.dead_letters.listing import LetterPage, LetterSummary, summary_of
+from proxy.dead_letters.marks import Mark
 from proxy.dead_letters.replay_plan import ReplayCounts
 
 Marks = Mapping[Place, Mark]

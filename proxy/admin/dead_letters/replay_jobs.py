@@ -10,7 +10,7 @@ import structlog
 from proxy.admin.dead_letters.letter_replies import counts_json
 from proxy.admin.dead_letters.wanted_replay import WantedReplay
 from proxy.admin.exchange import Problem
-from proxy.dead_letters.letters.letter import Place
+from proxy.dead_letters.letter import Place
 from proxy.dead_letters.replay import OnDecision
 from proxy.dead_letters.replay_plan import ReplayCounts, ReplayDecision
 

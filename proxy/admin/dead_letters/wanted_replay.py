@@ -9,10 +9,9 @@ from proxy.admin.dead_letters.letter_queries import group_of, selected
 from proxy.admin.exchange import Problem, bad_request
 from proxy.admin.query_values import Body, whole
 from proxy.config.settings import TopicSettings
-from proxy.dead_letters.letters.edits import read_edits
-from proxy.dead_letters.letters.letter import Place
+from proxy.dead_letters.letter import Place
 from proxy.dead_letters.replay import ReplayOptions
-from proxy.dead_letters.replay_plan import Rate, Selection, read_rate
+from proxy.dead_letters.replay_plan import Rate, Selection, read_edits, read_rate
 from proxy.protocol.times import LATEST_MS
 
 MOST_PLACES: Final = 1_000

@@ -11,12 +11,12 @@ from proxy.admin.dead_letters.kafka_letters import ReadingPace
 from proxy.admin.exchange import Problem
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
-from proxy.dead_letters.letters.letter import Origin
+from proxy.dead_letters.letter import Origin
 from proxy.errors import ProxyError
 from proxy.kafka.access import TopicUnknown, explain
-from proxy.lineage.chain.traced_record import NotAllRead
-from proxy.lineage.record_trace import RecordTrace, trace_record
-from proxy.lineage.topics import Bounds, KafkaTopics, NoSuchRecord
+from proxy.lineage.links import NotAllRead
+from proxy.lineage.topics import Bounds, KafkaTopics
+from proxy.lineage.tracer import NoSuchRecord, RecordTrace, trace_record
 
 MOST_RECORDS: Final = 1_000_000
 """A trace that looks at so many says what it has not read."""

@@ -5,8 +5,8 @@ from typing import Final, Protocol
 
 from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
 from proxy.admin.query_values import SPAN, place_in_path, wait_s_of
-from proxy.dead_letters.letters.letter import Origin
-from proxy.lineage.record_trace import RecordTrace
+from proxy.dead_letters.letter import Origin
+from proxy.lineage.tracer import RecordTrace
 from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 from proxy.protocol.times import parse_delay_ms
 

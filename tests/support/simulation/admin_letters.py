@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from proxy.admin.dead_letters.letter_replies import LetterTopic, ListedPage, SeenLetter
 from proxy.admin.dead_letters.wanted_replay import WantedReplay
-from proxy.dead_letters.letters.letter import Place
-from proxy.dead_letters.letters.letter_pages import LetterPage
-from proxy.dead_letters.letters.letter_summary import summary_of
-from proxy.dead_letters.letters.marks import Mark
+from proxy.dead_letters.letter import Place
+from proxy.dead_letters.listing import LetterPage, summary_of
+from proxy.dead_letters.marks import Mark
 from proxy.dead_letters.replay import OnDecision
 from proxy.dead_letters.replay_plan import NotReplayed, Replayable, Selection
 from tests.support.dead_letters import a_letter

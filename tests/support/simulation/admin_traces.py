@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from proxy.dead_letters.letters.letter import Origin
-from proxy.lineage.chain.story import Step, Story
-from proxy.lineage.record_trace import RecordTrace
+from proxy.dead_letters.letter import Origin
+from proxy.lineage.story import Step, Story
+from proxy.lineage.tracer import RecordTrace
 
 
 @dataclass

@@ -52,6 +52,9 @@ class Record:
     stamp_ms: int | None = None
     is_aborted: bool = False
 
+    def topic(self) -> str:
+        return self.topic_
+
     def partition(self) -> int:
         return self.partition_
 

@@ -11,7 +11,7 @@ from proxy.admin.dead_letters import replay_jobs
 from proxy.admin.dead_letters.letter_calls import READINGS_AT_ONCE, LetterCalls
 from proxy.admin.exchange import Problem, Request
 from proxy.config.settings import AdminSettings, TopicSettings
-from proxy.dead_letters.letters.letter import Place
+from proxy.dead_letters.letter import Place
 from tests.support.simulation.admin_api import MadeUpApi
 from tests.support.simulation.admin_letters import MadeUpLetters
 

@@ -6,9 +6,9 @@ import pytest
 
 from proxy.cli.terminal import shown_time
 from proxy.cli.trace import detail_of, say_story
-from proxy.dead_letters.letters.letter import Origin
-from proxy.lineage.chain.story import Step, Story
-from proxy.lineage.record_trace import RecordTrace
+from proxy.dead_letters.letter import Origin
+from proxy.lineage.story import Step, Story
+from proxy.lineage.tracer import RecordTrace
 
 HERE, THERE = Origin("timer.ingress", 0, 1), Origin("orders", 0, 7)
 NOW_MS = 1_800_000_000_000

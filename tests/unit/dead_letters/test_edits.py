@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from proxy.dead_letters.letters.edits import Edits, read_edits, requests_of
+from proxy.dead_letters.replay_plan import Edits, read_edits, requests_of
 from tests.support.dead_letters import ORIGIN, a_letter, letter_headers
 from tests.support.records import Headers
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.dead_letters.letters.letter import Origin, Place, read_origin, read_place
+from proxy.dead_letters.letter import Origin, Place, read_origin, read_place
 from tests.support.dead_letters import a_letter, letter_headers
 
 

@@ -1,15 +1,17 @@
 """Lists: the newest or the oldest so many, whatever lies in between, in bounded memory."""
 
 from collections.abc import Iterator
+from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dead_letters.letters.letter import Letter
-from proxy.dead_letters.letters.letter_summary import (
+from proxy.dead_letters.letter import Letter
+from proxy.dead_letters.listing import (
     LARGEST_WINDOW,
     TEXT_KEPT,
-    newest,
+    LetterPages,
+    LetterSummary,
     oldest,
     summary_of,
     windows,
@@ -41,13 +43,16 @@ class Topic:
         return sorted((o, p) for p, offsets in enumerate(self.logs) for o in offsets)
 
 
+def newest(topic: Topic, spans: dict[int, range], limit: int) -> list[LetterSummary]:
+    """As `dead-letters list` asks, without a bound on time."""
+    return LetterPages(topic.letters, spans, lambda: 0.0).read(limit, inf).letters
+
+
 @given(LOGS, st.integers(1, 50))
 def test_newest_are_the_last_over_all_partitions(logs: list[list[int]], limit: int) -> None:
     """What is listed is the end of all wanted letters sorted by time, the newest first."""
     topic = Topic(logs)
-    found = [
-        (one.timestamp_ms, one.place.partition) for one in newest(topic.letters, topic.spans, limit)
-    ]
+    found = [(one.timestamp_ms, one.place.partition) for one in newest(topic, topic.spans, limit)]
     assert found == topic.all[::-1][:limit]
 
 
@@ -63,7 +68,7 @@ def test_oldest_are_the_first_over_all_partitions(logs: list[list[int]], limit: 
 
 def test_newest_of_a_long_topic_are_found_without_reading_it_all() -> None:
     topic = Topic([list(range(5_000))])
-    newest(topic.letters, {0: range(5_000)}, 20)
+    newest(topic, {0: range(5_000)}, 20)
     assert topic.read <= 500
     oldest(topic.letters, {0: range(5_000)}, 20)
     assert topic.read <= 520

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.dead_letters.letters.remedies import REMEDIES, meaning, remedy
+from proxy.dead_letters.letter import REMEDIES, meaning, remedy
 from proxy.protocol.outcomes import REASONS
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Container
 from typing import Any
 
-from proxy.dead_letters.letters.edits import Edits
-from proxy.dead_letters.letters.letter import Letter, Place
+from proxy.dead_letters.letter import Letter, Place
 from proxy.dead_letters.replay_plan import (
     ALREADY,
     GONE,
     NOT_OURS,
+    Edits,
     NotReplayed,
     Original,
     Replayable,

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dead_letters.letters.letter import Place
-from proxy.dead_letters.letters.marks import Replayed
+from proxy.dead_letters.letter import Place
+from proxy.dead_letters.marks import Replayed
 from proxy.dead_letters.replay import Done, Failed, Replayer, ReplayInDoubt, ReplayTakenOver
 from proxy.dead_letters.replay_plan import Replayable
 from tests.support.dead_letters import a_letter

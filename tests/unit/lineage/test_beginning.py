@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dead_letters.letters.letter import Origin
-from proxy.lineage.topics import NoSuchRecord, find_beginning, refuse_untold
+from proxy.dead_letters.letter import Origin
+from proxy.lineage.tracer import NoSuchRecord, find_beginning, refuse_untold
 from tests.unit.lineage.traced_topics import NAMES, START_MS, TracedSite
 
 

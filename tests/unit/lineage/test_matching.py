@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dead_letters.letters.letter import Origin
-from proxy.lineage.chain.matching import End, is_about, is_retry_of
-from proxy.lineage.chain.traced_record import TracedRecord
+from proxy.dead_letters.letter import Origin
+from proxy.lineage.links import End, TracedRecord, is_about, is_retry_of
 from proxy.protocol.body import Headers
 
 FIRST = Origin("orders", 2, 7)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dead_letters.letters.letter import Origin, Place
-from proxy.dead_letters.letters.marks import mark_key
+from proxy.dead_letters.letter import Origin, Place
+from proxy.dead_letters.marks import mark_key
 from proxy.dispatch.release_control import PARKED_MS
-from proxy.lineage.chain.story import Step, Story
+from proxy.lineage.story import Step, Story
 from proxy.lineage.tracer import MOST_LINKS
 from proxy.protocol.body import Headers
 from tests.support.hostile_json import HOSTILE

@@ -12,15 +12,14 @@ from proxy.client.retries.handling.failure import Failure
 from proxy.client.retries.received import Received
 from proxy.client.retries.retry_request import retry_request
 from proxy.config.settings import TopicSettings
-from proxy.dead_letters.letters.edits import Edits, requests_of
-from proxy.dead_letters.letters.letter import Letter, Origin, Place
-from proxy.dead_letters.letters.marks import Mark, mark_key
+from proxy.dead_letters.letter import Letter, Origin, Place
+from proxy.dead_letters.marks import Mark, mark_key
+from proxy.dead_letters.replay_plan import Edits, requests_of
 from proxy.dispatch.hops import moved, successor
 from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.dispatch.partitioning import partition_of
-from proxy.lineage.chain.link import Trace
-from proxy.lineage.chain.story import Story, Storyteller
-from proxy.lineage.chain.traced_record import NotAllRead, TimeSpan, TracedRecord, Visit
+from proxy.lineage.links import NotAllRead, TimeSpan, Trace, TracedRecord, Visit
+from proxy.lineage.story import Story, Storyteller
 from proxy.lineage.tracer import Tracer
 from proxy.protocol.body import Delivery, Headers, IngressPartition, delivery_of
 from proxy.protocol.outcomes import (

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.admin.exchange import Problem
 from proxy.admin.lineage.trace_calls import AT_ONCE
-from proxy.dead_letters.letters.letter import Origin
+from proxy.dead_letters.letter import Origin
 from tests.support.simulation.admin_api import MadeUpApi
 
 PATH = "/records/timer.ingress/0/5/trace"

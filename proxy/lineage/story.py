@@ -1,33 +1,49 @@
-"""The steps of a record's story, made of what was found. Reads nothing."""
+"""The steps of a record's story, made from the links of a trace. Reads nothing."""
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from proxy.client.retries.received import ATTEMPT, EXCEPTION
 from proxy.config.settings import TopicSettings
-from proxy.dead_letters.letters.letter import Origin
-from proxy.lineage.chain.asked import HALF_MESSAGE, REJECTED
-from proxy.lineage.chain.ending import commit_of, committed_ms, due_ms_of, ending
-from proxy.lineage.chain.link import (
+from proxy.dead_letters.letter import Origin, read_origin, remedy
+from proxy.lineage.links import (
     AFTER_A_GAP,
     HOPPED,
     INGESTED,
+    REJECTED,
     REPLAYED,
-    RETRIED,
+    Control,
+    End,
     Link,
     Trace,
+    TracedRecord,
+    is_move,
 )
-from proxy.lineage.chain.matching import is_move
-from proxy.lineage.chain.traced_record import TracedRecord
 from proxy.protocol.headers import (
     CHECK,
+    DUE,
+    ERROR,
+    ERROR_DETAIL,
     HOP_NOT_BEFORE,
     PARKED,
     RETRY_GROUP,
     TRACEPARENT,
     read_traceparent,
+    text_of,
 )
-from proxy.protocol.outcomes import DEAD_LETTERED, RECORD_UNREADABLE
+from proxy.protocol.outcomes import (
+    APPLIED,
+    CANCELLED,
+    DEAD_LETTERED,
+    EXPIRED,
+    MISSED,
+    PURGED_BY,
+    RECORD_UNREADABLE,
+    REPLACED,
+    REQUEUED,
+    ROLLED,
+    ROLLED_BACK,
+)
 
 DELIVERED: Final = "delivered"
 WAITING: Final = "waiting"
@@ -37,41 +53,30 @@ UNKNOWN: Final = "unknown"
 
 
 class Step(NamedTuple):
-    """One thing that happened to the ingress record at `origin`, or to what was made of it.
-
-    time_ms None: not known. where: the record that shows it. detail: in words, without any time.
-    due_ms: until when it waits, of what is asked for and of what waits. late_ms: of a delivery.
-    """
+    """One event of the ingress record at `origin`, or of a record made from it."""
 
     time_ms: int | None
     what: str
     where: Origin | None
+    """The record that shows it."""
     detail: str
+    """In words, without times."""
     origin: Origin
     due_ms: int | None = None
+    """Of a request and of a pending record."""
     late_ms: int | None = None
+    """Of a delivery."""
 
     def data(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "time_ms": self.time_ms,
-            "what": self.what,
-            "where": None if self.where is None else str(self.where),
-            "detail": self.detail,
-            "origin": str(self.origin),
-            "due_ms": self.due_ms,
-            "late_ms": self.late_ms,
-        }
+        where = None if self.where is None else str(self.where)
+        return {**self._asdict(), "where": where, "origin": str(self.origin)}
 
 
 class Story(NamedTuple):
-    """All steps in order of time.
-
-    state: how it stands with the record that came last: DELIVERED, WAITING, UNKNOWN or the name
-    of an outcome. unknown: what cannot be told. is_whole: all was read that was to be read.
-    """
+    """All steps in order of time."""
 
     state: str
+    """Of the record that came last: DELIVERED, WAITING, UNKNOWN or the name of an outcome."""
     first_origin: Origin
     trace_id: str | None
     steps: list[Step]
@@ -79,7 +84,7 @@ class Story(NamedTuple):
     is_whole: bool
 
     def data(self, asked: Origin) -> dict[str, Any]:
-        """For programs, as the answer to a question about `asked`."""
+        """Return the answer to a question about `asked`, for programs."""
         return {
             "origin": str(asked),
             "first_origin": str(self.first_origin),
@@ -92,13 +97,13 @@ class Story(NamedTuple):
 
 
 class Storyteller:
-    """For the proxy whose topics are `names`, at `now_ms`."""
+    """Tells stories of the proxy with the topics `names`, at `now_ms`."""
 
     def __init__(self, names: TopicSettings, now_ms: int) -> None:
         self._names, self._now_ms = names, now_ms
 
     def story(self, trace: Trace) -> Story:
-        """The story of what was found; at least one link."""
+        """Return the story of a trace with at least one link."""
         steps = [step for link in trace.links for step in self._steps(link, trace)]
         steps.sort(key=lambda step: (step.time_ms is not None, step.time_ms or 0))
         unknown = [*trace.unknown, *(gap for link in trace.links for gap in _gaps(link))]
@@ -109,7 +114,7 @@ class Storyteller:
         return Story(state, first, trace_id, steps, unknown, trace.is_whole)
 
     def _steps(self, link: Link, trace: Trace) -> Iterator[Step]:
-        """Of one ingress record; a hop is told by the record that it was made from."""
+        """Yield the steps of one ingress record. The record before tells of a hop."""
         if link.arrival != HOPPED or link.record is None:
             yield self._arrival(link)
         if (due := self._due(link, _last_hop(link, trace))) is not None:
@@ -131,44 +136,28 @@ class Storyteller:
         return WAITING if is_whole and _may_wait(link) else UNKNOWN
 
     def _arrival(self, link: Link) -> Step:
-        record = link.record
+        record, origin = link.record, link.origin
+        if record is None and _is_skipped(link):
+            why = "no client can read its batch, and an operator has had it skipped"
+            return Step(None, UNREADABLE, origin, why, origin)
         if record is None:
-            if _is_skipped(link):
-                why = "no client can read its batch, and an operator has had it skipped"
-                return Step(None, UNREADABLE, link.origin, why, link.origin)
             why = "deleted by retention: it cannot be read any more"
-            return Step(None, DELETED, link.origin, why, link.origin)
-        what, detail = {
-            INGESTED: (INGESTED, self._request(link)),
-            HOPPED: (INGESTED, self._request(link)),
-            AFTER_A_GAP: (INGESTED, f"written by the proxy to go on; {self._request(link)}"),
-            REPLAYED: ("replayed", f"the dead letter, sent in again; {self._request(link)}"),
-            RETRIED: (_retry_name(record), _failure(record, self._request(link))),
-        }[link.arrival]
-        return Step(
-            record.timestamp_ms, what, record.place, detail, link.origin, self._asked_ms(link)
-        )
-
-    def _request(self, link: Link) -> str:
-        """What the record asks for."""
-        asked = link.asked
-        assert asked is not None
-        ident = "" if asked.ident is None else f", id {_shown(asked.ident)}"
-        if asked.is_control:
-            return f"a {asked.kind}{ident}"
-        if asked.kind == REJECTED:
-            return f"a request that today's settings reject{ident}"
-        kind = "half message " if asked.kind == HALF_MESSAGE else ""
-        return f"{kind}for {asked.target}{ident}"
-
-    def _asked_ms(self, link: Link) -> int | None:
-        """When it is to be delivered, of a record that asks for delivery."""
+            return Step(None, DELETED, origin, why, origin)
+        asks = _request(link)
+        what, detail = _retry_name(record), _failure(record, asks)
+        if link.arrival in {INGESTED, HOPPED}:
+            what, detail = INGESTED, asks
+        elif link.arrival == AFTER_A_GAP:
+            what, detail = INGESTED, f"written by the proxy to go on; {asks}"
+        elif link.arrival == REPLAYED:
+            what, detail = "replayed", f"the dead letter, sent in again; {asks}"
         asked = link.asked
         is_delivery = asked is not None and not asked.is_control and asked.kind != REJECTED
-        return due_ms_of(link) if is_delivery else None
+        due_ms = due_ms_of(link) if is_delivery else None
+        return Step(record.timestamp_ms, what, record.place, detail, origin, due_ms)
 
     def _due(self, link: Link, last: Link) -> Step | None:
-        """Where it is a moment of its own: after it was written, and before `last` ended."""
+        """Return the due time as a step, if it lies between the writing and the end of `last`."""
         record, due_ms = link.record, due_ms_of(link)
         if record is None or due_ms is None or (link.arrival == HOPPED and not is_move(record)):
             return None
@@ -176,7 +165,7 @@ class Storyteller:
         return Step(due_ms, "due", None, "", link.origin) if is_moment else None
 
     def _meanwhile(self, link: Link) -> Iterator[Step]:
-        """Check-backs and the decision about a half message."""
+        """Yield the check-backs of a half message, and its commit."""
         for check in link.checks:
             detail = "asked its producer: commit or roll back?"
             what = f"check-back {check.number(CHECK)}"
@@ -202,7 +191,7 @@ class Storyteller:
         assert link.asked is not None
         assert link.record is not None
         detail, due_ms = "", link.asked.due_ms
-        if link.asked.kind == HALF_MESSAGE and not link.controls:
+        if link.asked.is_half and not link.controls:
             detail, due_ms = "nobody has committed or rolled it back", None
         elif due_ms is None:
             detail = "the proxy has not read it yet"
@@ -213,8 +202,20 @@ class Storyteller:
         return Step(self._now_ms, WAITING, link.origin, detail, link.origin, due_ms)
 
 
+def _request(link: Link) -> str:
+    """Say what the record asks for."""
+    asked = link.asked
+    assert asked is not None
+    ident = "" if asked.ident is None else f", id {text_of(asked.ident)}"
+    if asked.is_control:
+        return f"a {asked.kind}{ident}"
+    if asked.kind == REJECTED:
+        return f"a request that today's settings reject{ident}"
+    return f"{'half message ' if asked.is_half else ''}for {asked.target}{ident}"
+
+
 def _last_hop(link: Link, trace: Trace) -> Link:
-    """The last record that this one was rewritten as with its due, as far as they are known."""
+    """Return the last known record that this one was rewritten as, with the same due time."""
     by_origin = {one.origin: one for one in trace.links}
     while link.successor is not None and link.successor in by_origin:
         if link.end is not None and link.end.is_move:
@@ -228,16 +229,16 @@ def _may_wait(link: Link) -> bool:
 
 
 def _is_skipped(link: Link) -> bool:
-    """Whether it lies in a batch that was skipped: no client can read it."""
+    """Whether it lies in a skipped batch that no client can read."""
     return link.end is not None and link.end.detail.startswith(RECORD_UNREADABLE)
 
 
 def _gaps(link: Link) -> Iterator[str]:
-    """What cannot be told of one record."""
+    """Yield what cannot be told about one record."""
     if link.record is None:
-        why = (
-            "its batch cannot be read" if _is_skipped(link) else "it has been deleted by retention"
-        )
+        why = "it has been deleted by retention"
+        if _is_skipped(link):
+            why = "its batch cannot be read"
         yield f"When {link.origin} was written and what it asked for: {why}."
         if link.ended_ms is None:
             yield f"How {link.origin} ended: no outcome of it is there (any more)."
@@ -263,5 +264,79 @@ def _failure(record: TracedRecord, request: str) -> str:
     return f"the group {group} failed at it{f' ({why})' if why else ''}; {request}"
 
 
-def _shown(ident: bytes) -> str:
-    return ident.decode("utf-8", "backslashreplace")
+# How a record ended: by which record, and why.
+
+Words: TypeAlias = tuple[Origin | None, str]
+"""The record that shows it, and a sentence."""
+
+
+def ending(link: Link, end: End) -> Words:
+    """Say what an outcome means for the record."""
+    if end.is_move:
+        return end.next_origin, "moved to another time"
+    if end.what in {ROLLED, REQUEUED}:
+        why = "before retention could delete it" if end.what == ROLLED else end.detail
+        return link.successor, why
+    if end.what == REPLACED:
+        return end.next_origin, "a later record with the same id"
+    if end.what in {CANCELLED, ROLLED_BACK}:
+        return _taken_back(link, end)
+    if end.what in {DEAD_LETTERED, EXPIRED}:
+        return _dead(link, end)
+    if end.what in {APPLIED, MISSED}:
+        return _applied(link, end)
+    return end.place, end.detail
+
+
+def _applied(link: Link, end: End) -> Words:
+    if link.ended is None:
+        return None, end.detail
+    return link.ended.origin, f"that record ended as {link.ended.what}"
+
+
+def _taken_back(link: Link, end: End) -> Words:
+    if end.detail.startswith(PURGED_BY):
+        return read_origin(end.detail.removeprefix(PURGED_BY)), "purged"
+    control = _ender(link)
+    if control is None:
+        return None, "by whom is not known any more"
+    return control.end.origin, end.detail
+
+
+def _dead(link: Link, end: End) -> Words:
+    letter = link.letter
+    if letter is None:
+        return None, end.detail
+    code, detail = letter.text(ERROR) or "", letter.text(ERROR_DETAIL) or ""
+    return letter.place, f"{code}: {detail}. {remedy(code)}"
+
+
+def due_ms_of(link: Link) -> int | None:
+    """Return the due time as the proxy wrote it, else as today's settings read the request."""
+    if link.delivery is not None and (stamp_ms := link.delivery.number(DUE)) is not None:
+        return stamp_ms
+    if link.end is not None and link.end.due_ms is not None:
+        return link.end.due_ms
+    return None if link.asked is None else link.asked.due_ms
+
+
+def commit_of(link: Link) -> Control | None:
+    """Return the first commit of a half message: a later record may have the same id."""
+    ender = _ender(link)
+    decided = (one for one in link.controls if one is not ender)
+    return next((one for one in decided if one.kind in {None, "commit"}), None)
+
+
+def committed_ms(link: Link, commit: Control) -> int:
+    """Return the commit's time. Its outcome may be stamped after the delivery beside it."""
+    return min(commit.end.timestamp_ms, link.ended_ms or commit.end.timestamp_ms)
+
+
+def _ender(link: Link) -> Control | None:
+    """Return the control record that ended it."""
+    kinds = {CANCELLED: {"cancel", "recall"}, ROLLED_BACK: {"rollback"}, EXPIRED: {"expire"}}
+    wanted = None if link.end is None else kinds.get(link.end.what)
+    if wanted is None:
+        return None
+    found = (control for control in link.controls if control.kind in {*wanted, None})
+    return next(found, None)

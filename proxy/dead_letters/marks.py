@@ -1,9 +1,9 @@
-"""Marks: one record for each letter that has been replayed, written in the same transaction.
+"""Marks: one record for each letter that was replayed, written in the same transaction. Pure.
 
-They lie in a compacted topic of their own beside the dead letters: there they would be taken for
-letters, among the outcomes for a second end of the origin, and a consumer group's offset cannot
-say that 17 and 19 were replayed and 18 was not. A mark names the letter by the dead-letter topic's
-id and the letter's place, so a topic made anew begins without any.
+Marks lie in a compacted topic of their own. In the dead-letter topic they would look like letters,
+and among the outcomes like a second end of the origin. A consumer group's offset cannot say that
+letters 17 and 19 were replayed and 18 was not. A mark names the letter by the id of the dead-letter
+topic and the letter's place, so a recreated topic begins without marks.
 """
 
 import json
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from proxy.dead_letters.letters.letter import Letter, Place
+from proxy.dead_letters.letter import Letter, Place
 from proxy.protocol.bounded_json import read_object, whole
 from proxy.protocol.headers import ORIGIN
 
 FORGOTTEN_AT_ONCE: Final = 10_000
 UNREADABLE: Final = "unreadable"
-"""In place of an ingress record, in a mark whose value cannot be read."""
+"""Stands for the ingress record in a mark whose value cannot be read."""
 _KEY: Final = re.compile(r"([^ ]+) (\d{1,10})/(\d{1,19})", re.ASCII)
 
 
@@ -30,29 +30,29 @@ class Mark:
     replayed_as: str
 
     def value(self, letter: Letter) -> bytes:
-        """The mark as it is written."""
+        """Return the value of the mark's record."""
         fields = {"at": self.at_ms, "as": self.replayed_as, "origin": letter.text(ORIGIN)}
         return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def transactional_id(dead_letters: str) -> str:
-    """The same for everybody who replays from this topic: who comes later fences who came first."""
+    """Return the id that all replays from this topic share: a later one fences an earlier one."""
     return dead_letters + ".replay"
 
 
 def mark_key(topic_id: str, place: Place) -> bytes:
-    """Names one letter for good."""
+    """Return the key that names one letter for good."""
     return f"{topic_id} {place}".encode()
 
 
 def read_mark_key(raw: bytes | None) -> tuple[str, Place] | None:
-    """The dead-letter topic's id and the place; None when it is no mark's key."""
+    """Return the dead-letter topic's id and the place. None if it is no mark's key."""
     found = _KEY.fullmatch((raw or b"").decode("utf-8", "replace"))
     return None if found is None else (found[1], Place(int(found[2]), int(found[3])))
 
 
 def read_mark(raw: bytes | None, timestamp_ms: int) -> Mark | None:
-    """Return the mark of a record of the marks topic; None where it takes a mark back.
+    """Return the mark in a record's value. None for a tombstone.
 
     A mark that cannot be read still says that the letter was replayed.
     """
@@ -66,10 +66,9 @@ def read_mark(raw: bytes | None, timestamp_ms: int) -> Mark | None:
 
 
 class Replayed:
-    """Which letters have been replayed: one bit for each place the topic has.
+    """Which letters were replayed: one bit for each offset within `spans`, by partition.
 
-    `spans` are the first offset and the end of each partition. `outdated` are keys of marks whose
-    letters are gone, at most FORGOTTEN_AT_ONCE.
+    `outdated` holds keys of marks whose letters are gone, at most FORGOTTEN_AT_ONCE.
     """
 
     def __init__(self, topic_id: str, spans: Mapping[int, range]) -> None:
@@ -78,10 +77,7 @@ class Replayed:
         self.outdated: set[bytes] = set()
 
     def note(self, raw_key: bytes | None, raw_value: bytes | None) -> None:
-        """One record of the marks topic, in the order they were written.
-
-        A mark that cannot be read counts too: rather not at all than twice.
-        """
+        """Take one record of the marks topic. Call in the order of writing."""
         key = read_mark_key(raw_key)
         if key is None or raw_key is None:
             return
@@ -95,7 +91,6 @@ class Replayed:
             self.add(place)
 
     def add(self, place: Place) -> None:
-        """This letter has been replayed."""
         if place.offset in self._span(place):
             index = place.offset - self._span(place).start
             self._bits[place.partition][index >> 3] |= 1 << (index & 7)
