@@ -16,7 +16,8 @@ from proxy.dispatch.hops import moved
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.protocol.body import delivery_of
 from proxy.scheduling.batch import AuxiliaryRecord, Plan
-from proxy.scheduling.shard import Shard, State, with_bodies
+from proxy.scheduling.purges import with_bodies
+from proxy.scheduling.shard import Shard, State
 from storage.store import LAST_OFFSET, Key
 
 LOOKED_AT: Final = 500
@@ -75,6 +76,10 @@ class ParkedRecords:
     def version(self) -> int:
         """Another one whenever pauses have changed."""
         return self._release.version
+
+    def lets_go(self, now_ms: int) -> bool:
+        """Return whether a pause has ended whose records may still be parked."""
+        return self._release.looks_for_held(now_ms)
 
     def is_needed(self, shard: Shard, now_ms: int) -> bool:
         """Whether there may be anything to let go."""

@@ -80,7 +80,8 @@ class HalfMessages:
     ) -> None:
         self._read_back = read_back
         self._watermark, self._set_back = watermark, set_back
-        self._idents: OrderedDict[int, bytes] = OrderedDict()
+        self.idents: OrderedDict[int, bytes] = OrderedDict()
+        """Ids of the undecided half messages by offset. Empty where the feature is not used."""
         self._prepares: dict[int, Prepare] = {}
         self._unread: list[int] = []
         self._sizes: dict[int, int] = {}
@@ -88,12 +89,12 @@ class HalfMessages:
         self._agenda: list[AgendaItem] = []
 
     def __len__(self) -> int:
-        return len(self._idents)
+        return len(self.idents)
 
     @property
     def first_offset(self) -> int | None:
         """The lowest offset of an undecided half message."""
-        return next(iter(self._idents), None)
+        return next(iter(self.idents), None)
 
     @property
     def oldest_ms(self) -> int | None:
@@ -105,15 +106,15 @@ class HalfMessages:
     def load(self, known: Iterable[tuple[int, bytes]]) -> None:
         """Half messages known from before, by offset and id; read when they are first needed."""
         for offset, ident in sorted(known):
-            self._idents[offset] = ident
+            self.idents[offset] = ident
             self._unread.append(offset)
 
     def beyond(self, offset: int, most: int) -> list[tuple[int, bytes, int | None]]:
         """Offset, id and size of the first `most` beyond `offset`; no size where it was not read
         since the shard was taken over."""
-        offsets = list(self._idents)
+        offsets = list(self.idents)
         first = bisect_right(offsets, offset)
-        return [(at, self._idents[at], self._sizes.get(at)) for at in offsets[first : first + most]]
+        return [(at, self.idents[at], self._sizes.get(at)) for at in offsets[first : first + most]]
 
     def passed(self, offset: int, prepare: Prepare) -> list[HalfMessageEvent]:
         """Events of a half message that has just been read whose time the watermark has passed."""
@@ -128,13 +129,13 @@ class HalfMessages:
 
     def add(self, offset: int, prepare: Prepare) -> None:
         """A half message was written."""
-        self._idents[offset] = prepare.ident
+        self.idents[offset] = prepare.ident
         self._keep(offset, prepare)
         self._schedule(offset, prepare)
 
     def discard(self, offset: int) -> None:
         """It was decided, or its id is something else's now."""
-        self._idents.pop(offset, None)
+        self.idents.pop(offset, None)
         kept = self._prepares.pop(offset, None)
         self._sizes.pop(offset, None)
         if kept is not None:
@@ -177,7 +178,7 @@ class HalfMessages:
         return self._agenda[0][0] if self._agenda else None
 
     def advance(self, watermark: Watermark) -> None:
-        """Every event at or below it has happened."""
+        """Note that every event at or below `watermark` has happened."""
         self._watermark = max(self._watermark, watermark)
         while self._agenda and self._agenda[0][:2] <= self._watermark:
             _fires_ms, offset, _check = heappop(self._agenda)
@@ -197,7 +198,7 @@ class HalfMessages:
         whole = self._whole(sorted(asked))
         prepares = {o: whole.get(o) if o in asked else prepare for o, prepare in known.items()}
         return [
-            HalfMessageEvent(fires_ms, offset, self._idents[offset], check, prepares.get(offset))
+            HalfMessageEvent(fires_ms, offset, self.idents[offset], check, prepares.get(offset))
             for fires_ms, offset, check in items
         ]
 
@@ -206,7 +207,7 @@ class HalfMessages:
         items: list[AgendaItem] = []
         while self._agenda and len(items) < max_events and self._agenda[0][:2] <= upto:
             item = heappop(self._agenda)
-            if item[1] in self._idents:
+            if item[1] in self.idents:
                 items.append(item)
         for item in items:
             heappush(self._agenda, item)
@@ -234,7 +235,7 @@ class HalfMessages:
     def _read_unread(self) -> None:
         while self._unread:
             offsets, self._unread = self._unread[:READ_AT_ONCE], self._unread[READ_AT_ONCE:]
-            wanted = [offset for offset in offsets if offset in self._idents]
+            wanted = [offset for offset in offsets if offset in self.idents]
             prepares = self._read_again(wanted) if wanted else {}
             for offset in wanted:
                 if offset in prepares:

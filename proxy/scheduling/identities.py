@@ -76,13 +76,13 @@ class Identities:
 
     def lowest(self, floor: int) -> int:
         """The highest floor, at most `floor`, that lets a replay come to the same outcomes."""
-        firsts = self._half_messages.first_offset, self._purges.first_unswept
-        held = [
-            floor,
-            *(offset for _, offset in self._hopping),
-            *(one for one in firsts if one is not None),
-        ]
-        return self._register.lowered(min(held))
+        if self._hopping:
+            floor = min(floor, *(offset for _, offset in self._hopping))
+        if self._half_messages.idents:
+            floor = min(floor, self._half_messages.first_offset or 0)
+        if self._purges.offsets and (unswept := self._purges.first_unswept) is not None:
+            floor = min(floor, unswept)
+        return self._register.lowered(floor)
 
     def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
         """A producer's own record arrives that stays and ends nothing: its id is not known yet.
@@ -385,6 +385,9 @@ class MissedPlan(NamedTuple):
     records: tuple[AuxiliaryRecord, ...]
 
 
+NONE_MISSED: Final = MissedPlan(None, ())
+
+
 class MissedMoves:
     """The offsets of one partition's missed moves, from the floor on: one bit for each offset of a
     chunk that has any."""
@@ -393,15 +396,12 @@ class MissedMoves:
         self, place: MissedPlace, chunks: Mapping[int, bytes] | None = None, at: int | None = None
     ) -> None:
         self._place, self._at = place, at
-        self._chunks = {number: bytearray(bitmap) for number, bitmap in (chunks or {}).items()}
-        self._written = set(self._chunks)
+        self.chunks = {number: bytearray(bitmap) for number, bitmap in (chunks or {}).items()}
+        self._written = set(self.chunks)
         self._changed: set[int] = set()
 
-    def __bool__(self) -> bool:
-        return bool(self._chunks)
-
     def __contains__(self, offset: int) -> bool:
-        chunk = self._chunks.get(offset // CHUNK_OFFSETS)
+        chunk = self.chunks.get(offset // CHUNK_OFFSETS)
         byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
         return chunk is not None and bool(chunk[byte] >> bit & 1)
 
@@ -409,7 +409,7 @@ class MissedMoves:
         """The move at this offset has missed; offsets come in their order."""
         number = offset // CHUNK_OFFSETS
         byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
-        self._chunks.setdefault(number, bytearray(CHUNK_BYTES))[byte] |= 1 << bit
+        self.chunks.setdefault(number, bytearray(CHUNK_BYTES))[byte] |= 1 << bit
         self._changed.add(number)
 
     def without(self, messages: Sequence[Message]) -> list[Message]:
@@ -418,7 +418,7 @@ class MissedMoves:
 
     def planned(self, next_offset: int, floor: int) -> MissedPlan:
         """What a transaction that commits this position writes beside it."""
-        live = tuple(sorted(number for number in self._chunks if _end_of(number) > floor))
+        live = tuple(sorted(number for number in self.chunks if _end_of(number) > floor))
         changed = [number for number in live if number in self._changed]
         gone = sorted(self._written.difference(live))
         at = next_offset if changed else self._at
@@ -431,12 +431,12 @@ class MissedMoves:
     def confirm(self, missed_at: int | None, floor: int) -> None:
         """That transaction is committed."""
         self._at = missed_at
-        self._chunks = {n: chunk for n, chunk in self._chunks.items() if _end_of(n) > floor}
-        self._written = set(self._chunks)
+        self.chunks = {n: chunk for n, chunk in self.chunks.items() if _end_of(n) > floor}
+        self._written = set(self.chunks)
         self._changed.clear()
 
     def _value(self, number: int, next_offset: int, live: Sequence[int]) -> bytes:
-        packed = base64.b64encode(zlib.compress(self._chunks[number])).decode()
+        packed = base64.b64encode(zlib.compress(self.chunks[number])).decode()
         fields = {
             "topic_id": self._place.topic_id,
             "next_offset": next_offset,

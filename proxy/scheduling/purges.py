@@ -1,64 +1,80 @@
-"""Which records the purges of a shard end, and how far that has been said.
+"""The purges of a shard: which records they end, and the sweep that finds these in the store.
 
-docs/exactly-once.md#purges. A purge ends what waits in the order of the log, at once. The outcomes
-follow: `sweep` looks for the records, and what falls due before it is found ends then.
+See docs/exactly-once.md#purges. A purge ends pending records at once, in the order of the log. The
+outcomes follow: the sweep looks for the records. A record that falls due before it is found ends
+then.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Final, NamedTuple, TypeAlias
 
-from proxy.protocol.body import Delivery, IngressPartition, delivery_of
+from proxy.protocol.body import GONE_BODY, Delivery, IngressPartition, delivery_of, is_stub
 from proxy.protocol.headers import ID
 from proxy.protocol.outcomes import CANCELLED, PURGED_BY, Outcome
-from proxy.protocol.parsed import Purge
-from proxy.protocol.position import NEVER_MS, Position, PurgeProgress, Watermark
+from proxy.protocol.parsed import ParsedRecord, Purge, Scheduled
+from proxy.protocol.position import LAST_OFFSET, NEVER_MS, Position, PurgeProgress, Watermark
+from proxy.scheduling.batch import SweptEntry
+from proxy.scheduling.half_messages import ReadBack
 from storage.register import NOTHING, Named, Register
-from storage.store import Entry, Key
+from storage.store import Entry, Key, Scanned, Wants
 
 IS_PURGE: Final = 8
 """Kind of `Named`, beside those of `scheduling.identities`."""
 NAME_BYTES: Final = 320
-"""Longer than any id, and than the name of a receipt."""
+"""Longer than any id and than the name of a receipt."""
 NOTHING_YET: Final = Watermark(-1, -1)
+
+LOOKED_AT: Final = 300
+"""Entries of one piece. A transaction records about as many outcomes."""
+LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
+END: Final[Key] = (NEVER_MS, LAST_OFFSET)
+MOST_JUMPS: Final = 16
+JUMP_OFFSETS: Final = 500
+"""Bodies left in Kafka are read again, at no more than MOST_JUMPS places for one piece."""
+
+Scan: TypeAlias = Callable[[Key, int, Wants, int, int], Scanned]
+Delete: TypeAlias = Callable[[Key, str], None]
 
 
 class Purges:
-    """The purges of one shard, all that a record may still be ended by.
+    """All purges of one shard that may still end a record.
 
-    `position` is the committed one. Local state keeps each purge from where it was read; how far
-    the outcomes have come is committed, `progress` in memory.
+    `position` is the committed one. Local state keeps each purge from the time it was read.
+    `progress` says how far the outcomes have come. It is committed with them.
     """
 
     def __init__(self, ingress: IngressPartition, register: Register, position: Position) -> None:
         self._ingress, self._register = ingress, register
         self.position, self.progress = position, position.purge
         known = sorted(_purge_of(name) for name, _ in register.of_kind(IS_PURGE))
-        self._offsets = [offset for offset, _ in known]
+        self.offsets = [offset for offset, _ in known]
         self._purges = [purge for _, purge in known]
         self._swept_below = 0
 
     @property
     def first_unswept(self) -> int | None:
-        """The first purge that may end what still lies in the store: no floor lies beyond it."""
-        index = bisect_left(self._offsets, self._swept_below)
-        return self._offsets[index] if index < len(self._offsets) else None
+        """The first purge that may end an entry in the store. No floor lies beyond it."""
+        index = bisect_left(self.offsets, self._swept_below)
+        return self.offsets[index] if index < len(self.offsets) else None
 
     @property
     def last(self) -> int:
-        """Offset of the last purge; NOTHING where there is none."""
-        return self._offsets[-1] if self._offsets else NOTHING
+        """Offset of the last purge, NOTHING if there is none."""
+        return self.offsets[-1] if self.offsets else NOTHING
 
     def between(self, first: int, below: int) -> list[tuple[int, Purge]]:
-        """Those known that were written at these offsets."""
-        index, end = bisect_left(self._offsets, first), bisect_left(self._offsets, below)
-        return list(zip(self._offsets[index:end], self._purges[index:end], strict=True))
+        """Return the purges written at these offsets."""
+        index, end = bisect_left(self.offsets, first), bisect_left(self.offsets, below)
+        return list(zip(self.offsets[index:end], self._purges[index:end], strict=True))
 
     def add(self, offset: int, purge: Purge) -> None:
-        """A purge is read at this offset, perhaps again."""
+        """Take in the purge at this offset. A replay may do so again."""
         if offset <= self.last:
             return
-        self._offsets.append(offset)
+        self.offsets.append(offset)
         self._purges.append(purge)
         row = Named(offset, NEVER_MS, offset, offset, kind=IS_PURGE)
         self._register.put(offset, _name_of(offset, purge), row)
@@ -66,19 +82,19 @@ class Purges:
             self.progress = PurgeProgress(offset, NOTHING_YET)
 
     def ending(self, offset: int, target: str, due_ms: int) -> int | None:
-        """Offset of the purge that ends what waits at `offset` for this target, if one does."""
-        for index in range(bisect_right(self._offsets, offset), len(self._offsets)):
+        """Return the offset of the purge that ends the entry at `offset`, if one does."""
+        for index in range(bisect_right(self.offsets, offset), len(self.offsets)):
             if self._purges[index].ends(target, due_ms):
-                return self._offsets[index]
+                return self.offsets[index]
         return None
 
     def is_told(self, at: int, key: Key) -> bool:
-        """Whether the purge at this offset has ended the entry with an outcome before."""
+        """Return whether the entry's outcome by the purge at this offset was written before."""
         progress = self.progress
         return progress is None or (at, key) <= progress
 
     def without_ended(self, entries: list[Entry]) -> tuple[list[Entry], list[Outcome]]:
-        """Of entries that are due those that no purge ended, and outcomes that are still to be."""
+        """Return the due entries that no purge ended, and the outcomes still to be written."""
         if self.first_unswept is None:
             return entries, []
         kept: list[Entry] = []
@@ -93,42 +109,38 @@ class Purges:
         return kept, outcomes
 
     def outcome(self, delivery: Delivery, at: int) -> Outcome:
-        """How a record ends by the purge at this offset."""
+        """Return the outcome of a record that the purge at this offset ends."""
+        ident, target = delivery.header(ID), delivery.target
         return Outcome(
-            delivery.offset,
-            CANCELLED,
-            delivery.due_ms,
-            delivery.header(ID),
-            self.detail(at),
-            target=delivery.target,
+            delivery.offset, CANCELLED, delivery.due_ms, ident, self.detail(at), target=target
         )
 
     def detail(self, at: int) -> str:
-        """What is said of whatever the purge at this offset has ended."""
+        """Return the detail of such an outcome."""
         return PURGED_BY + self._ingress.origin(at)
 
     def unswept(self, below: int) -> Sequence[Purge]:
-        """The purges below this offset that may end what still lies in the store."""
-        first = bisect_left(self._offsets, self._swept_below)
-        return self._purges[first : bisect_left(self._offsets, below)]
+        """Return the purges below this offset that may end an entry in the store."""
+        first = bisect_left(self.offsets, self._swept_below)
+        return self._purges[first : bisect_left(self.offsets, below)]
 
     def swept(self, below: int) -> None:
-        """Nothing lies in the store any more that a purge below this offset has ended."""
+        """Note that the store has no more entries ended by a purge below this offset."""
         self._swept_below = below
         if self.progress is not None and self.progress.at < below:
             following = self.first_unswept
             self.progress = None if following is None else PurgeProgress(following, NOTHING_YET)
 
     def forget(self, at: int) -> None:
-        """What no purge can end any more needs none; `at`: where the register's changes are."""
+        """Forget the purges that can end nothing more. `at`: where the register's changes are."""
         floor = min(self.position.floor, self._swept_below)
-        while self._offsets and self._offsets[0] < floor:
-            offset, purge = self._offsets.pop(0), self._purges.pop(0)
+        while self.offsets and self.offsets[0] < floor:
+            offset, purge = self.offsets.pop(0), self._purges.pop(0)
             self._register.put(at, _name_of(offset, purge), Named(NOTHING))
 
 
 def _name_of(offset: int, purge: Purge) -> bytes:
-    """Under which the register of ids keeps it."""
+    """Return its key in the register of ids."""
     text = f"purge/{offset}/{purge.due_from_ms}/{purge.due_to_ms}/{purge.targets}"
     return text.encode().ljust(NAME_BYTES, b"\0")
 
@@ -136,3 +148,132 @@ def _name_of(offset: int, purge: Purge) -> bytes:
 def _purge_of(name: bytes) -> tuple[int, Purge]:
     _, offset, from_ms, to_ms, targets = name.rstrip(b"\0").decode().split("/")
     return int(offset), Purge(targets, int(from_ms), int(to_ms))
+
+
+class SweepLimits(NamedTuple):
+    """Most `swept` entries of one shard's next transaction, and most entries `in_all`."""
+
+    swept: int
+    in_all: int
+
+    def beside(self, pending: int) -> int:
+        """Return how many fit beside so many due entries."""
+        return min(self.swept, self.in_all - pending)
+
+
+IDLE: Final = SweepLimits(0, 0)
+
+
+class Sweep:
+    """Walks through the store of one shard, a bounded piece at a time.
+
+    An entry that a purge has ended gets its outcome with the next transaction. An entry whose
+    outcome was written before, and that is still in the store after a takeover, is deleted.
+    `scan` shows the entries that are not deleted. `delete` deletes one.
+    """
+
+    def __init__(self, purges: Purges, scan: Scan, delete: Delete, read_back: ReadBack) -> None:
+        self._purges, self._scan, self._delete = purges, scan, delete
+        self._read_back = read_back
+        self._below: int | None = None
+        self._wants: Wants = None
+        self._after: Key = NOTHING_YET
+        self._piece: list[SweptEntry] = []
+        self._offered = 0
+        """How many of these are in the transaction under way."""
+
+    def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
+        """Return entries for the next transaction, the same ones until they are `told`.
+
+        ended: the committed watermark. beyond: the watermark of the next transaction. An entry that
+        fires by then ends with that transaction. If it is not committed, the sweep must find the
+        entry again.
+        """
+        if most <= 0:
+            return ()
+        if self._piece:
+            self._piece = [swept for swept in self._piece if swept.key > ended]
+        if not self._piece and self._purges.first_unswept is not None:
+            self._look(ended)
+        offered = [swept for swept in self._piece if swept.key > beyond][:most]
+        self._offered = len(offered)
+        return offered
+
+    def look_ahead(self, ended: Key) -> None:
+        """Look for the following piece while a transaction commits."""
+        if self._piece and len(self._piece) <= self._offered and self._after < END:
+            self._look(ended)
+
+    def progress_after(self, piece: Sequence[SweptEntry]) -> PurgeProgress | None:
+        """Return the progress to commit with this piece."""
+        progress = self._purges.progress
+        if progress is None or not piece:
+            return progress
+        return PurgeProgress(progress.at, Watermark(*piece[-1].key))
+
+    def told(self, piece: Sequence[SweptEntry]) -> None:
+        """Delete the entries of a committed piece."""
+        if piece:
+            for swept in piece:
+                self._delete(swept.key, swept.target)
+            self._purges.progress = self.progress_after(piece)
+            last = piece[-1].key
+            self._piece = [swept for swept in self._piece if swept.key > last]
+            self._offered = 0
+
+    def _look(self, ended: Key) -> None:
+        below = self._pass()
+        after = max(self._after, ended)
+        if after >= END:
+            self._purges.swept(below)
+            self._below = None
+            return
+        found = self._scan(after, NEVER_MS, self._wants, LOOKED_AT, LOOKED_AT_BYTES)
+        entries, self._after = with_bodies(found, self._read_back)
+        for entry in entries:
+            self._take(entry, below)
+
+    def _pass(self) -> int:
+        """One pass is for the purges below the offset returned: all whose outcomes are complete,
+        and the first one whose outcomes are not."""
+        if self._below is None:
+            progress = self._purges.progress
+            self._below = 1 + (self._purges.last if progress is None else progress.at)
+            self._after = NOTHING_YET
+            sought = self._purges.unswept(self._below)
+            self._wants = cache(lambda target: any(purge.is_for(target) for purge in sought))
+        return self._below
+
+    def _take(self, entry: Entry, below: int) -> None:
+        key, target, delivery = entry[:2], entry[2], delivery_of(entry)
+        at = self._purges.ending(entry[1], target, delivery.due_ms)
+        if at is None or at >= below:
+            return
+        if self._purges.is_told(at, key):
+            self._delete(key, target)
+        else:
+            self._piece.append(SweptEntry(key, target, self._purges.outcome(delivery, at)))
+
+
+def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
+    """Read back the bodies that were left in Kafka. Return fewer entries if that takes too long."""
+    entries, upto = found
+    if not any(is_stub(entry[3]) for entry in entries):
+        return found
+    while len(entries) > 1 and _jumps(entries) > MOST_JUMPS:
+        entries = entries[: len(entries) // 2]
+        upto = entries[-1][:2]
+    parsed = read_back(sorted(entry[1] for entry in entries if is_stub(entry[3])))
+    return Scanned([_with_body(entry, parsed.get(entry[1])) for entry in entries], upto)
+
+
+def _jumps(entries: Sequence[Entry]) -> int:
+    """Count the places of the ingress where their records lie."""
+    offsets = sorted(entry[1] for entry in entries)
+    return 1 + sum(after - before > JUMP_OFFSETS for before, after in pairwise(offsets))
+
+
+def _with_body(entry: Entry, parsed: ParsedRecord | None) -> Entry:
+    if not is_stub(entry[3]):
+        return entry
+    return parsed.entry if isinstance(parsed, Scheduled) else (*entry[:3], GONE_BODY)

@@ -1,212 +1,80 @@
-"""All state of a partition: what it takes in, plans, and confirms."""
+"""One shard: all state of an ingress partition, and what its next transaction holds.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+Pure. It is handed fetched records, the time, a store and a register of ids, and keeps the rules of
+docs/exactly-once.md. Nothing counts as done until `confirm`. A plan that was not committed is made
+again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from functools import cache
-from itertools import pairwise
 from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from proxy.protocol.body import GONE_BODY, IngressPartition, Message, delivery_of, is_stub
+from proxy.protocol.body import IngressPartition, Message
 from proxy.protocol.outcomes import Outcome, Rejection
-from proxy.protocol.parsed import ParsedRecord, RejectedHop, Scheduled
-from proxy.protocol.position import LAST_OFFSET, NEVER_MS, Position, PurgeProgress, Watermark
+from proxy.protocol.parsed import ParsedRecord, RejectedHop
+from proxy.protocol.position import LAST_OFFSET, Position, Watermark
 from proxy.protocol.request_reader import ReadersByOffset
 from proxy.scheduling.admission import Admission, CountIntake, IngestLimits
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, SweptEntry, TransactionBuffer
 from proxy.scheduling.half_messages import (
-    HalfMessageEvent,
     HalfMessages,
     ReadBack,
     UndecidedMessage,
     record_of,
 )
-from proxy.scheduling.identities import Identities, MissedMoves, Recalls
-from proxy.scheduling.purges import NOTHING_YET, Purges
+from proxy.scheduling.identities import NONE_MISSED, Identities, MissedMoves, Recalls
+from proxy.scheduling.purges import IDLE, Purges, Sweep, SweepLimits
 from storage.register import Named, Register
 from storage.store import PEEK_BYTES, Entry, Key, Scanned, Store, TargetCounts, Wants, bodies_bytes
 
-# Looks through a shard's store for what purges have ended, a bounded piece at a time.
-#
-# See docs/exactly-once.md#purges. One pass for each purge: what it has ended gets its outcome,
-# with the transactions that are made anyway; what was told before, and still lies in the store
-# after a takeover, is deleted there.
-
-LOOKED_AT: Final = 300
-"""For one piece: about what a transaction tells, so that each turn has as much to do."""
-LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
-END: Final[Key] = (NEVER_MS, LAST_OFFSET)
-MOST_JUMPS: Final = 16
-JUMP_OFFSETS: Final = 500
-"""Bodies left in Kafka are read again: so many places of the ingress for one piece."""
-
-Scan: TypeAlias = Callable[[Key, int, Wants, int, int], Scanned]
-Delete: TypeAlias = Callable[[Key, str], None]
-
-
-class SweepLimits(NamedTuple):
-    """What one shard's next transaction may tell: so many `swept`, and `in_all` with those that
-    pend."""
-
-    swept: int
-    in_all: int
-
-    def beside(self, pending: int) -> int:
-        """How many, beside so many that pend."""
-        return min(self.swept, self.in_all - pending)
-
-
-IDLE: Final = SweepLimits(0, 0)
-
-
-class Sweep:
-    """The pass through the store of one shard, and its place there.
-
-    `scan` shows what is not deleted yet, `delete` lets go of one entry.
-    """
-
-    def __init__(self, purges: Purges, scan: Scan, delete: Delete, read_back: ReadBack) -> None:
-        self._purges, self._scan, self._delete = purges, scan, delete
-        self._read_back = read_back
-        self._below: int | None = None
-        self._wants: Wants = None
-        self._after: Key = NOTHING_YET
-        self._piece: list[SweptEntry] = []
-        self._offered = 0
-        """How many of these the transaction under way is to tell."""
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether there is anything to look for."""
-        return self._purges.first_unswept is not None
-
-    def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
-        """What the next transaction is to tell, `most` at most; the same again until it is `told`.
-
-        ended: the committed watermark. beyond: the one to be committed; what fires by then ends
-        with it, if it is, and must be found again, if not."""
-        if most <= 0:
-            return ()
-        if self._piece:
-            self._piece = [swept for swept in self._piece if swept.key > ended]
-        if not self._piece and self.is_under_way:
-            self._look(ended)
-        offered = [swept for swept in self._piece if swept.key > beyond][:most]
-        self._offered = len(offered)
-        return offered
-
-    def look_ahead(self, ended: Key) -> None:
-        """While a transaction commits, look for what the next one is to tell. ended: as above."""
-        if self._piece and len(self._piece) <= self._offered and self._after < END:
-            self._look(ended)
-
-    def progress_after(self, piece: Sequence[SweptEntry]) -> PurgeProgress | None:
-        """What is committed with this piece."""
-        progress = self._purges.progress
-        if progress is None or not piece:
-            return progress
-        return PurgeProgress(progress.at, Watermark(*piece[-1].key))
-
-    def told(self, piece: Sequence[SweptEntry]) -> None:
-        """This piece is committed."""
-        if piece:
-            for swept in piece:
-                self._delete(swept.key, swept.target)
-            self._purges.progress = self.progress_after(piece)
-            last = piece[-1].key
-            self._piece = [swept for swept in self._piece if swept.key > last]
-            self._offered = 0
-
-    def _look(self, ended: Key) -> None:
-        """A look at what comes next: what was told before is deleted, the rest is the piece."""
-        below = self._pass()
-        after = max(self._after, ended)
-        if after >= END:
-            self._purges.swept(below)
-            self._below = None
-            return
-        found = self._scan(after, NEVER_MS, self._wants, LOOKED_AT, LOOKED_AT_BYTES)
-        entries, self._after = with_bodies(found, self._read_back)
-        for entry in entries:
-            self._take(entry, below)
-
-    def _pass(self) -> int:
-        """The purges below this offset are looked for together: all that were told, and the first
-        that was not."""
-        if self._below is None:
-            progress = self._purges.progress
-            self._below = 1 + (self._purges.last if progress is None else progress.at)
-            self._after = NOTHING_YET
-            sought = self._purges.unswept(self._below)
-            self._wants = cache(lambda target: any(purge.is_for(target) for purge in sought))
-        return self._below
-
-    def _take(self, entry: Entry, below: int) -> None:
-        key, target, delivery = entry[:2], entry[2], delivery_of(entry)
-        at = self._purges.ending(entry[1], target, delivery.due_ms)
-        if at is None or at >= below:
-            return
-        if self._purges.is_told(at, key):
-            self._delete(key, target)
-        else:
-            self._piece.append(SweptEntry(key, target, self._purges.outcome(delivery, at)))
-
-
-def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
-    """With the bodies that were left in Kafka; the first ones, where all would take long."""
-    entries, upto = found
-    if not any(is_stub(entry[3]) for entry in entries):
-        return found
-    while len(entries) > 1 and _jumps(entries) > MOST_JUMPS:
-        entries = entries[: len(entries) // 2]
-        upto = entries[-1][:2]
-    parsed = read_back(sorted(entry[1] for entry in entries if is_stub(entry[3])))
-    return Scanned([_with_body(entry, parsed.get(entry[1])) for entry in entries], upto)
-
-
-def _jumps(entries: Sequence[Entry]) -> int:
-    """How many places of the ingress their records lie at."""
-    offsets = sorted(entry[1] for entry in entries)
-    return 1 + sum(after - before > JUMP_OFFSETS for before, after in pairwise(offsets))
-
-
-def _with_body(entry: Entry, parsed: ParsedRecord | None) -> Entry:
-    if not is_stub(entry[3]):
-        return entry
-    return parsed.entry if isinstance(parsed, Scheduled) else (*entry[:3], GONE_BODY)
-
-
-# One shard: what of an ingress partition is pending, and what the next transaction ends.
-#
-# Pure: it is handed fetched records, the time, a store and a register of ids, and keeps the rules
-# of docs/exactly-once.md. Nothing counts as done until `confirm`: a plan that was not committed
-# is made again.
-
 PARSED_AT_ONCE: Final = 2048
-"""What is known of their ids is asked for together."""
+"""Their ids are looked up together."""
 FLUSH_EVERY_MS: Final = 20_000
 WORTH_A_FLUSH: Final = 4_096
-"""So often what came since is written, if a restart would have so many offsets to read again."""
+"""A flush is due this often if a restart would have to read at least this many offsets again."""
 FLUSHED_AT_ONCE: Final = 32_768
-"""With so many it is written whenever, while a shard catches up."""
+"""A shard that catches up flushes whenever a restart would have to read this many again."""
 
 _offset_of = itemgetter(1)
 
 
 class State(Enum):
-    """Where a shard stands between takeover and firing."""
+    """How far a shard has come since its takeover."""
 
     REPLAYING = "replaying"
     CATCHING_UP = "catching-up"
     READY = "ready"
 
 
+class _Due(NamedTuple):
+    """The due part of a plan. `upto`: everything due at or below is in it."""
+
+    upto: Watermark
+    entries: Sequence[Entry] = ()
+    outcomes: Sequence[Outcome] = ()
+    auxiliary: Sequence[AuxiliaryRecord] = ()
+    taken_back: int = 0
+    size_bytes: int = 0
+
+
+class View(NamedTuple):
+    """A shard as one turn sees it, after it has ingested (`Shard.look`)."""
+
+    due_ms: int
+    """When something happens next, at most the time that was asked for."""
+    kept_bytes: int
+    """Memory of its memtables, and of records that cannot be ingested yet."""
+    peeked_bytes: int
+    """Memory of due bodies that were read from the store."""
+
+
 class Shard:
     """All state of one ingress partition.
 
-    `position` is what the broker has committed, `read_from` the first offset that will be
-    handed to `ingest`, `barrier` the end of the partition as it was at takeover: until it is
-    reached the watermark stands still (docs/exactly-once.md, rule 5).
+    `position` is committed. `read_from` is the first offset that will be handed to `ingest`.
+    `barrier` is the partition's end at takeover. Until it is reached the watermark stands still
+    (docs/exactly-once.md, rule 5).
     """
 
     def __init__(
@@ -230,6 +98,7 @@ class Shard:
         self.barrier = barrier
         self.waiting: list[Message] = []
         self.waits_for_clock = False
+        self.view = View(0, 0, 0)
         self.read_ms = self._next_flush_ms = 0
         self._register, self._readers, self.read_back = register, readers, read_back
         self._stored_below = store.covered
@@ -250,33 +119,38 @@ class Shard:
             missed,
             count_intake,
         )
+        self._settle()
 
-    @property
-    def state(self) -> State:
+    def _settle(self) -> None:
+        """Note what has changed by an ingestion or a commit."""
+        buffer = self._admission.buffer
+        self.ending = len(buffer)
+        """Records that end with the next transaction, since they were due when ingested."""
+        self.ending_bytes = buffer.size_bytes
+        """Size of their bodies and values."""
+        self.has_moved = self.next_offset > self.position.next_offset
+        """Records were ingested since the last commit."""
+        self.state = self._state_now()
+
+    def _state_now(self) -> State:
         if self.next_offset < self.position.next_offset:
             return State.REPLAYING
         return State.READY if self.next_offset >= self.barrier else State.CATCHING_UP
+
+    def look(self, until_ms: int) -> View:
+        """Take the view of this turn: `due_ms` is at most `until_ms`."""
+        due_ms = self.next_due_ms(until_ms) if self.state is State.READY else None
+        waiting, store = self.waiting, self.store
+        kept_bytes = self.memtable_bytes
+        if waiting:
+            kept_bytes += sum(len(message.value() or b"") for message in waiting)
+        self.view = View(until_ms if due_ms is None else due_ms, kept_bytes, store.peeked_bytes)
+        return self.view
 
     @property
     def settled_offset(self) -> int:
         """Every record below is both ingested here and committed: it may go to disk."""
         return min(self.next_offset, self.position.next_offset)
-
-    @property
-    def ending(self) -> int:
-        """How many records end with the next transaction, since they were due when ingested."""
-        return len(self._admission.buffer)
-
-    @property
-    def ending_bytes(self) -> int:
-        """What the bodies and values of these take."""
-        return self._admission.buffer.size_bytes
-
-    @property
-    def waiting_bytes(self) -> int:
-        """What the values take of the records that cannot be ingested yet."""
-        waiting = self.waiting
-        return sum(len(message.value() or b"") for message in waiting) if waiting else 0
 
     @property
     def memtable_bytes(self) -> int:
@@ -286,8 +160,10 @@ class Shard:
 
     @property
     def is_sweeping(self) -> bool:
-        """Whether records that a purge has ended are still looked for."""
-        return self._sweep.is_under_way and self.state is State.READY
+        """Whether the records that a purge has ended are still looked for."""
+        purges = self.purges
+        is_under_way = bool(purges.offsets) and purges.first_unswept is not None
+        return is_under_way and self.state is State.READY
 
     @property
     def awaited_move(self) -> int | None:
@@ -358,8 +234,10 @@ class Shard:
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """When something is to happen at or before `until_ms`, else None."""
-        event_ms = self.half_messages.next_ms()
         due_ms = self.store.next_due_ms(until_ms)
+        if not self.half_messages.idents:
+            return due_ms
+        event_ms = self.half_messages.next_ms()
         if event_ms is None or event_ms > until_ms:
             return due_ms
         return event_ms if due_ms is None else min(event_ms, due_ms)
@@ -379,7 +257,7 @@ class Shard:
         """
         messages = [*self.waiting, *messages] if self.waiting else messages
         upto = messages[-1].offset() + 1 if messages else 0
-        if self._missed and messages and messages[0].offset() < self.position.next_offset:
+        if self._missed.chunks and messages and messages[0].offset() < self.position.next_offset:
             messages = self._missed.without(messages)
         self.waiting = []
         self.waits_for_clock = False
@@ -389,14 +267,17 @@ class Shard:
             taken = self._ingest_run(messages, start, limits)
             if taken == start:
                 self.waiting = list(messages[start:])
+                self._settle()
                 return
             start = taken
         self.next_offset = max(self.next_offset, upto)
+        self._settle()
 
     def reach(self, end_offset: int) -> None:
         """The partition has no records between what was ingested and `end_offset`."""
-        if not self.waiting:
-            self.next_offset = max(self.next_offset, end_offset)
+        if not self.waiting and end_offset > self.next_offset:
+            self.next_offset = end_offset
+            self._settle()
 
     def plan(
         self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, sweep: SweepLimits = IDLE
@@ -406,40 +287,34 @@ class Shard:
         `max_records` of both, `max_bytes` of bodies of those that pend; one that is larger alone;
         `sweep` bounds those that a purge has ended.
         """
-        buffer = self._admission.buffer
-        max_pending = max_records - len(buffer)
-        watermark = self.position.watermark
-        pending: list[Entry] = []
-        auxiliary: list[AuxiliaryRecord] = []
-        outcomes, taken_back = list[Outcome](), 0
-        may_fire = self.state is State.READY and now_ms >= watermark.due_ms
-        if may_fire and max_pending > 0 and max_bytes > 0:
-            pending, events, taken_back, upto = self._due(now_ms, max_pending, max_bytes)
-            watermark = max(watermark, upto)
-            pending, outcomes = self.purges.without_ended(pending)
-            auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
-        most_swept = sweep.beside(len(pending)) if self.state is State.READY else 0
-        swept = self._sweep.piece(self.position.watermark, watermark, most_swept)
-        deliveries = [*buffer.deliveries, *pending] if buffer.deliveries else pending
+        buffer, is_ready = self._admission.buffer, self.state is State.READY
+        watermark = before = self.position.watermark
+        due, swept = _Due(watermark), tuple[SweptEntry, ...]()
+        max_pending = max_records - self.ending
+        if is_ready and now_ms >= before.due_ms and max_pending > 0 and max_bytes > 0:
+            due = self._due(now_ms, max_pending, max_bytes)
+            watermark = max(watermark, due.upto)
+        if self.purges.offsets and is_ready:
+            swept = tuple(self._sweep.piece(before, watermark, sweep.beside(len(due.entries))))
+        deliveries = [*buffer.deliveries, *due.entries] if buffer.deliveries else due.entries
         next_offset = max(self.next_offset, self.position.next_offset)
         floor = self._floor(deliveries)
-        missed = self._missed.planned(next_offset, floor)
-        purge = self._sweep.progress_after(swept)
-        position = self.position.moved_to(watermark, next_offset, floor, missed.missed_at, purge)
+        missed = self._missed.planned(next_offset, floor) if self._missed.chunks else NONE_MISSED
+        progress = self._sweep.progress_after(swept) if swept else self.purges.progress
+        position = self.position.moved_to(watermark, next_offset, floor, missed.missed_at, progress)
         batch = Batch(
             self.ingress,
             deliveries,
             tuple(buffer.dead_letters),
-            (*buffer.outcomes, *outcomes, *(one.outcome for one in swept)),
-            (*buffer.auxiliary, *auxiliary, *missed.records),
+            (*buffer.outcomes, *due.outcomes, *(one.outcome for one in swept)),
+            (*buffer.auxiliary, *due.auxiliary, *missed.records),
         )
-        pending_bytes = bodies_bytes(pending) + sum(len(one.value or b"") for one in auxiliary)
-        return Plan(batch, position, taken_back, pending_bytes, swept)
+        return Plan(batch, position, due.taken_back, due.size_bytes, swept)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
-        """The plan's transaction is known to have been committed.
+        """Take over a plan whose transaction is known to have been committed.
 
-        `hops`: ids and offsets of entries that it rewrote instead of delivering them.
+        `hops`: ids and offsets of the entries that it rewrote instead of delivering them.
         """
         assert plan.position.next_offset >= self.position.next_offset, (plan, self.position)
         self.position = plan.position
@@ -447,12 +322,15 @@ class Shard:
         self.store.advance(*watermark)
         self._register.advance(*watermark)
         self.half_messages.advance(watermark)
-        self._missed.confirm(plan.position.missed_at, plan.position.floor)
+        if self._missed.chunks:
+            self._missed.confirm(plan.position.missed_at, plan.position.floor)
         self._identities.position = self.purges.position = plan.position
-        self._sweep.told(plan.swept)
-        self.purges.forget(self.next_offset)
+        if self.purges.offsets:
+            self._sweep.told(plan.swept)
+            self.purges.forget(self.next_offset)
         self._identities.hopped(hops)
         self._admission.buffer = TransactionBuffer()
+        self._settle()
 
     def maintain(self, budget_entries: int, elapsed_ms: int) -> bool:
         """A bounded piece of the engine's own work, and a look at what a purge has ended; True when
@@ -461,9 +339,12 @@ class Shard:
             self._next_flush_ms = elapsed_ms + FLUSH_EVERY_MS
             self.store.request_flush()
             self._register.request_flush()
-        self._sweep.look_ahead(self.position.watermark)
-        more = self.store.maintain(self.settled_offset, budget_entries)
-        return self._register.maintain(self._in_store, self.position.floor) or more
+        if self.purges.offsets:
+            self._sweep.look_ahead(self.position.watermark)
+        settled = self.settled_offset
+        more = self.store.maintain(settled, budget_entries)
+        in_store = min(settled, self.store.covered)
+        return self._register.maintain(in_store, self.position.floor) or more
 
     def request_flush(self) -> None:
         """Let `maintain` write out what is in memory; bodies that can be read are forgotten."""
@@ -475,7 +356,8 @@ class Shard:
         """Write local state and close it; the broker has it all."""
         try:
             self.store.flush(self.settled_offset)
-            self._register.flush(self._in_store, self.position.floor)
+            in_store = min(self.settled_offset, self.store.covered)
+            self._register.flush(in_store, self.position.floor)
         finally:
             self.close()
 
@@ -493,10 +375,6 @@ class Shard:
             return to_read_again >= FLUSHED_AT_ONCE
         return to_read_again >= WORTH_A_FLUSH and elapsed_ms >= self._next_flush_ms
 
-    @property
-    def _in_store(self) -> int:
-        return min(self.settled_offset, self.store.covered)
-
     def _floor(self, deliveries: Sequence[Entry]) -> int:
         """The floor stands still until hops of before the takeover have been ingested again
         (docs/exactly-once.md, rule 4).
@@ -509,21 +387,25 @@ class Shard:
         floor = self._identities.lowest(min(floor, self.store.floor(self.next_offset)))
         return max(self.position.floor, floor)
 
-    def _due(
-        self, now_ms: int, max_records: int, max_bytes: int
-    ) -> tuple[list[Entry], list[HalfMessageEvent], int, Watermark]:
-        """What is due, how many entries were taken back, and up to where that is all."""
+    def _due(self, now_ms: int, max_records: int, max_bytes: int) -> _Due:
+        """Take due entries, and what half messages and purges add to them."""
         found, is_all = self.store.due(now_ms, max_records, max_bytes)
         upto = Watermark(now_ms, LAST_OFFSET) if is_all else Watermark(*found[-1][:2])
-        events, is_all = self.half_messages.due(upto, max_records)
-        if not is_all:
-            upto = Watermark(events[-1].fires_ms, events[-1].offset)
-            found = [entry for entry in found if entry[:2] <= upto]
-        taken_back = self._register.tombstones(self.position.watermark, upto)
-        if not taken_back:
-            return found, events, 0, upto
-        kept = [entry for entry in found if entry[:2] not in taken_back]
-        return kept, events, len(found) - len(kept), upto
+        auxiliary: list[AuxiliaryRecord] = []
+        if self.half_messages.idents:
+            events, is_all = self.half_messages.due(upto, max_records)
+            if not is_all:
+                upto = Watermark(events[-1].fires_ms, events[-1].offset)
+                found = [entry for entry in found if entry[:2] <= upto]
+            auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
+        taken_back, outcomes = 0, list[Outcome]()
+        if tombstones := self._register.tombstones(self.position.watermark, upto):
+            kept = [entry for entry in found if entry[:2] not in tombstones]
+            taken_back, found = len(found) - len(kept), kept
+        if self.purges.offsets:
+            found, outcomes = self.purges.without_ended(found)
+        size_bytes = bodies_bytes(found) + sum(len(one.value or b"") for one in auxiliary)
+        return _Due(upto, found, outcomes, auxiliary, taken_back, size_bytes)
 
     def _delete(self, key: Key, target: str) -> None:
         """A purge has ended this entry, and it has been told."""

@@ -31,11 +31,9 @@ from proxy.publishing.throttling import Throttling
 from proxy.publishing.transaction import Publisher
 from proxy.recovery.recovery import LocalFolders, Policies, Recovery
 from proxy.scheduling.identities import missed_place
-from proxy.session.back_pressure import BackPressure
-from proxy.session.memory_budget import MemoryBudget
-from proxy.session.pacing import Pacing, TransactionLimits
+from proxy.session.limits import BackPressure, MemoryBudget, WaitingLimits
+from proxy.session.pacing import Pacing
 from proxy.session.pipeline import Pipeline, TraceCommitted
-from proxy.session.waiting_limits import WaitingLimits
 from proxy.telemetry.metrics import Metrics
 
 
@@ -130,13 +128,12 @@ def assemble(
     ingress = Ingress(kafka.new_consumer(), topic.name, kafka.new_listener, now_s, skipped)
     lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s, skipped)
     recovery = _recovery(kafka, settings, ingress, lookup, folders, digest, clock, metrics, now_s)
-    limits = TransactionLimits(asked.transaction_records, asked.transaction_interval_ms)
     pipeline = Pipeline(
         ingress,
         recovery,
         publisher,
         clock,
-        Pacing(limits, rate, throttling),
+        Pacing(asked, rate, throttling),
         MemoryBudget(settings.memory_shares),
         metrics,
         recovery.record_first_commit,

@@ -1,63 +1,56 @@
-"""When the next transaction may begin, and how many records it may hold.
+"""When the next transaction begins, how many records it may hold, and which shards a turn looks at.
 
 Times are of the monotonic clock, in ms.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Final
 
+from proxy.clock import Moment
+from proxy.config.settings import ReleaseSettings
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.kafka.ingress.ingress import FETCH_RECORDS
 from proxy.publishing.throttling import RECORD_BYTES, Throttling
+from proxy.scheduling.shard import Shard, State
 
 IDLE_COMMIT_MS: Final = 10_000
-"""An idle shard's watermark is committed this often, so that it is seen to move."""
+"""The watermark of an idle shard is committed this often, so that it is seen to move."""
 IDLE_AT_ONCE: Final = 64
-"""So many with one transaction: to plan a shard takes a tenth of a millisecond."""
+"""Idle shards in one transaction. To plan a shard takes a tenth of a millisecond."""
 LATEST_PROGRESS_MS: Final = 500
-"""How far shards were read is committed this often at least, whatever transactions others make."""
+"""Read offsets are committed at least this often, whatever transactions others make."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
-"""After a transaction with so many records the next begins this much later at the soonest: each
-costs the broker as much as hundreds of records."""
+"""The interval after a transaction of BUSY_RECORDS or more. A transaction costs the broker as much
+as hundreds of records."""
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
-"""Beyond the first number the second adds a millisecond, up to the third: the cores have to be
-shared with the broker."""
+"""Above AMPLE_RECORDS the interval grows by 1 ms for each AMPLE_RECORDS_A_MS, since the broker
+needs the cores, too."""
 FIRST_RECORDS: Final = 2_000
-"""A transaction holds so many, or twice what the last one held: the first records of a burst do
-not wait for a long transaction."""
+"""A transaction may hold this many, or twice as many as the last one: the first records of a burst
+do not wait for a long transaction."""
 FETCHED_A_SHARD: Final = 10
-"""A turn costs something for each shard that has to do, whatever it brings: a fetch brings at least
-so many for each, as far as one transaction can hold them, since all may be due."""
+"""A fetch brings at least this many for each shard with work, if one transaction can hold them: a
+turn costs something for each shard."""
 LONG_TRANSACTION_S: Final = 3.0
-"""A third of what the broker grants (transaction.timeout.ms): for each partition that is written to
-it has as much to do as for hundreds of records."""
+"""A third of the broker's limit (transaction.timeout.ms). Each partition that is written to costs
+the transaction as much as hundreds of records."""
 LEAST_RECORDS: Final = 1_000
-"""Fewer make no transaction much shorter: then the broker is slow, or far away."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionLimits:
-    """Bounds of one transaction (settings `release`)."""
-
-    transaction_records: int = 10_000
-    transaction_interval_ms: int = 50
+"""Fewer records make no transaction much shorter: then the broker is slow, or far away."""
 
 
 class Pacing:
-    """Decides on the time and the size of one worker's transactions.
+    """Decides when one worker's transactions begin, and how large they are.
 
-    `rate` bounds how many records end a second, `throttling` knows what the broker's quotas let
-    through.
+    `rate` bounds how many records end in a second. `throttling` knows the broker's quotas.
     """
 
     def __init__(
-        self, limits: TransactionLimits, rate: WorkerRateLimit, throttling: Throttling | None = None
+        self, limits: ReleaseSettings, rate: WorkerRateLimit, throttling: Throttling | None = None
     ) -> None:
         self._limits, self._rate = limits, rate
         self._throttling = throttling or Throttling()
@@ -69,18 +62,18 @@ class Pacing:
 
     @property
     def is_gathering(self) -> bool:
-        """Whether records are gathered for a while before the next transaction."""
+        """Records are gathered for a while before the next transaction."""
         return self._interval_ms > 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether records flow: the last transaction held more than a few."""
+        """Records flow: the last transaction held more than a few."""
         return self._twice_the_last >= 2 * BUSY_RECORDS
 
     @property
     def largest_records(self) -> int:
         """How many records any transaction may hold, by the time that the last ones took."""
-        most_throttled = max(1, self.most_bytes // RECORD_BYTES)
+        most_throttled = max(1, self._throttling.most_bytes // RECORD_BYTES)
         return min(self._limits.transaction_records, self._largest, most_throttled)
 
     @property
@@ -94,56 +87,68 @@ class Pacing:
         return min(self.largest_records, max(FIRST_RECORDS, self._twice_the_last))
 
     def fetch_records(self, shards: int) -> int:
-        """How many records to fetch in a turn in which so many shards have to do."""
+        """Return how many records to fetch in a turn with so many shards."""
+        if FETCHED_A_SHARD * shards <= FETCH_RECORDS:
+            return FETCH_RECORDS
         return max(FETCH_RECORDS, min(FETCHED_A_SHARD * shards, self.largest_records))
 
     def records_available(self, ending: int, elapsed_ms: int) -> int:
-        """How many more records the rate lets end than `ending`, which are to end in any case."""
+        """Return how many more records the rate lets end than `ending`, which end anyway."""
         if self.rate_wait_ms(elapsed_ms):
             return 0
         return self._rate.records_available(elapsed_ms) - ending
 
     def may_begin(self, elapsed_ms: int) -> bool:
-        """Whether the last transaction began long enough ago, and the broker does not throttle."""
+        """Return whether the interval has passed, and the broker does not throttle."""
         return elapsed_ms - self._began_ms >= self._interval_ms and not self.is_throttled
 
     @property
     def is_throttled(self) -> bool:
-        """Whether a transaction that begins now would wait for a quota."""
+        """A transaction that begins now would wait for a quota."""
         return self._throttling.wait_ms() > 0
 
     @property
     def is_reading_throttled(self) -> bool:
-        """Whether the broker has lately throttled a consumer."""
+        """The broker has lately throttled a consumer."""
         return self._throttling.is_reading_recent
 
-    def is_worth_it(self, records: int, elapsed_ms: int, *, has_moved: bool) -> bool:
-        """Whether to commit a shard now: records at once, mere progress now and then."""
-        return records > 0 or (has_moved and self._is_progress_due(elapsed_ms))
+    def is_progress_due(self, elapsed_ms: int) -> bool:
+        """Return whether to commit shards whose only change is that they were read on.
+
+        That is soon if no other transactions are made, else less often, since each shard costs a
+        plan.
+        """
+        interval_ms = self._limits.transaction_interval_ms
+        is_quiet = elapsed_ms - self._began_ms >= interval_ms
+        return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
 
     def take_idle(self, partitions: Iterable[int], elapsed_ms: int) -> AbstractSet[int]:
-        """Shards to be committed now whatever has become of them: each of these partitions'
-        before long, some with each transaction. None before one may begin."""
-        if not self.may_begin(elapsed_ms):
-            return frozenset()
+        """Return shards to be committed now though nothing may have happened to them.
+
+        Each of `partitions` gets its turn, some with each transaction that may begin.
+        """
         if elapsed_ms - self._idle_ms >= IDLE_COMMIT_MS:
             self._idle_ms, self._idle = elapsed_ms, deque(partitions)
+        if not self._idle:
+            return frozenset()
         return {self._idle.popleft() for _ in range(min(IDLE_AT_ONCE, len(self._idle)))}
 
     def begin(self, records: int, elapsed_ms: int, unrated: int = 0, size_bytes: int = 0) -> None:
-        """A transaction of so many records has begun; `unrated` of them no rate counts. It holds
-        the progress of all shards where that was due. size_bytes: of the bodies in it."""
+        """A transaction of so many records begins. No rate counts the `unrated` ones.
+
+        size_bytes: of the bodies in it.
+        """
         self._throttling.begin(size_bytes + records * RECORD_BYTES)
         self._rate.take(records - unrated, elapsed_ms)
         self._interval_ms = self._interval_after(records)
         self._twice_the_last = 2 * records
-        if self._is_progress_due(elapsed_ms):
+        if self.is_progress_due(elapsed_ms):
             self._progress_ms = elapsed_ms
         self._began_ms = elapsed_ms
 
     def committed(self, took_s: float) -> None:
-        """The transaction that began last is committed. After a long one the next is half as large,
-        otherwise it may be twice as large as any before."""
+        """The last transaction is committed. After a long one the next is half as large, otherwise
+        it may be twice as large as any before."""
         self._throttling.committed(took_s)
         if took_s > LONG_TRANSACTION_S:
             self._largest = max(LEAST_RECORDS, self._twice_the_last // 4)
@@ -151,27 +156,100 @@ class Pacing:
             self._largest = min(self._limits.transaction_records, 2 * self._largest)
 
     def throttled(self) -> None:
-        """The transaction that began last was given up, since the broker throttles."""
+        """The last transaction was given up, since the broker throttles."""
         self._throttling.given_up()
 
     def wait_ms(self, elapsed_ms: int) -> int:
-        """How long the next transaction is waited for; below 0 when it could have begun."""
+        """Return how long until the next transaction may begin, below 0 if it might have begun."""
         return self._began_ms + self._interval_ms - elapsed_ms
 
     def rate_wait_ms(self, elapsed_ms: int) -> int:
-        """How long the rate, or a broker that throttles, lets nothing through."""
+        """Return how long the rate, or a broker that throttles, lets nothing through."""
         return max(self._rate.wait_ms(elapsed_ms), self._throttling.wait_ms())
 
-    def _is_progress_due(self, elapsed_ms: int) -> bool:
-        """Soon where there are no other transactions; those that others make hold it less often,
-        since each shard costs them a plan."""
-        interval_ms = self._limits.transaction_interval_ms
-        is_quiet = elapsed_ms - self._began_ms >= interval_ms
-        return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
-
     def _interval_after(self, records: int) -> int:
-        """A transaction that was full has a backlog behind it, which must not wait."""
+        """A full transaction has a backlog behind it, which must not wait."""
         if not BUSY_RECORDS <= records < self.next_records:
             return 0
         beyond_ms = max(0, records - AMPLE_RECORDS) // AMPLE_RECORDS_A_MS
         return min(LONGEST_INTERVAL_MS, BUSY_INTERVAL_MS + beyond_ms)
+
+
+REST_MS: Final = 250
+"""The longest rest. An operator's change, or a file to be written, waits no longer. No turn begins
+for that alone."""
+SPREAD_MS: Final = 125
+SPREAD_BY: Final = 37
+LOOKED_AT_TOGETHER: Final = 64
+"""Rests are shorter by up to SPREAD_MS, different for each so many partitions: not all are looked
+at in one turn, and with few partitions most turns look at none."""
+
+
+class RestingShards:
+    """Shards with nothing to do, which turns leave out: work grows with the active shards.
+
+    A fetch that brings records wakes a shard. Nothing else changes it, so that its last view still
+    holds. A shard that only waits for a commit is tidy: its store has nothing to do until then.
+    """
+
+    def __init__(self) -> None:
+        self._tidy: set[int] = set()
+        self._until_ms: dict[int, int] = {}
+        self._due_ms: dict[int, int] = {}
+        """Monotonic time of the next due entry, for the shards that rest until then."""
+
+    def awake(self, shards: Mapping[int, Shard]) -> dict[int, Shard]:
+        """Return the shards that do not rest, in their order."""
+        return {p: shard for p, shard in shards.items() if p not in self._until_ms}
+
+    def untidy(self, awake: Mapping[int, Shard]) -> list[int]:
+        """Return the shards whose stores may have something to do."""
+        return [partition for partition in awake if partition not in self._tidy]
+
+    def wait_ms(self, elapsed_ms: int, at_most_ms: int) -> int:
+        """Return the time until the first entry of a resting shard is due."""
+        if not self._due_ms:
+            return at_most_ms
+        return min(at_most_ms, min(self._due_ms.values()) - elapsed_ms)
+
+    def let_rest(self, partition: int, shard: Shard, at: Moment) -> None:
+        """The store is tidy. The shard rests until an entry is due, if it has nothing to do."""
+        self._tidy.add(partition)
+        if not _has_nothing_to_do(shard):
+            return
+        rest_ms = REST_MS - partition // LOOKED_AT_TOGETHER * SPREAD_BY % SPREAD_MS
+        if shard.view.due_ms <= at.now_ms + rest_ms:
+            rest_ms = shard.view.due_ms - at.now_ms
+            self._due_ms[partition] = at.elapsed_ms + rest_ms
+        self._until_ms[partition] = at.elapsed_ms + rest_ms
+
+    def wake(self, partitions: Iterable[int]) -> None:
+        """These have something to do, or are gone."""
+        for partition in partitions:
+            self._tidy.discard(partition)
+            self._until_ms.pop(partition, None)
+            self._due_ms.pop(partition, None)
+
+    def wake_rested(self, elapsed_ms: int) -> None:
+        """Wake the shards whose time is over."""
+        if over := [p for p, until_ms in self._until_ms.items() if until_ms <= elapsed_ms]:
+            self.wake(over)
+
+    def wake_all(self) -> None:
+        """Wake all shards."""
+        self.wake(list(self._until_ms))
+
+
+def _has_nothing_to_do(shard: Shard) -> bool:
+    """All that was read is committed, and pending entries only wait for their time.
+
+    Entries that a transaction under way has ended still count as due, so that such a rest is over
+    at once.
+    """
+    return (
+        shard.state is State.READY
+        and not shard.has_moved
+        and not shard.waiting
+        and not shard.ending
+        and not shard.is_sweeping
+    )

@@ -1,7 +1,7 @@
 """The journey of a record: `Pipeline.turn`.
 
 One loop without locks. While a transaction commits, the next records are fetched and files are
-tidied; nothing is ingested or planned before it has been confirmed. So whenever records meet the
+tidied. Nothing is ingested or planned before it is confirmed. So whenever records meet the
 schedule, memory holds exactly what the broker has committed, and what was ingested since.
 """
 
@@ -22,33 +22,32 @@ from proxy.publishing.kafka_transactions import GroupMoved, Throttled
 from proxy.publishing.transaction import Publisher, Transaction
 from proxy.recovery.recovery import Recovery
 from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
-from proxy.scheduling.shard import Shard, State, SweepLimits
-from proxy.session.back_pressure import BackPressure
-from proxy.session.memory_budget import MemoryBudget
-from proxy.session.pacing import Pacing
-from proxy.session.resting_shards import RestingShards
+from proxy.scheduling.purges import SweepLimits
+from proxy.scheduling.shard import Shard, State
+from proxy.session.limits import BackPressure, MemoryBudget
+from proxy.session.pacing import REST_MS, Pacing, RestingShards
 from proxy.session.transaction_metrics import TransactionMetrics
 from proxy.telemetry.metrics import Metrics
 from storage.errors import StorageError, StorageFull
 
 LONGEST_WAIT_MS: Final = 50
 SWEPT_AT_ONCE: Final = 300
-"""Records that a purge has ended, told by one transaction, of all shards: what is due waits."""
+"""Most outcomes of purges in one transaction, of all shards: due records wait for them."""
 TIDY_ENTRIES: Final = 2_048
 TIDY_S: Final = 0.005
 PLAN_S: Final = 1.0
-"""So long at most for all shards in one turn, but for the one in hand; those left out come first in
-the next. Bodies read back from the ingress take up to a second for one shard alone."""
+"""Planning stops after this time. The shards left out come first in the next turn. Bodies read back
+from the ingress take up to a second for one shard alone."""
 
 TraceCommitted: TypeAlias = Callable[[Sequence[Batch | ResolvedBatch], float, int], None]
-"""Told what a committed transaction held, how long it took, and the time."""
+"""Called with what a committed transaction held, how long it took, and the time."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
-    """A transaction that commits meanwhile, and what it makes true of each shard."""
+    """A transaction that commits, and what it makes true of each shard."""
 
     plans: Mapping[int, Plan]
     transaction: Transaction
@@ -56,11 +55,11 @@ class _UnderWay:
 
 
 class Pipeline:
-    """Moves records of the shards it owns from the ingress to their targets.
+    """Moves the records of its shards from the ingress to their targets.
 
-    `shards` changes only between turns or inside `fetch`, when partitions come and go: `recovery`
-    makes new ones. `first_commit` is called once per shard, after its first transaction, with the
-    policies by partition, `trace` after each transaction.
+    `shards` changes only inside `fetch` or between turns, when partitions come and go. `recovery`
+    makes new shards. `first_commit` is called once for each shard, after its first transaction,
+    with the policies by partition. `trace` is called after each transaction.
     """
 
     def __init__(
@@ -79,67 +78,55 @@ class Pipeline:
     ) -> None:
         self.shards: dict[int, Shard] = {}
         self.is_assigned = False
-        """The group has answered, be it with no partition at all."""
+        """The group has answered, perhaps with no partition at all."""
         self.is_lost = False
-        """The group has given partitions away: the session has to end. After a broker was away its
-        producer may be stuck (`proxy.publishing.kafka_transactions.ClientStuck`)."""
+        """The group has given partitions away, and the session must end. After a broker was away
+        its producer may be stuck (`proxy.publishing.kafka_transactions.ClientStuck`)."""
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
-        self.memory, self._back_pressure, self._parked = memory, back_pressure, parked
+        self.memory, self.back_pressure, self._parked = memory, back_pressure, parked
         self._metrics, self._trace = TransactionMetrics(metrics), trace
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._resting, self._awake = RestingShards(), dict[int, Shard]()
+        self._may_begin = self._lets_go = False
+        """In this turn a transaction may begin, and parked records may be let go."""
         self._idle: AbstractSet[int] = frozenset()
-        """To be committed in this turn, though nothing may have happened to them."""
+        """Shards to be committed in this turn, though nothing may have happened to them."""
         self.steps, self._pauses_version = metrics.steps, parked.version
         self._first_planned = self._first_tidied = 0
-        """Partitions from which on the shards are planned, and tidied, next."""
+        """Planning, and tidying, begins with the shards from this partition on."""
         self._has_more_to_tidy = False
         self._is_too_large = False
         """More records have ended in memory than one transaction may hold while it throttles."""
 
     @property
-    def is_disk_held(self) -> bool:
-        """Whether reading is held for want of room on the disk."""
-        return self._back_pressure.is_disk_held
-
-    def is_full(self, partition: int) -> bool:
-        """Whether reading of it is held, since as much waits as the setting `admission` allows."""
-        return self._back_pressure.is_full(partition)
-
-    @property
     def is_busy(self) -> bool:
-        """Whether records flow, so that all else has to wait for its turn."""
+        """Records flow, so that other work must wait."""
         return self._pacing.is_busy
 
-    @property
-    def is_ingest_paused(self) -> bool:
-        """Whether an operator wants nothing more to be read."""
-        return self._back_pressure.is_ingest_paused
-
     def pause_ingest(self, is_paused: bool) -> None:
-        """Read nothing more once a shard has caught up, or read on; counts from the next fetch."""
-        self._back_pressure.is_ingest_paused = is_paused
-        self._back_pressure.apply(
+        """Stop reading the shards that have caught up, or read on. Counts from the next fetch."""
+        self.back_pressure.is_ingest_paused = is_paused
+        self.back_pressure.apply(
             self.shards, self.shards, is_memory_exceeded=self.memory.is_exceeded
         )
 
     def share_rates_among(self, partitions: int) -> None:
-        """The ingress has so many partitions now."""
+        """Note how many partitions the ingress has now."""
         self._parked.partitions = partitions
         self._parked.serve(len(self.shards))
 
     def turn(self) -> None:
         """One turn of the loop; raises SessionLost when shards must be recovered.
 
-        1. Fetch: the ingress is read on, while the last transaction commits.
-        2. Confirm: that transaction is waited for, and memory follows what it made true.
-           While all shards rest, that is all.
-        3. Parse and put: fetched records are stored until they are due, or end at once.
+        1. Fetch: read on from the ingress, while the last transaction commits.
+        2. Confirm: wait for that transaction. Memory follows what it made true. If all shards
+           rest, the turn ends here.
+        3. Parse and put: store the fetched records until they are due, or end them at once.
         4. Due: each shard plans which records end now.
-        5. Publish: the plans become one transaction, whose commit is not waited for.
-        6. Tidy: the stores do a piece of their own work; a purge looks for what is told next.
+        5. Publish: make one transaction of the plans. Its commit is not waited for.
+        6. Tidy: the stores do a piece of their own work. Purges look for their next records.
         """
         timed = self.steps.timed
         fetched = timed("fetch", self._fetch)
@@ -148,16 +135,16 @@ class Pipeline:
             self._take_again(fetched)
         self._clock.observe_broker(fetched.append_ms)
         at = self._clock.moment()
-        self._wake(fetched, at.elapsed_ms)
+        self._wake(fetched, at)
         if self.shards and not self._awake:
             return
         records_available = timed("put", self._put, fetched, at)
         plans = timed("due", self._due, at, records_available)
-        timed("publish", self._publish_paced, plans, at)
+        timed("publish", self._publish, plans, at)
         timed("tidy", self._tidy, at)
 
     def confirm(self) -> None:
-        """Wait for the transaction under way, if any, and take over what it has made true."""
+        """Wait for the transaction under way, if any, and take over its plans."""
         under_way, self._under_way = self._under_way, None
         if under_way is None:
             return
@@ -175,11 +162,13 @@ class Pipeline:
         took_s = under_way.transaction.committed_at_s - under_way.started_s
         self._pacing.committed(took_s)
         for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
-            self._metrics.count_purges(self.shards[partition], plan.position, batch.outcomes)
-            self.shards[partition].confirm(plan, map(named_hop, batch.hops))
+            shard = self.shards[partition]
+            if shard.purges.offsets:
+                self._metrics.count_purges(shard, plan.position, batch.outcomes)
+            shard.confirm(plan, map(named_hop, batch.hops))
             last_moved = self._parked.told(partition, batch.auxiliary)
             if last_moved is not None:
-                self.shards[partition].awaited_move = last_moved
+                shard.awaited_move = last_moved
         self._resting.wake(under_way.plans)
         if first := self._uncommitted_at_first & under_way.plans.keys():
             self._uncommitted_at_first -= first
@@ -192,19 +181,22 @@ class Pipeline:
     def _note_throttled(self, throttled: Throttled) -> None:
         self._pacing.throttled()
         most_bytes, shards = self._pacing.most_bytes, self.shards.values()
+        ending_bytes = sum(shard.ending_bytes for shard in shards)
         log.warning(
             "transaction given up, since the broker throttles: the next ones are smaller",
             why=str(throttled),
             most_bytes=most_bytes,
         )
         self._is_too_large = (
-            self.memory.left_bytes(shards, most_bytes) < 0
+            self.memory.left_bytes(ending_bytes, most_bytes) < 0
             or sum(shard.ending for shard in shards) > self._pacing.largest_records
         )
 
     def _take_again(self, fetched: Fetched) -> None:
-        """Recover the shards with newcomers that have ended in memory, and read these again.
-        Otherwise all of them must end in one transaction."""
+        """Recover the shards with records that have ended in memory, and read these again.
+
+        Otherwise all of them would have to end in one transaction.
+        """
         self._is_too_large = False
         partitions = [partition for partition, shard in self.shards.items() if shard.ending]
         for partition in partitions:
@@ -214,7 +206,7 @@ class Pipeline:
         self._ingress.rewind(self.take_over(partitions))
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
-        """Newly assigned: recover their shards; the offsets from which to read them on."""
+        """Recover the shards of newly assigned partitions. Return where to read them on."""
         shards = self._recovery.take_over(partitions)
         self.shards.update(shards)
         self._parked.serve(len(self.shards))
@@ -223,17 +215,19 @@ class Pipeline:
         return {partition: shard.next_offset for partition, shard in shards.items()}
 
     def hand_over(self, partitions: Iterable[int]) -> None:
-        """Another worker gets these: commit how far they were read, and that nothing that has ended
-        is needed any more; write local state, close. While the broker throttles nothing is
-        committed, so the next owner reads more again."""
+        """Give these to another worker: commit offsets and floors, write local state, close.
+
+        While the broker throttles nothing is committed, so the next owner reads more again.
+        """
         self.confirm()
         owned = [p for p in partitions if p in self.shards]
         at = self._clock.moment()
-        plans = {p: self.shards[p].plan(at.now_ms, 0) for p in owned if not self._is_replaying(p)}
+        caught_up = [p for p in owned if self.shards[p].state is not State.REPLAYING]
+        plans = {p: self.shards[p].plan(at.now_ms, 0) for p in caught_up}
         moved = {
             p: plan
             for p, plan in plans.items()
-            if self._has_moved(p, plan.position.next_offset)
+            if self._has_moved(p, self.shards[p])
             or plan.position.floor > self.shards[p].position.floor
         }
         if not self._pacing.is_throttled:
@@ -242,13 +236,13 @@ class Pipeline:
         self._drop(owned)
 
     def lose(self, partitions: Iterable[int]) -> None:
-        """These are gone: nothing more is committed, local state is written and closed."""
+        """These belong to another worker already: write local state and close, commit nothing."""
         self.is_lost = True
         self.confirm()
         self._drop([p for p in partitions if p in self.shards])
 
     def abandon(self) -> None:
-        """Lose all shards, and the transaction under way: the broker knows what became of it."""
+        """Drop all shards and the transaction under way. The broker knows what became of it."""
         self._under_way = None
         self._drop(list(self.shards))
 
@@ -257,26 +251,32 @@ class Pipeline:
         is_idle = not self._awake and not self._pacing.is_reading_throttled
         return self._ingress.fetch(wait_s, most, is_busy=self._pacing.is_gathering, is_idle=is_idle)
 
-    def _wake(self, fetched: Fetched, elapsed_ms: int) -> None:
-        """Find the shards to be looked at in this turn: all when pauses have changed, or while
-        reading is held until some have written."""
-        if self.memory.is_exceeded or self._pauses_version != self._parked.version:
+    def _wake(self, fetched: Fetched, at: Moment) -> None:
+        """Find the shards to be looked at in this turn. These are all when pauses have changed, or
+        while memory is exceeded."""
+        version = self._parked.version
+        if self.memory.is_exceeded or self._pauses_version != version:
             self._resting.wake_all()
-        self._pauses_version = self._parked.version
-        self._idle = self._pacing.take_idle(self.shards, elapsed_ms)
-        self._resting.wake(self._idle)
-        self._resting.wake_rested(elapsed_ms)
-        self._resting.wake(fetched.records)
-        self._resting.wake(p for p, end in fetched.ends.items() if self._is_beyond(p, end))
+        self._pauses_version, self._lets_go = version, self._parked.lets_go(at.now_ms)
+        self._may_begin = self._pacing.may_begin(at.elapsed_ms)
+        self._idle = frozenset()
+        if self._may_begin:
+            self._idle = self._pacing.take_idle(self.shards, at.elapsed_ms)
+        self._resting.wake_rested(at.elapsed_ms)
+        self._resting.wake((*self._idle, *fetched.records))
+        if fetched.ends:
+            self._resting.wake(p for p, end in fetched.ends.items() if self._is_beyond(p, end))
         self._awake = self._resting.awake(self.shards)
 
     def _put(self, fetched: Fetched, at: Moment) -> int:
-        """Each shard ingests what was fetched for it, and what has been waiting since before; how
-        many more records the rate lets end then."""
-        ending_anyway = sum(shard.ending for shard in self._awake.values())
+        """Ingest what was fetched, and what has been waiting since before. Return how many more
+        records the rate lets end."""
+        awake = self._awake.values()
+        ending_anyway = sum(shard.ending for shard in awake)
         records_available = self._pacing.records_available(ending_anyway, at.elapsed_ms)
-        self._back_pressure.look_at_disk(at.elapsed_ms)
-        bytes_available = self.memory.left_bytes(self._awake.values(), self._pacing.most_bytes)
+        self.back_pressure.look_at_disk(at.elapsed_ms)
+        ending_bytes = sum(shard.ending_bytes for shard in awake)
+        bytes_available = self.memory.left_bytes(ending_bytes, self._pacing.most_bytes)
         for partition, shard in self._awake.items():
             records = fetched.records.get(partition, [])
             if records or shard.waiting:
@@ -288,58 +288,59 @@ class Pipeline:
                 bytes_available -= shard.ending_bytes - ending_bytes
             if partition in fetched.ends:
                 shard.reach(fetched.ends[partition])
-            if records or self._back_pressure.is_full(partition):
-                self._back_pressure.look_at_limits(partition, shard)
-        heaviest = self.memory.look(self.shards, self._awake.values(), self._resting.held)
+            self.memory.look(shard, at.now_ms + REST_MS + 1)
+            if self.back_pressure.has_limits and (records or self.back_pressure.is_full(partition)):
+                self.back_pressure.look_at_limits(partition, shard)
+        heaviest = self.memory.judge(self.shards, sum(shard.ending_bytes for shard in awake))
         if heaviest is not None:
             self._resting.wake([heaviest])
-        self._back_pressure.apply(
+        self.back_pressure.apply(
             self.shards, self._awake, is_memory_exceeded=self.memory.is_exceeded
         )
         return records_available
 
     def _due(self, at: Moment, records_available: int) -> dict[int, Plan]:
-        """One transaction's plans, once the next may begin; of pending records so many as are
-        available. Shards for which nothing is left come first in the one after it."""
-        if not self._pacing.may_begin(at.elapsed_ms):
+        """Plan the next transaction, once it may begin. `records_available` bounds pending records.
+
+        The shards for which nothing is left come first in the transaction after it.
+        """
+        if not self._may_begin:
             return {}
         until_s = time.monotonic() + PLAN_S
         records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
-        plans, is_cut = dict[int, Plan](), False
-        transaction = self.memory.for_transaction(
-            self._awake.values(), self._resting.held, self._pacing.most_bytes
-        )
+        plans, is_cut, looked_at = dict[int, Plan](), False, False
+        ending_bytes = sum(shard.ending_bytes for shard in self._awake.values())
+        transaction = self.memory.for_transaction(ending_bytes, self._pacing.most_bytes)
+        is_progress_due = self._pacing.is_progress_due(at.elapsed_ms)
         order = _rotated(self._awake, self._first_planned)
         for partition in order:
-            if self._may_be_worth_it(partition, at):
-                shard = self.shards[partition]
-                if plans and not is_cut and (not records_left or time.monotonic() > until_s):
-                    records_left, is_cut = 0, True
-                    self._first_planned = partition
-                max_records = min(records_left, shard.ending + max(0, records_available))
-                sweep = SweepLimits(sweep_left, records_left)
-                plan = transaction.plan(shard, at.now_ms, max_records, sweep)
-                plans[partition] = plan = self._parked.planned(plan, shard, at.now_ms)
-                records_left = max(0, records_left - plan.records)
-                sweep_left -= len(plan.swept)
-                records_available -= plan.records - shard.ending - len(plan.swept)
+            shard = self._awake[partition]
+            is_due = partition in self._idle or (
+                is_progress_due and self._has_moved(partition, shard)
+            )
+            if shard.state is State.REPLAYING or not (is_due or self._has_work(shard, at)):
+                continue
+            if looked_at and not is_cut and (not records_left or time.monotonic() > until_s):
+                records_left, is_cut = 0, True
+                self._first_planned = partition
+            looked_at = True
+            max_records = min(records_left, shard.ending + max(0, records_available))
+            sweep = SweepLimits(sweep_left, records_left)
+            plan = transaction.plan(shard, at.now_ms, max_records, sweep)
+            if self._lets_go:
+                plan = self._parked.planned(plan, shard, at.now_ms)
+            records = plan.records
+            if records or is_due:
+                plans[partition] = plan
+            records_left = max(0, records_left - records)
+            sweep_left -= len(plan.swept)
+            records_available -= records - shard.ending - len(plan.swept)
         if not is_cut and any(plan.records for plan in plans.values()):
             self._first_planned = order[1] if len(order) > 1 else 0
         return plans
 
-    def _publish_paced(self, plans: Mapping[int, Plan], at: Moment) -> None:
-        chosen = {
-            p: plan
-            for p, plan in plans.items()
-            if p in self._idle
-            or self._pacing.is_worth_it(
-                plan.records, at.elapsed_ms, has_moved=self._has_moved(p, plan.position.next_offset)
-            )
-        }
-        self._publish(chosen, at)
-
     def _publish(self, plans: Mapping[int, Plan], at: Moment) -> None:
-        """One transaction of these plans, whose commit is not waited for."""
+        """Make one transaction of these plans. Its commit is not waited for."""
         if not plans:
             return
         started_s = time.monotonic()
@@ -360,7 +361,7 @@ class Pipeline:
 
     def _tidy(self, at: Moment) -> None:
         self._has_more_to_tidy = False
-        if not self._back_pressure.may_write(at.elapsed_ms):
+        if not self.back_pressure.may_write(at.elapsed_ms):
             return
         until_s = time.monotonic() + TIDY_S
         try:
@@ -370,27 +371,28 @@ class Pipeline:
                 has_committed = partition not in self._uncommitted_at_first
                 if shard.maintain(TIDY_ENTRIES, at.elapsed_ms):
                     self._has_more_to_tidy = True
-                elif has_committed and not self._parked.is_needed(shard, at.now_ms):
+                elif has_committed and not self._holds_parked(shard, at):
                     self._resting.let_rest(partition, shard, at)
                 if time.monotonic() > until_s:
                     self._has_more_to_tidy = True
                     break
             else:
-                self._back_pressure.disk_has_space()
+                self.back_pressure.disk_has_space()
         except StorageFull as full:
-            self._back_pressure.disk_full(full, at.elapsed_ms)
+            self.back_pressure.disk_full(full, at.elapsed_ms)
 
     def _drop(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             shard = self.shards.pop(partition)
+            self.memory.forget(shard)
             self._resting.wake([partition])
-            self._back_pressure.forget(partition)
+            self.back_pressure.forget(partition)
             self._parked.forget(partition)
             self._parked.serve(len(self.shards))
             _flush_and_close(partition, shard)
 
     def _wait_ms(self) -> int:
-        """How long the next fetch may wait for a first record."""
+        """Return how long the next fetch may wait for a first record."""
         now_ms, elapsed_ms = self._clock.moment()
         rate_ms = min(self._pacing.rate_wait_ms(elapsed_ms), LONGEST_WAIT_MS)
         awake = self._resting.awake(self.shards).values()
@@ -401,41 +403,27 @@ class Pipeline:
         until_ms = now_ms + self._resting.wait_ms(elapsed_ms, LONGEST_WAIT_MS)
         for shard in awake:
             if shard.state is State.READY:
-                due_ms = shard.next_due_ms(until_ms)
-                until_ms = until_ms if due_ms is None else min(until_ms, due_ms)
+                until_ms = min(until_ms, shard.view.due_ms)
         return max(0, until_ms - now_ms, self._pacing.wait_ms(elapsed_ms))
 
-    def _may_be_worth_it(self, partition: int, at: Moment) -> bool:
-        """Whether a plan of the shard could be; a plan costs ten times as much as this look."""
-        shard = self.shards[partition]
-        if shard.state is State.REPLAYING:
-            return False
-        has_moved = self._has_moved(partition, shard.next_offset)
-        return (
-            shard.ending > 0
-            or partition in self._idle
-            or shard.is_sweeping
-            or self._parked.is_needed(shard, at.now_ms)
-            or self._pacing.is_worth_it(0, at.elapsed_ms, has_moved=has_moved)
-            or (shard.state is State.READY and shard.next_due_ms(at.now_ms) is not None)
-        )
+    def _has_work(self, shard: Shard, at: Moment) -> bool:
+        """Return whether a plan of the shard may hold records. A plan costs ten times as much."""
+        is_due = shard.state is State.READY and shard.view.due_ms <= at.now_ms
+        return is_due or shard.ending > 0 or shard.is_sweeping or self._holds_parked(shard, at)
+
+    def _holds_parked(self, shard: Shard, at: Moment) -> bool:
+        return self._lets_go and self._parked.is_needed(shard, at.now_ms)
 
     def _is_beyond(self, partition: int, end_offset: int) -> bool:
-        """Whether the partition ends behind all that the shard has read."""
+        """Return whether the partition ends behind everything that the shard has read."""
         return partition in self.shards and end_offset > self.shards[partition].next_offset
 
-    def _is_replaying(self, partition: int) -> bool:
-        return self.shards[partition].state is State.REPLAYING
-
-    def _has_moved(self, partition: int, next_offset: int) -> bool:
-        return (
-            next_offset > self.shards[partition].position.next_offset
-            or partition in self._uncommitted_at_first
-        )
+    def _has_moved(self, partition: int, shard: Shard) -> bool:
+        return shard.has_moved or partition in self._uncommitted_at_first
 
 
 def _rotated(partitions: Iterable[int], first: int) -> list[int]:
-    """In order, from the first one at or beyond `first` on."""
+    """Return them in order, from the first one at or beyond `first` on."""
     return sorted(partitions, key=lambda partition: (partition < first, partition))
 
 

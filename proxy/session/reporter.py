@@ -51,10 +51,10 @@ class Reporter:
                 self._bytes_by_target,
                 self._release.release_rates,
                 self._release.limits,
-                self._pipeline.is_ingest_paused,
+                self._pipeline.back_pressure.is_ingest_paused,
                 self._rate.set_at_run_time,
                 self._metrics.refused.now(),
-                self._pipeline.is_disk_held,
+                self._pipeline.back_pressure.is_disk_held,
             )
         )
         self._show_gauges(now_ms)
@@ -110,7 +110,7 @@ class Reporter:
         is_held = self._clock.stands_still or ahead_ms > self._clock.max_step_ms
         if is_held or shard.waits_for_clock:
             return "held"
-        return "full" if self._pipeline.is_full(partition) else "running"
+        return "full" if self._pipeline.back_pressure.is_full(partition) else "running"
 
     def _show_gauges(self, now_ms: int) -> None:
         dues = [shard.next_due_ms(now_ms) for shard in self._pipeline.shards.values()]
@@ -121,7 +121,7 @@ class Reporter:
         lead_ms = self._clock.lead_ms
         self._metrics.clock_lead_seconds.set(math.nan if lead_ms is None else lead_ms / 1000)
         self._metrics.clock_held.set(float(self._clock.is_held))
-        self._metrics.disk_held.set(float(self._pipeline.is_disk_held))
+        self._metrics.disk_held.set(float(self._pipeline.back_pressure.is_disk_held))
         self._metrics.memory_used_bytes.set(self._pipeline.memory.used_bytes)
         self._metrics.memory_exceeded.set(float(self._pipeline.memory.is_exceeded))
 

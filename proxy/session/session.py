@@ -18,7 +18,7 @@ from proxy.kafka.topics import TopicWatch
 from proxy.publishing.kafka_transactions import SessionLost
 from proxy.session.assembly import Parts
 from proxy.session.clock_watch import ClockWatch
-from proxy.session.memory_budget import FreedMemory
+from proxy.session.limits import FreedMemory
 from proxy.session.pipeline import Pipeline
 from proxy.session.reporter import Reporter
 
@@ -137,7 +137,7 @@ class Session:
         self._rate.set(wanted.max_per_second)
         if before != (now := self._set_at_run_time()):
             log.info("set at run time", **now)
-        if wanted.is_ingest_paused != self._pipeline.is_ingest_paused:
+        if wanted.is_ingest_paused != self._pipeline.back_pressure.is_ingest_paused:
             self._pipeline.pause_ingest(wanted.is_ingest_paused)
             _log_ingest(is_paused=wanted.is_ingest_paused)
 

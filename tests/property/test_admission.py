@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.config.settings import AdmissionSettings
 from proxy.scheduling import identities as missed_moves
-from proxy.session import back_pressure
+from proxy.session import limits as session_limits
 from storage.options import StoreKind
 from tests.property.test_exactly_once import (
     COMMITS,
@@ -61,7 +61,7 @@ def run(
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(missed_moves, "CHUNK_OFFSETS", 8)
         patch.setattr(missed_moves, "CHUNK_BYTES", 1)
-        patch.setattr(back_pressure, "LOOK_EVERY_MS", 1)
+        patch.setattr(session_limits, "LOOK_EVERY_MS", 1)
         if kind is not None:
             give_disks(world, kind, Path(folder))
         try:

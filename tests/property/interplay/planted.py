@@ -55,7 +55,7 @@ PLANTED: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "move": lambda: patch.object(world, "find_moving", _find_moving),
     "floor": lambda: patch.object(Identities, "lowest", _lowest),
     "generation": lambda: patch.object(Ingress, "group_metadata", lambda _: ANY),
-    "catching up": lambda: patch.object(Shard, "state", property(_state)),
+    "catching up": lambda: patch.object(Shard, "_state_now", _state),
     "missed": lambda: patch.object(MissedMoves, "without", lambda _, messages: messages),
 }
 """Faults by name.

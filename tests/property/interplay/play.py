@@ -22,8 +22,8 @@ from proxy.dispatch.release_control import ReleaseControl
 from proxy.kafka.ingress.unreadable import SkippedRange
 from proxy.protocol.position import Position
 from proxy.publishing import kafka_transactions, throttling
-from proxy.scheduling import half_messages, identities, shard
-from proxy.session import back_pressure, pipeline
+from proxy.scheduling import half_messages, identities, purges, shard
+from proxy.session import limits, pipeline
 from tests.property.interplay.plan import GROUP, LARGE, Plan, Step
 from tests.property.test_exactly_once import FAULTS, KEYS, TARGETS, give_disks, recall_of
 from tests.support.oracle.asked import is_control
@@ -38,7 +38,7 @@ MOST_ROUNDS: Final = 2_500
 """A look for parked records through a tiny wheel takes thousands of turns for seven days."""
 SMALL_BOUNDS: Final[tuple[tuple[Any, dict[str, Any]], ...]] = (
     (shard, {"PARSED_AT_ONCE": 3, "WORTH_A_FLUSH": 2, "FLUSHED_AT_ONCE": 2, "FLUSH_EVERY_MS": 10}),
-    (shard, {"LOOKED_AT": 2}),
+    (purges, {"LOOKED_AT": 2}),
     (identities, {"MOST_PAUSES": 2, "MOST_READ": 1}),
     (identities, {"CHUNK_OFFSETS": 8, "CHUNK_BYTES": 1}),
     (half_messages, {"HELD_BYTES": 1, "READ_AT_ONCE": 1}),
@@ -47,7 +47,7 @@ SMALL_BOUNDS: Final[tuple[tuple[Any, dict[str, Any]], ...]] = (
     (throttling, {"TELLING_BYTES": 800, "LEAST_BYTES": 100}),
 )
 AT_ONCE: Final[tuple[tuple[Any, dict[str, Any]], ...]] = (
-    (back_pressure, {"LOOK_EVERY_MS": 1}),
+    (limits, {"LOOK_EVERY_MS": 1}),
     (kafka_transactions, {"SENT_WITHIN": 0}),
 )
 """Changed in every run, so that nothing waits in real time."""

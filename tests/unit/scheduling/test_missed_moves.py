@@ -70,7 +70,7 @@ def test_what_is_committed_is_what_is_read_again(
             offsets = read(log, plan.missed_at, floor).result()
         elif crashes:
             offsets = MissedMoves(PLACE)
-        assert bool(offsets) == bool(model)
+        assert bool(offsets.chunks) == bool(model)
         assert all(offset in offsets for offset in model)
         assert not any(offset + 1 in offsets for offset in model if offset + 1 not in model)
 
@@ -96,7 +96,7 @@ def test_what_lies_below_the_floor_is_deleted() -> None:
     found = [(record.key, record.value) for record in plan.records]
     assert found == [(b"shed/group/ingress/3/0", None)]
     offsets.confirm(None, CHUNK_OFFSETS)
-    assert not offsets
+    assert not offsets.chunks
     assert offsets.planned(CHUNK_OFFSETS + 9, CHUNK_OFFSETS) == MissedPlan(None, ())
 
 

@@ -9,8 +9,7 @@ import pytest
 from proxy.protocol.body import IngressPartition, packer
 from proxy.protocol.parsed import Purge
 from proxy.protocol.position import Position, PurgeProgress, Watermark
-from proxy.scheduling.purges import Purges
-from proxy.scheduling.shard import Sweep
+from proxy.scheduling.purges import Purges, Sweep
 from storage.store import Key
 from tests.support.simulation.memory_register import MemoryRegister
 from tests.support.simulation.memory_store import MemoryStore
@@ -41,7 +40,7 @@ class Swept:
 
 def test_what_a_plan_would_pass_is_deleted_though_the_plan_is_never_committed() -> None:
     swept = Swept(told=None)
-    while swept.sweep.is_under_way:
+    while swept.purges.first_unswept is not None:
         assert swept.look(beyond=Watermark(50, 0)) == []
     assert swept.deleted == [(50, 0), (60, 1), (70, 2)]
 
@@ -56,7 +55,7 @@ def test_what_a_plan_would_pass_is_told_if_the_plan_is_never_committed() -> None
 def test_each_is_told_once_however_few_fit(most: int) -> None:
     swept = Swept(told=PurgeProgress(3, Watermark(50, 0)))
     told: list[Key] = []
-    while swept.sweep.is_under_way:
+    while swept.purges.first_unswept is not None:
         piece = swept.sweep.piece(BEGUN, BEGUN, most)
         assert len(piece) <= most
         told += [one.key for one in piece]

@@ -11,8 +11,7 @@ from typing import Any, cast
 from proxy.config.machine import DiskReserve
 from proxy.config.settings import AdmissionSettings
 from proxy.scheduling.shard import State
-from proxy.session.back_pressure import FULL_RETRY_MS, LOOK_EVERY_MS, BackPressure
-from proxy.session.waiting_limits import WaitingLimits
+from proxy.session.limits import FULL_RETRY_MS, LOOK_EVERY_MS, BackPressure, WaitingLimits
 from storage.errors import StorageFull
 
 NOW_MS = 1_800_000_000_000

@@ -91,8 +91,9 @@ def test_all_shards_together_peek_at_one_transaction_s_bodies(tmp_path: Path) ->
     world.settle()
     world.time.pass_ms(60_000)
     peeked = []
-    world.pipeline._wake(Fetched(), world.clock.moment().elapsed_ms)
+    world.pipeline._wake(Fetched(), world.clock.moment())
     for _ in world.shards:
+        world.pipeline._put(Fetched(), world.clock.moment())
         world.pipeline._due(world.clock.moment(), records_available=1_000)
         peeked.append(sum(shard.store.peeked_bytes for shard in world.shards.values()))
     assert TRANSACTION_BYTES - len(LARGE) <= max(peeked) <= TRANSACTION_BYTES + len(LARGE) + KIB

@@ -2,6 +2,7 @@
 
 import pytest
 
+from proxy.config.settings import ReleaseSettings
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.session.pacing import (
     BUSY_INTERVAL_MS,
@@ -14,14 +15,13 @@ from proxy.session.pacing import (
     LONG_TRANSACTION_S,
     LONGEST_INTERVAL_MS,
     Pacing,
-    TransactionLimits,
 )
 
 NOW_MS = 1_800_000_000_000
 
 
 def a_pacing(records: int = 10_000, rate: WorkerRateLimit | None = None) -> Pacing:
-    return Pacing(TransactionLimits(records, 50), rate or WorkerRateLimit())
+    return Pacing(ReleaseSettings(transaction_records=records), rate or WorkerRateLimit())
 
 
 def test_first_records_of_a_burst_do_not_wait_for_a_long_transaction() -> None:
@@ -119,34 +119,31 @@ def test_backlog_behind_a_full_transaction_does_not_wait() -> None:
     assert pacing.may_begin(NOW_MS)
 
 
-def test_records_are_committed_at_once_and_mere_progress_now_and_then() -> None:
+def test_mere_progress_is_committed_once_no_transaction_has_begun_for_a_while() -> None:
     pacing = a_pacing()
     pacing.begin(1, NOW_MS)
-    assert pacing.is_worth_it(1, NOW_MS, has_moved=False)
-    assert not pacing.is_worth_it(0, NOW_MS + 49, has_moved=True)
-    assert pacing.is_worth_it(0, NOW_MS + 50, has_moved=True)
-    assert not pacing.is_worth_it(0, NOW_MS + IDLE_COMMIT_MS, has_moved=False)
+    assert not pacing.is_progress_due(NOW_MS + 49)
+    assert pacing.is_progress_due(NOW_MS + 50)
 
 
 @pytest.mark.parametrize(("interval_ms", "latest_ms"), [(50, LATEST_PROGRESS_MS), (9_000, 9_000)])
 def test_others_transactions_hold_mere_progress_now_and_then(
     interval_ms: int, latest_ms: int
 ) -> None:
-    pacing = Pacing(TransactionLimits(transaction_interval_ms=interval_ms), WorkerRateLimit())
+    pacing = Pacing(ReleaseSettings(transaction_interval_ms=interval_ms), WorkerRateLimit())
     pacing.begin(1, NOW_MS)
     for now_ms in range(NOW_MS + 10, NOW_MS + latest_ms, 10):
-        assert not pacing.is_worth_it(0, now_ms, has_moved=True)
+        assert not pacing.is_progress_due(now_ms)
         pacing.begin(1, now_ms)
-    assert pacing.is_worth_it(0, NOW_MS + latest_ms, has_moved=True)
+    assert pacing.is_progress_due(NOW_MS + latest_ms)
     pacing.begin(1, NOW_MS + latest_ms)
-    assert not pacing.is_worth_it(0, NOW_MS + latest_ms + 10, has_moved=True)
+    assert not pacing.is_progress_due(NOW_MS + latest_ms + 10)
 
 
 def test_idle_shards_are_committed_now_and_then_some_at_a_time_whatever_others_do() -> None:
     pacing, partitions = a_pacing(), range(IDLE_AT_ONCE + 1)
     assert pacing.take_idle(partitions, NOW_MS) == set(range(IDLE_AT_ONCE))
     pacing.begin(BUSY_RECORDS, NOW_MS)
-    assert not pacing.take_idle(partitions, NOW_MS)
     later_ms = NOW_MS + BUSY_INTERVAL_MS
     assert pacing.take_idle(partitions, later_ms) == {IDLE_AT_ONCE}
     assert not pacing.take_idle(partitions, NOW_MS + IDLE_COMMIT_MS - 1)

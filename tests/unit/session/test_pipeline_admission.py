@@ -47,7 +47,7 @@ def test_at_the_limit_nothing_is_read_and_what_is_due_goes_out_and_makes_room() 
         send(world, delay=f"{number + 1}s")
     world.settle()
     assert (world.shards[0].pending(), unread(world)) == (8, 4)
-    assert world.pipeline.is_full(0)
+    assert world.pipeline.back_pressure.is_full(0)
     world.time.pass_ms(1_000)
     world.settle()
     assert (len(world.delivered()), unread(world)) == (1, 4), "an eighth must be free"
@@ -57,7 +57,7 @@ def test_at_the_limit_nothing_is_read_and_what_is_due_goes_out_and_makes_room() 
     world.time.pass_ms(60_000)
     world.settle()
     assert (len(world.delivered()), unread(world)) == (12, 0)
-    assert not world.pipeline.is_full(0)
+    assert not world.pipeline.back_pressure.is_full(0)
 
 
 def test_the_log_names_the_limit_once_and_says_when_reading_goes_on() -> None:
@@ -186,7 +186,7 @@ def test_a_resumed_target_leaves_a_partition_that_its_records_have_filled() -> N
         send(world, delay="1s")
     world.time.pass_ms(2_000)
     world.settle()
-    assert world.pipeline.is_full(0)
+    assert world.pipeline.back_pressure.is_full(0)
     for _ in range(4):
         send(world, "bills")
     world.settle()
@@ -195,7 +195,7 @@ def test_a_resumed_target_leaves_a_partition_that_its_records_have_filled() -> N
     world.turn()
     world.settle()
     assert len(world.delivered()) == 3
-    assert world.pipeline.is_full(0), "with the others, that were read on the way"
+    assert world.pipeline.back_pressure.is_full(0), "with the others, that were read on the way"
     send(world, "bills")
     world.settle()
     assert unread(world) == 1

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from proxy.scheduling.shard import Shard
-from proxy.session.pacing import IDLE_AT_ONCE, IDLE_COMMIT_MS
+from proxy.session.pacing import IDLE_AT_ONCE, IDLE_COMMIT_MS, REST_MS
 from proxy.session.pipeline import LONGEST_WAIT_MS
-from proxy.session.resting_shards import REST_MS
 from storage.options import Options
 from tests.support.simulation.local_store import register_in, store_in
 from tests.support.simulation.stand_in import Record, StandInConsumer

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.config.settings import ReleaseSettings
 from proxy.dispatch.rate_limit import WorkerRateLimit
-from proxy.session.pacing import IDLE_COMMIT_MS, LATEST_PROGRESS_MS, TransactionLimits
+from proxy.session.pacing import IDLE_COMMIT_MS, LATEST_PROGRESS_MS
 from tests.support.simulation.world import World
 
-INTERVAL_MS = TransactionLimits().transaction_interval_ms
+INTERVAL_MS = ReleaseSettings().transaction_interval_ms
 TEN_MINUTES_MS = 600_000
 
 
@@ -95,4 +96,4 @@ def test_a_wall_clock_set_back_holds_up_deliveries_alone() -> None:
     world.disk_free_bytes = 1_000
     world.time.pass_ms(1_000)
     world.turn()
-    assert world.pipeline.is_disk_held
+    assert world.pipeline.back_pressure.is_disk_held

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from proxy.scheduling import shard as sweep
+from proxy.scheduling import purges as sweep
 from proxy.session import pipeline
 from proxy.session.pacing import IDLE_COMMIT_MS
 from tests.support.simulation.manual_clock import START_MS

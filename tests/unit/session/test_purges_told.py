@@ -7,7 +7,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from proxy.scheduling import shard as sweep
+from proxy.scheduling import purges as sweep
 from proxy.session.pacing import IDLE_COMMIT_MS
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS
