@@ -13,7 +13,7 @@ COPY requirements-build.lock ./
 RUN python3 -m venv /build/tools \
  && /build/tools/bin/pip install --require-hashes --no-deps --only-binary :all: \
       -r requirements-build.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE kafka_delay_proxy.py ./
 COPY proxy ./proxy
 COPY storage ./storage
 COPY spark_jobs ./spark_jobs

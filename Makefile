@@ -32,8 +32,8 @@ $(LOCKED): requirements.lock
 	  { echo "$(OFFLINE)"; exit 1; }
 	@touch $@
 
-$(READY): $(LOCKED) pyproject.toml
-	@$(PIP) install --quiet --no-deps --no-build-isolation -e . || \
+$(READY): $(LOCKED) pyproject.toml client/pyproject.toml
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e . -e client || \
 	  { echo "The project itself did not install into $(VENV): see above"; exit 1; }
 	@touch $@
 
@@ -88,7 +88,7 @@ lint: $(READY) ## Style, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports --no-cache
+	PYTHONPATH=client $(BIN)/lint-imports --no-cache
 
 format: $(READY) ## Let ruff rewrite what it can
 	$(BIN)/ruff format .
@@ -103,11 +103,12 @@ lock: ## Renew the lock files from pyproject.toml (for maintainers: needs uv on 
 
 clean: ## Remove what was built here (the user's cache of Kafka jars stays)
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build
-	find proxy storage spark_jobs tests tools -name __pycache__ -type d -exec rm -rf {} +
+	find proxy storage spark_jobs client tests tools -name __pycache__ -type d -exec rm -rf {} +
 
 dist: $(READY) ## Wheel and sdist into dist/, without the network
 	@rm -rf dist
 	@$(BIN)/python -m hatchling build --target sdist --target wheel
+	@cd client && ../$(BIN)/python -m hatchling build --target sdist --target wheel --directory ../dist
 
 test-image: $(READY) ## The Dockerfile's steps in a clean Debian root, and what they make (root, Linux)
 	@$(BIN)/python -m tools.image $(ARGS)

@@ -4,7 +4,7 @@ import uuid
 
 from client_arrivals import BOOTSTRAP, Arrivals
 
-from proxy.client import BatchFailed, DelayedRecord, DelayProducer
+from kafka_delay import BatchFailed, DelayedRecord, DelayProducer
 
 config = {
     "bootstrap.servers": BOOTSTRAP,

@@ -4,7 +4,7 @@ import uuid
 
 from client_arrivals import BOOTSTRAP, Arrivals
 
-from proxy.client import DelayProducer
+from kafka_delay import DelayProducer
 
 # An id is yours to choose; it must be unique among what is pending.
 first, second = f"reminder-{uuid.uuid4()}", f"reminder-{uuid.uuid4()}"

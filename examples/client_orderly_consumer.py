@@ -9,7 +9,7 @@ import uuid
 from client_arrivals import BOOTSTRAP
 from confluent_kafka import Producer
 
-from proxy.client import Received, RetryConsumer
+from kafka_delay import Received, RetryConsumer
 
 GROUP = f"ledger-{uuid.uuid4().hex[:8]}"
 STEPS = [("order 1", "placed"), ("order 1", "paid"), ("order 1", "shipped"), ("order 2", "placed")]

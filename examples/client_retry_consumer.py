@@ -10,7 +10,7 @@ import uuid
 from client_arrivals import BOOTSTRAP
 from confluent_kafka import Producer
 
-from proxy.client import DeadLetter, Received, RetryConsumer
+from kafka_delay import DeadLetter, Received, RetryConsumer
 
 GROUP = f"billing-{uuid.uuid4().hex[:8]}"
 config = {"bootstrap.servers": BOOTSTRAP}

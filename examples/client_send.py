@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from client_arrivals import BOOTSTRAP, Arrivals
 
-from proxy.client import DelayProducer
+from kafka_delay import DelayProducer
 
 with Arrivals("orders") as arrivals, DelayProducer({"bootstrap.servers": BOOTSTRAP}) as producer:
     # A length of time: a timedelta, milliseconds, or text ("500ms", "30s", "2h", "PT30S").

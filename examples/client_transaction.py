@@ -8,7 +8,7 @@ import uuid
 
 from client_arrivals import BOOTSTRAP, Arrivals
 
-from proxy.client import HalfMessage, State, TransactionalDelayProducer
+from kafka_delay import HalfMessage, State, TransactionalDelayProducer
 
 paid: set[str] = set()  # stands for your database
 

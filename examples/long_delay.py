@@ -7,7 +7,7 @@ import json
 
 from client_arrivals import BOOTSTRAP, Arrivals
 
-from proxy.client import DelayProducer
+from kafka_delay import DelayProducer
 
 with (
     Arrivals("timer.outcomes") as outcomes,

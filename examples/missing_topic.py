@@ -7,7 +7,7 @@ from client_arrivals import BOOTSTRAP, Arrivals
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.client import DelayProducer
+from kafka_delay import DelayProducer
 
 topic = f"made-later-{uuid.uuid4().hex[:6]}"
 

@@ -10,7 +10,7 @@ from client_arrivals import BOOTSTRAP, Arrivals
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.client import DelayProducer
+from kafka_delay import DelayProducer
 
 RECORDS = 30
 TWO_HOURS_MS = 2 * 3_600_000

@@ -8,15 +8,20 @@ import re
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from proxy.client.retries.received import (
-    ATTEMPT,
-    EXCEPTION,
+from proxy.protocol.body import Headers, Message, last_header
+from proxy.protocol.headers import (
+    ERROR,
+    ERROR_DETAIL,
+    FIRST_ORIGIN,
+    ORIGIN,
     ORIGINAL_OFFSET,
     ORIGINAL_PARTITION,
     ORIGINAL_TOPIC,
+    RETRY_ATTEMPT,
+    RETRY_EXCEPTION,
+    TOPIC,
+    text_of,
 )
-from proxy.protocol.body import Headers, Message, last_header
-from proxy.protocol.headers import ERROR, ERROR_DETAIL, FIRST_ORIGIN, ORIGIN, TOPIC, text_of
 from proxy.protocol.outcomes import REASONS
 from proxy.protocol.position import LAST_OFFSET
 
@@ -123,13 +128,13 @@ class GroupLetter(Letter):
         """The first line of the consumer's last exception."""
         if not self.is_ours:
             return None
-        lines = (self.text(EXCEPTION) or "").strip().splitlines()
+        lines = (self.text(RETRY_EXCEPTION) or "").strip().splitlines()
         return lines[0][:LONGEST_REASON] if lines else NOT_SAID
 
     @property
     def detail(self) -> str | None:
         """The whole exception."""
-        return self.text(EXCEPTION)
+        return self.text(RETRY_EXCEPTION)
 
     @property
     def target(self) -> str | None:
@@ -144,7 +149,8 @@ class GroupLetter(Letter):
     def meaning(self) -> str:
         place = [self.text(one) for one in (ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET)]
         where = "/".join(one or "?" for one in place) if any(place) else "a place that is not said"
-        return f"its consumers gave up after {self.text(ATTEMPT) or '?'} failures with {where}"
+        failures = self.text(RETRY_ATTEMPT) or "?"
+        return f"its consumers gave up after {failures} failures with {where}"
 
     @property
     def remedy(self) -> str:

@@ -7,8 +7,6 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
-from proxy.client.retries.received import ATTEMPT as FAILURES
-from proxy.client.retries.received import EXCEPTION
 from proxy.dead_letters.letter import GroupLetter, Letter, Place
 from proxy.protocol.body import Headers, delivery_of
 from proxy.protocol.headers import (
@@ -17,6 +15,8 @@ from proxy.protocol.headers import (
     FIRST_ORIGIN,
     ORIGIN,
     PURGES,
+    RETRY_ATTEMPT,
+    RETRY_EXCEPTION,
     RETRY_GROUP,
     STAMPS,
     UNREADABLE,
@@ -205,7 +205,7 @@ def group_requests_of(letter: Letter, edits: Edits, group: str) -> Headers:
     otherwise.
     """
     asked: Headers = [(RETRY_GROUP, group.encode()), (ATTEMPT, b"0"), (DELAY, b"0")]
-    dropped = {FAILURES, EXCEPTION}
+    dropped = {RETRY_ATTEMPT, RETRY_EXCEPTION}
     own = [one for one in letter.headers if not is_stamp(one[0]) and one[0] not in dropped]
     return edits.applied([*asked, *own])
 

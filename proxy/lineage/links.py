@@ -7,12 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, Self
 
-from proxy.client.retries.received import (
-    ATTEMPT,
-    ORIGINAL_OFFSET,
-    ORIGINAL_PARTITION,
-    ORIGINAL_TOPIC,
-)
 from proxy.dead_letters.letter import Origin, read_origin
 from proxy.dead_letters.marks import Mark
 from proxy.errors import ProxyError
@@ -26,6 +20,10 @@ from proxy.protocol.headers import (
     HOP_FROM,
     ID,
     ORIGIN,
+    ORIGINAL_OFFSET,
+    ORIGINAL_PARTITION,
+    ORIGINAL_TOPIC,
+    RETRY_ATTEMPT,
     RETRY_GROUP,
     TOPIC,
     TRANSACTION,
@@ -379,8 +377,8 @@ def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | Non
     first, failures = delivery.place, 0
     if group is not None:
         first = original_of(delivery) or first
-        failures = delivery.number(ATTEMPT) or 0
-    return original == first and record.number(ATTEMPT) == failures + 1
+        failures = delivery.number(RETRY_ATTEMPT) or 0
+    return original == first and record.number(RETRY_ATTEMPT) == failures + 1
 
 
 def is_about(end: End, origin: Origin, ident: bytes | None) -> bool:

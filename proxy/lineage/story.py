@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from proxy.client.retries.received import ATTEMPT, EXCEPTION
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letter import Origin, read_origin, remedy
 from proxy.lineage.links import (
@@ -26,6 +25,8 @@ from proxy.protocol.headers import (
     ERROR_DETAIL,
     HOP_NOT_BEFORE,
     PARKED,
+    RETRY_ATTEMPT,
+    RETRY_EXCEPTION,
     RETRY_GROUP,
     TRACEPARENT,
     read_traceparent,
@@ -255,12 +256,12 @@ def _trace_id(link: Link) -> str | None:
 
 
 def _retry_name(record: TracedRecord) -> str:
-    failures = record.number(ATTEMPT)
+    failures = record.number(RETRY_ATTEMPT)
     return "retry" if failures is None else f"retry {failures}"
 
 
 def _failure(record: TracedRecord, request: str) -> str:
-    why, group = record.text(EXCEPTION), record.text(RETRY_GROUP)
+    why, group = record.text(RETRY_EXCEPTION), record.text(RETRY_GROUP)
     return f"the group {group} failed at it{f' ({why})' if why else ''}; {request}"
 
 

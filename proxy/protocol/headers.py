@@ -70,6 +70,13 @@ PURGE_FROM: Final = "timer-purge-from"
 PURGE_TO: Final = "timer-purge-to"
 """Private: epoch ms of the first and the last due of what is purged; without them any due."""
 
+ORIGINAL_TOPIC: Final = "retry-original-topic"
+ORIGINAL_PARTITION: Final = "retry-original-partition"
+ORIGINAL_OFFSET: Final = "retry-original-offset"
+RETRY_ATTEMPT: Final = "retry-attempt"
+RETRY_EXCEPTION: Final = "retry-exception"
+"""The story of a retry, written by consumers (docs/client.md#retries). The proxy only reads it."""
+
 PLAIN_REQUESTS: Final = frozenset({TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITION})
 REQUESTS: Final = PLAIN_REQUESTS | {
     ID,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.client import DelayProducer, Receipt
+from kafka_delay import DelayProducer, Receipt
 from tests.support.installation.admin_client import call
 from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess

@@ -18,21 +18,20 @@ import time
 from pkgutil import resolve_name
 from typing import Any
 
-from proxy.client import AsyncRetryConsumer, Received, RetryConsumer, RetryLater
+from kafka_delay import AsyncRetryConsumer, Received, RetryConsumer, RetryLater
 
 FAILS_TIMES = 2
 WORK_S = 0.02
 FOR_EVER_S = 3_600
 UNEVEN = 7
 """Handlers take different times, so that they end out of order."""
-RETRIES = "proxy.client.retries"
 CALLS = {
-    "give_up": f"{RETRIES}.handling.handler_threads:HandlerThreads.give_up",
-    "give_up_task": f"{RETRIES}.handling.handler_tasks:HandlerTasks.give_up",
-    "commit": f"{RETRIES}.committing.settlement:commit",
-    "settled": f"{RETRIES}.committing.backlog:Backlog.settled",
-    "finish": f"{RETRIES}.consumer_loop:ConsumerLoop._finish",
-    "revoke": f"{RETRIES}.consumer_loop:ConsumerLoop._on_revoke",
+    "give_up": "kafka_delay.handlers:HandlerThreads.give_up",
+    "give_up_task": "kafka_delay.handlers:HandlerTasks.give_up",
+    "commit": "kafka_delay.commits:commit",
+    "settled": "kafka_delay.commits:Backlog.settled",
+    "finish": "kafka_delay.consumer_loop:ConsumerLoop._finish",
+    "revoke": "kafka_delay.consumer_loop:ConsumerLoop._on_revoke",
 }
 """Before which a process may be killed."""
 

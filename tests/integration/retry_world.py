@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from proxy.client import Received, RetryConsumer
+from kafka_delay import Received, RetryConsumer
 from tests.support.group_offsets import committed
 from tests.support.quiet_clients import QUIET, admin_client
 from tests.support.records import Incoming, Outgoing, new_topic, read_to_end, write

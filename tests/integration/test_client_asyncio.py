@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from proxy.client import (
+from kafka_delay import (
     AsyncDelayProducer,
     AsyncRetryConsumer,
     DeadLetter,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.client import (
+from kafka_delay import (
     DeadLetter,
     DelayedRecord,
     DelayProducer,

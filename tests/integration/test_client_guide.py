@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka.cimpl import NewTopic
 
-from proxy import client
-from proxy.client import (
+import kafka_delay
+from kafka_delay import (
     AsyncDelayProducer,
     AsyncRetryConsumer,
     DelayProducer,
@@ -54,14 +54,15 @@ def test_the_guide_s_code_runs_as_it_stands(kafka: str, monkeypatch: pytest.Monk
     try:
         for piece in _pieces():
             code = piece.replace("localhost:9092", kafka).replace("payments.checks", f"{ingress}.c")
+            code = code.replace('"timer.ingress"', f'"{ingress}"')
             exec(compile(code, str(GUIDE), "exec"), told)  # noqa: S102 (the guide is our own)
         told["producer"].close()
     finally:
         signal.signal(signal.SIGTERM, before)
     assert len(told["receipts"]) == 500
-    assert told["result"].state is client.State.COMMIT
+    assert told["result"].state is kafka_delay.State.COMMIT
     assert told["database"]
-    sent = 4 + 3 + 2 + 500 + 500 + 2 + 4 + 12
+    sent = 4 + 3 + 2 + 1 + 500 + 500 + 2 + 4 + 12
     assert len(read_to_end(kafka, ingress, sent)) == sent
 
 
@@ -69,8 +70,8 @@ def test_the_guide_names_every_error() -> None:
     text = GUIDE.read_text("utf-8")
     errors = [
         name
-        for name in client.__all__
-        if isinstance(found := getattr(client, name), type) and issubclass(found, Exception)
+        for name in kafka_delay.__all__
+        if isinstance(found := getattr(kafka_delay, name), type) and issubclass(found, Exception)
     ]
     assert len(errors) > 10
     assert not [name for name in errors if f"`{name}`" not in text and f".{name}`" not in text]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.client import DeadLetter, Received, RetryLater
+from kafka_delay import DeadLetter, Received, RetryLater
 from tests.integration.retry_world import CLASSIC, WITHIN_S, Relay, World, at_work
 from tests.support.installation.other_kafka import FROM_KAFKA_4
 from tests.support.records import Outgoing, read_to_end

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.client import HandlersHang, Received
+from kafka_delay import HandlersHang, Received
 from tests.integration.retry_world import IMPATIENT, WITHIN_S, Relay, World, at_work
 from tests.support.records import Outgoing, read_to_end
 from tests.support.waiting import wait_for

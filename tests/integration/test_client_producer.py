@@ -8,7 +8,7 @@ import uuid
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from proxy.client import (
+from kafka_delay import (
     BatchFailed,
     DelayedRecord,
     DelayProducer,
@@ -47,7 +47,9 @@ def test_a_receipt_names_the_record_and_the_broker_s_timestamp(
 ) -> None:
     with DelayProducer(settings, ingress=ingress) as producer:
         before_ms = time.time_ns() // 1_000_000
-        receipt = producer.send("orders", "v", "k", {"a": None}, "30s", id="x").result(WITHIN_S)
+        receipt = producer.send("orders", "v", "k", {"a": None}, delay="30s", id="x").result(
+            WITHIN_S
+        )
     (record,) = read_to_end(kafka, ingress, 1)
     assert receipt.origin == f"{ingress}/{record.partition}/{record.offset}"
     assert receipt.timestamp_ms == record.timestamp_ms >= before_ms

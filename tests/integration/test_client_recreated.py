@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.client import Received, RetryLater
+from kafka_delay import Received, RetryLater
 from proxy.embedded import EmbeddedBroker
 from tests.conftest import StartBroker
 from tests.integration.retry_world import WITHIN_S, World, at_work

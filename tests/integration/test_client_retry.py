@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from proxy.client import ClientError, DeadLetter, Received, RetryLater, RetryNotStored
+from kafka_delay import ClientError, DeadLetter, Received, RetryLater, RetryNotStored
 from tests.conftest import StartBroker
 from tests.integration.retry_world import (
     CLASSIC,

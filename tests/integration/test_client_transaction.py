@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.client import (
+from kafka_delay import (
     ClientError,
     ConfigRefused,
     HalfMessage,

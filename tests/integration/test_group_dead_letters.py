@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.client import Received, RetryConsumer
+from kafka_delay import Received, RetryConsumer
 from tests.integration.dead_letter_operator import Operator
 from tests.support.installation.installation import Installation
 from tests.support.records import Outgoing, read_to_end, write

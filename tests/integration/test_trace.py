@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 
-from proxy.client import Received, RetryConsumer
+from kafka_delay import Received, RetryConsumer
 from proxy.config.settings import Settings
 from proxy.dead_letters.letter import read_origin
 from proxy.lineage.links import NotAllRead, TimeSpan

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from proxy.client.place import Place
-from proxy.client.retries.handling.failure import Failure
-from proxy.client.retries.received import Received
-from proxy.client.retries.retry_request import retry_request
+from kafka_delay.kafka import Place
+from kafka_delay.retries import Failure, Received, retry_request
 from proxy.dead_letters.letter import read_origin
 from tests.support.installation.admin_client import call
 from tests.support.installation.proxy_process import ProxyProcess

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
 
-from proxy.client import ClientError, RetryConsumer
+from kafka_delay import ClientError, RetryConsumer
 from tests.integration.security.commands import run_check, run_command
 from tests.support.installation.admin_client import call
 from tests.support.installation.installation import Installation

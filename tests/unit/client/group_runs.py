@@ -9,20 +9,14 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from proxy.client.needed_topics import TopicWatch
-from proxy.client.place import Place
-from proxy.client.receipt import Receipt
-from proxy.client.request import Request
-from proxy.client.retries import consumer_loop
-from proxy.client.retries.committing.settlement import Settlement
-from proxy.client.retries.consumer_loop import ConsumerLoop
-from proxy.client.retries.handling.failure_rules import FailureRules
-from proxy.client.retries.handling.handling import Handling
-from proxy.client.retries.handling.job import Job, Jobs
-from proxy.client.retries.handling.key_order import by_key, by_key_or_partition
-from proxy.client.retries.local_retries import LocalRetries
-from proxy.client.retries.received import Believed, Received
-from proxy.client.retries.retry_request import retry_request
+from kafka_delay import consumer_loop
+from kafka_delay.commits import Settlement
+from kafka_delay.consumer_loop import ConsumerLoop
+from kafka_delay.handlers import Handling, Job, Jobs, by_key, by_key_or_partition
+from kafka_delay.kafka import Place
+from kafka_delay.request import Receipt, Request
+from kafka_delay.retries import Believed, FailureRules, LocalRetries, Received, retry_request
+from kafka_delay.topics import TopicWatch
 from tests.support.simulation.manual_clock import ManualTime
 from tests.unit.client.group_stand_in import TOPIC, GroupStandIn, MemberStandIn
 

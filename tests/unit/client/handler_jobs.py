@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from queue import Empty, SimpleQueue
 
-from proxy.client.place import Place
-from proxy.client.retries.handling.job import Job
-from proxy.client.retries.received import Received
+from kafka_delay.handlers import Job
+from kafka_delay.kafka import Place
+from kafka_delay.retries import Received
 
 WITHIN_S = 60.0
 PLACE = Place("orders", 0, 0)

@@ -7,9 +7,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.client.place import Partition, Place
-from proxy.client.request import Request
-from proxy.client.retries.committing.backlog import MOST_REPEATED, MOST_UNDONE, Backlog
+from kafka_delay.commits import MOST_REPEATED, MOST_UNDONE, Backlog
+from kafka_delay.kafka import Partition, Place
+from kafka_delay.request import Request
 
 REQUEST = Request(b"k", b"v" * 10, [("a", b"1")])
 ORDERS = ("orders", 0)

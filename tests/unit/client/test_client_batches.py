@@ -10,12 +10,12 @@ from unittest.mock import Mock, patch
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.client import BatchFailed, DelayedRecord, DelayProducer, NotStored, Receipt
-from proxy.client import batch as batches
-from proxy.client.batch import Batch
-from proxy.client.errors import ProducerFenced, QueueFull, TransactionFailed, TransactionInDoubt
-from proxy.client.ingress_writer import IngressWriter
-from proxy.client.request import Request
+from kafka_delay import BatchFailed, DelayedRecord, DelayProducer, NotStored, Receipt
+from kafka_delay import producer as batches
+from kafka_delay.errors import ProducerFenced, QueueFull, TransactionFailed, TransactionInDoubt
+from kafka_delay.ingress_writer import IngressWriter
+from kafka_delay.producer import Batch
+from kafka_delay.request import Request
 from tests.unit.client.mock_kafka import MockKafka
 
 

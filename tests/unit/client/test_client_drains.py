@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from proxy.client.retries import consumer_loop
-from proxy.client.retries.handling.handling import Handling, Outcome
+from kafka_delay import consumer_loop
+from kafka_delay.handlers import Handling, Outcome
 from tests.unit.client.group_runs import Member, World
 
 WITHIN_S = 60.0

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.client import ConfigRefused, DeadLetter, RetryLater
-from proxy.client.retries.handling.failure import Failure
-from proxy.client.retries.handling.failure_rules import FailureRules
+from kafka_delay import ConfigRefused, DeadLetter, RetryLater
+from kafka_delay.retries import Failure, FailureRules
 
 
 class BankError(ConnectionError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.client import (
+from kafka_delay import (
     ConfigRefused,
     DelayedRecord,
     HalfMessage,
@@ -15,8 +15,8 @@ from proxy.client import (
     State,
     TransactionalDelayProducer,
 )
-from proxy.client.half_messages.half_message import check_back, decision, half_of, prepared
-from proxy.client.request import Request, WireHeaders
+from kafka_delay.half_messages import check_back, decision, half_of, prepared
+from kafka_delay.request import Request, WireHeaders
 
 RECORD = DelayedRecord("orders", "v", "k", {"a": "1"})
 HALF = HalfMessage("tx-1", "orders", b"k", b"v", [("a", b"1")])

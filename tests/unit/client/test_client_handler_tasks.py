@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.client.retries.handling.handler_tasks import AwaitedWasCancelled, HandlerTasks
-from proxy.client.retries.received import Received
+from kafka_delay.handlers import AwaitedWasCancelled, HandlerTasks
+from kafka_delay.retries import Received
 from tests.unit.client.handler_jobs import WITHIN_S, Work
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from proxy.client.retries.handling.handler_threads import HandlerThreads
-from proxy.client.retries.received import Received
+from kafka_delay.handlers import HandlerThreads
+from kafka_delay.retries import Received
 from tests.unit.client.handler_jobs import WITHIN_S, Work
 
 

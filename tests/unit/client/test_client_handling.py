@@ -8,11 +8,10 @@ from threading import Thread
 
 import pytest
 
-from proxy.client.errors import HandlersHang
-from proxy.client.place import Place
-from proxy.client.retries.handling.handling import HandlerTimedOut, Handling
-from proxy.client.retries.handling.job import Job, Jobs
-from proxy.client.retries.received import Received
+from kafka_delay.errors import HandlersHang
+from kafka_delay.handlers import HandlerTimedOut, Handling, Job, Jobs
+from kafka_delay.kafka import Place
+from kafka_delay.retries import Received
 
 ORDERS = ("orders", 0)
 TIMEOUT_S = 900.0

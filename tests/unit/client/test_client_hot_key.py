@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from proxy.client.retries import consumer_loop
+from kafka_delay import consumer_loop
 from tests.unit.client.group_runs import World
 
 MANY = 300

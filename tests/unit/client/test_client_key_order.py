@@ -7,9 +7,9 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.client.place import Place
-from proxy.client.retries.handling.key_order import KeyOf, KeyOrder, by_key, by_key_or_partition
-from proxy.client.retries.received import Received
+from kafka_delay.handlers import KeyOf, KeyOrder, by_key, by_key_or_partition
+from kafka_delay.kafka import Place
+from kafka_delay.retries import Received
 
 
 def record(offset: int, key: bytes | None = b"k", partition: int = 0) -> Received:

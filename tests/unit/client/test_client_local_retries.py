@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.client.place import Place
-from proxy.client.retries.handling.failure import Failure
-from proxy.client.retries.local_retries import DELAYS, LocalRetries
-from proxy.client.retries.received import Received
+from kafka_delay.kafka import Place
+from kafka_delay.retries import DELAYS, Failure, LocalRetries, Received
 from proxy.protocol.times import parse_levels
 
 PLACE = Place("orders", 0, 7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from proxy.client.retries import consumer_loop
+from kafka_delay import consumer_loop
 from tests.unit.client.group_runs import World
 
 FEW_BYTES = 30

@@ -7,9 +7,8 @@ from unittest.mock import patch
 
 import pytest
 
-from proxy.client import ClientError
-from proxy.client.retries import consumer_loop
-from proxy.client.retries.consumer_loop import LogsBeganAnew
+from kafka_delay import ClientError, consumer_loop
+from kafka_delay.consumer_loop import LogsBeganAnew
 from tests.unit.client.group_runs import Member, World
 
 OLD = 5

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import TopicPartition
 
-from proxy.client.retries.pauses import Pauses
+from kafka_delay.consumer_loop import Pauses
 
 
 class Consumer:

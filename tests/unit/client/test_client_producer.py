@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from proxy.client import (
+from kafka_delay import (
     ClientError,
     ConfigRefused,
     DelayedRecord,
@@ -117,7 +117,7 @@ def test_a_callback_that_a_flush_calls_may_not_flush_itself(
     mock_kafka: MockKafka, ingress: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would end the whole process. Here nobody but the flush itself calls it."""
-    monkeypatch.setattr(ingress_writer, "_poll", lambda *_: None)
+    monkeypatch.setattr(ingress_writer._Reports, "_poll", lambda _: None)
     told: list[ClientError] = []
 
     def on_delivery(*_: object) -> None:

@@ -6,39 +6,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.client.errors import RequestRefused
-from proxy.client.receipt import Receipt
-from proxy.client.request import (
+from kafka_delay.errors import RequestRefused
+from kafka_delay.request import (
     DelayedRecord,
+    Receipt,
     Request,
     WireHeaders,
     cancellation,
     delayed,
     recall,
+    request_of,
 )
 
 
 def refusal(**asked: Any) -> str:
     with pytest.raises(RequestRefused) as raised:
-        delayed(DelayedRecord(**{"topic": "orders", **asked}))
+        request_of(DelayedRecord(**{"topic": "orders", **asked}))
     return str(raised.value)
 
 
 def test_a_record_without_an_id_keeps_its_own_key() -> None:
-    request = delayed(DelayedRecord("orders", "v", "k", {"a": "1"}, delay="30s"))
+    request = request_of(DelayedRecord("orders", "v", "k", {"a": "1"}, delay="30s"))
     headers: WireHeaders = [("timer-topic", b"orders"), ("timer-delay", b"30s"), ("a", b"1")]
     assert request == Request(b"k", b"v", headers)
 
 
 def test_a_record_with_an_id_is_keyed_by_it_and_carries_its_key_in_a_header() -> None:
-    request = delayed(DelayedRecord("orders", b"v", b"k", id="order-7"))
+    request = request_of(DelayedRecord("orders", b"v", b"k", id="order-7"))
     assert request.key == b"order-7"
     assert request.headers[1:] == [("timer-id", b"order-7"), ("timer-key", b"k")]
 
 
 def test_a_null_key_beside_an_id_travels_as_a_header_with_a_null_value() -> None:
-    assert ("timer-key", None) in delayed(DelayedRecord("orders", id="x")).headers
-    assert ("timer-key", b"") in delayed(DelayedRecord("orders", key="", id="x")).headers
+    assert ("timer-key", None) in request_of(DelayedRecord("orders", id="x")).headers
+    assert ("timer-key", b"") in request_of(DelayedRecord("orders", key="", id="x")).headers
 
 
 @pytest.mark.parametrize("receipt", [Receipt("timer.ingress", 3, 17, 5), "timer.ingress/3/17"])
@@ -73,22 +74,22 @@ def test_what_is_no_receipt_cannot_be_recalled(receipt: Any) -> None:
 def test_a_cancel_is_keyed_like_the_record_it_cancels() -> None:
     request = cancellation("ÿ7")
     assert request == Request("ÿ7".encode(), None, [("timer-cancel", "ÿ7".encode())])
-    assert request.key == delayed(DelayedRecord("orders", id="ÿ7")).key
+    assert request.key == request_of(DelayedRecord("orders", id="ÿ7")).key
 
 
 def test_a_partition_of_the_target_is_asked_for_in_a_header() -> None:
-    assert ("timer-partition", b"3") in delayed(DelayedRecord("orders", partition=3)).headers
+    assert ("timer-partition", b"3") in request_of(DelayedRecord("orders", partition=3)).headers
 
 
 def test_headers_may_be_pairs_repeated_null_and_bytes_in_their_order() -> None:
     pairs: Any = [("a", "1"), ["b", None], ("a", b"\xff")]
-    headers = delayed(DelayedRecord("orders", headers=pairs)).headers
+    headers = request_of(DelayedRecord("orders", headers=pairs)).headers
     assert headers[1:] == [("a", b"1"), ("b", None), ("a", b"\xff")]
 
 
 def test_null_value_and_empty_value_stay_apart() -> None:
-    assert delayed(DelayedRecord("orders")).value is None
-    assert delayed(DelayedRecord("orders", "")).value == b""
+    assert request_of(DelayedRecord("orders")).value is None
+    assert request_of(DelayedRecord("orders", "")).value == b""
 
 
 def test_a_header_of_the_proxy_s_own_is_refused_by_name() -> None:
@@ -124,7 +125,7 @@ def test_an_id_has_between_one_and_256_bytes(ident: Any) -> None:
 
 
 def test_the_longest_id_is_taken_and_bytes_must_be_text() -> None:
-    assert delayed(DelayedRecord("orders", id="ü" * 128)).key == ("ü" * 128).encode()
+    assert request_of(DelayedRecord("orders", id="ü" * 128)).key == ("ü" * 128).encode()
     assert "is not UTF-8" in refusal(id=b"\xff")
 
 
@@ -147,7 +148,7 @@ def test_what_the_caller_gave_is_in_the_request_byte_for_byte(
     value: Any, key: Any, headers: Any, ident: str | None
 ) -> None:
     """Value, key and own headers come out as they went in, whether or not there is an id."""
-    request = delayed(DelayedRecord("t", value, key, headers, id=ident))
+    request = request_of(DelayedRecord("t", value, key, headers, id=ident))
     expected = [_bytes(part) for part in (value, key)]
     target_key = dict(request.headers).get("timer-key", request.key)
     assert [request.value, target_key] == expected
@@ -157,3 +158,11 @@ def test_what_the_caller_gave_is_in_the_request_byte_for_byte(
 
 def _bytes(part: str | bytes | None) -> bytes | None:
     return part.encode() if isinstance(part, str) else part
+
+
+def test_a_producer_of_any_library_gets_key_value_and_headers() -> None:
+    key, value, headers = delayed("orders", "v", "k", headers={"a": "1"}, delay="30s", id="x")
+    request = request_of(DelayedRecord("orders", "v", "k", {"a": "1"}, delay="30s", id="x"))
+    assert (key, value, headers) == (request.key, request.value, request.headers)
+    with pytest.raises(RequestRefused, match="delay is 30, a number without a unit"):
+        delayed("orders", delay=30)  # type: ignore[arg-type]

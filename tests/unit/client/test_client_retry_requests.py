@@ -8,14 +8,10 @@ from typing import Any
 
 import pytest
 
-from proxy.client import DeadLetter, Received, RequestRefused, RetryLater
-from proxy.client.place import Place
-from proxy.client.request import WireHeaders
-from proxy.client.retries.handling.failure import Failure
-from proxy.client.retries.handling.failure_rules import FailureRules
-from proxy.client.retries.received import received
-from proxy.client.retries.retry_request import LONGEST_EXCEPTION, retry_request
-from proxy.client.when import Delay
+from kafka_delay import DeadLetter, Received, RequestRefused, RetryLater
+from kafka_delay.kafka import Place
+from kafka_delay.request import Delay, WireHeaders
+from kafka_delay.retries import LONGEST_EXCEPTION, Failure, FailureRules, received, retry_request
 
 GROUP, RETRY = "billing", "retry.billing"
 PLACE = Place("orders", 2, 41)

@@ -8,11 +8,16 @@ from unittest.mock import patch
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from proxy.client import BrokerError, ClientError, RetryConsumer, TransactionalDelayProducer
-from proxy.client.half_messages import check_backs
-from proxy.client.retries import retry_consumer
-from proxy.client.retries.consumer_loop import ConsumerLoop
-from proxy.client.rights import grant
+from kafka_delay import (
+    BrokerError,
+    ClientError,
+    RetryConsumer,
+    TransactionalDelayProducer,
+    half_messages,
+    retry_consumer,
+)
+from kafka_delay.consumer_loop import ConsumerLoop
+from kafka_delay.kafka import grant
 from tests.unit.client.mock_kafka import MockKafka
 
 TOPIC_REFUSED = KafkaError(
@@ -82,7 +87,7 @@ class Listener:
 
 def test_a_producer_of_half_messages_is_told_alike(mock_kafka: MockKafka) -> None:
     with (
-        patch.object(check_backs, "ensure_topics", side_effect=KafkaException(GROUP_REFUSED)),
+        patch.object(half_messages, "ensure_topics", side_effect=KafkaException(GROUP_REFUSED)),
         pytest.raises(ClientError, match="Grant it: .* --operation Read --group checks.listeners"),
     ):
         TransactionalDelayProducer(mock_kafka.settings, Listener(), "checks")  # type: ignore[arg-type]

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from proxy.client import HalfMessage, RetryConsumer, State, TransactionalDelayProducer
-from proxy.client.errors import ConfigRefused
-from proxy.client.kafka_settings import connection_settings, consumer_settings, producer_settings
+from kafka_delay import HalfMessage, RetryConsumer, State, TransactionalDelayProducer
+from kafka_delay.errors import ConfigRefused
+from kafka_delay.kafka import connection_settings, consumer_settings, producer_settings
 
 BROKER = {"bootstrap.servers": "localhost:9092"}
 

@@ -9,12 +9,10 @@ from typing import Any, NamedTuple, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from proxy.client.errors import NotStored, RetryNotStored
-from proxy.client.place import Place
-from proxy.client.receipt import Receipt
-from proxy.client.request import Request
-from proxy.client.retries.committing.backlog import Backlog
-from proxy.client.retries.committing.settlement import GroupMoved, Settlement
+from kafka_delay.commits import Backlog, GroupMoved, Settlement
+from kafka_delay.errors import NotStored, RetryNotStored
+from kafka_delay.kafka import Place
+from kafka_delay.request import Receipt, Request
 
 MOVED = KafkaError.REBALANCE_IN_PROGRESS
 AWAY = KafkaError._MSG_TIMED_OUT

@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from proxy.client import AsyncRetryConsumer, ConfigRefused, RetryConsumer
-from proxy.client.place import Place
-from proxy.client.request import WireHeaders
-from proxy.client.retries.handling.failure import Failure
-from proxy.client.retries.received import Believed, NotBelieved, Received
-from proxy.client.retries.retry_request import retry_request
-from proxy.client.retries.signer import SIGNATURE, Signer, SigningKey
+from kafka_delay import AsyncRetryConsumer, ConfigRefused, RetryConsumer
+from kafka_delay.kafka import Place
+from kafka_delay.protocol import SIGNATURE
+from kafka_delay.request import WireHeaders
+from kafka_delay.retries import (
+    Believed,
+    Failure,
+    NotBelieved,
+    Received,
+    Signer,
+    SigningKey,
+    retry_request,
+)
 
 GROUP, RETRY = "billing", "retry.billing"
 KEY, OTHER_KEY = "a key of the group, at random", b"another key of the group"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.client.errors import RequestRefused
-from proxy.client.when import EPOCH, time_headers
+from kafka_delay.errors import RequestRefused
+from kafka_delay.request import EPOCH, time_headers
 from proxy.protocol.times import parse_delay_ms, parse_instant_ms
 
 INDIA = timezone(timedelta(hours=5, minutes=30))
@@ -20,8 +20,8 @@ FAR_MS = 4_102_444_800_000
 
 
 def header(**asked: Any) -> tuple[str, bytes]:
-    (found,) = time_headers(**{"delay": None, "deliver_at": None, "level": None, **asked})
-    return found
+    ((name, value),) = time_headers(**{"delay": None, "deliver_at": None, "level": None, **asked})
+    return name, value or b""
 
 
 def refusal(**asked: Any) -> str:

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from proxy.client.errors import ProducerFenced, TransactionFailed, TransactionInDoubt
-from proxy.client.transactions import Transactions
+from kafka_delay.errors import ProducerFenced, TransactionFailed, TransactionInDoubt
+from kafka_delay.transactions import Transactions
 
 LATE = KafkaError(KafkaError._TIMED_OUT, "no answer", False, True)
 SPOILT = KafkaError(KafkaError._INCONSISTENT, "failed delivery", False, False, True)

@@ -7,10 +7,8 @@ from heapq import merge
 from itertools import dropwhile, takewhile
 from typing import Any
 
-from proxy.client.place import Place as ClientPlace
-from proxy.client.retries.handling.failure import Failure
-from proxy.client.retries.received import Received
-from proxy.client.retries.retry_request import retry_request
+from kafka_delay.kafka import Place as ClientPlace
+from kafka_delay.retries import Failure, Received, retry_request
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letter import Letter, Origin, Place
 from proxy.dead_letters.marks import Mark, mark_key

@@ -1,6 +1,7 @@
 """Wheel and sdist: whole, and able to run where nothing else is installed."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import kafka_delay
 import proxy
 from tests.support.distributions import REPOSITORY, asked_for, closure
 
@@ -36,6 +38,8 @@ WITH_THE_SOURCE = {
     "Makefile",
     "README.md",
     "SECURITY.md",
+    "client/kafka_delay/producer.py",
+    "client/pyproject.toml",
     "compose.yaml",
     "docs/guide.md",
     "examples/README.md",
@@ -46,6 +50,8 @@ WITH_THE_SOURCE = {
     "tests/conftest.py",
 }
 PACKAGES = ("proxy", "storage", "spark_jobs")
+ENTRY = "kafka_delay_proxy.py"
+CLIENT = REPOSITORY / "client"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -68,6 +74,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def client_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _build(CLIENT, tmp_path_factory.mktemp("client"), "wheel")
+
+
+@pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _build(REPOSITORY, tmp_path_factory.mktemp("sdist"), "sdist")
 
@@ -86,9 +97,9 @@ def test_wheel_holds_every_module_and_what_lies_beside_them(wheel: Path) -> None
     assert (modules | BESIDE_CODE) - _in_wheel(wheel) == set()
 
 
-def test_wheel_holds_nothing_but_the_three_packages(wheel: Path) -> None:
+def test_wheel_holds_nothing_but_the_three_packages_and_the_entry(wheel: Path) -> None:
     tops = {name.split("/")[0] for name in _in_wheel(wheel)}
-    assert tops == {*PACKAGES, f"kafka_delay_proxy-{proxy.__version__}.dist-info"}
+    assert tops == {*PACKAGES, ENTRY, f"kafka_delay_proxy-{proxy.__version__}.dist-info"}
     assert wheel.name == f"kafka_delay_proxy-{proxy.__version__}-py3-none-any.whl"
 
 
@@ -179,12 +190,26 @@ def test_installed_without_extras_it_says_which_one_is_missing(
     assert ended.stderr.endswith(f"Install it: pip install 'kafka-delay-proxy[{extra}]'.\n")
 
 
-def test_client_of_the_wheel_needs_no_package_but_confluent_kafka(
-    wheel: Path, tmp_path: Path
+def test_wheel_of_the_client_holds_the_client_alone_and_needs_only_confluent_kafka(
+    client_wheel: Path,
 ) -> None:
-    (client,) = (one for one in asked_for() if one.name == "confluent-kafka")
-    python = _empty_environment(tmp_path / "environment", closure([client]).values())
-    ask = f"import sys; sys.path.append({str(wheel)!r}); import proxy.client; import pydantic"
+    names = _in_wheel(client_wheel)
+    modules = {f"kafka_delay/{path.name}" for path in (CLIENT / "kafka_delay").glob("*.py")}
+    assert modules | {"kafka_delay/py.typed"} <= names
+    about = f"kafka_delay_client-{kafka_delay.__version__}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"kafka_delay", about}
+    metadata = zipfile.ZipFile(client_wheel).read(f"{about}/METADATA").decode()
+    assert re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE) == [
+        "confluent-kafka<3,>=2.6"
+    ]
+
+
+def test_client_is_imported_where_nothing_but_confluent_kafka_is(
+    client_wheel: Path, tmp_path: Path
+) -> None:
+    (library,) = (one for one in asked_for() if one.name == "confluent-kafka")
+    python = _empty_environment(tmp_path / "environment", closure([library]).values())
+    ask = f"import sys; sys.path.append({str(client_wheel)!r}); import kafka_delay; import pydantic"
     asked = subprocess.run(
         [python, "-I", "-c", ask],
         capture_output=True,

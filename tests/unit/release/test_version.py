@@ -7,6 +7,7 @@ import pytest
 import yaml
 from packaging.version import Version
 
+import kafka_delay
 import proxy
 from proxy.telemetry.metrics import Metrics
 from tests.support.distributions import REPOSITORY
@@ -26,6 +27,10 @@ def test_distribution_takes_its_version_from_the_package() -> None:
     assert settings["project"]["dynamic"] == ["version"]
     assert settings["tool"]["hatch"]["version"] == {"path": "proxy/__init__.py"}
     assert str(Version(proxy.__version__)) == proxy.__version__
+
+
+def test_client_has_the_version_of_the_service() -> None:
+    assert kafka_delay.__version__ == proxy.__version__
 
 
 def test_metrics_name_the_version_that_runs() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.markdown_pages import prose
 
 REPOSITORY = Path(__file__).parents[3]
-PACKAGES = ("proxy", "storage", "spark_jobs")
+PACKAGES = ("proxy", "storage", "spark_jobs", "client")
 RUNBOOK = prose(REPOSITORY / "docs/operations/runbook.md")
 AUDIT = prose(REPOSITORY / "docs/audit.md")
 MESSAGES = AUDIT.partition("\n## Messages\n")[2]

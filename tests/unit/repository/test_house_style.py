@@ -16,7 +16,7 @@ import spark_jobs
 import storage
 
 REPOSITORY = Path(__file__).parents[3]
-PRODUCT = ("proxy", "storage", "spark_jobs")
+PRODUCT = ("proxy", "storage", "spark_jobs", "client")
 LONGEST_FUNCTION_LINES = 60
 LONGEST_FILE_LINES = 700
 MEDIAN_FUNCTION_LINES = 8

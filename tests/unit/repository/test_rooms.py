@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[3]
-PRODUCT = ("proxy", "storage", "spark_jobs")
+PRODUCT = ("proxy", "storage", "spark_jobs", "client")
 BEGIN_WITH = re.compile(r"Begin\s+with\s+`([\w.]+)`")
 USES = re.compile(r"[Mm]ay\s+use|Uses\s+nothing")
 CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

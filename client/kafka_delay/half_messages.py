@@ -1,0 +1,406 @@
+"""Half messages: delivered only if the producer's own transaction commits, delays included.
+
+They work as in RocketMQ's TransactionMQProducer (docs/guide.md#half-messages). A half message, its
+decision and its check-backs share one id, which is the ingress key.
+"""
+
+import logging
+import threading
+import uuid
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Protocol, Self, Unpack
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+
+from kafka_delay.errors import BrokerError, ClientError, ConfigRefused, RequestRefused
+from kafka_delay.ingress_writer import IngressWriter
+from kafka_delay.kafka import (
+    TRANSACTIONAL_ID,
+    Settings,
+    UnreadableHeaders,
+    broker_error,
+    connection_settings,
+    consumer_settings,
+    headers_of,
+    last_header,
+    need_all_acks,
+    place_of,
+)
+from kafka_delay.producer import CLOSE_WITHIN_S, MAX_BLOCK_S
+from kafka_delay.protocol import (
+    CHECK,
+    CHECK_BACK,
+    CHECK_IMMUNITY,
+    CHECK_TOPIC,
+    ID,
+    INGRESS,
+    KEY,
+    PREFIX,
+    PREPARE,
+    TOPIC,
+    TRANSACTION,
+    is_legal_topic,
+)
+from kafka_delay.request import (
+    Data,
+    Delay,
+    DelayedRecord,
+    Headers,
+    Receipt,
+    Request,
+    SendOptions,
+    WireHeaders,
+    delay_text,
+    id_bytes,
+    request_of,
+)
+from kafka_delay.topics import ensure_topics
+
+POLL_S: Final = 0.5
+STOP_WITHIN_S: Final = 35.0
+MOST_DIGITS: Final = 9
+
+log = logging.getLogger("kafka_delay")
+
+
+class State(Enum):
+    """How a local transaction ended."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    UNKNOWN = "unknown"
+    """Not known yet: the proxy will ask again."""
+
+
+DECIDED: Final = (State.COMMIT, State.ROLLBACK)
+
+
+@dataclass(frozen=True, slots=True)
+class HalfMessage:
+    """A half message as the local transaction and the listener see it.
+
+    `topic` is the target, None if a check-back does not say it. `headers` are the caller's own.
+    `check` is 0 before anybody asked, then 1, 2, ... up to the proxy's `max_checks`.
+    """
+
+    id: str
+    topic: str | None
+    key: bytes | None
+    value: bytes | None
+    headers: WireHeaders
+    check: int = 0
+
+    def header(self, name: str) -> bytes | None:
+        """Return the last header of that name, None without one."""
+        return last_header(self.headers, name)
+
+
+LocalTransaction = Callable[[HalfMessage], State | None]
+
+
+class TransactionListener(Protocol):
+    """The part of the application that knows how a local transaction ended."""
+
+    def check(self, half: HalfMessage) -> State:
+        """Return how it ended. After UNKNOWN, or an exception, the proxy asks again.
+
+        Called long afterwards, in another thread and maybe in another process than the one of the
+        transaction. So look where the transaction left its mark.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionResult:
+    """The result of `send_in_transaction`.
+
+    `half` is the place of the half message. `decision` is the future receipt of the commit or
+    rollback, None for UNKNOWN; if it fails, the check-back decides.
+    """
+
+    id: str
+    state: State
+    half: Receipt
+    decision: Future[Receipt] | None
+
+
+class TransactionalDelayProducer:
+    """Sends records that appear only if a local transaction, say in a database, succeeds.
+
+    First it stores a half message, then it runs the local transaction, then it sends commit or
+    rollback. If that does not arrive because the process died, the proxy asks on `check_topic`,
+    and `listener.check` of any process of the same `group` answers.
+
+    `config` is confluent_kafka.Producer's; `consumer_config` is added for the consumer of the
+    check-backs. A thread of this object answers them. With `in_background=False` call
+    `serve_checks` often instead. The check topic is created if it is missing.
+    """
+
+    def __init__(
+        self,
+        config: Settings,
+        listener: TransactionListener,
+        check_topic: str,
+        *,
+        ingress: str = INGRESS,
+        group: str | None = None,
+        consumer_config: Settings | None = None,
+        in_background: bool = True,
+        max_block_s: float = MAX_BLOCK_S,
+    ) -> None:
+        given = {**connection_settings(config), **(consumer_config or {})}
+        if TRANSACTIONAL_ID in config:
+            raise ConfigRefused(
+                "a transactional.id makes Kafka transactions, which half messages are not and do "
+                "not need: leave it out"
+            )
+        need_all_acks(config, "a half message that a broker loses is never delivered")
+        if not is_legal_topic(check_topic):
+            raise ConfigRefused(f"the check topic {check_topic!r} is not a Kafka topic name")
+        if not callable(getattr(listener, "check", None)):
+            raise ConfigRefused(f"the listener {listener!r} has no method check(half): add one")
+        settings = consumer_settings(given, group or f"{check_topic}.listeners")
+        self._check_topic = check_topic
+        self._writer = IngressWriter(config, ingress, max_block_s)
+        try:
+            self._check_backs = CheckBacks(settings, check_topic, listener, self._writer)
+        except BaseException:
+            self._writer.close(0)
+            raise
+        self._is_in_background = in_background
+        if in_background:
+            self._check_backs.begin()
+            self._finalizer = weakref.finalize(self, self._check_backs.stop)
+
+    def send_in_transaction(
+        self,
+        topic: str,
+        value: Data = None,
+        key: Data = None,
+        headers: Headers | None = None,
+        *,
+        local_transaction: LocalTransaction,
+        immunity: Delay | None = None,
+        **options: Unpack[SendOptions],
+    ) -> TransactionResult:
+        """Store the half message, run `local_transaction(half)`, tell the proxy its result.
+
+        The transaction runs only once the half message is stored; else NotStored is raised. It
+        should leave a mark under `half.id` that `listener.check` can find. COMMIT delivers at the
+        requested time, ROLLBACK ends the half message. UNKNOWN or None leaves it to the check-back.
+        So does an exception, as in RocketMQ, because the transaction may have succeeded; it is
+        raised to the caller. `immunity` is how long the proxy waits before it asks first (its
+        default: 6 s). The other arguments are `DelayProducer.send`'s; `id` is a new UUID unless
+        given.
+        """
+        if (failure := self._check_backs.failure) is not None:
+            raise ClientError(
+                f"check-backs are no longer answered ({failure}): close this producer and open "
+                "another"
+            ) from failure
+        if (ident := options.get("id")) is None:
+            ident = options["id"] = str(uuid.uuid4())
+        record = DelayedRecord(topic, value, key, headers, **options)
+        request = prepared(record, ident, self._check_topic, immunity)
+        receipt = self._writer.write(request).result()
+        half = half_of(request)
+        state = _run(local_transaction, half)
+        return TransactionResult(half.id, state, receipt, self._decide(half.id, state))
+
+    def serve_checks(self, timeout_s: float = 0.0) -> int:
+        """Answer one check-back if one comes in time. Return how many were answered, 0 or 1."""
+        if self._is_in_background:
+            raise ClientError("check-backs are answered in the background: see in_background")
+        return self._check_backs.serve(timeout_s)
+
+    def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
+        """Stop answering and flush.
+
+        Raises StillUnsent when decisions were not confirmed in time: the proxy will ask for them.
+        """
+        self._check_backs.stop()
+        self._check_backs.close()
+        self._writer.close(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _decide(self, ident: str, state: State) -> Future[Receipt] | None:
+        if state is State.UNKNOWN:
+            return None
+        try:
+            decided = self._writer.write(decision(ident, state))
+        except ClientError as error:
+            decided = Future()
+            decided.set_exception(error)
+        decided.add_done_callback(_log_failure)
+        return decided
+
+
+class CheckBacks:
+    """A consumer of the check topic, for one thread at a time.
+
+    A check-back counts as read once the answer is stored. The proxy asks again for a lost answer.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        check_topic: str,
+        listener: TransactionListener,
+        writer: IngressWriter,
+    ) -> None:
+        self.failure: Exception | None = None
+        """The error that ended the thread."""
+        self._listener, self._writer = listener, writer
+        self._settings, self._check_topic = settings, check_topic
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._serve_all, name="check-backs", daemon=True)
+        self._consumer = Consumer(dict(settings))
+        try:
+            ensure_topics(self._consumer, settings, [check_topic])
+            self._consumer.subscribe([check_topic])
+        except KafkaException as error:
+            self._consumer.close()
+            raise self._broker_error(error.args[0]) from error
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def serve(self, timeout_s: float) -> int:
+        """Answer one check-back if one comes in time. Return how many were answered, 0 or 1.
+
+        Raises BrokerError when the broker refuses the consumer for good, ClientError when the
+        answer cannot be stored.
+        """
+        message = self._consumer.poll(timeout_s)
+        if message is None:
+            return 0
+        if (error := message.error()) is not None:
+            if error.fatal():
+                raise self._broker_error(error)
+            log.warning("check-backs go on after: %s", self._broker_error(error))
+            return 0
+        answered = self._answer(message)
+        self._consumer.commit(message=message, asynchronous=True)
+        return answered
+
+    def begin(self) -> None:
+        """Answer in a thread from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after the current check-back."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(STOP_WITHIN_S)
+
+    def close(self) -> None:
+        """Leave the group; its other members get the check-backs."""
+        self._consumer.close()
+
+    def _serve_all(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.serve(POLL_S)
+            except ClientError as error:
+                log.warning("an answer was not stored, the proxy will ask again: %s", error)
+            except Exception as error:
+                log.exception("check-backs are no longer answered")
+                self.failure = error
+                return
+
+    def _broker_error(self, error: KafkaError) -> BrokerError:
+        group = str(self._settings.get("group.id"))
+        return broker_error(error, self._settings, group, [self._check_topic])
+
+    def _answer(self, message: Message) -> int:
+        half = _half_in(message)
+        if half is None:
+            log.warning("%s is no check-back: left alone", place_of(message))
+            return 0
+        try:
+            state = self._listener.check(half)
+        except Exception:
+            log.exception("the listener failed to say what became of %s", half.id)
+            state = State.UNKNOWN
+        if state not in DECIDED:
+            return 0
+        self._writer.write(decision(half.id, state)).result()
+        return 1
+
+
+def prepared(
+    record: DelayedRecord, ident: str | bytes, check_topic: str, immunity: Delay | None
+) -> Request:
+    """Return the request of a half message. Raises RequestRefused."""
+    request = request_of(replace(record, id=ident))
+    asked: WireHeaders = [(TRANSACTION, PREPARE), (CHECK_TOPIC, check_topic.encode())]
+    if immunity is not None:
+        asked.append((CHECK_IMMUNITY, delay_text(immunity, "immunity").encode()))
+    return replace(request, headers=asked + request.headers)
+
+
+def decision(ident: str, state: State) -> Request:
+    """Return the request that commits a half message or rolls it back. Raises RequestRefused."""
+    if state not in DECIDED:
+        raise RequestRefused(f"{state} decides nothing: there is nothing to be written")
+    key = id_bytes(ident)
+    return Request(key, None, [(TRANSACTION, state.value.encode()), (ID, key)])
+
+
+def half_of(request: Request) -> HalfMessage:
+    """Return the half message that a prepare asks for."""
+    return _half(request.key, request.value, request.headers)
+
+
+def check_back(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage | None:
+    """Return the half message that a record of the check topic asks about, None for others."""
+    asked = dict(headers)
+    if asked.get(TRANSACTION) != CHECK_BACK or not asked.get(ID):
+        return None
+    return _half(key, value, headers)
+
+
+def _half_in(message: Message) -> HalfMessage | None:
+    try:
+        return check_back(message.key(), message.value(), headers_of(message))
+    except UnreadableHeaders:
+        return None
+
+
+def _half(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage:
+    asked = dict(headers)
+    topic, check = asked.get(TOPIC), asked.get(CHECK)
+    return HalfMessage(
+        (asked.get(ID) or b"").decode("utf-8", "replace"),
+        None if topic is None else topic.decode("utf-8", "replace"),
+        asked.get(KEY, key),
+        value,
+        [header for header in headers if not header[0].startswith(PREFIX)],
+        int(check) if check and check.isdigit() and len(check) <= MOST_DIGITS else 0,
+    )
+
+
+def _run(local_transaction: LocalTransaction, half: HalfMessage) -> State:
+    try:
+        state: object = local_transaction(half)
+    except BaseException as error:
+        error.add_note(f"the half message {half.id} is left to the check-back")
+        raise
+    if isinstance(state, State):
+        return state
+    if state is not None:
+        log.error("the local transaction returned %r, no State: %s is unknown", state, half.id)
+    return State.UNKNOWN
+
+
+def _log_failure(decided: Future[Receipt]) -> None:
+    if (error := decided.exception()) is not None:
+        log.warning("a decision was not stored, the proxy will ask for it: %s", error)

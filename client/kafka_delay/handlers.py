@@ -1,0 +1,586 @@
+"""Calls handlers: so many at a time, each key in order, none longer than its time limit.
+
+`Handling` stands between the thread that polls and the handlers. `HandlerThreads` and
+`HandlerTasks` call them, in threads or on an event loop.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from inspect import iscoroutine
+from math import inf
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from kafka_delay.errors import HandlersHang
+from kafka_delay.kafka import Partition
+from kafka_delay.retries import Received, described
+
+FEW_WAITING: Final = 50
+"""With so few records left, the thread that polls is woken to get more."""
+SAY_EVERY_S: Final = 60.0
+"""How often the log says that records wait and nothing moves."""
+BEGINS_WITHIN_S: Final = 10.0
+"""A free handler begins within this time on any machine."""
+CANCELLED_WITHIN_S: Final = 1.0
+"""A task that is given up needs a turn of its event loop to end."""
+
+Handler: TypeAlias = Callable[[Received], object]
+AsyncHandler: TypeAlias = Callable[[Received], Awaitable[object]]
+KeyOf: TypeAlias = Callable[[Received], Hashable]
+"""Records with the same answer are handled one after the other. None waits for nothing."""
+
+log = logging.getLogger("kafka_delay")
+
+
+class HandlerTimedOut(Exception):
+    """The error of a handler that did not return in time."""
+
+
+class AwaitedWasCancelled(Exception):
+    """The error of a handler that lets out the CancelledError of another task."""
+
+
+class Outcome(NamedTuple):
+    """A record whose handler has returned, or raised `error`.
+
+    A failed record keeps its key until it is released or suspended.
+    """
+
+    record: Received
+    error: BaseException | None
+
+
+@dataclass(eq=False, slots=True)
+class Job:
+    """A record that is being handled since `started_s`."""
+
+    record: Received
+    started_s: float
+    is_dropped: bool = False
+    """Its partition went to another consumer: its end is ignored unless it ends the consumer."""
+
+
+class Jobs(Protocol):
+    """Where callers of handlers get their work. For any thread; no call waits."""
+
+    def take(self) -> Job | None:
+        """Return the next job; None when there is none now, or enough are at work."""
+
+    def end(self, job: Job, error: BaseException | None) -> bool:
+        """Note that the handler has returned or raised. Return False if it was given up before."""
+
+
+class Runner(Protocol):
+    """Calls handlers. None of its calls waits."""
+
+    def wake(self, jobs: Jobs) -> None:
+        """Look for jobs."""
+
+    def give_up(self, job: Job) -> None:
+        """Wait no longer for this job. It may run on and end later."""
+
+    def close(self) -> None:
+        """Take no more jobs."""
+
+
+def by_key(record: Received) -> Hashable:
+    """Order records by key. Records without a key wait for nothing."""
+    return record.key
+
+
+def by_key_or_partition(record: Received) -> Hashable:
+    """Order records by key. Records without a key have the order of their partition."""
+    return record.read_from.topic_partition if record.key is None else record.key
+
+
+class _Waiting(NamedTuple):
+    number: int
+    record: Received
+    due_s: float
+
+    @property
+    def partition(self) -> Partition:
+        return self.record.read_from.topic_partition
+
+
+class KeyOrder:
+    """Records that wait for a handler, in the order in which they were read.
+
+    A key is taken from `next` to `done` of its record. A suspended record keeps its key until it
+    is due, and then goes before all others. Records behind a key are held: they do not count as
+    waiting (`records`, `size_bytes`) before their turn, so one key does not keep others from being
+    read.
+    """
+
+    def __init__(self, key_of: KeyOf = by_key) -> None:
+        self._key_of = key_of
+        self._ready: list[_Waiting] = []
+        self._behind: dict[Hashable, deque[_Waiting]] = {}
+        """The records behind each key that is taken, ready or suspended."""
+        self._suspended: dict[Hashable, _Waiting] = {}
+        self._added = self._put_first = 0
+        self.records = self.size_bytes = 0
+        self.behind = 0
+        """Held records, without those behind a suspended one."""
+        self.held_bytes: dict[Partition, int] = {}
+        """The size of suspended records and of those behind a key."""
+
+    def add(self, record: Received) -> None:
+        """Add a record behind all others."""
+        self._added += 1
+        self._put(_Waiting(self._added, record, 0.0))
+
+    def next(self) -> Received | None:
+        """Return the first record that may be handled now, and take its key; None without any."""
+        if not self._ready:
+            return None
+        one = heappop(self._ready)
+        self._count(one, -1)
+        return one.record
+
+    def done(self, record: Received) -> None:
+        """Free the record's key for the next record."""
+        key = self._key_of(record)
+        if key is None:
+            return
+        behind = self._behind[key]
+        if not behind:
+            del self._behind[key]
+            return
+        self.behind -= 1
+        self._let_wait(behind.popleft())
+
+    def suspend(self, record: Received, due_s: float) -> None:
+        """Hold a record, which has taken its key, until it is due."""
+        self._put_first -= 1
+        self._suspend(_Waiting(self._put_first, record, due_s))
+
+    def resume(self, now_s: float) -> None:
+        """Let due records be handled again."""
+        for key, one in list(self._suspended.items()):
+            if one.due_s <= now_s:
+                del self._suspended[key]
+                self.behind += len(self._behind[key])
+                self._let_wait(one)
+
+    def first_due_s(self) -> float | None:
+        """Return when the first suspended record is due; None without any."""
+        return min((one.due_s for one in self._suspended.values()), default=None)
+
+    def drop(self, partitions: Collection[Partition]) -> None:
+        """Forget the waiting and suspended records of these partitions."""
+        ready, behind, suspended = self._ready, self._behind, self._suspended
+        waiting = sorted([*ready, *(one for queue in behind.values() for one in queue)])
+        gone = {key for key, one in suspended.items() if one.partition in partitions}
+        taken = behind.keys() - {self._key_of(one.record) for one in ready} - gone
+        self._ready, self._behind = [], {key: deque() for key in taken}
+        self._suspended = {}
+        self.records = self.size_bytes = self.behind = 0
+        self.held_bytes.clear()
+        for key in suspended.keys() - gone:
+            self._suspend(suspended[key])
+        for one in waiting:
+            if one.partition not in partitions:
+                self._put(one)
+
+    def _put(self, one: _Waiting) -> None:
+        key = self._key_of(one.record)
+        if key is not None and key in self._behind:
+            self._behind[key].append(one)
+            self.behind += key not in self._suspended
+            self._hold(one, 1)
+            return
+        self._count(one, 1)
+        if key is not None:
+            self._behind[key] = deque()
+        heappush(self._ready, one)
+
+    def _suspend(self, one: _Waiting) -> None:
+        key = self._key_of(one.record)
+        self._suspended[key] = one
+        self.behind -= len(self._behind[key])
+        self._hold(one, 1)
+
+    def _let_wait(self, one: _Waiting) -> None:
+        self._hold(one, -1)
+        self._count(one, 1)
+        heappush(self._ready, one)
+
+    def _count(self, one: _Waiting, sign: int) -> None:
+        self.records += sign
+        self.size_bytes += sign * one.record.size_bytes
+
+    def _hold(self, one: _Waiting, sign: int) -> None:
+        held_bytes = self.held_bytes.get(one.partition, 0) + sign * one.record.size_bytes
+        if held_bytes:
+            self.held_bytes[one.partition] = held_bytes
+        else:
+            self.held_bytes.pop(one.partition, None)
+
+
+class Handling:
+    """The records that wait for a handler, that are in hand, and that have ended.
+
+    `may_begin` says whether more handlers may be called; `now_s` is the clock.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        parallel: int,
+        timeout_s: float,
+        may_begin: Callable[[], bool] = lambda: True,
+        now_s: Callable[[], float] = time.monotonic,
+        key_of: KeyOf = by_key,
+    ) -> None:
+        self._runner, self._parallel, self._timeout_s = runner, parallel, timeout_s
+        self._may_begin, self._now_s = may_begin, now_s
+        self._changed = threading.Condition()
+        """Guards the fields below; the thread that polls waits for it."""
+        self._order = KeyOrder(key_of)
+        self._in_hand: dict[Job, None] = {}
+        self._given_up: dict[Job, float] = {}
+        """Jobs that run beyond their time, and since when they are given up."""
+        self._ended: list[Outcome] = []
+        self._is_over = False
+        self._moved_s = self._said_s = now_s()
+        """When a handler last began or ended, or none was needed; when the log said so."""
+        self._idle_since_s: float | None = None
+        """Since when records wait and no handler has begun."""
+
+    @property
+    def waiting(self) -> int:
+        """Records that a free handler could begin with, without those behind a key."""
+        return self._order.records
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The size of their keys and values."""
+        return self._order.size_bytes
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits, is in hand, or has ended untold."""
+        with self._changed:
+            return not (self._order.records or self._in_hand or self._ended)
+
+    @property
+    def hanging(self) -> int:
+        """Handlers that were given up and have not returned."""
+        return len(self._given_up)
+
+    def raise_if_too_many_hang(self, most: int) -> None:
+        """Raises HandlersHang. Handlers that were just given up have time to be cancelled."""
+        with self._changed:
+            before_s = self._now_s() - CANCELLED_WITHIN_S
+            hanging = sum(since_s <= before_s for since_s in self._given_up.values())
+        if hanging > most:
+            raise HandlersHang(hanging, f"more than max_hanging={most}")
+
+    def raise_if_none_begins(self) -> None:
+        """Raises HandlersHang when records wait for too long and no handler is at work."""
+        long_s = max(self._timeout_s, BEGINS_WITHIN_S)
+        with self._changed:
+            since_s = self._idle_since_s
+            is_idle_too_long = since_s is not None and self._now_s() - since_s >= long_s
+        if is_idle_too_long:
+            raise HandlersHang(self.hanging, "one of them blocks the event loop")
+
+    def is_at_work(self, partitions: Collection[Partition] | None = None) -> bool:
+        """Return whether a record is in hand or has ended untold: of these partitions, or any."""
+        with self._changed:
+            records = [one.record for one in self._ended]
+            records += [job.record for job in self._in_hand if not job.is_dropped]
+        return any(partitions is None or _is_of(record, partitions) for record in records)
+
+    def due_within_s(self) -> float:
+        """Return how long until a suspended record is due."""
+        with self._changed:
+            due_s = self._order.first_due_s()
+        return inf if due_s is None else max(0.0, due_s - self._now_s())
+
+    def crowded(self, most_bytes: int) -> set[Partition]:
+        """Return the partitions with so many bytes suspended or behind a key."""
+        with self._changed:
+            held = self._order.held_bytes.items()
+            return {partition for partition, held_bytes in held if held_bytes >= most_bytes}
+
+    def add(self, record: Received) -> None:
+        """Let a record be handled in its turn, once the runner is woken."""
+        with self._changed:
+            self._order.add(record)
+
+    def release(self, record: Received) -> None:
+        """Free the key of a failed record."""
+        with self._changed:
+            self._order.done(record)
+
+    def suspend(self, record: Received, wait_s: float) -> None:
+        """Let a failed record be handled again after this time; its key waits for it."""
+        with self._changed:
+            self._order.suspend(record, self._now_s() + wait_s)
+
+    def resume(self) -> None:
+        """Let suspended records be handled that are due."""
+        with self._changed:
+            self._order.resume(self._now_s())
+
+    def wake(self) -> None:
+        """Tell the runner that there may be jobs."""
+        if self._order.records and len(self._in_hand) < self._parallel:
+            self._runner.wake(self)
+
+    def take(self) -> Job | None:
+        """Return the next job; None when there is none now, or enough are at work."""
+        with self._changed:
+            is_enough = self._is_over or len(self._in_hand) >= self._parallel
+            if is_enough or not self._may_begin():
+                return None
+            record = self._order.next()
+            if record is None:
+                return None
+            now_s = self._now_s()
+            job = Job(record, now_s)
+            self._in_hand[job] = None
+            self._moved_s, self._idle_since_s = now_s, None
+            return job
+
+    def end(self, job: Job, error: BaseException | None) -> bool:
+        """Note that the handler has returned or raised. Return False if it was given up before."""
+        with self._changed:
+            self._moved_s = self._now_s()
+            was_given_up = job in self._given_up
+            is_wanted = not was_given_up and (_ends_run(error) or not job.is_dropped)
+            if was_given_up:
+                del self._given_up[job]
+            else:
+                del self._in_hand[job]
+                if error is None or job.is_dropped:
+                    self._order.done(job.record)
+                self._is_over |= _ends_run(error)
+            if is_wanted:
+                self._ended.append(Outcome(job.record, error))
+            if error is not None or self._are_few:
+                self._changed.notify_all()
+        if not is_wanted:
+            log.warning(
+                "%s: its handler has ended too late, after %.1f s (%s); that is ignored",
+                job.record.read_from,
+                self._now_s() - job.started_s,
+                "returned" if error is None else described(error),
+            )
+        return not was_given_up
+
+    def outcomes(self, wait_s: float) -> list[Outcome]:
+        """Return the records that have ended since the last call, or take too long.
+
+        Wait at most `wait_s`, until something has ended and few records wait.
+        """
+        with self._changed:
+            has_enough = self._ended and self._are_few
+            if wait_s and self._in_hand and not has_enough:
+                self._changed.wait(wait_s)
+            ended, self._ended = self._ended, []
+            ended += [outcome for job in list(self._in_hand) for outcome in self._overdue(job)]
+            self._look_whether_it_moves()
+        self.wake()
+        return ended
+
+    def drop(self, partitions: Collection[Partition]) -> None:
+        """Forget the records of these partitions, except for errors that end the consumer."""
+        with self._changed:
+            self._order.drop(partitions)
+            ended, self._ended = self._ended, []
+            for one in ended:
+                if _ends_run(one.error) or not _is_of(one.record, partitions):
+                    self._ended.append(one)
+                elif one.error is not None:
+                    self._order.done(one.record)
+            for job in self._in_hand:
+                job.is_dropped = job.is_dropped or _is_of(job.record, partitions)
+
+    def drop_waiting(self, partitions: Collection[Partition]) -> None:
+        """Forget the records that no handler has begun with."""
+        with self._changed:
+            self._order.drop(partitions)
+
+    @property
+    def _are_few(self) -> bool:
+        """Whether handlers would soon be idle. Records behind one key feed one handler only."""
+        order = self._order
+        feeds_all = len(self._in_hand) >= self._parallel - 1
+        return order.records + (order.behind if feeds_all else 0) <= FEW_WAITING
+
+    def _look_whether_it_moves(self) -> None:
+        now_s, is_idle = self._now_s(), self._order.records and not self._in_hand
+        self._idle_since_s = (self._idle_since_s or now_s) if is_idle else None
+        waiting = self._order.records + self._order.behind
+        if not waiting:
+            self._moved_s = now_s
+        if now_s - max(self._moved_s, self._said_s) < SAY_EVERY_S:
+            return
+        self._said_s = now_s
+        log.warning(
+            "for %.0f s no handler has begun or ended: %s at work, %s given up that still run, %s "
+            "records wait for them",
+            now_s - self._moved_s,
+            len(self._in_hand),
+            self.hanging,
+            waiting,
+        )
+
+    def _overdue(self, job: Job) -> Iterator[Outcome]:
+        """Give the job up if it takes too long."""
+        now_s = self._now_s()
+        if now_s - job.started_s < self._timeout_s:
+            return
+        del self._in_hand[job]
+        self._given_up[job] = now_s
+        self._runner.give_up(job)
+        what = f"the handler has not returned within {self._timeout_s:g} s"
+        log.warning("%s: %s and may still be running", job.record.read_from, what)
+        if job.is_dropped:
+            self._order.done(job.record)
+        else:
+            yield Outcome(job.record, HandlerTimedOut(what))
+
+
+class HandlerThreads:
+    """`parallel` threads that take jobs, and sleep when there are none.
+
+    A Python thread cannot be killed. The thread of a job that is given up ends once its handler
+    returns; another thread has taken its place. None keeps the process from ending.
+    """
+
+    def __init__(self, handler: Handler, parallel: int) -> None:
+        self._handler, self._parallel = handler, parallel
+        self._changed = threading.Condition()
+        self._wakes = self._threads = 0
+        self._is_closed = False
+
+    def wake(self, jobs: Jobs) -> None:
+        """Let sleeping threads look for jobs."""
+        while self._threads < self._parallel:
+            self._threads += 1
+            threading.Thread(
+                target=self._serve, args=(jobs,), name="retry-handler", daemon=True
+            ).start()
+        self._notify()
+
+    def give_up(self, job: Job) -> None:  # noqa: ARG002 (all threads are alike)
+        """Count the job's thread no longer."""
+        self._threads -= 1
+
+    def close(self) -> None:
+        """Let all threads end, once their handlers have returned."""
+        self._is_closed = True
+        self._notify()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._wakes += 1
+            self._changed.notify_all()
+
+    def _serve(self, jobs: Jobs) -> None:
+        while not self._is_closed:
+            seen = self._wakes
+            job = jobs.take()
+            if job is None:
+                self._sleep(seen)
+            elif not jobs.end(job, self._error_of(job.record)):
+                return
+
+    def _sleep(self, seen: int) -> None:
+        """Sleep until a wake after `seen`, which was read before the look for a job."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._wakes != seen or self._is_closed)
+
+    def _error_of(self, record: Received) -> BaseException | None:
+        try:
+            returned = self._handler(record)
+            if iscoroutine(returned):
+                returned.close()
+                return TypeError(
+                    "the handler returned a coroutine: only AsyncRetryConsumer awaits them"
+                )
+        except BaseException as error:  # noqa: BLE001 (raised again by the thread that polls)
+            return error
+        return None
+
+
+class HandlerTasks:
+    """A task of an event loop for each job, while another thread polls.
+
+    A job that is given up is cancelled, and may run on nevertheless.
+    """
+
+    def __init__(self, handler: AsyncHandler, loop: asyncio.AbstractEventLoop) -> None:
+        self._handler, self._loop = handler, loop
+        self._tasks: dict[Job, asyncio.Task[BaseException | None]] = {}
+
+    def wake(self, jobs: Jobs) -> None:
+        """Let the loop look for jobs."""
+        self._in_loop(self._begin, jobs)
+
+    def give_up(self, job: Job) -> None:
+        """Cancel the job's task."""
+        self._in_loop(self._cancel, job)
+
+    def close(self) -> None:
+        """Cancel all tasks."""
+        self._in_loop(self.cancel_all)
+
+    def cancel_all(self) -> None:
+        """Cancel all tasks, in the loop's own thread."""
+        for task in list(self._tasks.values()):
+            task.cancel()
+
+    def _in_loop(self, call: Callable[..., object], *given: object) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(call, *given)
+
+    def _begin(self, jobs: Jobs) -> None:
+        while (job := jobs.take()) is not None:
+            task = self._loop.create_task(self._error_of(job.record))
+            task.add_done_callback(partial(self._end, job, jobs))
+            self._tasks[job] = task
+
+    def _cancel(self, job: Job) -> None:
+        if job in self._tasks:
+            self._tasks[job].cancel()
+
+    def _end(self, job: Job, jobs: Jobs, task: asyncio.Task[BaseException | None]) -> None:
+        """A task that was cancelled before its first step has not begun with its handler."""
+        del self._tasks[job]
+        jobs.end(job, asyncio.CancelledError() if task.cancelled() else task.result())
+        self._begin(jobs)
+
+    async def _error_of(self, record: Received) -> BaseException | None:
+        try:
+            await self._handler(record)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                return error
+            raised = AwaitedWasCancelled("the handler awaited a task that others have cancelled")
+            raised.__cause__ = error
+            return raised
+        except BaseException as error:  # noqa: BLE001 (raised again by the thread that polls)
+            return error
+        return None
+
+
+def _ends_run(error: BaseException | None) -> bool:
+    """Return whether the error, such as SystemExit, ends the consumer."""
+    return not isinstance(error, Exception | None)
+
+
+def _is_of(record: Received, partitions: Collection[Partition]) -> bool:
+    return record.read_from.topic_partition in partitions

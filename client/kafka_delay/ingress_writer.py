@@ -1,0 +1,213 @@
+"""Writes requests to the ingress topic; one future for each record.
+
+confluent_kafka hands out delivery reports only while somebody calls `poll`. One thread per writer
+does nothing else, so futures complete by themselves. `write` never polls, so callbacks may write.
+Calls that poll (flush, commit) are refused in callbacks: a nested poll aborts the process
+(confluent-kafka-python issue 457).
+"""
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from kafka_delay.errors import ClientError, ConfigRefused, NotStored, QueueFull, StillUnsent
+from kafka_delay.kafka import TRANSACTIONAL_ID, Settings, producer_settings
+from kafka_delay.protocol import TOPIC_NAME_RULE, is_legal_topic
+from kafka_delay.request import UNKNOWN, Receipt, Request
+
+OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
+"""As confluent_kafka has it: (error or None, message)."""
+Report: TypeAlias = Callable[[KafkaError | None, Message], None]
+
+POLL_S: Final = 0.1
+ROOM_LOOK_EVERY_S: Final = 0.01
+STOP_WITHIN_S: Final = 5.0
+FOREVER: Final = -1.0
+
+log = logging.getLogger("kafka_delay")
+_here = threading.local()
+"""Knows of each thread whether it is in a callback: flushing and committing call them too."""
+
+
+class IngressWriter:
+    """A producer with a thread that serves its delivery reports. Many threads may share it.
+
+    `write` waits up to `max_block_s` for room in librdkafka's queue, which is bounded by
+    `queue.buffering.max.messages` and `.kbytes`. The first write opens the connection.
+    """
+
+    def __init__(self, config: Settings, ingress: str, max_block_s: float) -> None:
+        settings = producer_settings(config)
+        if not is_legal_topic(ingress):
+            raise ConfigRefused(f"ingress is {ingress!r}, which names no topic: {TOPIC_NAME_RULE}")
+        given: object = max_block_s
+        if not isinstance(given, int | float) or not given >= 0:
+            raise ConfigRefused(f"max_block_s is {max_block_s!r}: it must be seconds, 0 or more")
+        self.ingress = ingress
+        self.transactional_id: str | None = settings.get(TRANSACTIONAL_ID)
+        callbacks = [settings.pop(name, None) for name in ("on_delivery", "dr_cb", "dr_msg_cb")]
+        self._for_all: OnDelivery | None = next(filter(None, callbacks), None)
+        self._max_block_s = max_block_s
+        self._is_closed = False
+        self.producer = Producer(settings)
+        self._reports = _Reports(self.producer)
+        self._finalizer = weakref.finalize(self, self._reports.abandon)
+
+    def write(self, request: Request, on_delivery: OnDelivery | None = None) -> Future[Receipt]:
+        """Hand the record to the producer. The future has its receipt or a NotStored.
+
+        Raises QueueFull when there is no room for `max_block_s`. A callback does not wait: it
+        would hold up the queue itself. Raises NotStored when the producer refuses the record.
+        """
+        if self._is_closed:
+            raise ClientError("the producer is closed: open another")
+        future: Future[Receipt] = Future()
+        future.set_running_or_notify_cancel()
+        report = partial(self._reports.report, future, on_delivery or self._for_all, self.ingress)
+        if not self._produce(request, report):
+            self._await_room(request, report)
+        return future
+
+    def flush(self, timeout_s: float | None = None) -> int:
+        """Send all queued records now. Return how many are unconfirmed after `timeout_s`."""
+        self.refuse_in_callback("flush")
+        self.producer.flush(FOREVER if timeout_s is None else timeout_s)
+        return len(self)
+
+    def refuse_in_callback(self, what: str) -> None:
+        """Raise ClientError in a delivery callback: it would wait for itself."""
+        if _is_in_callback():
+            raise ClientError(
+                f"{what} in a delivery callback would wait for itself: let the callback tell "
+                "another thread"
+            )
+
+    def close(self, timeout_s: float) -> None:
+        """Flush and end. Unconfirmed records fail after `timeout_s`; then StillUnsent is raised."""
+        if self._is_closed:
+            return
+        self.refuse_in_callback("close")
+        self._is_closed = True
+        left = self.flush(timeout_s)
+        if left:
+            self.producer.purge()
+            self.producer.flush(STOP_WITHIN_S)
+        self._reports.stop()
+        self._finalizer.detach()
+        if left:
+            raise StillUnsent(left, timeout_s)
+
+    def __len__(self) -> int:
+        return self._reports.unconfirmed
+
+    def _await_room(self, request: Request, report: Report) -> None:
+        may_wait_s = 0.0 if _is_in_callback() else self._max_block_s
+        deadline_s = time.monotonic() + may_wait_s
+        while time.monotonic() < deadline_s:
+            time.sleep(ROOM_LOOK_EVERY_S)
+            if self._produce(request, report):
+                return
+        raise QueueFull(KafkaError(KafkaError._QUEUE_FULL), self.ingress)  # noqa: SLF001
+
+    def _produce(self, request: Request, report: Report) -> bool:
+        """Return False when the queue is full."""
+        headers: Any = request.headers
+        self._reports.count(1)
+        try:
+            self.producer.produce(
+                self.ingress,
+                request.value,
+                request.key,
+                request.partition,
+                on_delivery=report,
+                headers=headers,
+            )
+        except BufferError:
+            self._reports.count(-1)
+            return False
+        except KafkaException as error:
+            self._reports.count(-1)
+            raise NotStored(error.args[0], self.ingress) from error
+        return True
+
+
+class _Reports:
+    """The thread that polls. It does not know the writer, which may be forgotten meanwhile."""
+
+    def __init__(self, producer: Producer) -> None:
+        self.unconfirmed = 0
+        """Records on their way. librdkafka's own count includes its other events."""
+        self._producer = producer
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="delay-producer", daemon=True)
+        self._thread.start()
+
+    def count(self, number: int) -> None:
+        with self._lock:
+            self.unconfirmed += number
+
+    def report(
+        self,
+        future: Future[Receipt],
+        on_delivery: OnDelivery | None,
+        ingress: str,
+        error: KafkaError | None,
+        message: Message,
+    ) -> None:
+        _here.is_in_callback = True
+        try:
+            if on_delivery is not None:
+                on_delivery(error, message)
+        except Exception:
+            log.exception("a delivery callback raised")
+        finally:
+            self.count(-1)
+            if error is None:
+                future.set_result(_receipt_of(message))
+            else:
+                future.set_exception(NotStored(error, ingress))
+            _here.is_in_callback = False
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(STOP_WITHIN_S)
+
+    def abandon(self) -> None:
+        """End the thread while Python still runs: nobody holds the writer any more."""
+        self.stop()
+        if self.unconfirmed:
+            log.warning(
+                "a producer was not closed: %d records were never confirmed; use `with` or close()",
+                self.unconfirmed,
+            )
+
+    def _poll(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._producer.poll(POLL_S)
+            except Exception:
+                log.exception("a callback of the producer's settings raised")
+
+
+def _receipt_of(message: Message) -> Receipt:
+    partition, offset = message.partition(), message.offset()
+    return Receipt(
+        message.topic() or "",
+        UNKNOWN if partition is None else partition,
+        UNKNOWN if offset is None or offset < 0 else offset,
+        message.timestamp()[1],
+        message.key(),
+    )
+
+
+def _is_in_callback() -> bool:
+    return getattr(_here, "is_in_callback", False)

@@ -1,0 +1,342 @@
+"""A caller's request as an ingress record with plain headers (docs/guide.md).
+
+All functions are pure, except for one look at the clock. A record with an id is keyed by the id,
+and the target's key travels in `timer-key`. So all requests of one id meet in one partition.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
+
+from kafka_delay.errors import RequestRefused
+from kafka_delay.protocol import (
+    CANCEL,
+    DELAY,
+    DELIVER_AT,
+    ID,
+    ID_BYTES,
+    KEY,
+    LEVEL,
+    MAX_DIGITS,
+    PARTITION,
+    PREFIX,
+    RECALL,
+    TOPIC,
+    TOPIC_NAME_RULE,
+    is_legal_topic,
+    parse_delay_ms,
+    parse_instant_ms,
+)
+
+Data: TypeAlias = str | bytes | None
+"""Text is sent as UTF-8; None is Kafka's null."""
+Headers: TypeAlias = Mapping[str, Data] | Iterable[tuple[str, Data]]
+WireHeaders: TypeAlias = list[tuple[str, bytes | None]]
+Delay: TypeAlias = timedelta | str
+"""A timedelta, or text with a unit such as `30s`, `500ms`, `2h`, `PT30S`."""
+Instant: TypeAlias = datetime | int | str
+"""An aware datetime, epoch milliseconds, or RFC 3339 text with a zone."""
+
+BY_KEY: Final = -1
+UNKNOWN: Final = -1
+LAST_PARTITION: Final = 2**31 - 1
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND: Final = timedelta(milliseconds=1)
+YEAR_MS: Final = 366 * 86_400_000
+ORIGIN: Final = re.compile(r"(?P<topic>[^/]+)/(?P<partition>[0-9]{1,10})/(?P<offset>[0-9]{1,18})")
+NUMBER: Final = re.compile(r"[-+]?\d+(\.\d+)?", re.ASCII)
+CACHED: Final = 1_000
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of all calls that send a record; at most one of the three times."""
+
+    delay: Delay | None
+    deliver_at: Instant | None
+    level: int | None
+    """A delay level of the proxy's table, 1 the shortest."""
+    partition: int | None
+    """The target's partition. Without it the key decides, as in Java."""
+
+
+class SendOptions(Options, total=False):
+    """The same, with an id by which the record can be cancelled and replaced."""
+
+    id: str | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedRecord:
+    """A record and when it should appear. The fields: `SendOptions`."""
+
+    topic: str
+    value: Data = None
+    key: Data = None
+    headers: Headers | None = None
+    delay: Delay | None = None
+    deliver_at: Instant | None = None
+    level: int | None = None
+    id: str | bytes | None = None
+    partition: int | None = None
+
+
+class Delayed(NamedTuple):
+    """An ingress record for a producer of any library."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: WireHeaders
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An ingress record to be written. `partition`: BY_KEY, or where it has to go."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: WireHeaders
+    partition: int = BY_KEY
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory that it takes in a queue."""
+        headers_bytes = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers_bytes
+
+
+class Receipt(NamedTuple):
+    """The place of a stored record in the ingress.
+
+    A delay counts from `timestamp_ms`; -1 without a timestamp. `offset` is -1 in the rare case that
+    the broker confirms only a repeated request. `recall` needs `key`.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None = None
+
+    @property
+    def origin(self) -> str:
+        """`topic/partition/offset`, as in `timer-origin` and in the outcomes."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+def delayed(
+    topic: str,
+    value: Data = None,
+    key: Data = None,
+    headers: Headers | None = None,
+    **options: Unpack[SendOptions],
+) -> Delayed:
+    """Return key, value and headers of the ingress record that asks for this delivery.
+
+    Write them to the ingress topic with a producer of any library. The arguments are
+    `DelayProducer.send`'s. With an `id` the producer must place keys as Java does (murmur2).
+    Raises RequestRefused.
+    """
+    request = request_of(DelayedRecord(topic, value, key, headers, **options))
+    return Delayed(request.key, request.value, request.headers)
+
+
+def request_of(record: DelayedRecord) -> Request:
+    """Return the request that makes the record appear. Raises RequestRefused."""
+    if not isinstance(record, DelayedRecord):
+        raise RequestRefused(f"{record!r} is no DelayedRecord: write DelayedRecord(topic, value)")
+    asked: WireHeaders = [(TOPIC, _topic(record.topic))]
+    asked += time_headers(record.delay, record.deliver_at, record.level)
+    if record.partition is not None:
+        asked.append((PARTITION, _partition(record.partition)))
+    key = _bytes(record.key, "key")
+    if record.id is not None:
+        ident = id_bytes(record.id)
+        asked += [(ID, ident), (KEY, key)]
+        key = ident
+    return Request(key, _bytes(record.value, "value"), asked + _own_headers(record.headers))
+
+
+def cancellation(ident: str | bytes) -> Request:
+    """Return the request to drop the pending record of that id. Raises RequestRefused."""
+    key = id_bytes(ident)
+    return Request(key, None, [(CANCEL, key)])
+
+
+def recall(
+    receipt: Receipt | str, ingress: str, key: Data = None, ident: str | bytes | None = None
+) -> Request:
+    """Return the request to drop the record of this receipt or origin. Raises RequestRefused.
+
+    `key` and `ident` are the record's own in the ingress. A receipt has the key.
+    """
+    origin: object = getattr(receipt, "origin", receipt)
+    found = ORIGIN.fullmatch(origin) if isinstance(origin, str) else None
+    if found is None or found["topic"] != ingress:
+        raise RequestRefused(
+            f"{receipt!r} is no receipt of a record in {ingress}: give what send returned, or its "
+            "origin, topic/partition/offset"
+        )
+    proof = getattr(receipt, "key", None) if key is None else _bytes(key, "key")
+    asked: WireHeaders = [(RECALL, found[0].encode())]
+    if ident is not None:
+        asked.append((ID, id_bytes(ident)))
+    return Request(proof, None, asked, int(found["partition"]))
+
+
+def id_bytes(ident: str | bytes) -> bytes:
+    """Return an id on the wire. Raises RequestRefused."""
+    raw = _bytes(ident, "id")
+    if raw is None or not 1 <= len(raw) <= ID_BYTES:
+        found = "null" if raw is None else f"{len(raw)} bytes long"
+        raise RequestRefused(f"the id is {found}: it must have 1 to {ID_BYTES} bytes of UTF-8")
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise RequestRefused(f"the id {raw!r} is not UTF-8: ids are text") from None
+    return raw
+
+
+def time_headers(delay: Delay | None, deliver_at: Instant | None, level: int | None) -> WireHeaders:
+    """Return the header that asks for the time; none means at once. Raises RequestRefused."""
+    given = {"delay": delay, "deliver_at": deliver_at, "level": level}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise RequestRefused(f"{' and '.join(named)} contradict each other: give one of them")
+    if delay is not None:
+        return [(DELAY, delay_text(delay, "delay").encode())]
+    if deliver_at is not None:
+        return [(DELIVER_AT, _instant_text(deliver_at).encode())]
+    if level is not None:
+        return [(LEVEL, str(_whole(level, "level", "a delay level from 0 (at once)")).encode())]
+    return []
+
+
+def delay_text(delay: object, name: str) -> str:
+    """Return the delay as the protocol writes it. Raises RequestRefused, which names `name`.
+
+    Text stays as it is, so that the proxy's errors show the caller's own words. A bare number is
+    refused: the protocol means milliseconds, most people mean seconds.
+    """
+    if isinstance(delay, timedelta):
+        delay_ms = -(-delay // MILLISECOND)
+        return str(_whole(delay_ms, name, "a length of time, 0 or longer"))
+    is_number = isinstance(delay, int | float) and not isinstance(delay, bool)
+    if is_number or (isinstance(delay, str) and NUMBER.fullmatch(delay)):
+        raise RequestRefused(
+            f"{name} is {delay!r}, a number without a unit: write '{delay}s' for seconds or "
+            f"'{delay}ms' for milliseconds, or give a timedelta"
+        )
+    if isinstance(delay, str):
+        return _readable(delay, name)
+    raise RequestRefused(f"{name} is {delay!r}: give a timedelta, or text such as '30s'")
+
+
+@lru_cache(CACHED)
+def _readable(text: str, name: str) -> str:
+    try:
+        parse_delay_ms(text)
+    except ValueError:
+        raise RequestRefused(
+            f"{name} is {text!r}: write a number with a unit (500ms 30s 5m 2h 7d), an ISO 8601 "
+            "duration without years or months (PT30S), or give a timedelta"
+        ) from None
+    return text
+
+
+def _instant_text(moment: Instant) -> str:
+    if isinstance(moment, datetime):
+        return str(_epoch_ms(moment))
+    if not isinstance(moment, str):
+        wanted = "after 1970: an aware datetime, epoch milliseconds, or RFC 3339 text"
+        return str(_refuse_long_past(_whole(moment, "deliver_at", wanted)))
+    try:
+        instant_ms = parse_instant_ms(moment)
+    except ValueError as error:
+        raise RequestRefused(str(error)) from None
+    _whole(instant_ms, "deliver_at", "a time after 1970")
+    if NUMBER.fullmatch(moment):
+        _refuse_long_past(instant_ms)
+    return moment
+
+
+def _refuse_long_past(instant_ms: int) -> int:
+    """Refuse a number more than a year in the past: it may be meant as seconds."""
+    if instant_ms < time.time() * 1000 - YEAR_MS:
+        in_words = (EPOCH + timedelta(milliseconds=instant_ms)).isoformat(timespec="milliseconds")
+        raise RequestRefused(
+            f"deliver_at is {instant_ms}. In epoch milliseconds that is {in_words}, more than a "
+            "year ago. If it means seconds, multiply it by 1000. For a time that long ago give an "
+            "aware datetime, or RFC 3339 text"
+        )
+    return instant_ms
+
+
+def _epoch_ms(moment: datetime) -> int:
+    if moment.utcoffset() is None:
+        raise RequestRefused(
+            f"deliver_at is {moment!r}, a datetime without a zone, which would mean another time "
+            "on another machine: write datetime.now(UTC) or moment.astimezone()"
+        )
+    return _whole(-(-(moment - EPOCH) // MILLISECOND), "deliver_at", "a time after 1970")
+
+
+def _whole(number: object, name: str, wanted: str) -> int:
+    is_whole = isinstance(number, int) and not isinstance(number, bool)
+    if is_whole and 0 <= number < 10**MAX_DIGITS:  # type: ignore[operator]
+        return number  # type: ignore[return-value]
+    raise RequestRefused(f"{name} is {number!r}: it must be {wanted}")
+
+
+@lru_cache(CACHED)
+def _topic(topic: object) -> bytes:
+    if not isinstance(topic, str) or not is_legal_topic(topic):
+        raise RequestRefused(f"the topic is {topic!r}: {TOPIC_NAME_RULE}")
+    return topic.encode()
+
+
+def _partition(partition: object) -> bytes:
+    is_number = isinstance(partition, int) and not isinstance(partition, bool)
+    if not is_number or not 0 <= partition <= LAST_PARTITION:  # type: ignore[operator]
+        raise RequestRefused(
+            f"the partition is {partition!r}: it must be a number from 0; leave it out to let the "
+            "key decide"
+        )
+    return str(partition).encode()
+
+
+def _own_headers(headers: Headers | None) -> WireHeaders:
+    if headers is None:
+        return []
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [_header(pair) for pair in pairs]
+
+
+def _header(pair: object) -> tuple[str, bytes | None]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
+        raise RequestRefused(
+            f"{pair!r} is no header: give a dict, or pairs of a str and a str, bytes or None"
+        )
+    name, value = pair
+    if name.startswith(PREFIX):
+        raise RequestRefused(
+            f"the header {name!r} begins with {PREFIX}, which belongs to the proxy and would not "
+            "reach the target: use the arguments of send, or another name"
+        )
+    _bytes(name, "a header's name")
+    return name, value if isinstance(value, bytes) else _bytes(value, f"the header {name}")
+
+
+def _bytes(data: object, name: str) -> bytes | None:
+    """Encode text as UTF-8; leave bytes and null. An error names the argument `name`."""
+    if isinstance(data, str):
+        try:
+            return data.encode()
+        except UnicodeEncodeError as error:
+            raise RequestRefused(f"{name} cannot be written as UTF-8: {error.reason}") from None
+    if data is None or isinstance(data, bytes):
+        return data
+    raise RequestRefused(f"{name} is a {type(data).__name__}: it must be str, bytes or None")

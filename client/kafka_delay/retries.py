@@ -1,0 +1,395 @@
+"""Retries: a received record, whether its story is believed, and the request that brings it back.
+
+All functions are pure. The headers: docs/guide.md#retries-of-consumers and docs/client.md#retries.
+"""
+
+import hmac
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from confluent_kafka import Message
+
+from kafka_delay.errors import ConfigRefused
+from kafka_delay.kafka import Place, headers_of, last_header, place_of
+from kafka_delay.protocol import (
+    ATTEMPT,
+    DELAY,
+    EXCEPTION,
+    ORIGINAL_OFFSET,
+    ORIGINAL_PARTITION,
+    ORIGINAL_TOPIC,
+    PREFIX,
+    RETRY_GROUP,
+    SIGNATURE,
+    TIMER_ATTEMPT,
+    TOPIC,
+    parse_delay_ms,
+    parse_levels,
+)
+from kafka_delay.request import Delay, Request, WireHeaders, delay_text
+
+STORY: Final = (
+    *(ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET),
+    *(ATTEMPT, EXCEPTION, SIGNATURE),
+)
+DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""The delays of the orderly mode: RocketMQ's level table, whose queues are suspended for 1 s."""
+MOST_DIGITS: Final = 18
+LONGEST_EXCEPTION: Final = 1_000
+SHORTEST_KEY: Final = 16
+BY_PATTERN: Final = "^"
+"""The first character of a topic that librdkafka takes as a regular expression."""
+SIGNED: Final = re.compile(rb"(?P<attempt>[0-9]{1,9}) (?P<mac>[0-9a-f]{64})")
+
+SigningKey: TypeAlias = str | bytes | Sequence[str | bytes | None]
+"""One key or several: the first signs, all verify. None in a list accepts unsigned retries."""
+Exceptions: TypeAlias = Sequence[type[Exception]]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A record for a handler."""
+
+    read_from: Place
+    original: Place
+    """The place where the record first came from. It differs from `read_from` after a retry."""
+    attempt: int
+    """Failures so far, 0 at first."""
+    key: bytes | None
+    value: bytes | None
+    headers: WireHeaders
+    """All headers of the record."""
+    timestamp_ms: int
+
+    @property
+    def topic(self) -> str:
+        """The topic that the record first came from, not the retry topic."""
+        return self.original.topic
+
+    @property
+    def size_bytes(self) -> int:
+        """About the memory that it takes."""
+        return len(self.key or b"") + len(self.value or b"")
+
+    def header(self, name: str) -> bytes | None:
+        """Return the last header of that name, None without one."""
+        return last_header(self.headers, name)
+
+
+class DeadLetter(Exception):
+    """Raised by a handler: send this record to the dead letters at once.
+
+    The reason, text or an exception, ends up in the header `retry-exception`.
+    """
+
+    def __init__(self, reason: str | BaseException) -> None:
+        self.reason = text_of(reason)
+        super().__init__(self.reason)
+
+
+class RetryLater(Exception):
+    """Raised by a handler: bring this record again after `delay`, instead of the retry levels.
+
+    `delay` is a timedelta or text (`30s`). This counts as a failure like any other: after
+    `max_attempts` of them the record goes to the dead letters. The reason, text or an exception,
+    ends up in the header `retry-exception`. Raises RequestRefused for an unreadable delay. A delay
+    beyond the proxy's `max_delay` makes the record a dead letter of the proxy's.
+    """
+
+    def __init__(self, delay: Delay, reason: str | BaseException = "") -> None:
+        self.delay = delay_text(delay, "RetryLater's delay")
+        self.reason = text_of(reason) or f"RetryLater: {self.delay}"
+        super().__init__(self.reason)
+
+
+class Failure(NamedTuple):
+    """Why a record was not handled, and what is next: a retry, after `delay` if it names one."""
+
+    reason: str
+    is_final: bool = False
+    """To the dead letters at once."""
+    delay: str | None = None
+    is_refused: bool = False
+    """Its story is not believed, so this group does not sign it."""
+
+
+class FailureRules:
+    """What an exception means, by its class.
+
+    The most specific class that is named counts; without one the record is retried. Raises
+    ConfigRefused when a class is named twice, or cannot be named.
+    """
+
+    def __init__(
+        self, retry: Exceptions = (), give_up: Exceptions = (), ignore: Exceptions = ()
+    ) -> None:
+        self._rules: dict[type, str] = {}
+        for rule, named in {"retry": retry, "give_up": give_up, "ignore": ignore}.items():
+            for one in _checked_classes(rule, named):
+                other = self._rules.setdefault(one, rule)
+                if other != rule:
+                    raise ConfigRefused(
+                        f"{one.__name__} is in {other} and in {rule}: name it in one of them"
+                    )
+
+    def failure_of(self, error: Exception) -> Failure | None:
+        """Return what an exception of a handler means. None: the record counts as handled."""
+        if isinstance(error, DeadLetter | RetryLater):
+            # A subclass may not have called `__init__`.
+            reason, delay = text_of(getattr(error, "reason", error)), getattr(error, "delay", None)
+            is_final = isinstance(error, DeadLetter)
+            return Failure(reason, is_final, None if is_final else delay)
+        named = (self._rules[one] for one in type(error).__mro__ if one in self._rules)
+        rule = next(named, "retry")
+        if rule == "ignore":
+            return None
+        return Failure(described(error), is_final=rule == "give_up")
+
+
+class LocalRetries:
+    """When a record that failed in the orderly mode is tried again, and when it is given up."""
+
+    def __init__(self, delays_ms: Sequence[int], max_attempts: int) -> None:
+        self._delays_ms, self._max_attempts = delays_ms, max_attempts
+        """The delays after the first failure, the second and so on. The last one is repeated."""
+
+    def wait_s(self, record: Received, failure: Failure) -> float | None:
+        """Return how long the record waits after this failure. None: it is given up."""
+        if failure.is_final or record.attempt >= self._max_attempts:
+            return None
+        if failure.delay is not None:
+            return parse_delay_ms(failure.delay) / 1000
+        return self._delays_ms[min(record.attempt, len(self._delays_ms) - 1)] / 1000
+
+
+def local_retries(orderly: object, delays: object, max_attempts: int) -> LocalRetries | None:
+    """Return None unless `orderly`. Raises ConfigRefused."""
+    if not isinstance(orderly, bool):
+        raise ConfigRefused(f"orderly is {orderly!r}: it must be True or False")
+    if not orderly and delays is not None:
+        raise ConfigRefused("orderly_delays is for orderly=True alone: add it, or leave it out")
+    if not orderly:
+        return None
+    given = DELAYS if delays is None else delays
+    if not isinstance(given, str):
+        raise ConfigRefused(f"orderly_delays is {given!r}: write delays apart by blanks ('1s 5s')")
+    try:
+        for one in given.split():
+            delay_text(one, "one of the delays")
+        return LocalRetries(parse_levels(given), max_attempts)
+    except ValueError as error:
+        raise ConfigRefused(f"orderly_delays is no table of delays: {error}") from None
+
+
+class Signer:
+    """Signs retries and verifies them, so that a group can tell its own from forged ones.
+
+    A program that may write to the ingress can ask for a retry to any group, and the story headers
+    are plain. Only the group's consumers know the key. Raises ConfigRefused for unusable keys.
+    """
+
+    def __init__(self, group: str, given: SigningKey) -> None:
+        one = isinstance(given, str | bytes) or not isinstance(given, Sequence)
+        keys = [given] if one else list(given)
+        self._group = group.encode()
+        self._keys = [_checked_key(key) for key in keys if key is not None]
+        self.takes_unsigned = None in keys
+        """While the members of the group get their first key."""
+        if not self._keys or keys[0] is None:
+            raise ConfigRefused("signing_key has no key at its first place, which signs: give one")
+
+    def signature(
+        self, original: Place, attempt: int, key: bytes | None, value: bytes | None
+    ) -> bytes:
+        """Return the value of the header."""
+        mac = self._mac(self._keys[0], original, attempt, key, value)
+        return b"%d %s" % (attempt, mac)
+
+    def is_valid(
+        self,
+        signature: bytes,
+        original: Place,
+        attempt: int | None,
+        key: bytes | None,
+        value: bytes | None,
+    ) -> bool:
+        """Return whether a consumer with one of the keys has signed this.
+
+        `attempt` is None in a replayed dead letter, which begins to count again.
+        """
+        found = SIGNED.fullmatch(signature)
+        if found is None or attempt not in {None, int(found["attempt"])}:
+            return False
+        signed = int(found["attempt"])
+        macs = [self._mac(one, original, signed, key, value) for one in self._keys]
+        return any(hmac.compare_digest(found["mac"], mac) for mac in macs)
+
+    def _mac(self, key: bytes, original: Place, attempt: int, *content: bytes | None) -> bytes:
+        topic, partition, offset = original
+        fields = [self._group, topic.encode("utf-8", "replace")]
+        numbers = [b"%d" % number for number in (partition, offset, attempt)]
+        signed = hmac.new(key, b"retry-1", "sha256")
+        for field in (*fields, *numbers, *content):
+            signed.update(b"-" if field is None else b"%d:" % len(field))
+            signed.update(field or b"")
+        return signed.hexdigest().encode()
+
+
+class NotBelieved(Exception):
+    """A record of the retry topic tells a story that may be forged."""
+
+
+class Believed:
+    """Which stories of the retry topic's records are believed.
+
+    A signed story needs the right signature. An unsigned one has to come from a topic that the
+    consumer reads, and is refused if signatures are demanded.
+    """
+
+    def __init__(self, topics: Sequence[str], retry_topic: str, signer: Signer | None) -> None:
+        self.retry_topic = retry_topic
+        self._signer = signer
+        self._topics = {*topics, retry_topic}
+        self._patterns = [one for one in topics if one.startswith(BY_PATTERN)]
+
+    def need(self, record: Received) -> None:
+        """Raises NotBelieved. Records of other topics tell no story."""
+        if record.read_from.topic != self.retry_topic:
+            return
+        signature = record.header(SIGNATURE)
+        if self._signer is not None and signature is not None:
+            attempt = None if record.header(ATTEMPT) is None else record.attempt
+            signed = (signature, record.original, attempt, record.key, record.value)
+            if not self._signer.is_valid(*signed):
+                raise NotBelieved("the signature of the retry is wrong, so it may be forged")
+        elif self._signer is not None and not self._signer.takes_unsigned:
+            raise NotBelieved(
+                "the retry is not signed, so it may be forged: this consumer has a signing_key"
+            )
+        elif record.topic not in self._topics and not any(
+            _matches(one, record.topic) for one in self._patterns
+        ):
+            raise NotBelieved(
+                f"the retry says that it came from {record.topic!r}, which this consumer does not "
+                "read: it may be forged"
+            )
+
+
+def received(message: Message, retry_topic: str) -> Received:
+    """Return the record in a message. Raises UnreadableHeaders.
+
+    Only records of the retry topic tell of retries. Elsewhere the headers are another group's.
+    """
+    read_from = place_of(message)
+    headers = headers_of(message)
+    story = dict(headers) if read_from.topic == retry_topic else {}
+    return Received(
+        read_from,
+        _original(story) or read_from,
+        _number(story.get(ATTEMPT)) or 0,
+        message.key(),
+        message.value(),
+        headers,
+        message.timestamp()[1],
+    )
+
+
+def retry_request(
+    record: Received,
+    failure: Failure,
+    group: str,
+    max_attempts: int,
+    target: str | None = None,
+    signer: Signer | None = None,
+) -> Request:
+    """Return the ingress record that brings a failed record again, or ends it in `dlq.<group>`.
+
+    `timer-attempt` is the number of failures before this one. The first asks for level 3, unless
+    the failure names a delay. `target` is the topic of retries, if not `retry.<group>`.
+    """
+    attempt = max_attempts if failure.is_final else record.attempt
+    asked: WireHeaders = [(RETRY_GROUP, group.encode()), (TIMER_ATTEMPT, b"%d" % attempt)]
+    if failure.delay is not None:
+        asked.append((DELAY, failure.delay.encode()))
+    if target is not None and attempt < max_attempts:
+        asked.append((TOPIC, target.encode()))
+    own = [one for one in record.headers if not one[0].startswith(PREFIX) and one[0] not in STORY]
+    topic, partition, offset = record.original
+    story: WireHeaders = [
+        (ORIGINAL_TOPIC, topic.encode()),
+        (ORIGINAL_PARTITION, b"%d" % partition),
+        (ORIGINAL_OFFSET, b"%d" % offset),
+        (ATTEMPT, b"%d" % (record.attempt + 1)),
+        (EXCEPTION, failure.reason[:LONGEST_EXCEPTION].encode("utf-8", "backslashreplace")),
+    ]
+    if signer is not None and not failure.is_refused:
+        signed = signer.signature(record.original, record.attempt + 1, record.key, record.value)
+        story.append((SIGNATURE, signed))
+    return Request(record.key, record.value, asked + own + story)
+
+
+def text_of(given: object) -> str:
+    """Return an exception or a reason as text; its class if `str` fails."""
+    try:
+        return str(given)
+    except Exception:  # noqa: BLE001 (it is the user's code, and must not end the consumer)
+        return type(given).__name__
+
+
+def described(error: BaseException) -> str:
+    """Return the exception's class and text."""
+    return f"{type(error).__name__}: {text_of(error)}"
+
+
+def _checked_classes(rule: str, named: object) -> Sequence[type]:
+    if isinstance(named, type) or not isinstance(named, Sequence):
+        raise ConfigRefused(
+            f"{rule} is {named!r}: give a list or tuple of exception classes, {rule}=[ValueError]"
+        )
+    for one in named:
+        if not isinstance(one, type) or not issubclass(one, Exception):
+            raise ConfigRefused(
+                f"{rule} names {one!r}: name classes that derive from Exception; any other ends "
+                "`run`"
+            )
+        if issubclass(one, DeadLetter | RetryLater):
+            raise ConfigRefused(
+                f"{rule} names {one.__name__}, which says by itself what is to become of the "
+                "record: leave it out"
+            )
+    return named
+
+
+def _checked_key(given: object) -> bytes:
+    raw = given.encode() if isinstance(given, str) else given
+    if not isinstance(raw, bytes):
+        raise ConfigRefused(f"signing_key has a {type(given).__name__}: give str or bytes")
+    if len(raw) < SHORTEST_KEY:
+        raise ConfigRefused(
+            f"signing_key has a key of {len(raw)} bytes: use {SHORTEST_KEY} or more, at random "
+            "(python -c 'import secrets; print(secrets.token_hex(32))')"
+        )
+    return raw
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    """Return whether librdkafka's expression names the topic. An odd one may name any topic."""
+    try:
+        return re.match(pattern, topic) is not None
+    except re.error:
+        return True
+
+
+def _original(story: dict[str, bytes | None]) -> Place | None:
+    topic = story.get(ORIGINAL_TOPIC)
+    partition = _number(story.get(ORIGINAL_PARTITION))
+    offset = _number(story.get(ORIGINAL_OFFSET))
+    if topic is None or partition is None or offset is None:
+        return None
+    return Place(topic.decode("utf-8", "replace"), partition, offset)
+
+
+def _number(raw: bytes | None) -> int | None:
+    return int(raw) if raw is not None and raw.isdigit() and len(raw) <= MOST_DIGITS else None

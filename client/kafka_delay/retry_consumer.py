@@ -1,0 +1,340 @@
+"""Consumers whose failed records come again later, through the proxy (RocketMQ's retry levels)."""
+
+import asyncio
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import closing, suppress
+from datetime import timedelta
+from functools import partial
+from inspect import iscoroutinefunction, isroutine
+from typing import Any, Final, Generic, TypeVar
+
+from confluent_kafka import Consumer, KafkaException
+
+from kafka_delay.commits import Settlement
+from kafka_delay.consumer_loop import ConsumerLoop, LogsBeganAnew
+from kafka_delay.errors import ConfigRefused, StillUnsent
+from kafka_delay.handlers import (
+    AsyncHandler,
+    Handler,
+    HandlerTasks,
+    HandlerThreads,
+    Handling,
+    Runner,
+    by_key,
+    by_key_or_partition,
+)
+from kafka_delay.ingress_writer import IngressWriter
+from kafka_delay.kafka import (
+    TRANSACTIONAL_ID,
+    Settings,
+    broker_error,
+    connection_settings,
+    consumer_settings,
+    need_all_acks,
+    producer_settings,
+    refuse_no_mapping,
+)
+from kafka_delay.protocol import INGRESS, TOPIC_NAME_RULE, is_legal_topic, parse_delay_ms
+from kafka_delay.request import Delay, delay_text
+from kafka_delay.retries import (
+    BY_PATTERN,
+    Believed,
+    Exceptions,
+    FailureRules,
+    Signer,
+    SigningKey,
+    local_retries,
+    retry_request,
+)
+from kafka_delay.topics import TopicWatch, ensure_topics, ids_from
+
+MAX_ATTEMPTS: Final = 16
+BEYOND_ALL_ATTEMPTS: Final = 1_000
+"""The proxy takes no larger setting, so it gives up whatever its setting is."""
+HANDLER_TIMEOUT: Final = timedelta(minutes=15)
+MAX_HANGING: Final = 10
+STORE_WITHIN_MS: Final = 30_000
+CLOSE_WITHIN_S: Final = 10.0
+MAX_POLL_INTERVAL_MS: Final = 300_000
+"""librdkafka's own: how long a rebalance waits for a member."""
+
+HandlerT = TypeVar("HandlerT")
+
+log = logging.getLogger("kafka_delay")
+
+
+class _Consumer(ABC, Generic[HandlerT]):
+    """Arguments and life of both consumers. They differ in what calls the handlers."""
+
+    def __init__(
+        self,
+        config: Settings,
+        group: str,
+        topics: Sequence[str],
+        handler: HandlerT,
+        *,
+        producer_config: Settings | None = None,
+        ingress: str = INGRESS,
+        retry_topic: str | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+        retry: Exceptions = (),
+        give_up: Exceptions = (),
+        ignore: Exceptions = (),
+        parallel: int = 1,
+        handler_timeout: Delay = HANDLER_TIMEOUT,
+        max_hanging: int = MAX_HANGING,
+        orderly: bool = False,
+        orderly_delays: str | None = None,
+        signing_key: SigningKey | None = None,
+    ) -> None:
+        self._refuse_unusable(handler)
+        self._topics = _checked_topics(topics, group, ingress)
+        self._group, self._handler, self._retry_target = group, handler, retry_topic
+        self._retry_topic = (
+            f"retry.{group}" if retry_topic is None else _legal("retry_topic", retry_topic)
+        )
+        self._max_attempts = _at_least(1, max_attempts, "max_attempts")
+        self._ingress = ingress
+        self._rules = FailureRules(retry, give_up, ignore)
+        self._parallel = _at_least(1, parallel, "parallel")
+        self._handler_timeout_s = _seconds(handler_timeout, "handler_timeout")
+        self._max_hanging = _at_least(0, max_hanging, "max_hanging")
+        self._local_retries = local_retries(orderly, orderly_delays, max_attempts)
+        self._consumer_settings = consumer_settings(config, group)
+        self._producer_settings = _for_requests(config, producer_config or {})
+        self._signer = None if signing_key is None else Signer(group, signing_key)
+        self._stopping = threading.Event()
+        self._handling: Handling | None = None
+        """The handling of the last run. Some of its handlers may still be running."""
+
+    def stop(self) -> None:
+        """Make `run` return after the records in hand. For any thread, and for signal handlers."""
+        self._stopping.set()
+
+    @abstractmethod
+    def _refuse_unusable(self, handler: Any) -> None:
+        """Raises ConfigRefused."""
+
+    def _run_with(self, runner: Runner) -> None:
+        if self._handling is not None:
+            self._handling.raise_if_too_many_hang(self._max_hanging)
+        writer = IngressWriter(self._producer_settings, self._ingress, STORE_WITHIN_MS / 1000)
+        try:
+            with closing(runner):
+                handling = self._handling = self._new_handling(runner)
+                while not self._is_done(writer, handling):
+                    log.info("another consumer is opened")
+        finally:
+            with suppress(StillUnsent):  # the offsets of unstored requests are uncommitted
+                writer.close(CLOSE_WITHIN_S)
+
+    def _is_done(self, writer: IngressWriter, handling: Handling) -> bool:
+        """Work with a consumer of its own. Return False if another one has to go on."""
+        try:
+            with closing(Consumer(self._consumer_settings)) as consumer:
+                self._work(consumer, writer, handling)
+        except LogsBeganAnew:
+            return False
+        except KafkaException as error:
+            topics = [*self._topics, self._retry_topic]
+            settings = self._consumer_settings
+            raise broker_error(error.args[0], settings, self._group, topics) from error
+        return True
+
+    def _work(self, consumer: Consumer, writer: IngressWriter, handling: Handling) -> None:
+        own = [] if self._retry_target else [f"dlq.{self._group}"]
+        ensure_topics(consumer, self._consumer_settings, [self._retry_topic, *own])
+        request_of = partial(
+            retry_request,
+            group=self._group,
+            max_attempts=BEYOND_ALL_ATTEMPTS if self._local_retries else self._max_attempts,
+            target=self._retry_target,
+            signer=self._signer,
+        )
+        poll_interval_ms = self._consumer_settings.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)
+        loop = ConsumerLoop(
+            consumer,
+            Settlement(consumer, writer),
+            handling,
+            self._rules,
+            request_of,
+            Believed(self._topics, self._retry_topic, self._signer),
+            self._max_hanging,
+            int(poll_interval_ms) / 1000 / 2,
+            TopicWatch(ids_from(self._consumer_settings)),
+            self._local_retries,
+        )
+        loop.run([*self._topics, self._retry_topic], self._stopping.is_set)
+
+    def _new_handling(self, runner: Runner) -> Handling:
+        return Handling(
+            runner,
+            self._parallel,
+            self._handler_timeout_s,
+            lambda: not self._stopping.is_set(),
+            key_of=by_key_or_partition if self._local_retries else by_key,
+        )
+
+
+class RetryConsumer(_Consumer[Handler]):
+    """Calls `handler` for each record of `topics`. If it raises, the record comes again later.
+
+    The record goes through the proxy to `retry.<group>`, after 10 s the first time, then 30 s,
+    1 m, 2 m and so on. After `max_attempts` failures, or when the handler raises DeadLetter, it
+    goes to `dlq.<group>`. RetryLater chooses the delay. The records behind it are not held up. Both
+    topics are created if they are missing.
+
+    `parallel` handlers run at a time, each in a thread of its own; records with the same key are
+    handled one after the other. A handler that has not returned after `handler_timeout` counts as
+    failed. Its thread cannot be ended and may go on. With more than `max_hanging` of these `run`
+    raises HandlersHang.
+
+    `give_up` names exceptions that send a record to the dead letters at once, `ignore` those after
+    which it counts as handled, `retry` exceptions to the other two. The most specific class counts.
+
+    With `orderly` a key waits for its failed record. The record is tried again in its place after
+    the delays of `orderly_delays` (a table such as `1s 5s 1m`), and the key goes on once it
+    succeeds or is a dead letter (docs/client.md#in-order-whatever-fails).
+
+    `config` is confluent_kafka.Consumer's. `producer_config` is for the producer of the retry
+    requests, which takes from `config` how to reach the broker. An offset is committed when all
+    records before it are done. After a crash all records behind it come again, and a failure that
+    was handed over may be handed over again.
+
+    `signing_key` (str or bytes, the same for all members of the group) signs retry requests. A
+    retry without a right signature goes to the dead letters. A list of keys is for changing them:
+    the first signs, all verify (docs/client.md#forged-retries).
+
+    Unless `orderly`, the proxy gives up by its own settings. If these differ from the defaults, set
+    `retry_topic` and `max_attempts` to the same; the topic of dead letters is then yours to create.
+    The number of failures arrives in `retry-attempt`; the proxy strips `timer-attempt`.
+    """
+
+    def run(self) -> None:
+        """Work until `stop` is called; then commit what is handled, leave the group and return.
+
+        Raises RetryNotStored when a failed record cannot be handed over: its offset stays
+        uncommitted, so nothing is lost. Raises HandlersHang when too many handlers do not return,
+        BrokerError when the broker refuses the consumer, and any error of a handler that is no
+        Exception.
+        """
+        self._run_with(HandlerThreads(self._handler, self._parallel))
+
+    def _refuse_unusable(self, handler: Any) -> None:
+        """Refuse a handler whose result would be taken for success, and never run."""
+        if not callable(handler):
+            raise ConfigRefused(f"the handler is {handler!r}: give a function of one record")
+        if iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__):
+            raise ConfigRefused(
+                f"the handler {handler!r} is a coroutine function, which nobody would await: use "
+                "AsyncRetryConsumer"
+            )
+
+
+class AsyncRetryConsumer(_Consumer[AsyncHandler]):
+    """As RetryConsumer, with the same arguments; `parallel` handlers are tasks of the event loop.
+
+    A thread polls, so that a busy loop does not cost the consumer its partitions. A handler that
+    takes longer than `handler_timeout` is cancelled, and counts as failed at once. It may go on if
+    it ignores that.
+    """
+
+    async def run(self) -> None:
+        """Work until `stop` is called; then commit what is handled, leave the group and return.
+
+        Raises the errors of RetryConsumer's `run`. When cancelled, it cancels the handlers at work,
+        whose records come again as if they had not been called, and commits what is handled.
+        """
+        tasks = HandlerTasks(self._handler, asyncio.get_running_loop())
+        working = asyncio.wrap_future(self._in_a_thread(tasks))
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:
+            self.stop()
+            tasks.cancel_all()
+            with suppress(BaseException):
+                await working
+            raise
+
+    def _refuse_unusable(self, handler: Any) -> None:
+        if not callable(handler):
+            raise ConfigRefused(f"the handler is {handler!r}: give a coroutine function")
+        if isroutine(handler) and not iscoroutinefunction(handler):
+            raise ConfigRefused(
+                f"the handler {handler!r} is no coroutine function: write `async def`, or use "
+                "RetryConsumer"
+            )
+
+    def _in_a_thread(self, tasks: HandlerTasks) -> Future[None]:
+        ended: Future[None] = Future()
+
+        def work() -> None:
+            try:
+                self._run_with(tasks)
+            except BaseException as error:  # noqa: BLE001 (raised again where `run` is awaited)
+                log.error("the consumer has left its group: %s", error)  # the loop may be blocked
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
+
+        threading.Thread(target=work, name="retry-consumer", daemon=True).start()
+        return ended
+
+
+def _checked_topics(topics: object, group: object, ingress: object) -> list[str]:
+    """Return the topics to be read. Raises ConfigRefused, also for a group or ingress no topic
+    can be named after."""
+    if not isinstance(group, str) or not group or not is_legal_topic(f"retry.{group}"):
+        raise ConfigRefused(f"group is {group!r}, which names no topic: {TOPIC_NAME_RULE}")
+    _legal("ingress", ingress)
+    if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
+        raise ConfigRefused(f"topics is {topics!r}: give a list of at least one topic")
+    for topic in topics:
+        if not isinstance(topic, str) or not topic.startswith(BY_PATTERN):
+            _legal("topics", topic)
+        if topic in {f"dlq.{group}", ingress}:
+            raise ConfigRefused(
+                f"topics has {topic!r}, where this consumer's failures go: they would never end; "
+                "read it in a group of its own"
+            )
+    return list(topics)
+
+
+def _legal(name: str, topic: object) -> str:
+    if isinstance(topic, str) and is_legal_topic(topic):
+        return topic
+    raise ConfigRefused(f"{name} is {topic!r}, which names no topic: {TOPIC_NAME_RULE}")
+
+
+def _at_least(least: int, number: object, name: str) -> int:
+    if isinstance(number, int) and not isinstance(number, bool) and number >= least:
+        return number
+    raise ConfigRefused(f"{name} is {number!r}: it must be a whole number from {least}")
+
+
+def _seconds(length: Delay, name: str) -> float:
+    length_ms = parse_delay_ms(delay_text(length, name))
+    if length_ms == 0:
+        raise ConfigRefused(f"{name} is {length!r}: it must be longer than nothing")
+    return length_ms / 1000
+
+
+def _for_requests(config: Settings, given: Settings) -> dict[str, Any]:
+    """Return settings of the producer. It stores requests well before the group gives up on us."""
+    refuse_no_mapping(given)
+    if given.get(TRANSACTIONAL_ID):
+        raise ConfigRefused(
+            "producer_config has a transactional.id. A RetryConsumer works at least once, without "
+            "transactions. Leave transactional.id out, and make handlers repeatable"
+        )
+    within = {"message.timeout.ms": STORE_WITHIN_MS}
+    if {"message.timeout.ms", "delivery.timeout.ms"} & given.keys():
+        within = {}
+    settings = {**connection_settings(config), **within, **given}
+    producer_settings(settings)
+    need_all_acks(settings, "a retry request that a broker loses is a record that is lost")
+    return settings

@@ -1,0 +1,129 @@
+"""Topics that a consumer of this package needs: created if missing, and watched."""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from kafka_delay.errors import TopicsMissing
+from kafka_delay.kafka import REACH, Partition, Settings, connection_settings, grant
+
+ASK_WITHIN_S: Final = 30.0
+SEEN_WITHIN_S: Final = 10.0
+LOOK_EVERY_S: Final = 0.05
+IDS_WITHIN_S: Final = 3.0
+BROKERS_DEFAULT: Final = -1
+NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The answer of a broker without topic ids (before Kafka 2.8)."""
+REFUSED: Final = frozenset(
+    {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+)
+
+IdsOf: TypeAlias = Callable[[Collection[str]], Mapping[str, str | None]]
+"""Return the id of each topic, None if it does not exist. Topics without an answer are left out.
+Raises KafkaException when no broker answers."""
+
+
+class TopicWatch:
+    """Notices when a topic of a consumer's partitions was deleted, or deleted and created again.
+
+    The new topic has the same name and another id. Its offsets are those of other records.
+    """
+
+    def __init__(self, ids_of: IdsOf) -> None:
+        self._ids_of = ids_of
+        self._ids: dict[Partition, str | None] = {}
+        """The id of each partition's topic when the consumer got it. None: not known yet."""
+        self.gone: set[Partition] = set()
+        """The partitions whose topic did not exist at the last look."""
+
+    @property
+    def partitions(self) -> Collection[Partition]:
+        """All watched partitions."""
+        return self._ids.keys()
+
+    def begin(self, partitions: Collection[Partition]) -> None:
+        """Watch these partitions, which the consumer gets now."""
+        self._ids.update(dict.fromkeys(partitions))
+
+    def forget(self, partitions: Collection[Partition]) -> None:
+        """Stop watching these partitions."""
+        for partition in partitions:
+            self._ids.pop(partition, None)
+        self.gone.difference_update(partitions)
+
+    def look(self) -> set[Partition]:
+        """Return the partitions whose topic was created again. Raises KafkaException."""
+        found = self._ids_of({topic for topic, _ in self._ids}) if self._ids else {}
+        self.gone = {one for one in self._ids if one[0] in found and found[one[0]] is None}
+        anew = set()
+        for partition, known in self._ids.items():
+            now = found.get(partition[0])
+            if known is None:
+                self._ids[partition] = now
+            elif now is not None and now != known:
+                anew.add(partition)
+        return anew
+
+
+def ids_from(settings: Settings) -> IdsOf:
+    """Return a function that asks the brokers of these settings."""
+    admin = AdminClient(connection_settings(settings))
+
+    def ids_of(topics: Collection[str]) -> dict[str, str | None]:
+        asked = admin.describe_topics(TopicCollection(list(topics)), request_timeout=IDS_WITHIN_S)
+        found: dict[str, str | None] = {}
+        for topic, answer in asked.items():
+            try:
+                ident = str(answer.result().topic_id)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    found[topic] = None
+                elif error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+            else:
+                if ident != NO_ID:
+                    found[topic] = ident
+        return found
+
+    return ids_of
+
+
+def ensure_topics(consumer: Consumer, settings: Settings, topics: Sequence[str]) -> None:
+    """Create the missing topics with the broker's defaults, and wait until they are seen.
+
+    A consumer that subscribes to a topic before it exists notices it only minutes later.
+    Raises TopicsMissing, KafkaException.
+    """
+    missing = [topic for topic in topics if not _exists(consumer, topic)]
+    if not missing:
+        return
+    _create(missing, settings)
+    deadline_s = time.monotonic() + SEEN_WITHIN_S
+    while not all(_exists(consumer, topic) for topic in missing) and time.monotonic() < deadline_s:
+        time.sleep(LOOK_EVERY_S)
+
+
+def _create(missing: Sequence[str], settings: Settings) -> None:
+    admin = AdminClient(connection_settings(settings))
+    wanted = [NewTopic(topic, BROKERS_DEFAULT, BROKERS_DEFAULT) for topic in missing]
+    for topic, created in admin.create_topics(wanted, request_timeout=ASK_WITHIN_S).items():
+        try:
+            created.result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code != KafkaError.TOPIC_ALREADY_EXISTS:
+                remedy = grant(settings, ["Create"], "topic", topic) if code in REFUSED else REACH
+                raise TopicsMissing(
+                    f"the topic {topic} does not exist and could not be made "
+                    f"({error.args[0].str()}). Create it, or mend this: {remedy}"
+                ) from error
+
+
+def _exists(consumer: Consumer, topic: str) -> bool:
+    found = consumer.list_topics(topic, ASK_WITHIN_S).topics[topic]
+    unknown = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
+    return found.error is None or found.error.code() not in unknown
