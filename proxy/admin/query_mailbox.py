@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
-from proxy.dispatch.moving import Moving, find_moving
+from proxy.dispatch.hops import Moving, find_moving
 from proxy.protocol.body import Headers
 from proxy.scheduling.pending import Found, Sought, WaitingPiece, find_id, find_record, scan_waiting
 from proxy.scheduling.shard import Shard

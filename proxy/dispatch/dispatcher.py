@@ -1,21 +1,20 @@
-"""Decides about each record that is due: delivered, a dead letter, rolled, or requeued.
+"""Decide about each due record: delivered, a dead letter, rolled, or requeued.
 
-What depends on the broker is decided here, when the record fires, and not at ingest: rules 3 and 9
-of docs/exactly-once.md. Nothing that has to wait holds up the others: it goes on through the
-ingress.
+Decisions that depend on the broker are made here, as the record fires, and not as it is ingested
+(rules 3 and 9 of docs/exactly-once.md). A record that must wait goes on through the ingress, so
+that it holds up no others.
 """
 
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 import structlog
 
 from proxy.dispatch.hops import failures, is_move, successor
 from proxy.dispatch.known_targets import UNTIMELY, KnownTargets, record_batch_bytes
-from proxy.dispatch.outgoing_records import delivery_headers
+from proxy.dispatch.outgoing_records import OutgoingRecord, delivery_headers
 from proxy.dispatch.refusals import BY_RECORD_BATCH, RecordRef, Refusals, auxiliary_ref
 from proxy.dispatch.release_control import Disposition, ReleaseControl
-from proxy.protocol.body import Delivery, IngressPartition, delivery_of, needs_dispatch
+from proxy.protocol.body import Delivery, Headers, IngressPartition, delivery_of
 from proxy.protocol.headers import HOP_ATTEMPT
 from proxy.protocol.outcomes import (
     REQUEUED,
@@ -30,34 +29,18 @@ from proxy.protocol.policy import RetryGroup
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Hop, ResolvedBatch
 
 LATEST_UNTIMELY_MS: Final = 300_000
-"""A record whose time was refused is tried again after as long as it is late, this at most."""
+"""A record whose time was refused is tried again after as long as it is late, or after this."""
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised", "partition-unavailable"})
 """These pass, or an operator can mend them: they are tried again at the retry levels."""
 
 log = structlog.get_logger(__name__)
 
 
-def asked_about(topics: Iterable[str], batches: Iterable[Batch]) -> set[str]:
-    """The topics that the broker is to be asked about, before anything is sent there.
-
-    `topics` are those of the batches' entries.
-    """
-    with_auxiliary = [batch for batch in batches if batch.auxiliary]
-    own = {batch.ingress.topic for batch in with_auxiliary}
-    auxiliary = {
-        record.topic
-        for batch in with_auxiliary
-        for record in batch.auxiliary
-        if not record.is_state
-    }
-    return set(topics) | (auxiliary - own)
-
-
 class Dispatcher:
     """Dispatches the batches of one transaction; kept when that is aborted and made again.
 
-    `refusals` grow meanwhile. `retry` says when what could not be published is tried again,
-    `release` what is held back though it could be.
+    `refusals` grow meanwhile. `retry` says when a failed record is tried again, `release` which
+    records are held back.
     """
 
     def __init__(
@@ -71,25 +54,13 @@ class Dispatcher:
         self._targets, self._refusals = targets, refusals
         self._retry, self._release, self._now_ms = retry, release, now_ms
         self.doubted: set[str] = set()
-        """Targets for which a record names a partition beyond those that are known."""
+        """Targets for which a record names a partition beyond the known ones."""
         self._released: dict[RecordRef, Disposition] = {}
         self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
         self._put_off_ms: dict[RecordRef, int] = {}
 
-    def is_needed(self, topics: Iterable[str], batches: Sequence[Batch]) -> bool:
-        """Whether a record is more than a delivery by key to a topic known to take it.
-
-        True for each entry that has a purpose or names a partition, too.
-        """
-        if not all(map(self._targets.takes, topics)):
-            return True
-        return self._release.concerns(topics, batches, self._now_ms) or any(
-            bool(batch.auxiliary) or any(needs_dispatch(entry[3]) for entry in batch.deliveries)
-            for batch in batches
-        )
-
     def resolve(self, batch: Batch) -> ResolvedBatch:
-        """Each record of the batch to where it belongs now."""
+        """Decide about each record of the batch."""
         prefix = batch.ingress.prefix
         deliveries: list[Delivery] = []
         hops: list[Hop] = []
@@ -117,6 +88,15 @@ class Dispatcher:
         dead_letters = [*batch.dead_letters, *dead]
         return ResolvedBatch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
 
+    def is_letter_refused(self, ref: RecordRef, letter: OutgoingRecord, left_out: str) -> bool:
+        """Return whether this very transaction was refused for the size of such a dead letter."""
+        refusals, topic = self._refusals, letter.topic
+        if ref in refusals.bare or (not left_out and ref in refusals.without_value):
+            return True
+        return topic in refusals.limited and self._is_too_large(
+            topic, letter.key, letter.value, letter.headers
+        )
+
     def _decide(self, prefix: str, delivery: Delivery) -> Disposition:
         ref = prefix, delivery.offset
         refused = self._refusals.refused.get(ref)
@@ -138,7 +118,7 @@ class Dispatcher:
         return self._against_rules(prefix, delivery) or self._put_off(prefix, delivery)
 
     def _rolled(self, delivery: Delivery) -> Hop:
-        """Rewritten before its copy is deleted; a record that a pause held back may go sooner."""
+        """Rewrite it before its copy is deleted. A record that a pause held back may go sooner."""
         place = self._release.place(delivery, self._now_ms)
         if place is None:
             return Hop(delivery, ROLLED)
@@ -146,13 +126,13 @@ class Dispatcher:
         return Hop(delivery, ROLLED, "", not_before_ms, resumed_ms=resumed_ms)
 
     def _placed(self, delivery: Delivery) -> Delivery:
-        """A record that may go anywhere does not go where nothing can be written."""
+        """Keep a record that may go anywhere off partitions that cannot be written to."""
         target, named, offset = delivery.target, delivery.partition, delivery.offset
         partition = self._targets.partition_at(target, named, delivery.key, offset)
         return delivery if partition == named else delivery._replace(partition=partition)
 
     def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
-        """Tried again at the retry levels, or the end when it has failed often enough.
+        """Try it again at the retry levels, or end it when it has failed often enough.
 
         A refusal of its time does not count: a clock is wrong, and the record is not.
         """
@@ -169,7 +149,7 @@ class Dispatcher:
         return Hop(delivery, REQUEUED, detail, again_ms, failed)
 
     def _against_rules(self, prefix: str, delivery: Delivery) -> Rejection | None:
-        """What the broker would refuse, as far as the topic's rules are known."""
+        """Return why the broker would refuse the record, by the known rules of its topic."""
         target = delivery.target
         if self._targets.batch_limit_bytes(target) is None:
             return None
@@ -187,7 +167,7 @@ class Dispatcher:
         return Rejection("too-large", why)
 
     def _put_off(self, prefix: str, delivery: Delivery) -> Hop | None:
-        """Try a record apart from all others if some like it were refused in this transaction."""
+        """Try a record apart from others if this transaction saw similar records refused."""
         target = delivery.target
         if not self._refusals.is_tired(target):
             return None
@@ -203,34 +183,36 @@ class Dispatcher:
         return Hop(delivery, REQUEUED, why, self._put_off_ms[ref])
 
     def _unless_refused(self, ingress: IngressPartition, hop: Hop) -> Hop | Rejection:
-        """The hop, unless the ingress is known to refuse a record so large."""
+        """Return the hop, unless the ingress is known to refuse a record so large."""
         if ingress.topic not in self._refusals.limited:
             return hop
-        record = successor(ingress, hop)
-        if not self._exceeds(record):
+        if not self._exceeds(successor(ingress, hop)):
             return hop
         why = f"the record cannot be written to {ingress.topic} again: it has become too large"
         return Rejection("too-large", why)
 
     def _exceeds(self, record: AuxiliaryRecord) -> bool:
-        """Whether its topic is known to refuse a record so large, or has refused enough of them.
+        """Return whether its topic refuses records so large, as this transaction has shown.
 
-        What was known before this transaction does not count: these topics are asked about rarely.
+        Older knowledge does not count: these topics are asked about rarely.
         """
         _, topic, _, key, value, headers, _ = record
-        if topic not in self._refusals.limited:
-            return False
+        is_limited = topic in self._refusals.limited
+        return is_limited and self._is_too_large(topic, key, value, headers)
+
+    def _is_too_large(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> bool:
         if self._targets.exceeding_bytes(topic, key, value, headers) is not None:
             return True
         size_bytes = record_batch_bytes(key, value, headers)
         return self._refusals.is_too_large(self._targets, topic, size_bytes)
 
     def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
-        """What cannot be written is left out where nothing is lost by that.
+        """Leave out records whose loss does no harm, if they cannot be written.
 
-        A check-back: the next one follows. The move of a parked record that the ingress does not
-        take: the record stays parked. What else the proxy writes to its own topics is not left
-        out: nothing follows that.
+        A check-back: the next one follows. A move of a parked record that the ingress does not
+        take: the record stays parked.
         """
         if record.is_state:
             return True

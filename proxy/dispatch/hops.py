@@ -1,13 +1,12 @@
-"""A hop: a record that the proxy writes to the ingress again, to go on from there.
+"""Hops: records that the proxy writes to the ingress again, to go on from there.
 
-Rule 10 of docs/exactly-once.md. `dispatcher` says which records hop, and why; the class `Hop` is
-in `scheduling.batch`.
+Rule 10 of docs/exactly-once.md. `dispatcher` decides which records hop.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from proxy.protocol.body import Delivery, IngressPartition
+from proxy.protocol.body import Delivery, IngressPartition, Message, delivery_of
 from proxy.protocol.headers import (
     CHECK_IMMUNITY,
     CHECK_TOPIC,
@@ -19,42 +18,35 @@ from proxy.protocol.headers import (
     HOP_FIRES,
     HOP_FIRST,
     HOP_FROM,
-    HOP_MAC,
     HOP_NOT_BEFORE,
     HOP_RESUMED,
+    HOPS,
     ID,
     LEVEL,
     TRANSACTION,
 )
 from proxy.protocol.outcomes import Outcome, as_ingested
+from proxy.protocol.parsed import Prepare, Scheduled
 from proxy.protocol.proofs import receipt_name
 from proxy.scheduling.batch import AuxiliaryRecord, Hop, Place
+from proxy.scheduling.pending import ENDED, RecordState, find_record
+from proxy.scheduling.shard import Shard
 
-NOT_CARRIED_ON: Final = frozenset(
-    {
-        DELIVER_AT,
-        DELAY,
-        LEVEL,
-        TRANSACTION,
-        CHECK_TOPIC,
-        CHECK_IMMUNITY,
-        HOP_FROM,
-        HOP_NOT_BEFORE,
-        HOP_RESUMED,
-        HOP_ATTEMPT,
-        HOP_FIRST,
-        HOP_FIRES,
-        HOP_DUE,
-        HOP_MAC,
-        FIRST_ORIGIN,
-    }
-)
-"""Headers that the successor has anew or no more: it asks for an absolute time, and a half message
-that was committed is an ordinary record."""
+NOT_CARRIED_ON: Final = HOPS | {
+    DELIVER_AT,
+    DELAY,
+    LEVEL,
+    TRANSACTION,
+    CHECK_TOPIC,
+    CHECK_IMMUNITY,
+    FIRST_ORIGIN,
+}
+"""Headers that the successor has anew, or no more. It asks for an absolute time. A half message
+that was committed goes on as an ordinary record."""
 
 
 def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
-    """The record that goes on; to its own partition, with the key it had there."""
+    """Return the record that goes on, for its own partition, with the key it had there."""
     delivery = hop.delivery
     not_before_ms, resumed_ms = hop.not_before_ms, hop.resumed_ms
     if not_before_ms is None:
@@ -75,8 +67,8 @@ def moved(
     deliver_at_ms: int,
     place: Place | None = None,
 ) -> AuxiliaryRecord:
-    """The record that is to take the place of an entry that waits: with another due, or with a
-    place in a queue."""
+    """Return the record that takes the place of a pending one, with another due or a place in a
+    queue."""
     numbers = {
         DELIVER_AT: deliver_at_ms,
         HOP_NOT_BEFORE: place and place.not_before_ms,
@@ -89,14 +81,14 @@ def moved(
 
 
 def is_move(record: AuxiliaryRecord) -> bool:
-    """Whether it was made by `moved`."""
+    """Return whether `moved` made it."""
     return any(name == HOP_FIRES for name, _ in record.headers)
 
 
 def _rewritten(
     ingress: IngressPartition, delivery: Delivery, numbers: Mapping[str, int | None]
 ) -> AuxiliaryRecord:
-    """What goes on from the entry, with these numbers as headers, where they are any."""
+    """Return the record with these numbers as headers; None stands for no header."""
     key, headers = as_ingested(delivery)
     kept = [header for header in headers if header[0] not in NOT_CARRIED_ON]
     first = delivery.header(FIRST_ORIGIN) or ingress.origin(delivery.offset).encode()
@@ -117,19 +109,19 @@ def _rewritten(
 
 
 def named_hop(hop: Hop) -> tuple[bytes, int]:
-    """Under which name the shard waits for the successor, and the offset that it continues."""
+    """Return the name under which the shard awaits the successor, and the offset it continues."""
     delivery = hop.delivery
     return delivery.header(ID) or receipt_name(_first_offset(delivery)), delivery.entry_offset
 
 
 def outcome_of(hop: Hop) -> Outcome:
-    """How the record ended that the successor goes on from."""
+    """Return how the record ended from which the successor goes on."""
     delivery = hop.delivery
     return Outcome(delivery.offset, hop.what, delivery.due_ms, delivery.header(ID), hop.detail)
 
 
 def failures(hop_attempt: bytes | None) -> int:
-    """How often publishing the record has failed, by its header."""
+    """Return how often publishing the record has failed, by its header."""
     return _number(hop_attempt) or 0
 
 
@@ -140,3 +132,43 @@ def _first_offset(delivery: Delivery) -> int:
 
 def _number(raw: bytes | None) -> int | None:
     return None if raw is None else int(raw)
+
+
+# A pending record that is to be delivered at another time (docs/exactly-once.md#moved-records).
+
+MovingState: TypeAlias = RecordState | Literal["not-committed", "target-refused"]
+NOT_COMMITTED: Final[MovingState] = "not-committed"
+"""It was read. If the worker dies now it is read again, perhaps under other settings."""
+TARGET_REFUSED: Final[MovingState] = "target-refused"
+"""The present settings would make a dead letter of the move."""
+
+
+class Moving(NamedTuple):
+    """Whether a record can be moved, and the record that does it."""
+
+    state: MovingState
+    at: int
+    """Offset of its newest rewriting: ask about that one. Its own offset if there is none."""
+    record: AuxiliaryRecord | None = None
+    """Takes the place of a record that is `pending`."""
+
+
+def find_moving(shard: Shard, message: Message, deliver_at_ms: int) -> Moving:
+    """Return the replacement for an ingested record of the shard's partition."""
+    offset = message.offset()
+    known = shard.named(receipt_name(offset))
+    if known is not None and known.offset > offset:
+        return Moving(ENDED, known.offset)
+    found, parsed = find_record(shard, message), shard.parsed(message)
+    if found.state != "pending" or not isinstance(parsed, Scheduled | Prepare):
+        return Moving(found.state, offset)
+    delivery = delivery_of(parsed.entry)
+    row = None if parsed.ident is None else shard.named(parsed.ident)
+    if row is not None:
+        delivery = delivery._replace(fires_ms=row.fires_ms, entry_offset=row.offset)
+    if delivery.entry_offset >= shard.position.next_offset:
+        return Moving(NOT_COMMITTED, offset)
+    refusal = shard.refusal_now(message)
+    if refusal is not None and refusal.code == TARGET_REFUSED:
+        return Moving(TARGET_REFUSED, offset)
+    return Moving(found.state, offset, moved(shard.ingress, delivery, deliver_at_ms))

@@ -3,7 +3,7 @@
 `proxy.publishing.targets` asks it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from proxy.dispatch.partitioning import ANY, partition_of
@@ -13,17 +13,17 @@ from proxy.protocol.outcomes import Rejection
 RECORD_BATCH_BYTES: Final = 61
 """A record batch without its records."""
 IN_COMPANY_BYTES: Final = 10
-"""What a record may take more behind others: larger deltas of offset and time."""
+"""A record may take this much more behind others: larger deltas of offset and time."""
 USUAL_LIMIT_BYTES: Final = 1_048_588
-"""The largest record batch that topics take unless they are told otherwise."""
+"""The default of max.message.bytes."""
 UNTIMELY: Final = "time-refused"
-"""Code of a refusal that concerns the time of records, and so a clock: never a dead letter's."""
+"""Code of a refusal that concerns the time of records, and so a clock. Never a dead letter's."""
 NONE: Final = -1
 """Partition count of a topic that cannot be written to."""
 
 
 def record_batch_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Size of the record batch that holds this record alone, uncompressed."""
+    """Return the size of the record batch that holds this record alone, uncompressed."""
     size_bytes = 3 + _sized(key) + _sized(value) + _varint_bytes(len(headers))
     size_bytes += sum(_sized(name.encode()) + _sized(content) for name, content in headers)
     return RECORD_BATCH_BYTES + _varint_bytes(size_bytes) + size_bytes
@@ -34,7 +34,7 @@ def _sized(content: bytes | None) -> int:
 
 
 def _varint_bytes(number: int) -> int:
-    """Length of a zigzag varint: 6 bits of the number in the first byte, 7 in the others."""
+    """Return the length of a zigzag varint: 6 bits in the first byte, 7 in each other one."""
     return (number.bit_length() + 7) // 7
 
 
@@ -46,38 +46,35 @@ class TopicRules(NamedTuple):
 
 
 class TriedSizes(NamedTuple):
-    """What trying has shown of a topic whose rules may not be asked for.
-
-    Record batches twice as large as `batch_bytes` were refused; `refused_bytes` is the smallest
-    record that was refused, sent alone.
-    """
+    """What trying has shown of a topic whose rules may not be asked for."""
 
     batch_bytes: int
+    """Half of the smallest record batch that was refused."""
     refused_bytes: int | None = None
+    """The smallest record that was refused, sent alone."""
 
 
 class KnownTargets:
     """Topics with their partition counts, and why some cannot be written to.
 
-    `unavailable[topic]` is there for topics some of whose partitions cannot be written to now:
-    partition -> why.
-    `rules[topic]` is there for topics that have refused a record batch, `tried[topic]` where these
-    rules may not be asked for. `untimely[topic]` says why the time of records was refused there.
-    `is_compressing`: whether the producer does, so that the size of a record is known to the broker
-    alone.
+    `is_compressing`: the producer compresses, so that the broker alone knows the size of a record.
     """
 
     def __init__(self, *, is_compressing: bool = False) -> None:
         self.partitions: dict[str, int] = {}
         self.rules: dict[str, TopicRules] = {}
+        """Rules of topics that have refused a record batch."""
         self.tried: dict[str, TriedSizes] = {}
+        """The same where the rules may not be asked for."""
         self.unavailable: dict[str, Mapping[int, str]] = {}
+        """Partitions that cannot be written to now, and why. Other topics have no entry."""
         self.untimely: dict[str, Rejection] = {}
+        """Why the time of records was refused there."""
         self._refusals: dict[str, Rejection] = {}
         self._is_compressing = is_compressing
 
     def learn(self, topic: str, partitions: int, refusal: Rejection | None) -> None:
-        """The broker's newest answer; `refusal` says why the topic cannot be written to."""
+        """Note the broker's newest answer; `refusal` says why the topic cannot be written to."""
         self.rules.pop(topic, None)
         self.partitions[topic] = NONE if refusal else partitions
         if refusal:
@@ -86,7 +83,7 @@ class KnownTargets:
             self._refusals.pop(topic, None)
 
     def learn_unavailable(self, topic: str, unavailable: Mapping[int, str]) -> None:
-        """The broker's newest answer: which partitions cannot be written to now, and why."""
+        """Note which partitions cannot be written to now, and why."""
         if unavailable:
             self.unavailable[topic] = unavailable
         else:
@@ -99,7 +96,7 @@ class KnownTargets:
         self.untimely.clear()
 
     def shrink_batches(self, topic: str, refused_bytes: int) -> None:
-        """Record batches of at most `refused_bytes` were refused: the next are half as large."""
+        """Record batches of at most `refused_bytes` were refused: halve the next ones."""
         tried = self.tried.get(topic, TriedSizes(min(refused_bytes, USUAL_LIMIT_BYTES)))
         self.tried[topic] = tried._replace(batch_bytes=tried.batch_bytes // 2)
 
@@ -110,39 +107,52 @@ class KnownTargets:
             self.tried[topic] = tried._replace(refused_bytes=size_bytes)
 
     def try_sizes_again(self, topic: str) -> None:
-        """The topic may take larger records by now; small record batches do no harm."""
+        """The topic may take larger records by now. Small record batches do no harm."""
         self.tried[topic] = self.tried[topic]._replace(refused_bytes=None)
 
     def batch_limit_bytes(self, topic: str) -> int | None:
-        """How large a record batch may grow there; None where nothing has been refused yet."""
+        """Return how large a record batch may grow there; None if none has been refused yet."""
         if topic in self.rules:
             return self.rules[topic].max_message_bytes
         return self.tried[topic].batch_bytes if topic in self.tried else None
 
     def takes(self, topic: str) -> bool:
-        """Whether the topic is known, and each of its partitions can be written to."""
+        """Return whether the topic is known, and each of its partitions can be written to."""
         is_known = self.partitions.get(topic, NONE) != NONE
         return is_known and topic not in self.unavailable and topic not in self.untimely
 
+    def take_all(self, topics: Iterable[str]) -> bool:
+        """Return whether each topic takes records, and none has refused a record batch."""
+        is_any_limited = self.unavailable or self.untimely or self.rules or self.tried
+        if not is_any_limited:
+            partitions = self.partitions
+            return all(partitions.get(topic, NONE) != NONE for topic in topics)
+        return all(self.takes(topic) and self.batch_limit_bytes(topic) is None for topic in topics)
+
     def refusal(self, topic: str) -> Rejection | None:
-        """Why nothing can be written to this topic; None where it can."""
+        """Return why nothing can be written to this topic; None if it can."""
         return self._refusals.get(topic)
 
     def refusal_at(self, target: str, partition: int, key: bytes | None) -> Rejection | None:
-        """Why nothing can be delivered to this partition (ANY: by key) of the target, or None."""
+        """Return why nothing can be delivered to this partition of the target, or None."""
         count = self.partitions.get(target, NONE)
         if partition < count:
             unavailable = self._unavailable_at(target, partition, key, count)
             return unavailable or self.untimely.get(target)
         if partition == GONE:
-            return _body_gone(target)
+            return Rejection(
+                "body-gone",
+                f"the record for {target} was deleted from the ingress before it could be read "
+                "back: raise the topic's retention.ms, or set `bodies: local`",
+            )
         return self._refusals.get(target) or Rejection(
             "partition-bad",
             f"timer-partition is {partition}, but {target} has partitions 0 to {count - 1}",
         )
 
     def partition_at(self, target: str, partition: int, key: bytes | None, turn: int) -> int:
-        """Where to produce to: without partition and key to one that takes it, in turns."""
+        """Return the partition to produce to. Records without partition and key go in turns to the
+        partitions that take them."""
         unavailable = self.unavailable.get(target)
         if not unavailable or partition != ANY or key is not None:
             return partition
@@ -165,26 +175,14 @@ class KnownTargets:
     def exceeding_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> int | None:
-        """The record's size where it is known to be more than the topic takes.
+        """Return the record's size if it is known to exceed what the topic takes.
 
-        Compressed, the size is known to the broker alone: it has to be tried.
+        The size of a compressed record is known to the broker alone: it has to be tried.
         """
-        refused_bytes = self._refused_bytes(topic)
+        refused_bytes = self.tried[topic].refused_bytes if topic in self.tried else None
+        if topic in self.rules:
+            refused_bytes = self.rules[topic].max_message_bytes + 1
         if refused_bytes is None or self._is_compressing:
             return None
         size_bytes = record_batch_bytes(key, value, headers)
         return size_bytes if size_bytes >= refused_bytes else None
-
-    def _refused_bytes(self, topic: str) -> int | None:
-        """The smallest record that is known to be refused there."""
-        if topic in self.rules:
-            return self.rules[topic].max_message_bytes + 1
-        return self.tried[topic].refused_bytes if topic in self.tried else None
-
-
-def _body_gone(target: str) -> Rejection:
-    return Rejection(
-        "body-gone",
-        f"the record for {target} was deleted from the ingress before it could be read back: raise "
-        "the topic's retention.ms, or set `bodies: local`",
-    )

@@ -1,11 +1,10 @@
-"""What a transaction writes, as one stream of records; how they are sent is no business of it."""
+"""The records that a transaction writes. How they are sent is decided elsewhere."""
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, TypeAlias
 
 from proxy.dispatch.hops import outcome_of, successor
-from proxy.dispatch.known_targets import KnownTargets, record_batch_bytes
-from proxy.dispatch.refusals import RecordRef, Refusals, auxiliary_ref
+from proxy.dispatch.refusals import RecordRef, auxiliary_ref
 from proxy.protocol.body import Delivery, Headers, IngressPartition
 from proxy.protocol.headers import DUE, FIRST_ORIGIN, ORIGIN, PREFIX
 from proxy.protocol.outcomes import DeadLetter, Outcome, dead_letter_headers
@@ -14,14 +13,11 @@ from proxy.scheduling.batch import AuxiliaryRecord, Batch, ResolvedBatch
 
 VALUE: Final = "value"
 CONTENT: Final = "key, value and headers"
-"""What a dead letter lacks whose topic does not take it."""
+"""What a dead letter leaves out if its topic does not take it."""
 
 
 class OutgoingRecord(NamedTuple):
-    """One record to be written; partition -1 goes by the key.
-
-    `ref`: the record that is refused when this one is; None: none is, the transaction fails.
-    """
+    """One record to be written; partition -1 goes by the key."""
 
     topic: str
     value: bytes | None
@@ -29,29 +25,25 @@ class OutgoingRecord(NamedTuple):
     partition: int
     headers: Headers
     ref: RecordRef | None = None
+    """The record that is refused with this one. None: the transaction fails instead."""
     is_dead_letter: bool = False
 
 
-class OutgoingRecords:
-    """The records that are written for the batches of one transaction.
+IsLetterRefused: TypeAlias = Callable[[RecordRef, OutgoingRecord, str], bool]
 
-    What goes to the ingress is signed by `authenticator`.
-    """
+
+class OutgoingRecords:
+    """Makes the records of batches. `authenticator` signs those that go to the ingress."""
 
     def __init__(
-        self,
-        dead_letter_topic: str,
-        outcome_topic: str,
-        targets: KnownTargets,
-        refusals: Refusals,
-        authenticator: HopAuthenticator,
+        self, dead_letter_topic: str, outcome_topic: str, authenticator: HopAuthenticator
     ) -> None:
         self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
-        self._targets, self._refusals = targets, refusals
         self._authenticator = authenticator
+        self.own_topics = {dead_letter_topic, outcome_topic}
 
     def deliveries(self, batch: ResolvedBatch) -> Iterator[OutgoingRecord]:
-        """The records that reach their targets."""
+        """Return the records that reach their targets."""
         prefix = batch.ingress.prefix
         for delivery in batch.deliveries:
             yield OutgoingRecord(
@@ -63,8 +55,16 @@ class OutgoingRecords:
                 (prefix, delivery.offset),
             )
 
-    def beside_deliveries(self, batch: Batch | ResolvedBatch) -> Iterator[OutgoingRecord]:
-        """Everything else: auxiliary records, successors of hops, dead letters, outcomes."""
+    def beside_deliveries(
+        self,
+        batch: Batch | ResolvedBatch,
+        is_letter_refused: IsLetterRefused = lambda _ref, _letter, _left_out: False,
+    ) -> Iterator[OutgoingRecord]:
+        """Return auxiliary records, successors of hops, dead letters and outcomes.
+
+        A dead letter is shortened until `is_letter_refused` accepts it. The function is given the
+        name of the parts that the letter lacks.
+        """
         ingress = batch.ingress
         prefix = ingress.prefix
         for record in batch.auxiliary:
@@ -73,7 +73,13 @@ class OutgoingRecords:
             ref = prefix, hop.delivery.offset
             yield self._auxiliary(ingress, successor(ingress, hop), ref)
         for letter in batch.dead_letters:
-            yield from self._dead_letter(ingress, letter)
+            ref = prefix, letter.offset
+            for left_out, kept in _shortened(letter):
+                written = self._dead_letter(ingress, kept, ref)
+                if left_out == CONTENT or not is_letter_refused(ref, written, left_out):
+                    break
+            yield written
+            yield self._outcome(ingress, self._outcome_of(letter, left_out))
         for outcome in batch.outcomes:
             yield self._outcome(ingress, outcome)
         for hop in batch.hops:
@@ -88,37 +94,18 @@ class OutgoingRecords:
         return OutgoingRecord(topic, value, key, partition, headers, ref)
 
     def _dead_letter(
-        self, ingress: IngressPartition, letter: DeadLetter
-    ) -> Iterator[OutgoingRecord]:
-        """As much of it as its topic takes, and its outcome, which says what was left out."""
-        topic, ref = self._dead_letter_topic, (ingress.prefix, letter.offset)
-        origin = ingress.origin(letter.offset)
-        left_out, kept = "", letter
-        for left_out, kept in _shrunk(letter):
-            headers = dead_letter_headers(kept, origin)
-            if not self._is_refused(ref, left_out, kept, headers):
-                break
-        yield OutgoingRecord(topic, kept.value, kept.key, -1, headers, ref, is_dead_letter=True)
+        self, ingress: IngressPartition, letter: DeadLetter, ref: RecordRef
+    ) -> OutgoingRecord:
+        headers = dead_letter_headers(letter, ingress.origin(letter.offset))
+        topic = self._dead_letter_topic
+        return OutgoingRecord(topic, letter.value, letter.key, -1, headers, ref, True)
+
+    def _outcome_of(self, letter: DeadLetter, left_out: str) -> Outcome:
         detail = f"{letter.reason.code}: {letter.reason.detail}"
         if left_out:
+            topic = self._dead_letter_topic
             detail += f"; its dead letter has no {left_out}: {topic} takes no record so large"
-        outcome = Outcome(letter.offset, letter.outcome, letter.due_ms, letter.ident, detail)
-        yield self._outcome(ingress, outcome)
-
-    def _is_refused(
-        self, ref: RecordRef, left_out: str, kept: DeadLetter, headers: Headers
-    ) -> bool:
-        """Whether this very transaction was refused for the size of such a letter."""
-        refusals, topic = self._refusals, self._dead_letter_topic
-        if left_out == CONTENT:
-            return False
-        if ref in refusals.bare or (not left_out and ref in refusals.without_value):
-            return True
-        size_bytes = record_batch_bytes(kept.key, kept.value, headers)
-        return topic in refusals.limited and (
-            refusals.is_too_large(self._targets, topic, size_bytes)
-            or bool(self._targets.exceeding_bytes(topic, kept.key, kept.value, headers))
-        )
+        return Outcome(letter.offset, letter.outcome, letter.due_ms, letter.ident, detail)
 
     def _outcome(self, ingress: IngressPartition, outcome: Outcome) -> OutgoingRecord:
         key = ingress.origin(outcome.offset).encode()
@@ -126,9 +113,9 @@ class OutgoingRecords:
 
 
 def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
-    """The headers of a delivery: the record's own without requests, and the stamps.
+    """Return the record's own headers without requests, and the stamps behind them.
 
-    `prefix` is that of its ingress partition.
+    `prefix` is the prefix of its ingress partition.
     """
     headers: Headers = []
     first = None
@@ -144,8 +131,8 @@ def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
     return headers
 
 
-def _shrunk(letter: DeadLetter) -> Iterator[tuple[str, DeadLetter]]:
-    """What is left out, and the letter without it."""
+def _shortened(letter: DeadLetter) -> Iterator[tuple[str, DeadLetter]]:
+    """Return the letter ever shorter, with the name of the parts left out."""
     yield "", letter
     yield VALUE, letter._replace(value=None)
     yield CONTENT, letter._replace(key=None, value=None, headers=[])

@@ -1,7 +1,7 @@
-"""Releases what was held back by a pause that is over (docs/exactly-once.md#paused-targets).
+"""Release records that a pause held back, once it is over (docs/exactly-once.md#paused-targets).
 
-While a target is paused each record for it that falls due is parked: rewritten once, and not looked
-at again. When the pause is over, each is moved to its own due: then it is delivered as it arrives.
+While a target is paused, each due record for it is parked: rewritten once, and not looked at again.
+After the pause each is moved to its own due. Then it is delivered as it arrives.
 """
 
 from collections import deque
@@ -23,8 +23,8 @@ from storage.store import LAST_OFFSET, Key
 LOOKED_AT: Final = 500
 LOOKED_AT_BYTES: Final = 2 * 1024 * 1024
 MOST_UNREAD: Final = 10_000
-"""So many moves, of all shards, are known not to be made again while they lie unread in the
-ingress. One that is made twice ends once as `missed`."""
+"""This many moves, of all shards, are known not to be made again while they lie unread in the
+ingress. A move that is made twice ends once as `missed`."""
 NEVER: Final = 2**62
 FIRST: Final[Key] = (-1, -1)
 
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Parked(NamedTuple):
-    """A record that may be let go, and when its entry fires."""
+    """A record that may go, and when its entry fires."""
 
     fires_ms: int
     entry_offset: int
@@ -41,27 +41,21 @@ class _Parked(NamedTuple):
 
 @dataclass(slots=True)
 class _Pass:
-    """A look through the store of one shard, from the beginning to the end, under one set of
-    pauses. offsets: of the entries that it is for. Those below were for the looks before it: each
-    is moved, or the ingress does not take it; those beyond were read since it began. moved: of
-    these, what looks under other pauses have moved; its moves may lie unread in the ingress."""
+    """One look through the store of a shard, under one set of pauses."""
 
     version: int
     offsets: range
+    """Entries to look at. Earlier ones were looked at; later ones were read since it began."""
     moved: frozenset[int]
+    """Entries that other passes have moved. Those moves may lie unread in the ingress."""
     after: Key = FIRST
     found: list[_Parked] = field(default_factory=list)
     is_offered: bool = False
     is_over: bool = False
 
-    def is_for(self, entry_offset: int) -> bool:
-        """Whether that entry is to be looked at."""
-        return entry_offset in self.offsets and entry_offset not in self.moved
-
 
 class ParkedRecords:
-    """The parked records of a worker's shards. `partitions`: of the ingress, over which a rate is
-    spread."""
+    """The parked records of a worker's shards. A rate is spread over the ingress `partitions`."""
 
     def __init__(self, release: ReleaseControl, partitions: int) -> None:
         self._release, self.partitions = release, partitions
@@ -69,12 +63,12 @@ class ParkedRecords:
         self._moved = deque[tuple[int, int]](maxlen=MOST_UNREAD)
 
     def serve(self, shards: int) -> None:
-        """This worker has so many of the partitions from now on, and that share of a rate."""
+        """Take the share of a rate that this many partitions give."""
         self._release.share = shards / self.partitions
 
     @property
     def version(self) -> int:
-        """Another one whenever pauses have changed."""
+        """Changes with the pauses."""
         return self._release.version
 
     def lets_go(self, now_ms: int) -> bool:
@@ -82,31 +76,29 @@ class ParkedRecords:
         return self._release.looks_for_held(now_ms)
 
     def is_needed(self, shard: Shard, now_ms: int) -> bool:
-        """Whether there may be anything to let go."""
-        if not self._release.looks_for_held(now_ms) or shard.state is not State.READY:
+        """Return whether there may be records to let go."""
+        if not self._release.version or not self._release.looks_for_held(now_ms):
+            return False
+        if shard.state is not State.READY:
             return False
         current = self._pass(shard)
         return bool(current.found) or not current.is_over
 
     def planned(self, plan: Plan, shard: Shard, now_ms: int) -> Plan:
-        """The plan, and what it lets go besides: the same again until it is `told`."""
-        if not self.is_needed(shard, now_ms):
+        """Return the plan with the moves of parked records: the same ones until they are `told`."""
+        if not self._release.version or not self.is_needed(shard, now_ms):
             return plan
-        auxiliary = (*plan.batch.auxiliary, *self._piece(shard, now_ms))
-        return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
-
-    def _piece(self, shard: Shard, now_ms: int) -> Sequence[AuxiliaryRecord]:
         current = self._pass(shard)
-        if not current.found and not current.is_over:
+        if not current.found:
             self._look(shard, current, now_ms)
         current.found = [parked for parked in current.found if parked.fires_ms > now_ms]
         current.is_offered = True
-        return [parked.record for parked in current.found]
+        auxiliary = (*plan.batch.auxiliary, *(parked.record for parked in current.found))
+        return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
 
     def told(self, partition: int, written: Sequence[AuxiliaryRecord]) -> int | None:
-        """The piece is committed: each is moved, or has ended by then. What of it is not among the
-        `written` stays parked, since the ingress does not take it. Offset of the entry that was
-        moved last."""
+        """Note which moves are committed: the `written` ones. The ingress did not take the others,
+        which stay parked. Return the offset of the entry that was moved last."""
         current = self._passes.get(partition)
         if current is None or not current.is_offered:
             return None
@@ -117,18 +109,26 @@ class ParkedRecords:
             is_moved = (parked.record.topic, parked.record.offset) in places
             (moved if is_moved else refused).append(parked)
         self._moved.extend((partition, parked.entry_offset) for parked in moved)
-        if refused:
-            _tell_refused(partition, refused)
+        if refused:  # not tried again before pauses change: each time costs aborted transactions
+            log.warning(
+                "records stay parked: the ingress does not take them",
+                partition=partition,
+                records=len(refused),
+                first_offset=refused[0].record.offset,
+                remedy="raise max.message.bytes of the ingress, then pause and resume their "
+                "targets",
+            )
         return moved[-1].entry_offset if moved else None
 
     def forget(self, partition: int) -> None:
-        """It is not served any more."""
+        """The partition is not served any more."""
         self._passes.pop(partition, None)
         others = [place for place in self._moved if place[0] != partition]
         self._moved = deque(others, MOST_UNREAD)
 
     def _pass(self, shard: Shard) -> _Pass:
-        """Begun anew when pauses have changed, or a record was parked that it may have missed."""
+        """Return the pass under way. It begins anew when pauses have changed, or when a record was
+        parked that it may have missed."""
         partition = shard.ingress.number
         known, version = self._passes.get(partition), self._release.version
         if known is None or known.version != version:
@@ -139,7 +139,7 @@ class ParkedRecords:
         return known
 
     def _has_arrived(self, shard: Shard, since: int) -> bool:
-        """Whether a record has that is to be let go: parked, or placed by an earlier resume."""
+        """Return whether a record has arrived that is parked, or placed by an earlier resume."""
         return any(
             offset >= since and not self._release.is_queue(end_ms)
             for end_ms, offset in shard.last_held.items()
@@ -155,7 +155,8 @@ class ParkedRecords:
         after = max(current.after, (now_ms, LAST_OFFSET))
         wants = cache(lambda target: self._release.is_resumed(target, now_ms))
         found = shard.scan(after, NEVER, wants, LOOKED_AT, LOOKED_AT_BYTES)
-        found = found._replace(entries=[one for one in found.entries if current.is_for(one[1])])
+        mine = (one for one in found.entries if one[1] in current.offsets)
+        found = found._replace(entries=[one for one in mine if one[1] not in current.moved])
         entries, current.after = with_bodies(found, shard.read_back)
         for delivery in map(delivery_of, entries):
             fires_ms, offset, due_ms = delivery.fires_ms, delivery.entry_offset, delivery.due_ms
@@ -165,15 +166,3 @@ class ParkedRecords:
                 record = moved(shard.ingress, delivery, due_ms, place)
                 current.found.append(_Parked(fires_ms, offset, record))
         current.is_over = current.after >= end
-
-
-def _tell_refused(partition: int, refused: Sequence[_Parked]) -> None:
-    """Not tried again before pauses change or the shard is taken over: each time costs aborted
-    transactions."""
-    log.warning(
-        "records stay parked: the ingress does not take them",
-        partition=partition,
-        records=len(refused),
-        first_offset=refused[0].record.offset,
-        remedy="raise max.message.bytes of the ingress, then pause and resume their targets",
-    )

@@ -3,18 +3,14 @@
 from typing import Final
 
 BURST_MS: Final = 250
-"""What a rate allows and nobody uses is saved up for so long: it may come at once, later."""
+"""Unused rate is saved up for this long. It may come at once, later."""
 REFILL_MS: Final = 50
-"""A rate that is used up lets nothing through for so long: few transactions rather than many."""
+"""A rate that is used up lets nothing through for this long: few transactions, not many."""
 UNBOUNDED: Final = 2**31
 
 
 class RateLimit:
-    """Lets so many records through a second; a token bucket, full when made.
-
-    Over any stretch of time no more than the rate's share of it and of BURST_MS. Taking more than
-    is available is owed, and waited off.
-    """
+    """A token bucket, full when made. Taking more than is available is owed, and waited off."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -24,7 +20,7 @@ class RateLimit:
         self._is_used_up = False
 
     def records_available(self, now_ms: int) -> int:
-        """How many records may go now; below 0 when more have gone than that."""
+        """Return how many records may go now; below 0 if more have gone."""
         if self._refilled_ms is not None:
             earned = max(0, now_ms - self._refilled_ms) * self._per_second
             self._thousandths = min(self.burst * 1000, self._thousandths + earned)
@@ -32,14 +28,14 @@ class RateLimit:
         return self._thousandths // 1000
 
     def take(self, records: int, now_ms: int) -> None:
-        """So many go now."""
+        """Let this many go now."""
         self.records_available(now_ms)
         self._thousandths -= records * 1000
 
     def wait_ms(self, now_ms: int) -> int:
-        """Until enough may go for a transaction to be worth it; 0 while records are available.
+        """Return the wait until a transaction is worth it; 0 while records are available.
 
-        Once used up, a rate has to earn REFILL_MS' share first.
+        A rate that is used up has to earn the share of REFILL_MS first.
         """
         worth = min(self.burst, max(1, self._per_second * REFILL_MS // 1000))
         available = self.records_available(now_ms)
@@ -50,45 +46,42 @@ class RateLimit:
 
 
 class WorkerRateLimit:
-    """The bound on all records that end in one worker, whatever their targets; None: no bound.
+    """The bound on all records that end in one worker; None: no bound.
 
-    What is set at run time counts in place of the settings' bound.
+    A bound set at run time counts in place of the settings' bound.
     """
 
     def __init__(self, of_settings: int | None = None) -> None:
         self._of_settings = of_settings
         self.set_at_run_time: int | None = None
-        self._limit = _rate_limit(of_settings)
+        self._limit = None if of_settings is None else RateLimit(of_settings)
 
     def set(self, per_second: int | None) -> None:
-        """From now on; None: what the settings say counts again."""
+        """Count from now on. None: the settings' bound counts again."""
         if per_second != self.set_at_run_time:
             self.set_at_run_time = per_second
-            self._limit = _rate_limit(self._of_settings if per_second is None else per_second)
+            now = self._of_settings if per_second is None else per_second
+            self._limit = None if now is None else RateLimit(now)
 
     def records_available(self, now_ms: int) -> int:
-        """As of `RateLimit`; without one more than anybody asks for."""
+        """Return how many records may go now."""
         return UNBOUNDED if self._limit is None else self._limit.records_available(now_ms)
 
     def take(self, records: int, now_ms: int) -> None:
-        """So many go now."""
+        """Let this many go now."""
         if self._limit is not None:
             self._limit.take(records, now_ms)
 
     def wait_ms(self, now_ms: int) -> int:
-        """Until enough may go for a transaction to be worth it; 0 while records are available."""
+        """Return the wait until a transaction is worth it; 0 while records are available."""
         return 0 if self._limit is None else self._limit.wait_ms(now_ms)
 
 
-def _rate_limit(per_second: int | None) -> RateLimit | None:
-    return None if per_second is None else RateLimit(per_second)
-
-
 class TargetRateLimit:
-    """Lets so many records a second through to one target; each further one reserves a time.
+    """A rate for one target. Each record beyond it reserves a time, once.
 
-    A time is reserved once. A record that comes back at its time finds up to the rate's share of
-    BURST_MS more than others do, so that a little disorder sends nobody to the end of the queue.
+    A record that comes back at its time finds up to the share of BURST_MS more than others do. So
+    a little disorder sends none to the end of the queue.
     """
 
     def __init__(self, per_second: int, reserved_us: int = 0) -> None:
@@ -98,13 +91,13 @@ class TargetRateLimit:
         self._reserved_us = reserved_us
 
     def at(self, per_second: int) -> "TargetRateLimit":
-        """The same queue at another rate. A slower one begins behind the places already given."""
+        """Return the same queue at another rate. A slower one begins behind the given places."""
         if per_second == self.per_second:
             return self
         return TargetRateLimit(per_second, self._reserved_us if per_second < self.per_second else 0)
 
     def reserve(self, now_ms: int, *, has_reserved: bool) -> int | None:
-        """None: the record may go now. Else the epoch ms that is reserved for it."""
+        """Return None if the record may go now, else the epoch ms that is reserved for it."""
         available = self._rate.records_available(now_ms)
         may_go = (
             available > -self._rate.burst
@@ -122,11 +115,11 @@ class TargetRateLimit:
         return -(-self._reserved_us // 1000)
 
     def note(self, place_ms: int) -> None:
-        """This time was reserved, perhaps by a process that has ended."""
+        """Note that this time was reserved, perhaps by a process that has ended."""
         self._reserved_us = max(self._reserved_us, place_ms * 1000)
 
     def is_idle(self, now_ms: int) -> bool:
-        """Whether forgetting it changes nothing."""
+        """Return whether forgetting it changes nothing."""
         available = self._rate.records_available(now_ms)
         return available == self._rate.burst and self._is_nobody_waiting(now_ms, available)
 

@@ -1,6 +1,6 @@
-"""Which records are held back though they are due, or end undelivered: rates, pauses, overdue.
+"""Hold due records back, or end them undelivered: pauses, rates and rules for the overdue.
 
-The watermark of a shard cannot express exceptions: a record that has to wait, while others go, is
+The watermark of a shard cannot express exceptions. A record that must wait while others go is
 written to the ingress again, with a time before which it is not looked at.
 """
 
@@ -20,23 +20,25 @@ from proxy.scheduling.batch import Batch, Hop, Place
 
 PARKED_MS: Final = int(PARKED)
 RELEASED_FOR_MS: Final = 7 * 86_400_000
-"""So long after a pause without a rate a worker that takes partitions over looks for what that held
-back."""
+"""For this long after a pause without a rate, a worker that takes partitions over looks for the
+records that the pause held back."""
 REMEMBERED: Final = 10_000
+JUST_NOW: Final = Resumed(2**62)
+"""The end of a pause that was removed without a word about its end."""
 
 Disposition: TypeAlias = Hop | Rejection | Outcome | None
 """Goes on through the ingress; a dead letter; an end without delivery; None: deliver it."""
 
 
 class OverdueRule(NamedTuple):
-    """What becomes of records for `targets` (a shell pattern) once they are so much overdue."""
+    """How records for `targets` (a shell pattern) end once they are this much overdue."""
 
     targets: str
     older_than_ms: int
     action: Literal["deliver", "dead-letter", "drop"]
 
     def end(self, delivery: Delivery, overdue_ms: int) -> Rejection | Outcome | None:
-        """How a record ends to which this rule applies; None: it is delivered all the same."""
+        """Return how a record ends to which the rule applies; None: it is delivered."""
         if self.action == "deliver":
             return None
         detail = (
@@ -44,18 +46,8 @@ class OverdueRule(NamedTuple):
         )
         if self.action == "dead-letter":
             return Rejection("overdue", f"the record for {delivery.target} was {detail}")
-        return Outcome(
-            delivery.offset,
-            EXPIRED,
-            delivery.due_ms,
-            delivery.header(ID),
-            detail,
-            target=delivery.target,
-        )
-
-
-JUST_NOW: Final = Resumed(2**62)
-"""Of a pause that was taken back without a word about its end."""
+        offset, due_ms, ident = delivery.offset, delivery.due_ms, delivery.header(ID)
+        return Outcome(offset, EXPIRED, due_ms, ident, detail, target=delivery.target)
 
 
 class _Limit(NamedTuple):
@@ -69,13 +61,14 @@ class _Limit(NamedTuple):
 
 
 class _TargetRules(NamedTuple):
-    """What counts for one target; `overdue` in the order in which rules are tried."""
+    """The rules that count for one target."""
 
     is_paused: bool
     resumed: tuple[tuple[str, Resumed], ...]
     """Pauses that are over, by pattern; the newest first."""
     cap: _Limit | None
     overdue: tuple[OverdueRule, ...]
+    """In the order in which they are tried."""
 
     @property
     def ends_after_ms(self) -> int | None:
@@ -84,10 +77,10 @@ class _TargetRules(NamedTuple):
 
 
 class ReleaseControl:
-    """Applies rates, pauses and rules for the overdue to what is due, for one worker.
+    """Applies pauses, rates and rules for the overdue in one worker.
 
-    `per_target`: shell pattern -> records a second, for each target by itself; the first pattern
-    that fits counts. What is set at run time comes before both.
+    `per_target`: shell pattern -> records a second, for each target by itself. The first matching
+    pattern counts. Rules set at run time come before both.
     """
 
     def __init__(
@@ -95,63 +88,76 @@ class ReleaseControl:
         per_target: Mapping[str, int] | None = None,
         overdue: Sequence[OverdueRule] = (),
     ) -> None:
-        self._per_target = dict(per_target or {})
-        self._overdue = tuple(overdue)
-        self._paused: frozenset[str] = frozenset()
+        self._per_target, self._overdue = dict(per_target or {}), tuple(overdue)
         self._resumed: dict[str, Resumed] = {}
-        self.version = 0
-        """Counts the changes of pauses."""
-        self._limits: Mapping[str, TargetLimit] = {}
         self._caps, self._overdue_now = list(self._per_target.items()), self._overdue
         self._rules: dict[str, _TargetRules] = {}
         self._queues: dict[tuple[str, int | None], TargetRateLimit] = {}
+        self.paused: frozenset[str] = frozenset()
+        """Patterns of the targets that are paused."""
+        self.limits: Mapping[str, TargetLimit] = {}
+        """Limits set at run time, by pattern."""
+        self.version = 0
+        """Counts the changes of pauses."""
         self.share = 1.0
         """This worker's part of the ingress partitions. It has the same part of a resume's rate."""
 
-    @property
-    def paused(self) -> frozenset[str]:
-        """Patterns of the targets that are paused."""
-        return self._paused
-
     def pause(self, patterns: Iterable[str], resumed: Mapping[str, Resumed] | None = None) -> None:
-        """From now on these are paused, and no others; `resumed`: those that were, as far as is
-        known of the time before this session."""
+        """Pause these from now on, and no others. `resumed`: known pauses that are over, also from
+        before this session."""
         paused = frozenset(patterns)
-        known = dict.fromkeys((*self._resumed, *self._paused), JUST_NOW)
+        known = dict.fromkeys((*self._resumed, *self.paused), JUST_NOW)
         now = {**known, **(resumed or {})}
         ended = [(pattern, end) for pattern, end in now.items() if pattern not in paused]
         now = dict(ended[-REMEMBERED:])
-        if (paused, now) != (self._paused, self._resumed):
-            self._paused, self._resumed = paused, now
+        if (paused, now) != (self.paused, self._resumed):
+            self.paused, self._resumed = paused, now
             self.version += 1
             self._rules.clear()
 
+    def limit(self, limits: Mapping[str, TargetLimit]) -> None:
+        """Apply these from now on, before the caps and rules of the settings, and no others."""
+        if limits == self.limits:
+            return
+        self.limits = ordered = by_precedence(limits)
+        caps = [(pattern, one.per_second) for pattern, one in ordered.items() if one.per_second]
+        rules = [
+            OverdueRule(pattern, one.overdue.older_than_ms, one.overdue.action)
+            for pattern, one in ordered.items()
+            if one.overdue is not None
+        ]
+        self._caps = [*caps, *self._per_target.items()]
+        self._overdue_now = (*rules, *self._overdue)
+        self._rules.clear()
+
     @property
     def release_rates(self) -> dict[str, int]:
-        """Pattern of a pause that is over -> so many records a second go of what it held back."""
+        """Records a second that go of those that a pause held back, by the pause's pattern."""
         ends = self._resumed.items()
         return {pattern: end.per_second for pattern, end in ends if end.per_second is not None}
 
     def is_paused(self, target: str) -> bool:
-        """Whether what is for this target is held back."""
+        """Return whether records for this target are held back."""
         return self._rules_of(target).is_paused
 
     def looks_for_held(self, now_ms: int) -> bool:
-        """Whether a pause is over that may have held records back."""
+        """Return whether a pause is over that may have held records back."""
         return any(_counts(end, now_ms) for end in self._resumed.values())
 
     def is_resumed(self, target: str, now_ms: int) -> bool:
-        """Whether such a pause meant the target, and no other pause does now."""
+        """Return whether such a pause meant the target, and no other pause does now."""
         return self._end_of_pause(target, now_ms) is not None
 
     def is_queue(self, end_ms: int) -> bool:
-        """Whether records that were let go at the end of this pause still have their places."""
+        """Return whether records that went at the end of this pause still have their places."""
         ends = self._resumed.values()
         return any(end.at_ms == end_ms and end.per_second is not None for end in ends)
 
     def place(self, delivery: Delivery, now_ms: int) -> Place | None:
-        """Where a record belongs now that a pause has held back, or that has a place in the queue
-        of one; None: where it is. Asked once a record and transaction."""
+        """Return where a record belongs that a pause held back, or that is in the queue of one.
+
+        None: where it is. Asked once for each record and transaction.
+        """
         is_parked, resumed_ms = delivery.is_parked, delivery.resumed_ms
         if not (is_parked or resumed_ms is not None) or self.is_paused(delivery.target):
             return None
@@ -164,42 +170,9 @@ class ReleaseControl:
             return None
         return Place(queue.next_place_ms(now_ms), limit.resumed_ms)
 
-    def _end_of_pause(self, target: str, now_ms: int) -> tuple[str, Resumed] | None:
-        rules = self._rules_of(target)
-        if rules.is_paused:
-            return None
-        return next((one for one in rules.resumed if _counts(one[1], now_ms)), None)
-
-    def _limit_of_held(self, target: str, now_ms: int) -> _Limit | None:
-        """Return the limit on records that a pause held back; None: they go at once."""
-        found = self._end_of_pause(target, now_ms)
-        if found is None or (per_second := found[1].per_second) is None:
-            return None
-        return _Limit(found[0], max(1, ceil(per_second * self.share)), found[1].at_ms)
-
-    @property
-    def limits(self) -> Mapping[str, TargetLimit]:
-        """What was set at run time, by pattern."""
-        return self._limits
-
-    def limit(self, limits: Mapping[str, TargetLimit]) -> None:
-        """From now on these come before the caps and rules of the settings, and no others."""
-        if limits == self._limits:
-            return
-        self._limits = ordered = by_precedence(limits)
-        caps = [(pattern, one.per_second) for pattern, one in ordered.items() if one.per_second]
-        rules = [
-            OverdueRule(pattern, one.overdue.older_than_ms, one.overdue.action)
-            for pattern, one in ordered.items()
-            if one.overdue is not None
-        ]
-        self._caps = [*caps, *self._per_target.items()]
-        self._overdue_now = (*rules, *self._overdue)
-        self._rules.clear()
-
     def concerns(self, topics: Iterable[str], batches: Iterable[Batch], now_ms: int) -> bool:
-        """Whether a record of the batches, which are for `topics`, may not simply be delivered."""
-        if not (self._paused or self._caps or self._overdue_now):
+        """Return whether a record of the batches, for `topics`, may be held back or ended."""
+        if not (self.paused or self._caps or self._overdue_now):
             return False
         ends_after_ms: list[int] = []
         for topic in topics:
@@ -208,10 +181,12 @@ class ReleaseControl:
                 return True
             if rules.ends_after_ms is not None:
                 ends_after_ms.append(rules.ends_after_ms)
-        return bool(ends_after_ms) and now_ms - _oldest_ms(batches, now_ms) > min(ends_after_ms)
+        firsts_ms = (min(batch.deliveries)[0] for batch in batches if batch.deliveries)
+        oldest_ms = min(firsts_ms, default=now_ms) if ends_after_ms else now_ms
+        return bool(ends_after_ms) and now_ms - oldest_ms > min(ends_after_ms)
 
     def decide(self, delivery: Delivery, now_ms: int) -> Disposition:
-        """What becomes of this record, which is due. Asked once a record and transaction."""
+        """Return the end of this due record. Asked once for each record and transaction."""
         if delivery.partition == GONE:
             return None
         rules = self._rules_of(delivery.target)
@@ -232,6 +207,19 @@ class ReleaseControl:
                 detail = f"{limit.whose} takes {limit.per_second} records a second"
                 return Hop(delivery, REQUEUED, detail, again_ms, resumed_ms=limit.resumed_ms)
         return None
+
+    def _end_of_pause(self, target: str, now_ms: int) -> tuple[str, Resumed] | None:
+        rules = self._rules_of(target)
+        if rules.is_paused:
+            return None
+        return next((one for one in rules.resumed if _counts(one[1], now_ms)), None)
+
+    def _limit_of_held(self, target: str, now_ms: int) -> _Limit | None:
+        """Return the limit on records that a pause held back; None: they go at once."""
+        found = self._end_of_pause(target, now_ms)
+        if found is None or (per_second := found[1].per_second) is None:
+            return None
+        return _Limit(found[0], max(1, ceil(per_second * self.share)), found[1].at_ms)
 
     def _queue(self, limit: _Limit, now_ms: int) -> TargetRateLimit:
         """Return the queue of the limit. It goes on if only the rate has changed."""
@@ -255,14 +243,14 @@ class ReleaseControl:
         caps = (_Limit(target, n) for pattern, n in self._caps if fnmatchcase(target, pattern))
         ends = [one for one in self._resumed.items() if fnmatchcase(target, one[0])]
         return _TargetRules(
-            any(fnmatchcase(target, pattern) for pattern in self._paused),
+            any(fnmatchcase(target, pattern) for pattern in self.paused),
             tuple(sorted(ends, key=lambda one: -one[1].at_ms)),
             next(caps, None),
             tuple(rule for rule in self._overdue_now if fnmatchcase(target, rule.targets)),
         )
 
     def _forget_idle(self, now_ms: int) -> None:
-        """Bound what is kept; should all be busy, the newest takes the place of the oldest."""
+        """Bound the number of queues. If all are busy, the oldest goes."""
         if len(self._queues) >= REMEMBERED:
             idle = [key for key, queue in self._queues.items() if queue.is_idle(now_ms)]
             for key in idle or [next(iter(self._queues))]:
@@ -270,23 +258,17 @@ class ReleaseControl:
 
 
 def _counts(end: Resumed, now_ms: int) -> bool:
-    """Whether a worker still looks for what that pause held back: with a rate it may take any time,
-    else it was not long ago."""
+    """Return whether a worker still looks for the records of that pause. With a rate they may take
+    any time."""
     return end.per_second is not None or end.at_ms > now_ms - RELEASED_FOR_MS
 
 
 def release_control(settings: ReleaseSettings) -> ReleaseControl:
-    """As the settings say; nothing is paused."""
+    """Return the control that the settings ask for. Nothing is paused."""
     rules = (OverdueRule(r.targets, r.older_than_ms, r.action) for r in settings.overdue)
     return ReleaseControl(settings.per_target, tuple(rules))
 
 
 def overdue_rules_json(settings: ReleaseSettings) -> str:
-    """The rules for the overdue as an audit reads them: by these records ended undelivered."""
+    """Return the rules for the overdue as an audit reads them."""
     return json.dumps([rule.model_dump() for rule in settings.overdue], sort_keys=True)
-
-
-def _oldest_ms(batches: Iterable[Batch], now_ms: int) -> int:
-    """The earliest time at which an entry of these was to fire."""
-    firsts = (min(batch.deliveries)[0] for batch in batches if batch.deliveries)
-    return min(firsts, default=now_ms)

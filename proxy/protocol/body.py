@@ -82,12 +82,12 @@ def unpacked(entries: Iterable[Entry]) -> Iterator[Kept]:
     return cast(Iterator[Kept], unpacker)
 
 
-def needs_dispatch(body: bytes) -> bool:
-    """Whether this is more than a delivery by key: it names a partition, or has a purpose.
+def need_dispatch(entries: Iterable[Entry]) -> bool:
+    """Return whether one is more than a delivery by key: it names a partition, or has a purpose.
 
-    Without either -1 or a shape comes first, which packs to one byte, behind the array's own.
+    Other bodies begin with -1 or a shape, in one byte behind the array's own.
     """
-    return body[1] < NEGATIVE
+    return any(entry[3][1] < NEGATIVE for entry in entries)
 
 
 def has_purpose(body: bytes) -> bool:

@@ -20,7 +20,7 @@ from proxy.publishing.throttling import Throttling
 log = structlog.get_logger(__name__)
 
 
-# What may become of a transaction that is not committed.
+# How a transaction can end that is not committed.
 
 
 class SessionLost(Exception):
@@ -28,7 +28,7 @@ class SessionLost(Exception):
 
 
 class ClientStuck(SessionLost):
-    """A call of the client library does not return, whatever time-out it was given.
+    """A call of the client library does not return, whatever its time-out.
 
     librdkafka 2.16, issues 5456 and 5511: send_offsets_to_transaction, when the group's
     coordinator has been away.
@@ -39,10 +39,7 @@ class ClientStuck(SessionLost):
 
 
 class TransactionAborted(Exception):
-    """The transaction was aborted and may be made again.
-
-    `code`: of the error that the broker or the client library gave for it, if any.
-    """
+    """Aborted, and may be made again. `code`: the error code behind it, if any."""
 
     def __init__(self, why: str, code: int | None = None) -> None:
         super().__init__(why)
@@ -50,53 +47,45 @@ class TransactionAborted(Exception):
 
 
 class PartitionsUnavailable(Exception):
-    """The transaction was given up and may be made again without what cannot be written now.
-
-    Its producer is of no more use: its next transaction begins when the broker has written the end
-    of this one everywhere, and there it cannot.
+    """Given up, and may be made again by another producer, without the partitions that cannot be
+    written to. This producer's next transaction waits until the end of this one is written there.
     """
 
 
 class AbortUnfinished(Exception):
-    """The transaction was given up, never committed, and may be made again by another producer.
-
-    That one aborts it: this one still waits for answers about what it has sent.
-    """
+    """Given up, never committed, and may be made again by another producer, which aborts it. This
+    one still waits for answers about the records it has sent."""
 
 
 class GroupMoved(Exception):
-    """The transaction was aborted: the group has gone on since the caller last heard from it.
+    """Aborted: the group has gone on since the caller last heard from it.
 
-    The consumer has to be polled before the shards still owned are planned anew (KIP-447).
+    Poll the consumer, then plan the shards still owned anew (KIP-447).
     """
 
 
 class Throttled(Exception):
-    """The transaction was given up, never committed: the broker throttles, and it was too large.
-
-    Another producer has aborted it. The shards have to be planned anew, in smaller transactions.
-    """
+    """Given up, never committed, and aborted by another producer: the broker throttles, and it was
+    too large. Plan the shards anew, in smaller transactions."""
 
 
 class NotFlushed(Exception):
-    """What was sent does not arrive, so that nothing can be sent alone: abort and try again."""
-
-
-# A thread in which commits are waited for, and that keeps no process alive.
-#
-# The executors of the standard library join theirs when the process ends, and a call of the
-# client library may never return.
+    """Sent records do not arrive, so no record can be sent alone: abort and try again."""
 
 
 class CommitThread(Executor):
-    """Does what is submitted, one after the other; the thread begins with the first of it."""
+    """A thread that waits for commits, and keeps no process alive.
+
+    A call of the client library may never return. The executors of the standard library would
+    join their threads at the end of the process. The thread begins with the first call.
+    """
 
     def __init__(self) -> None:
         self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="commits", daemon=True)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As any executor's."""
+        """Queue a call."""
         if self._thread.ident is None:
             self._thread.start()
         future: Future[Any] = Future()
@@ -104,7 +93,7 @@ class CommitThread(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        """Let the thread end once it has done what it has; that is not waited for."""
+        """End the thread after the queued calls, without waiting for it."""
         self._work.put(None)
 
     def _run(self) -> None:
@@ -117,7 +106,7 @@ class CommitThread(Executor):
             del work, future, call
 
 
-# The transactional calls of a producer: each with a time-out, its failures sorted by meaning.
+# The transactional calls.
 
 CALL_TIMEOUT_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.5
@@ -128,20 +117,19 @@ DOUBLED_FOR_S: Final = 60.0
 again and again for one that cannot end transactions."""
 FLUSH_SLICE_S: Final = 0.25
 ABORT_CALLS: Final = 20
-"""They share CALL_TIMEOUT_S: each purges what the client library has queued again meanwhile."""
+"""These calls share CALL_TIMEOUT_S. Each purges records that the client library queued again."""
 BUSY_PAUSE_S: Final = 0.02
 STUCK_AFTER_S: Final = 2.0
-"""A call that has not returned so long after its time-out never will."""
+"""A call that has not returned this long after its time-out never will."""
 WRITTEN_WITHIN: Final = 0.4
 SENT_WITHIN: Final = 0.7
-"""Shares of transaction.timeout.ms. The first bounds how long records are produced, the second how
-long the broker may take to have them all. Beyond that the broker would end the transaction by
-itself, and fence the producer."""
+"""Shares of transaction.timeout.ms: for producing the records, and for their arrival. Beyond that
+the broker would end the transaction by itself, and fence the producer."""
 CAUSE_TIMEOUT_S: Final = 1.0
 TRANSACTIONAL_IDS: Final = 8
-"""Each producer that is left behind keeps one busy until all its partitions are back. They follow
-one another in the brokers that coordinate them: one may write the end of no transaction for 30 s
-(its request.timeout.ms) because of one that it cannot end."""
+"""Each producer that is left behind keeps one id busy until all its partitions are back. Ids follow
+one another over the coordinators: one broker may write the end of no transaction for 30 s (its
+request.timeout.ms) because of a transaction that it cannot end."""
 
 OTHER_GENERATION: Final = frozenset(
     {
@@ -151,44 +139,38 @@ OTHER_GENERATION: Final = frozenset(
         KafkaError.FENCED_INSTANCE_ID,
     }
 )
-"""A static member that has to join anew, because its coordinator was away for too long, fences its
-own earlier self. Whether it was another process the consumer hears at its next fetch."""
+"""A static member that joins anew, since its coordinator was away for too long, fences its earlier
+self. If it was another process, the consumer hears so at its next fetch."""
 
 
 class PendingCommit:
-    """A commit on its way: given up before the broker is asked for it, or out of our hands.
+    """A commit on its way. Either it is given up before the broker is asked, or the broker decides.
 
-    `moved_at_s`: when it last came forward. `until_s`: it is given up where the broker has not got
-    all records by then.
+    It is given up if the broker has not got all records by `until_s`.
     """
 
     def __init__(self, until_s: float = math.inf) -> None:
         self.result: Future[None]
-        self.moved_at_s = time.monotonic()
         self.until_s = until_s
+        self.moved_at_s = time.monotonic()
+        """When it last came forward."""
+        self.is_claimed = False
         self._lock = Lock()
-        self._is_claimed = False
-
-    @property
-    def is_claimed(self) -> bool:
-        """Whether either has been decided."""
-        return self._is_claimed
 
     def claim(self) -> bool:
-        """Whether the caller is the first: who commits, or who gives it up; never both."""
+        """Return whether the caller is the first: it commits, or gives up; never both."""
         with self._lock:
-            is_first, self._is_claimed = not self._is_claimed, True
+            is_first, self.is_claimed = not self.is_claimed, True
             return is_first
 
 
 class KafkaTransactions:
     """The transactions of one producer, one at a time; of another one after `replace_producer`.
 
-    `new_producer` makes one whose transactional id has this number, 0 for the first. Made, it has
-    fenced every producer with the same id, and settled what they left open. `new_commits` makes
-    that where the commits of one producer are waited for; `heartbeat` is called meanwhile, so that
-    waiting is not taken for hanging. `timeout_s` is the transaction.timeout.ms of the producers,
-    `throttling` what the broker says to them of quotas.
+    `new_producer` makes one whose transactional id has this number, 0 for the first. It fences
+    every producer with the same id, and settles their open transactions. `new_commits` makes the
+    thread that waits for commits. `heartbeat` is called meanwhile. `timeout_s` is the producers'
+    transaction.timeout.ms.
     """
 
     def __init__(
@@ -202,8 +184,7 @@ class KafkaTransactions:
         self._new_producer, self._new_commits = new_producer, new_commits
         self._heartbeat, self._timeout_s = heartbeat, timeout_s
         self._throttling, self._has_sent_offsets = throttling, False
-        self._held_up = throttling.watch()
-        """Whether the broker has held up the transaction that began last."""
+        self._watched_s = throttling.now_s()
         self._sent_until_s = self.write_until_s = math.inf
         """Of the transaction that is open, by the monotonic clock."""
         self._id_number = 0
@@ -211,48 +192,41 @@ class KafkaTransactions:
         self._open()
 
     def begin(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
-        """Begin a transaction: what is produced from now on belongs to it.
+        """Begin a transaction.
 
-        While the broker throttles, the offsets are sent first. Where one broker coordinates the
-        group and leads a target, both share a connection. The offsets would wait there behind the
+        While the broker throttles, the offsets are sent first: a broker that coordinates the group
+        and leads a target has one connection for both, and the offsets would wait behind the
         records. Raises as `wait_for` does.
         """
         self.producer.begin_transaction()
-        now_s = time.monotonic()
-        self._held_up = self._throttling.watch()
+        now_s, self._watched_s = time.monotonic(), self._throttling.now_s()
         self.write_until_s = now_s + WRITTEN_WITHIN * self._timeout_s
         self._sent_until_s = now_s + SENT_WITHIN * self._timeout_s
         self._has_sent_offsets = self._throttling.is_recent
         if self._has_sent_offsets:
-            _send_offsets(
-                self.producer, PendingCommit(), list(offsets), group_metadata, self._held_up
-            )
+            self._send_offsets(PendingCommit(), list(offsets), group_metadata)
 
     def commit(self, offsets: Sequence[TopicPartition], group_metadata: object) -> PendingCommit:
-        """Ask for the commit of what was produced, and of `offsets`; not waited for."""
+        """Ask for the commit of the produced records and of `offsets`, without waiting for it."""
         pending = PendingCommit(self._sent_until_s)
+        unsent = [] if self._has_sent_offsets else list(offsets)
         pending.result = self._commits.submit(
-            _commit,
-            self.producer,
-            pending,
-            [] if self._has_sent_offsets else list(offsets),
-            group_metadata,
-            self._held_up,
+            self._commit, self.producer, pending, unsent, group_metadata
         )
         return pending
 
     @property
     def is_throttled(self) -> bool:
         """Whether the broker has held up the transaction that began last, for a quota."""
-        return self._held_up()
+        return self._throttling.has_held_up_since(self._watched_s)
 
     def wait_for(self, pending: PendingCommit, finds_unavailable: Callable[[], bool]) -> None:
         """Return once it is committed.
 
-        `finds_unavailable` is asked when it does not come forward: whether there are partitions
-        that cannot be written to. Raises PartitionsUnavailable then, TransactionAborted,
-        AbortUnfinished, GroupMoved, or SessionLost when the result stays unknown; ClientStuck when
-        the client library ignores its time-out.
+        If it does not come forward, ask `finds_unavailable` whether there are partitions that
+        cannot be written to. Raises PartitionsUnavailable then, TransactionAborted,
+        AbortUnfinished, GroupMoved, SessionLost when the result stays unknown, and ClientStuck
+        when the client library ignores its time-out.
         """
         while True:
             try:
@@ -269,10 +243,10 @@ class KafkaTransactions:
     def cause_of(
         self, error: KafkaError, offsets: Sequence[TopicPartition], group_metadata: object
     ) -> KafkaError:
-        """Why the open transaction takes no further record.
+        """Return why the open transaction takes no further record.
 
-        `produce` says only that it does not. Any other transactional call says why. This one does
-        no harm should it succeed: the transaction is aborted.
+        `produce` says only that it does not. Any other transactional call says why. If this one
+        succeeds it does no harm: the transaction is aborted.
         """
         if error.code() == KafkaError._STATE:  # noqa: SLF001
             try:
@@ -284,17 +258,17 @@ class KafkaTransactions:
         return error
 
     def abort(self) -> None:
-        """Abort; what was produced and not yet sent is purged, its reports served.
+        """Abort, and serve the delivery reports of purged records.
 
         Raises AbortUnfinished when that takes too long, SessionLost when it cannot be done.
         """
         _abort(self.producer)
 
     def replace_producer(self) -> None:
-        """Leave the producer with its transaction, which is not committed, and go on with another.
+        """Go on with another producer and another id. Leave the uncommitted transaction behind.
 
-        It is aborted in the background: that may take as long as the partitions are unavailable.
-        Two producers are no danger (docs/exactly-once.md#why-two-workers-cannot-both-fire).
+        It is aborted in the background, for as long as the partitions are unavailable. Two
+        producers are no danger (docs/exactly-once.md#why-two-workers-cannot-both-fire).
         """
         self._commits.submit(_leave, self.producer)
         self._commits.shutdown()
@@ -303,14 +277,14 @@ class KafkaTransactions:
         self._open()
 
     def fence_producer(self) -> None:
-        """Leave the producer, and go on with another one of the same id, which aborts for it."""
+        """Go on with another producer of the same id, which aborts for this one."""
         self.close()
         self._open()
 
     def close(self) -> None:
-        """Give the producer up with all it has in hand; the broker keeps what is committed.
+        """Give up the producer and its open transaction. The broker keeps committed ones.
 
-        Its own `close` would abort and flush first, which can wait for a broker that is away.
+        The producer's own `close` would abort and flush first, and may wait for an absent broker.
         """
         self._commits.shutdown()
         self.producer.purge(blocking=False)
@@ -321,7 +295,7 @@ class KafkaTransactions:
         return float(SLOW_AFTER_S * 2 ** sum(at_s > since_s for at_s in self._replaced_at_s))
 
     def _open(self) -> None:
-        """A producer whose transactional id is not held by a transaction that cannot end."""
+        """Make a producer whose transactional id is not held by a transaction that cannot end."""
         for _ in range(TRANSACTIONAL_IDS):
             self.producer, self._commits = self._new_producer(self._id_number), self._new_commits()
             try:
@@ -336,56 +310,54 @@ class KafkaTransactions:
                 self._id_number = (self._id_number + 1) % TRANSACTIONAL_IDS
         raise SessionLost("all transactional ids are held by transactions that do not end")
 
+    def _commit(
+        self,
+        producer: Producer,
+        pending: PendingCommit,
+        offsets: list[TopicPartition],
+        group_metadata: object,
+    ) -> None:
+        """Commit, in the thread of the commits. `offsets` is empty if they were sent before."""
+        if offsets:
+            self._send_offsets(pending, offsets, group_metadata, producer)
+        least_left = math.inf
+        while left := producer.flush(FLUSH_SLICE_S):
+            if left < least_left:
+                least_left, pending.moved_at_s = left, time.monotonic()
+            now_s = time.monotonic()
+            has_waited = now_s > min(pending.moved_at_s + CALL_TIMEOUT_S, pending.until_s)
+            if pending.is_claimed or (has_waited and pending.claim()):
+                raise AbortUnfinished(f"{left} records do not arrive in time")
+        if pending.claim():
+            _call(producer, pending, producer.commit_transaction)
+            pending.moved_at_s = time.monotonic()
+            producer.poll(0)  # serves throttle_cb for the last answers
 
-def _commit(
-    producer: Producer,
-    pending: PendingCommit,
-    offsets: list[TopicPartition],
-    group_metadata: object,
-    is_held_up: Callable[[], bool],
-) -> None:
-    """In the thread of the commits; what is given up is left as it is. `offsets` is empty if they
-    were sent before the records."""
-    if offsets:
-        _send_offsets(producer, pending, offsets, group_metadata, is_held_up)
-    least_left = math.inf
-    while left := producer.flush(FLUSH_SLICE_S):
-        if left < least_left:
-            least_left, pending.moved_at_s = left, time.monotonic()
-        now_s = time.monotonic()
-        has_waited = now_s > min(pending.moved_at_s + CALL_TIMEOUT_S, pending.until_s)
-        if pending.is_claimed or (has_waited and pending.claim()):
-            raise AbortUnfinished(f"{left} records do not arrive in time")
-    if pending.claim():
-        _call(producer, pending, producer.commit_transaction)
-        pending.moved_at_s = time.monotonic()
-        producer.poll(0)  # serves throttle_cb for the last answers
+    def _send_offsets(
+        self,
+        pending: PendingCommit,
+        offsets: list[TopicPartition],
+        group_metadata: object,
+        producer: Producer | None = None,
+    ) -> None:
+        """Send the offsets. Raises AbortUnfinished if they wait behind throttled records.
 
-
-def _send_offsets(
-    producer: Producer,
-    pending: PendingCommit,
-    offsets: list[TopicPartition],
-    group_metadata: object,
-    is_held_up: Callable[[], bool],
-) -> None:
-    """Raises AbortUnfinished if the offsets wait behind records that the broker throttles.
-
-    The commit was not asked for yet, so nothing is unknown.
-    """
-    try:
-        _call(producer, pending, producer.send_offsets_to_transaction, offsets, group_metadata)
-    except SessionLost as lost:
-        producer.poll(0)
-        if is_held_up():
-            raise AbortUnfinished(f"offsets are held up: {lost}") from lost
-        raise
+        The commit was not asked for yet, so nothing is unknown.
+        """
+        producer = producer or self.producer
+        try:
+            _call(producer, pending, producer.send_offsets_to_transaction, offsets, group_metadata)
+        except SessionLost as lost:
+            producer.poll(0)
+            if self.is_throttled:
+                raise AbortUnfinished(f"offsets are held up: {lost}") from lost
+            raise
 
 
 def _call(
     producer: Producer, pending: PendingCommit, call: Callable[..., None], *args: object
 ) -> None:
-    """One call; SessionLost when its result stays unknown (docs/exactly-once.md, rule 6).
+    """Make one call; raise SessionLost if its result stays unknown (docs/exactly-once.md, rule 6).
 
     After a time-out librdkafka would take the same call once more, but that can wait for ever
     (2.16: send_offsets_to_transaction, after a broker was killed). The next session asks the broker
@@ -406,8 +378,8 @@ def _call(
 
 
 def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: object) -> None:
-    """Again while the broker still writes the end of the transaction before: with hundreds of
-    partitions that takes longer than the client library waits."""
+    """Repeat the call while the broker still writes the end of the transaction before. With
+    hundreds of partitions that takes longer than the client library waits."""
     until_s = time.monotonic() + CALL_TIMEOUT_S
     while True:
         try:
@@ -424,8 +396,8 @@ def _abort(producer: Producer) -> None:
     """Abort a transaction that the broker was not asked to commit, or has refused to commit.
 
     A time-out leaves nothing unknown. librdkafka (2.16) purges its queues as the call begins, and
-    then waits for what is on its way. A record behind a refused one comes back to the queue after
-    that, and is never sent: the next call purges it. One record can stay for ever ("skipped
+    then waits for records on their way. A record behind a refused one comes back to the queue
+    after that, and is never sent: the next call purges it. One record can stay for ever ("skipped
     sequence numbers"). Raises AbortUnfinished then.
     """
     error: KafkaError

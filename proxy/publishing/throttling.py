@@ -9,7 +9,6 @@ may pass at once. Until it has left the window, each request after it is throttl
 import math
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Final, Literal
 
 import structlog
@@ -55,7 +54,7 @@ class Throttling:
         count: Callable[[Direction, float], None] = lambda _direction, _seconds: None,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._count, self._now_s = count, now_s
+        self._count, self.now_s = count, now_s
         self.most_bytes = UNBOUNDED
         self._until_s = 0.0
         """When the broker reads the producer's requests again. 0: it never throttled."""
@@ -66,46 +65,48 @@ class Throttling:
     def written(self, event: ThrottleEvent) -> None:
         """Note an answer to the producer."""
         if event.throttle_time > 0:
-            self._heard_s = self._now_s()
+            self._heard_s = self.now_s()
             self._until_s = max(self._until_s, self._heard_s + event.throttle_time)
             self._tell("writing", event)
 
     def read(self, event: ThrottleEvent) -> None:
         """Note an answer to a consumer."""
         if event.throttle_time > 0:
-            self._read_until_s = self._now_s() + event.throttle_time
+            self._read_until_s = self.now_s() + event.throttle_time
             self._tell("reading", event)
 
     def wait_ms(self) -> int:
         """Return how long the broker does not read the producer's requests."""
         if not self._until_s:
             return 0
-        return max(0, math.ceil((self._until_s - self._now_s()) * 1_000))
+        return max(0, math.ceil((self._until_s - self.now_s()) * 1_000))
 
     @property
     def is_recent(self) -> bool:
         """Whether the broker throttled the producer within the last minute."""
-        return bool(self._until_s) and self._now_s() < self._until_s + RECENT_S
+        return bool(self._until_s) and self.now_s() < self._until_s + RECENT_S
 
     @property
     def is_reading_recent(self) -> bool:
         """Whether the broker throttled a consumer within the last minute. Each byte that is fetched
         twice holds up others then."""
-        return bool(self._read_until_s) and self._now_s() < self._read_until_s + RECENT_S
+        return bool(self._read_until_s) and self.now_s() < self._read_until_s + RECENT_S
 
-    def watch(self) -> Callable[[], bool]:
-        """Return a function that says whether requests of the producer since now had to wait."""
-        return partial(self._has_held_up_since, self._now_s())
+    def has_held_up_since(self, since_s: float) -> bool:
+        """Return whether requests of the producer since then (of `now_s`) had to wait."""
+        return bool(self._until_s) and (self._until_s > since_s or self._heard_s >= since_s)
 
     def begin(self, size_bytes: int) -> None:
         """Note that a transaction of about this size begins."""
-        self._size_bytes, self._began_s = size_bytes, self._now_s()
+        self._size_bytes, self._began_s = size_bytes, self.now_s()
 
     def committed(self, took_s: float) -> None:
         """Note its commit. If it was throttled, bound the next ones to `LONG_S` at its pace. If it
         was full, let the bound grow after a quick one, and halve it after a slow one."""
+        if not self._until_s:
+            return
         size_bytes, whole_s = self._size_bytes, took_s + self.wait_ms() / 1_000
-        is_throttled = self._has_held_up_since(self._began_s)
+        is_throttled = self.has_held_up_since(self._began_s)
         if is_throttled:
             passed_bytes = int(size_bytes / max(whole_s, 0.001) * LONG_S)
             told_bytes = max(TELLING_BYTES, size_bytes, passed_bytes)
@@ -121,14 +122,11 @@ class Throttling:
         """Note that it did not arrive in time, since the broker throttles."""
         too_large_bytes = min(self.most_bytes, max(TELLING_BYTES, self._size_bytes))
         self.most_bytes = max(LEAST_BYTES, too_large_bytes // SHRUNK_TO)
-        self._given_up_s = self._now_s()
-
-    def _has_held_up_since(self, since_s: float) -> bool:
-        return bool(self._until_s) and (self._until_s > since_s or self._heard_s >= since_s)
+        self._given_up_s = self.now_s()
 
     def _tell(self, direction: Direction, event: ThrottleEvent) -> None:
         self._count(direction, event.throttle_time)
-        now_s = self._now_s()
+        now_s = self.now_s()
         if now_s - self._logged_s.get(direction, -LOG_EVERY_S) >= LOG_EVERY_S:
             self._logged_s[direction] = now_s
             log.warning(

@@ -1,18 +1,21 @@
-"""One transaction: what it writes, its way to the broker, and the states it can be in."""
+"""One transaction: its records, on the plain or the careful path, and the states it can be in.
+
+`Publisher.publish` begins one. `Transaction` follows it until the broker has all of it.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import suppress
 from enum import Enum
 from functools import partial
-from typing import Final
+from itertools import chain
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from proxy.dispatch.dispatcher import Dispatcher, asked_about
+from proxy.dispatch.dispatcher import Dispatcher
 from proxy.dispatch.known_targets import (
     IN_COMPANY_BYTES,
     RECORD_BATCH_BYTES,
@@ -23,6 +26,8 @@ from proxy.dispatch.known_targets import (
 from proxy.dispatch.outgoing_records import OutgoingRecord, OutgoingRecords
 from proxy.dispatch.refusals import INVALID, RecordRef, Refusals, Report, auxiliary_ref
 from proxy.dispatch.release_control import ReleaseControl
+from proxy.protocol.body import BY_KEY, Kept, need_dispatch, unpacked
+from proxy.protocol.headers import DUE, ORIGIN, PREFIX
 from proxy.protocol.outcomes import Rejection
 from proxy.protocol.policy import RetryGroup
 from proxy.protocol.proofs import HopAuthenticator
@@ -37,15 +42,104 @@ from proxy.publishing.kafka_transactions import (
     Throttled,
     TransactionAborted,
 )
-from proxy.publishing.record_writer import RecordWriter
 from proxy.publishing.targets import Targets
 from proxy.publishing.throttling import Throttling
 from proxy.scheduling.batch import Batch, ResolvedBatch
+from storage.store import Entry
 
 log = structlog.get_logger(__name__)
 
 
-# Sends records so that each refusal is known and touches no other record.
+# The plain path: deliveries that need no decision, without delivery reports.
+
+UNPACKED_AT_ONCE: Final = 128
+QUEUE_FULL_WAIT_S: Final = 0.1
+METADATA_TIMEOUT_S: Final = 2.0
+
+
+class RecordWriter:
+    """Hands records to the client library, within the open transaction. Nothing else produces.
+
+    `heartbeat` is called while the client library has no room. Records carry the time of
+    `stamp_ms`: a broker refuses the time of a wrong wall clock.
+    """
+
+    def __init__(
+        self, kafka: KafkaTransactions, heartbeat: Callable[[], None], stamp_ms: Callable[[], int]
+    ) -> None:
+        self._kafka, self._heartbeat, self._stamp_ms = kafka, heartbeat, stamp_ms
+        self._time_ms = 0
+
+    def begin(self) -> None:
+        """Give all records of one transaction the same time."""
+        self._time_ms = self._stamp_ms()
+
+    def deliver(self, batch: Batch) -> None:
+        """Stamp and produce deliveries. Arguments by name make `produce` a quarter slower."""
+        prefix, produce = batch.ingress.prefix, self._kafka.producer.produce
+        time_ms = self._time_ms
+        for entry, (partition, key, value, headers) in _contents(batch.deliveries):
+            stamps: Any = (ORIGIN, f"{prefix}{entry[1]}"), (DUE, str(entry[0]))
+            if headers is None or isinstance(headers, bytes):
+                partition, stamped = BY_KEY, list(stamps)  # noqa: PLW2901
+            else:
+                stamped = [header for header in headers if header[0][:6] != PREFIX]
+                stamped += stamps
+            try:
+                produce(entry[2], value, key, partition, None, None, time_ms, stamped)
+            except BufferError:
+                self.produce(OutgoingRecord(entry[2], value, key, partition, stamped))
+
+    def produce(
+        self,
+        record: OutgoingRecord,
+        on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
+    ) -> None:
+        """Produce one record. Wait while there is no room; raise NotFlushed if that takes too long.
+
+        A delivery report costs more than the record. It goes in as `callback`: the client library
+        ignores `on_delivery` behind that.
+        """
+        topic, value, key, partition, headers, _, _ = record
+        producer, time_ms = self._kafka.producer, self._time_ms
+        while True:
+            try:
+                return producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    on_delivery,
+                    None,
+                    time_ms,
+                    headers,  # type: ignore[arg-type]
+                )
+            except BufferError:
+                if time.monotonic() > self._kafka.write_until_s:
+                    raise NotFlushed("the client library has no room for more records") from None
+                producer.poll(QUEUE_FULL_WAIT_S)
+                self._heartbeat()
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait until produced records have arrived. Return how many have not."""
+        left_s = self._kafka.write_until_s - time.monotonic()
+        return self._kafka.producer.flush(max(0.0, min(timeout_s, left_s)))
+
+    def renew_metadata(self, topic: str) -> None:
+        """Let the producer ask for the topic's partitions. By itself it does every 5 minutes."""
+        with suppress(KafkaException):
+            self._kafka.producer.list_topics(topic, METADATA_TIMEOUT_S)
+        self._heartbeat()
+
+
+def _contents(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Kept]]:
+    """Unpack entries just before they are produced, while their bytes are in the caches."""
+    for start in range(0, len(entries), UNPACKED_AT_ONCE):
+        part = entries[start : start + UNPACKED_AT_ONCE]
+        yield from zip(part, unpacked(part), strict=True)
+
+
+# The careful path: each refusal is known, and touches no other record.
 
 FLUSH_TIMEOUT_S: Final = 2.0
 REFUSAL_CODES: Final = {
@@ -61,21 +155,19 @@ REFUSAL_CODES: Final = {
     KafkaError.POLICY_VIOLATION: INVALID,
     KafkaError.INVALID_TIMESTAMP: INVALID,
 }
-"""A record meets these again each time; all others are the broker's or the network's."""
+"""Errors that a record meets each time. All others are the broker's or the network's."""
 RAISED_CODES: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "too-large",
     KafkaError._UNKNOWN_PARTITION: "partition-unavailable",
 }
-"""The client library refuses a record by itself, as it is produced: without a delivery report, and
-without any harm to the transaction."""
+"""Refusals by the client library itself, as a record is produced: without a delivery report."""
 
 
 class TrackedSender:
-    """Sends with a delivery report per record, once through a transaction's records.
+    """Sends the records of one attempt with a delivery report each.
 
-    `produce` is `RecordWriter.produce`, `flush` waits for what was produced. In topics of which
-    `targets` knows a limit record batches are ended before they grow too large. What the refusals
-    want alone gets a record batch of its own.
+    Record batches end before they exceed what `targets` knows of a topic's limit. Records in
+    `refusals.alone` get a record batch of their own.
     """
 
     def __init__(
@@ -91,7 +183,7 @@ class TrackedSender:
         self._raised: KafkaException | None = None
 
     def send(self, record: OutgoingRecord) -> None:
-        """Produce one record; a refusal is reported under its `ref`.
+        """Produce one record. Its refusal is reported under its `ref`.
 
         Raises KafkaException or NotFlushed when the transaction cannot go on.
         """
@@ -114,7 +206,7 @@ class TrackedSender:
             self._flush()
 
     def end(self) -> None:
-        """Raises KafkaException when a record was not taken by the client library.
+        """Raise KafkaException if the client library did not take a record.
 
         The transaction would be committed without it.
         """
@@ -124,7 +216,7 @@ class TrackedSender:
     def _note_raised(
         self, record: OutgoingRecord, ref: RecordRef, size_bytes: int, raised: KafkaException
     ) -> None:
-        """Go on, so that all such records are found at once, where this one alone is at fault.
+        """Go on if this record alone is at fault, so that all such records are found at once.
 
         A partition may be unknown because the client library has not asked for a while.
         """
@@ -144,11 +236,8 @@ class TrackedSender:
         )
 
     def _fits(self, topic: str, fills_bytes: int, limit_bytes: int | None) -> bool:
-        """Whether it still fits into a record batch with what was sent there since the flush.
-
-        It is counted by topic, as if all went into one partition. What does not fit though it is
-        the first is alone: nothing fits behind it.
-        """
+        """Return whether it still fits into the record batch. Batches are counted by topic, as if
+        all records went into one partition."""
         if limit_bytes is None:
             return True
         grown_bytes = fills_bytes - RECORD_BATCH_BYTES
@@ -164,12 +253,29 @@ class TrackedSender:
             raise NotFlushed(f"{left} records not sent after {FLUSH_TIMEOUT_S:g} s")
 
 
-def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted) -> None:
-    """Tell records that are invalid from those whose time the broker refuses.
+def _report(
+    reports: dict[RecordRef, Report],
+    record: OutgoingRecord,
+    size_bytes: int,
+    was_alone: bool,
+    error: KafkaError | None,
+    _: Message,
+) -> None:
+    """Take a delivery report. `reports` are those of the attempt: a producer that was left behind
+    may report later."""
+    code = None if error is None else REFUSAL_CODES.get(error.code())
+    if error is not None and code is not None and record.ref is not None:
+        rejection = Rejection(code, f"the broker refused the record: {error.str()}")
+        reports[record.ref] = Report(
+            rejection, record.topic, record.is_dead_letter, size_bytes, was_alone
+        )
 
-    A report calls both invalid; only the error of the transaction tells them apart. That error is
-    of one record batch, so it counts for the topic of this batch alone. What is known of other
-    topics is dropped: the next attempt shows it again.
+
+def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted) -> None:
+    """Tell invalid records from records whose time the broker refuses.
+
+    Reports call both invalid. Only the transaction's error tells them apart, and it is about one
+    record batch. So reports of other topics are dropped: the next attempt shows them again.
     """
     invalid = {ref: one for ref, one in reports.items() if one.rejection.code == INVALID}
     topics = list(dict.fromkeys(one.topic for one in invalid.values()))
@@ -183,184 +289,56 @@ def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted)
             del reports[ref]
 
 
-def _report(
-    reports: dict[RecordRef, Report],
-    record: OutgoingRecord,
-    size_bytes: int,
-    was_alone: bool,
-    error: KafkaError | None,
-    _: Message,
-) -> None:
-    """Called by the client library once the broker has taken the record, or has not.
-
-    `reports` are those of the attempt: a producer that was left behind may call this later.
-    """
-    code = None if error is None else REFUSAL_CODES.get(error.code())
-    if error is not None and code is not None and record.ref is not None:
-        rejection = Rejection(code, f"the broker refused the record: {error.str()}")
-        reports[record.ref] = Report(
-            rejection, record.topic, record.is_dead_letter, size_bytes, was_alone
-        )
-
-
-# One transaction: what it writes, its way to the broker, and the states it can be in.
+# The transaction.
 
 FRUITLESS_ABORTS: Final = 8
-"""After so many in a row that taught nothing the session ends."""
+"""The session ends after this many aborts in a row that taught nothing."""
 GIVE_UP_AFTER_S: Final = 30.0
-"""Then a new producer finds out what became of the transaction: a client can get stuck, and the
-group gives the shards away after max.poll.interval.ms."""
-
-
-class TransactionContents:
-    """Writes the batches of one transaction, as often as it is made.
-
-    First without delivery reports, which cost more than the records: so the first abort teaches
-    nothing of its records. Made again, with them, each record that the broker refuses is known and
-    can end as a dead letter, and the others are not held up. `also_suspected`: topics beside those
-    of the batches whose partitions may be why the transaction gets nowhere.
-    """
-
-    def __init__(
-        self,
-        batches: Sequence[Batch],
-        targets: Targets,
-        writer: RecordWriter,
-        dispatcher: Dispatcher,
-        records: OutgoingRecords,
-        refusals: Refusals,
-        also_suspected: AbstractSet[str],
-    ) -> None:
-        self._batches = batches
-        self._targets, self._writer = targets, writer
-        self._dispatcher, self._records, self._refusals = dispatcher, records, refusals
-        self._also_suspected = also_suspected
-        self.topics = {entry[2] for batch in batches for entry in batch.deliveries}
-        self._is_tracked = False
-        self._resolved: list[ResolvedBatch] | None = None
-
-    def look_up(self, now_ms: int, *, is_again: bool) -> None:
-        """Ask the broker about topics of which nothing is known, or too little; decide on records.
-
-        All of that is done before the transaction begins: it may take as long as the transaction
-        may last.
-        """
-        self._targets.learn(asked_about(self.topics, self._batches), now_ms)
-        self._targets.learn_rules(self._refusals.limited)
-        for topic in self._refusals.take_unlisted():
-            self._writer.renew_metadata(topic)
-        known = self._targets.known
-        is_limited = not self.topics.isdisjoint(known.rules.keys() | known.tried.keys())
-        self._is_tracked = is_again or is_limited or self._refusals.are_known
-        self._resolved = None
-        if self._is_tracked or self._dispatcher.is_needed(self.topics, self._batches):
-            self._resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
-            if self._targets.ask_again(self._dispatcher.doubted, now_ms):
-                self._resolved = [self._dispatcher.resolve(batch) for batch in self._batches]
-
-    def find_unavailable(self, now_ms: int) -> bool:
-        """Ask which partitions cannot be written to now; whether these may be what it waits for.
-
-        The last transaction counts, too: this one begins when that has ended in all partitions.
-        """
-        own = {batch.ingress.topic for batch in self._batches}
-        suspected = asked_about(self.topics, self._batches) | self._also_suspected | own
-        return self._targets.find_unavailable(suspected, now_ms)
-
-    def write(self) -> Sequence[Batch | ResolvedBatch]:
-        """Produce everything into the open transaction; gives the batches as they were written.
-
-        Raises KafkaException or NotFlushed when the transaction cannot go on.
-        """
-        self._writer.begin()
-        return self._write_as_planned() if self._resolved is None else self._write_resolved()
-
-    def learn(self, aborted: Exception) -> int:
-        """After an abort: how many records have taught something for the next time."""
-        known = self._targets.known
-        were_untimely = set(known.untimely)
-        if isinstance(aborted, TransactionAborted):
-            judge_invalid(self._refusals.reports, aborted)
-        learnt = self._refusals.learn(known)
-        for topic in known.untimely.keys() - were_untimely:
-            log.warning(
-                "the broker refuses the time of records: they are tried again until it does not",
-                topic=topic,
-                why=known.untimely[topic].detail,
-            )
-        self._targets.forget(self.topics | self._refusals.limited)
-        return learnt
-
-    def committed(self) -> None:
-        """Its records have ended: nothing needs to be remembered of them."""
-        for batch in self._resolved or ():
-            prefix = batch.ingress.prefix
-            ended = [one.offset for one in batch.deliveries]
-            ended += [hop.delivery.offset for hop in batch.hops]
-            ended += [letter.offset for letter in batch.dead_letters]
-            self._refusals.committed((prefix, offset) for offset in ended)
-        for planned in self._batches:
-            refs = (auxiliary_ref(planned.ingress, one) for one in planned.auxiliary)
-            self._refusals.committed(refs)
-
-    def _write_as_planned(self) -> Sequence[Batch]:
-        for batch in self._batches:
-            self._writer.deliver(batch)
-            for record in self._records.beside_deliveries(batch):
-                self._writer.produce(record)
-        return self._batches
-
-    def _write_resolved(self) -> Sequence[ResolvedBatch]:
-        assert self._resolved is not None
-        writer = self._writer
-        tracked = TrackedSender(writer.produce, writer.flush, self._targets.known, self._refusals)
-        send: Callable[[OutgoingRecord], None] = (
-            tracked.send if self._is_tracked else writer.produce
-        )
-        for batch in self._resolved:
-            for record in self._records.deliveries(batch):
-                send(record)
-            for record in self._records.beside_deliveries(batch):
-                send(record)
-        tracked.end()
-        return self._resolved
+"""Then a new producer finds out how the transaction ended. A client can get stuck, and the group
+takes shards away after max.poll.interval.ms."""
 
 
 class State(Enum):
-    """PLANNED -> COMMITTING -> COMMITTED; aborted, it is PLANNED again while that is of use."""
+    """PLANNED -> COMMITTING -> COMMITTED. An aborted one is PLANNED again while that is of use."""
 
     PLANNED = "planned"
-    """Nothing of it is at the broker, or what was has been aborted: it may be made (again)."""
+    """The broker has nothing of it, or has aborted it: it may be made (again)."""
     COMMITTING = "committing"
     """Everything is produced, and the broker has been asked to commit."""
     COMMITTED = "committed"
     """The broker has all of it: memory may follow."""
     GROUP_MOVED = "group-moved"
-    """Aborted, and the group has moved on: the shards still owned must be planned anew."""
+    """Aborted, and the group has moved on: plan the shards still owned anew."""
     THROTTLED = "throttled"
-    """Aborted, and too large for what the broker lets through: to be planned anew, smaller."""
+    """Aborted, and too large for what the broker lets through: plan anew, smaller."""
     UNKNOWN = "unknown"
-    """Only the broker knows what became of it: the session ends."""
+    """Only the broker knows how it ended: the session ends."""
 
 
 class Transaction:
     """Makes one transaction, again and again while the broker aborts it.
 
-    `send` first, then `wait`: the caller may do other work between the two. Both raise SessionLost
-    (it is UNKNOWN), `wait` also GroupMoved or Throttled (its states, too).
+    `send` first, then `wait`; the caller may do other work in between. Both raise SessionLost,
+    `wait` also GroupMoved and Throttled.
     """
 
     def __init__(
         self,
-        kafka: KafkaTransactions,
-        contents: TransactionContents,
+        publisher: "Publisher",
+        batches: Sequence[Batch],
         offsets: Sequence[TopicPartition],
         group_metadata: object,
         now_ms: int,
     ) -> None:
         self.state = State.PLANNED
-        self._kafka, self._contents, self._now_ms = kafka, contents, now_ms
+        self._by, self._kafka = publisher, publisher.kafka
+        self._batches, self._now_ms = batches, now_ms
         self._offsets, self._group_metadata = offsets, group_metadata
+        self.topics = {entry[2] for batch in batches for entry in batch.deliveries}
+        self._topics_before = publisher.last_topics
+        self._care: Dispatcher | None = None
+        """Decides on each record. None: the transaction is on the plain path."""
+        self._resolved: list[ResolvedBatch] = []
         self._started_s = time.monotonic()
         self._renew_producer: Callable[[], None] | None = None
         self._aborts = self._fruitless = 0
@@ -368,11 +346,21 @@ class Transaction:
         self._commit: PendingCommit
         self._given_up: GroupMoved | Throttled | None = None
 
+    @property
+    def committed_at_s(self) -> float:
+        """When the broker said that it is committed, by the monotonic clock. The caller may have
+        waited for it much later."""
+        return self._commit.moved_at_s
+
     def send(self) -> None:
-        """Produce everything and ask for the commit, without waiting for it."""
+        """Produce everything and ask for the commit, without waiting for it.
+
+        Brokers are asked about targets before the transaction begins: that can take as long as a
+        transaction may last.
+        """
         while self.state is State.PLANNED:
-            self._contents.look_up(self._now_ms, is_again=self._aborts > 0)
-            with self._followed():
+            self._look_up()
+            try:
                 if self._renew_producer:
                     self._renew_producer()
                     self._renew_producer = None
@@ -380,23 +368,57 @@ class Transaction:
                 self._write()
                 self._commit = self._kafka.commit(self._offsets, self._group_metadata)
                 self.state = State.COMMITTING
+            except Exception as error:  # noqa: BLE001 (raised again unless it is known)
+                self._note_failure(error)
 
     def wait(self) -> Sequence[Batch | ResolvedBatch]:
-        """Return once it is committed: the batches as they were written."""
+        """Return the batches as they were written, once they are committed."""
         assert self.state is not State.UNKNOWN, self.state
         while self.state is not State.COMMITTED:
             self.send()
             if self._given_up is not None:
                 raise self._given_up
-            with self._followed():
+            try:
                 self._kafka.wait_for(self._commit, self._finds_unavailable)
                 self.state = State.COMMITTED
-                self._contents.committed()
+                if self._care is not None:
+                    self._forget_refusals()
+            except Exception as error:  # noqa: BLE001 (raised again unless it is known)
+                self._note_failure(error)
         return self._written
 
+    def _look_up(self) -> None:
+        """Ask about targets of which too little is known, and choose the path."""
+        targets = self._by.targets
+        targets.learn(_asked_about(self.topics, self._batches), self._now_ms)
+        if self._care is None and (self._aborts or self._needs_care()):
+            self._care = self._by.take_care(self._now_ms)
+        if (care := self._care) is not None:
+            targets.learn_rules(self._by.refusals.limited)
+            for topic in self._by.refusals.take_unlisted():
+                self._by.writer.renew_metadata(topic)
+            self._resolved = [care.resolve(batch) for batch in self._batches]
+            if targets.ask_again(care.doubted, self._now_ms):
+                self._resolved = [care.resolve(batch) for batch in self._batches]
+
+    def _needs_care(self) -> bool:
+        """Return whether a record may be more than a delivery by key to a topic that takes it."""
+        return (
+            self._by.refusals.are_known
+            or not self._by.targets.known.take_all(self.topics)
+            or any(batch.auxiliary or need_dispatch(batch.deliveries) for batch in self._batches)
+            or self._by.release.concerns(self.topics, self._batches, self._now_ms)
+        )
+
     def _write(self) -> None:
+        """Produce everything into the open transaction."""
         try:
-            self._written = self._contents.write()
+            self._by.writer.begin()
+            self._written = self._batches if self._care is None else self._resolved
+            if self._care is None:
+                self._write_plainly()
+            else:
+                self._write_carefully(self._care)
         except NotFlushed as error:
             if self._finds_unavailable():
                 raise PartitionsUnavailable(str(error)) from error
@@ -409,47 +431,97 @@ class Transaction:
             self._kafka.abort()
             raise TransactionAborted(cause.str(), cause.code()) from error
 
+    def _write_plainly(self) -> None:
+        writer = self._by.writer
+        for batch in self._batches:
+            writer.deliver(batch)
+            if batch.dead_letters or batch.outcomes:
+                for record in self._by.records.beside_deliveries(batch):
+                    writer.produce(record)
+
+    def _write_carefully(self, care: Dispatcher) -> None:
+        """Produce the resolved batches, with reports after an abort or if a target has refused
+        records. The first attempt has no reports: so the first abort teaches nothing."""
+        writer, records, known = self._by.writer, self._by.records, self._by.targets.known
+        tracked = TrackedSender(writer.produce, writer.flush, known, self._by.refusals)
+        is_limited = not self.topics.isdisjoint(known.rules.keys() | known.tried.keys())
+        is_tracked = self._aborts > 0 or is_limited or self._by.refusals.are_known
+        send: Callable[[OutgoingRecord], None] = tracked.send if is_tracked else writer.produce
+        for batch in self._resolved:
+            beside = records.beside_deliveries(batch, care.is_letter_refused)
+            for record in chain(records.deliveries(batch), beside):
+                send(record)
+        tracked.end()
+
     def _finds_unavailable(self) -> bool:
-        return self._contents.find_unavailable(self._now_ms)
+        """Ask whether there are partitions that cannot be written to, and may be waited for.
 
-    @property
-    def committed_at_s(self) -> float:
-        """When the broker said that it is committed, by the monotonic clock. The caller may have
-        waited for it much later."""
-        return self._commit.moved_at_s
+        The last transaction counts, too: this one begins when that has ended in all partitions.
+        """
+        own = {batch.ingress.topic for batch in self._batches}
+        suspected = _asked_about(self.topics, self._batches) | self._topics_before | own
+        return self._by.targets.find_unavailable(
+            suspected | self._by.records.own_topics, self._now_ms
+        )
 
-    @contextmanager
-    def _followed(self) -> Iterator[None]:
-        """Keeps `state` true whatever is raised within; only SessionLost is raised further."""
-        try:
-            yield
-        except TransactionAborted as aborted:
-            self._note_abort(aborted, self._contents.learn(aborted))
-        except PartitionsUnavailable as unavailable:
+    def _forget_refusals(self) -> None:
+        """Its records have ended."""
+        refusals = self._by.refusals
+        for batch in self._resolved if refusals.are_known else ():
+            ended = [one.offset for one in batch.deliveries]
+            ended += [hop.delivery.offset for hop in batch.hops]
+            ended += [letter.offset for letter in batch.dead_letters]
+            refusals.forget((batch.ingress.prefix, offset) for offset in ended)
+        for planned in self._batches:
+            refusals.forget(auxiliary_ref(planned.ingress, one) for one in planned.auxiliary)
+
+    def _learn(self, aborted: Exception) -> int:
+        """Return how many records have taught something for the next attempt."""
+        targets, refusals, learnt = self._by.targets, self._by.refusals, 0
+        limited: set[str] = set()
+        if self._care is not None:
+            were_untimely = set(targets.known.untimely)
+            if isinstance(aborted, TransactionAborted):
+                judge_invalid(refusals.reports, aborted)
+            learnt, limited = refusals.learn(targets.known), refusals.limited
+            for topic in targets.known.untimely.keys() - were_untimely:
+                log.warning(
+                    "the broker refuses the time of records: they are tried again until it does "
+                    "not",
+                    topic=topic,
+                    why=targets.known.untimely[topic].detail,
+                )
+        targets.forget(self.topics | limited)
+        return learnt
+
+    def _note_failure(self, error: Exception) -> None:
+        """Keep `state` true after `error`. Raise SessionLost, and errors that are not Kafka's."""
+        if isinstance(error, TransactionAborted):
+            self._note_abort(error, self._learn(error))
+        elif isinstance(error, PartitionsUnavailable):
             self._renew_producer = self._kafka.replace_producer
-            self._note_abort(unavailable, learnt=1)
-        except AbortUnfinished as unfinished:
-            learnt = self._contents.learn(unfinished)
-            if self._kafka.is_throttled:
-                self._give_up_throttled(unfinished)
-            else:
-                self._renew_producer = self._kafka.fence_producer
-                self._note_abort(unfinished, learnt)
-        except GroupMoved as moved:
-            self.state, self._given_up = State.GROUP_MOVED, moved
-        except SessionLost:
+            self._note_abort(error, learnt=1)
+        elif isinstance(error, AbortUnfinished):
+            self._note_unfinished(error, self._learn(error))
+        elif isinstance(error, GroupMoved):
+            self.state, self._given_up = State.GROUP_MOVED, error
+        elif isinstance(error, SessionLost):
             self.state = State.UNKNOWN
-            raise
-        except (KafkaException, SystemError) as error:
-            # A fatal error that meets a delivery report comes out of the client library so.
+            raise error
+        else:
+            # A fatal error that meets a delivery report comes out of the client library as this.
             cause = error.__cause__ if isinstance(error, SystemError) else error
             if not isinstance(cause, KafkaException):
-                raise
+                raise error
             self.state = State.UNKNOWN
             raise SessionLost(str(cause)) from error
 
-    def _give_up_throttled(self, unfinished: AbortUnfinished) -> None:
-        """Another producer aborts it: this one may wait for minutes."""
+    def _note_unfinished(self, unfinished: AbortUnfinished, learnt: int) -> None:
+        """Let another producer abort it. This one may wait for minutes."""
+        if not self._kafka.is_throttled:
+            self._renew_producer = self._kafka.fence_producer
+            self._note_abort(unfinished, learnt)
+            return
         self.state = State.UNKNOWN
         self._kafka.fence_producer()
         self.state, self._given_up = State.THROTTLED, Throttled(str(unfinished))
@@ -469,17 +541,20 @@ class Transaction:
             ) from aborted
 
 
-# Publishes batches with their offsets, each time in one transaction: all of it or nothing.
+def _asked_about(topics: set[str], batches: Sequence[Batch]) -> set[str]:
+    """Return the topics to ask the broker about: those of entries and check-backs."""
+    for batch in batches:
+        if batch.auxiliary:
+            own = batch.ingress.topic
+            topics = topics | {one.topic for one in batch.auxiliary if not one.is_state} - {own}
+    return topics
 
 
 class Publisher:
-    """Makes transactions of a transactional producer, one at a time.
+    """Publishes batches and offsets with one transactional producer, one transaction at a time.
 
-    `heartbeat` is called while waiting for the broker, so that waiting is not taken for hanging.
-    `new_producer`, `new_commits` and `timeout_s` are as `KafkaTransactions` takes them. `retry`
-    says when what could not be published is tried again, `release` what is held back though it
-    could be; `authenticator` signs what goes to the ingress; `stamp_ms` gives the time that records
-    carry; `refusals` and `throttling` are the worker's.
+    `heartbeat` is called while waiting for the broker. `new_producer`, `new_commits` and
+    `timeout_s` are as in `KafkaTransactions`. `refusals` and `throttling` outlive the session.
     """
 
     def __init__(
@@ -498,15 +573,19 @@ class Publisher:
         refusals: Refusals,
         throttling: Throttling | None = None,
     ) -> None:
-        self._targets, self._retry, self._release = targets, retry, release
-        self._refusals = refusals
-        self._authenticator = authenticator
-        self._dead_letter_topic, self._outcome_topic = dead_letter_topic, outcome_topic
-        self._kafka = KafkaTransactions(
+        self.targets, self.release, self.refusals = targets, release, refusals
+        self.kafka = KafkaTransactions(
             new_producer, new_commits, heartbeat, timeout_s, throttling or Throttling()
         )
-        self._writer = RecordWriter(self._kafka, heartbeat, stamp_ms)
-        self._last_topics: set[str] = set()
+        self.writer = RecordWriter(self.kafka, heartbeat, stamp_ms)
+        self.records = OutgoingRecords(dead_letter_topic, outcome_topic, authenticator)
+        self.last_topics: set[str] = set()
+        self._retry = retry
+
+    def take_care(self, now_ms: int) -> Dispatcher:
+        """Begin the careful path of a transaction."""
+        self.refusals.begin(now_ms)
+        return Dispatcher(self.targets.known, self.refusals, self._retry, self.release, now_ms)
 
     def publish(
         self,
@@ -515,31 +594,18 @@ class Publisher:
         group_metadata: object,
         now_ms: int,
     ) -> Transaction:
-        """One transaction of all of it, on its way: what cannot be delivered ends otherwise.
+        """Send one transaction of all of it. Wait for it before the next one.
 
-        Wait for it before the next one: that raises GroupMoved when the group no longer takes the
-        offsets of `group_metadata`'s generation, Throttled when the broker does not let it through
-        in time. Raises SessionLost when the outcome is not known or this producer has been fenced:
-        memory is not to be trusted over the broker.
+        Waiting raises GroupMoved when the group no longer takes offsets of `group_metadata`'s
+        generation, and Throttled when the broker does not let it through in time. Raises
+        SessionLost when the result is unknown or this producer has been fenced: memory is not
+        trusted over the broker then.
         """
-        known, refusals = self._targets.known, self._refusals
-        refusals.begin(now_ms)
-        contents = TransactionContents(
-            batches,
-            self._targets,
-            self._writer,
-            Dispatcher(known, refusals, self._retry, self._release, now_ms),
-            OutgoingRecords(
-                self._dead_letter_topic, self._outcome_topic, known, refusals, self._authenticator
-            ),
-            refusals,
-            self._last_topics | {self._dead_letter_topic, self._outcome_topic},
-        )
-        self._last_topics = contents.topics
-        transaction = Transaction(self._kafka, contents, offsets, group_metadata, now_ms)
+        transaction = Transaction(self, batches, offsets, group_metadata, now_ms)
+        self.last_topics = transaction.topics
         transaction.send()
         return transaction
 
     def close(self) -> None:
-        """Give the producer up with all it has in hand; the broker keeps what is committed."""
-        self._kafka.close()
+        """Give up the producer and its open transaction. The broker keeps committed ones."""
+        self.kafka.close()

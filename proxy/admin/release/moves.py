@@ -11,7 +11,7 @@ from proxy.admin.exchange import Problem
 from proxy.admin.query_mailbox import FindMoving, FindRecord
 from proxy.admin.query_values import Body, whole
 from proxy.admin.workers import Workers
-from proxy.dispatch.moving import NOT_COMMITTED, Moving
+from proxy.dispatch.hops import NOT_COMMITTED, Moving
 from proxy.protocol.body import Message
 from proxy.protocol.outcomes import MISSED
 from proxy.protocol.times import LATEST_MS, parse_instant_ms

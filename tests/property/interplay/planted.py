@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final
 from unittest.mock import ANY, patch
 
-from proxy.dispatch.hops import moved
-from proxy.dispatch.moving import NOT_COMMITTED, Moving, find_moving
+from proxy.dispatch.hops import NOT_COMMITTED, Moving, find_moving, moved
 from proxy.kafka.ingress.ingress import Ingress
 from proxy.protocol.body import Message, delivery_of
 from proxy.protocol.outcomes import CANCELLED, Outcome

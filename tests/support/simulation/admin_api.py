@@ -30,7 +30,7 @@ from proxy.admin.query_mailbox import (
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import AdminSettings, ReleaseSettings, TopicSettings
 from proxy.config.target_limit import TargetLimit
-from proxy.dispatch.moving import NOT_COMMITTED, Moving, MovingState
+from proxy.dispatch.hops import NOT_COMMITTED, Moving, MovingState
 from proxy.kafka.ingress.unreadable import UnreadableBatch
 from proxy.logs import Level
 from proxy.protocol.body import Headers, Message

@@ -18,7 +18,7 @@ from proxy.config.settings import (
     TopicSettings,
 )
 from proxy.config.target_limit import Resumed, TargetLimit
-from proxy.dispatch.moving import find_moving
+from proxy.dispatch.hops import find_moving
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl

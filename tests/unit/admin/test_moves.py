@@ -8,7 +8,7 @@ import pytest
 
 from proxy.admin.query_mailbox import FindRecord
 from proxy.admin.release import moves
-from proxy.dispatch.moving import Moving
+from proxy.dispatch.hops import Moving
 from tests.support.simulation import admin_api
 from tests.support.simulation.admin_api import MadeUpApi
 

@@ -56,9 +56,6 @@ class Bench:
     ) -> ResolvedBatch:
         return self._dispatcher.resolve(Batch(INGRESS, entries, (), (), auxiliary))
 
-    def is_needed(self, batch: Batch) -> bool:
-        return self._dispatcher.is_needed({entry[2] for entry in batch.deliveries}, [batch])
-
 
 def test_record_for_a_topic_that_takes_it_is_delivered() -> None:
     done = Bench().resolve(an_entry(1), an_entry(2, partition=1))
@@ -215,13 +212,20 @@ def test_partition_that_stays_unavailable_makes_dead_letters_in_the_end() -> Non
 
 
 def test_records_are_looked_at_one_by_one_only_while_a_partition_is_unavailable() -> None:
-    bench = Bench()
-    batch = Batch(INGRESS, [an_entry(1)])
-    assert not bench.is_needed(batch)
-    bench.targets.learn_unavailable("orders", NO_LEADER)
-    assert bench.is_needed(batch)
-    bench.targets.learn_unavailable("orders", {})
-    assert not bench.is_needed(batch)
+    targets = Bench().targets
+    assert targets.take_all(["orders"])
+    targets.learn_unavailable("orders", NO_LEADER)
+    assert not targets.take_all(["orders"])
+    targets.learn_unavailable("orders", {})
+    assert targets.take_all(["orders"])
+
+
+def test_records_are_looked_at_one_by_one_where_sizes_or_times_were_refused() -> None:
+    halved, ruled, untimely = Bench().targets, Bench().targets, Bench().targets
+    halved.shrink_batches("orders", 1_000)
+    ruled.rules["orders"] = TopicRules(1_000, needs_key=False)
+    untimely.untimely["orders"] = Rejection("time-refused", "early")
+    assert not any(targets.take_all(["orders"]) for targets in (halved, ruled, untimely))
 
 
 def test_check_back_to_an_unavailable_partition_is_left_out() -> None:

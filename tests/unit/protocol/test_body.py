@@ -12,7 +12,7 @@ from proxy.protocol.body import (
     has_purpose,
     is_stub,
     kept_time,
-    needs_dispatch,
+    need_dispatch,
     packer,
     parts_of,
     stub,
@@ -46,7 +46,7 @@ def test_headers_kept_as_a_shape_come_back_and_need_no_dispatch(
     body = packer()((SHAPES[names], key, value, kept_time(time, DUE_MS)))
     headers = [(name, b"orders" if name == "timer-topic" else time) for name in names]
     assert parts_of(body, "orders", DUE_MS) == (None, (-1, key, value, headers))
-    assert not needs_dispatch(body)
+    assert not need_dispatch([(1, 2, "orders", body)])
     assert not is_stub(body)
     assert not has_purpose(body)
 
@@ -54,7 +54,7 @@ def test_headers_kept_as_a_shape_come_back_and_need_no_dispatch(
 @given(contents)
 def test_a_partition_asked_for_is_seen_without_unpacking(content: Content) -> None:
     """Only -1 asks for none."""
-    assert needs_dispatch(packer()(content)) == (content[0] != -1)
+    assert need_dispatch([(1, 2, "orders", packer()(content))]) == (content[0] != -1)
 
 
 @given(contents, st.tuples(*[st.integers(0, 2**62)] * 3))
@@ -64,7 +64,7 @@ def test_a_purpose_comes_back_and_is_seen_without_unpacking(
     """A body with a purpose is neither a stub nor a plain delivery, and gives both parts back."""
     purpose = Purpose(*times)
     body = packer()((purpose, *content))
-    assert needs_dispatch(body)
+    assert need_dispatch([(1, 2, "orders", body)])
     assert has_purpose(body)
     assert not is_stub(body)
     assert parts_of(body, "orders", DUE_MS) == (purpose, content)
@@ -90,4 +90,4 @@ def test_a_stub_of_any_size_begins_as_no_body_does(size_bytes: int) -> None:
 
 
 def test_a_record_that_is_gone_asks_for_a_partition() -> None:
-    assert needs_dispatch(packer()((GONE, None, None, [])))
+    assert need_dispatch([(1, 2, "orders", packer()((GONE, None, None, [])))])
