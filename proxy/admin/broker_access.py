@@ -4,19 +4,11 @@ single ingress records."""
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, TypeAlias
 
-from confluent_kafka import (
-    OFFSET_END,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from proxy.admin.exchange import Problem
 from proxy.config.settings import Settings
@@ -25,6 +17,17 @@ from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
 from proxy.kafka.access import Right, grant, is_refusal
 from proxy.kafka.client_settings import common_config, connected, lookup_config
+from proxy.kafka.control import (
+    BY_KEY,
+    PLACES_BY_KEY,
+    ControlResult,
+    Request,
+    Unconfirmed,
+    await_results,
+    go_to_end,
+    origin_of,
+    write,
+)
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
 from proxy.kafka.ingress.unreadable import UnreadableBatch, unreadable_batch
 from proxy.kafka.settings.settings_records import (
@@ -42,36 +45,20 @@ from proxy.kafka.topics import admin_client, describe_topic
 from proxy.protocol.body import Headers
 from proxy.protocol.body import Message as Record
 from proxy.protocol.headers import CANCEL, PURGE, PURGE_FROM, PURGE_TO, RECALL
-from proxy.protocol.outcomes import read_outcome
 from proxy.protocol.parsed import Purge
 from proxy.protocol.proofs import HopAuthenticator
 from proxy.scheduling.batch import AuxiliaryRecord
 
 WRITE_WITHIN_S: Final = 8.0
 READ_WITHIN_S: Final = 5.0
-POLL_S: Final = 0.1
 READ_THROUGH: Final = 1
 NO_SUCH_PARTITION: Final = frozenset(
     {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
 
 
-class Cancelled(NamedTuple):
-    """A cancel, recall or move that was written. outcome, detail: what became of it, None where
-    that is not known yet."""
-
-    origin: str
-    outcome: str | None = None
-    detail: str | None = None
-
-
-class _Control(NamedTuple):
-    """A record for the ingress that says what becomes of others."""
-
-    key: bytes | None
-    value: bytes | None
-    partition: int
-    headers: Headers
+Cancelled: TypeAlias = ControlResult
+"""A cancel, recall, purge or move that was written, and its outcome."""
 
 
 class BrokerAccess:
@@ -104,7 +91,7 @@ class BrokerAccess:
         signer, partitions = self._signer()
         return self._write_and_wait(
             [
-                _Control(None, None, number, signer.signed(number, None, None, _headers_of(purge)))
+                Request(signer.signed(number, None, None, _headers_of(purge)), partition=number)
                 for number in range(partitions)
             ],
             wait_s,
@@ -116,7 +103,7 @@ class BrokerAccess:
         signer, _ = self._signer()
         key, value, at = record.key, record.value, record.partition
         headers = signer.signed(at, key, value, record.headers)
-        return self._write_and_wait([_Control(key, value, at, headers)], wait_s)[0]
+        return self._write_and_wait([Request(headers, key, value, at)], wait_s)[0]
 
     def _signer(self) -> tuple[HopAuthenticator, int]:
         """Who signs what only the proxy may write, and how many partitions the ingress has."""
@@ -140,31 +127,33 @@ class BrokerAccess:
             signer, partitions = self._signer()
             at = partition_of(key, partitions) if at < 0 and key is not None else at
             headers = signer.signed(at, key, b"", headers)
-        return self._write_and_wait([_Control(key, b"", at, headers)], wait_s)[0]
+        return self._write_and_wait([Request(headers, key, b"", at)], wait_s)[0]
 
-    def _write_and_wait(self, controls: Sequence[_Control], wait_s: float) -> list[Cancelled]:
+    def _write_and_wait(self, controls: Sequence[Request], wait_s: float) -> list[Cancelled]:
         """Write these to the ingress, and wait for what becomes of them."""
         if not wait_s:
             return [Cancelled(origin) for origin in self._write_all(controls)]
         topic = self._names.outcomes
         with closing(self._consumer()) as outcomes:
             try:
-                _seek_to_end(outcomes, topic)
+                known = outcomes.list_topics(topic, READ_WITHIN_S).topics[topic]
+                go_to_end(outcomes, topic, known.partitions, READ_WITHIN_S)
             except KafkaException as error:
                 raise self._refused(error.args[0], "Read", topic) from None
             origins = self._write_all(controls)
             try:
-                return _await_outcomes(outcomes, origins, time.monotonic() + wait_s)
+                return await_results(outcomes, origins, wait_s)
             except KafkaException as error:
                 why = self._refused(error.args[0], "Read", topic)
                 raise Problem(503, "broker", f"{origins[0]} is written. {why}") from None
 
-    def _write_all(self, controls: Sequence[_Control]) -> list[str]:
+    def _write_all(self, controls: Sequence[Request]) -> list[str]:
         """The origins of all; what was written before one that fails counts, and is said."""
         origins: list[str] = []
         for one in controls:
             try:
-                origins.append(self._write(self._names.ingress, *one))
+                record = one.key, one.value, one.partition, one.headers
+                origins.append(self._write(self._names.ingress, *record))
             except Problem as refused:
                 if not origins:
                     raise
@@ -273,46 +262,29 @@ class BrokerAccess:
         topic: str,
         key: bytes | None,
         value: bytes | None,
-        partition: int = -1,
+        partition: int = BY_KEY,
         headers: Headers | None = None,
     ) -> str:
         """Write one record; its origin."""
-        reports: list[tuple[KafkaError | None, Message]] = []
-        producer = self._open()
+        producer, request = self._open(), Request(headers or [], key, value, partition)
         try:
-            producer.produce(
-                topic,
-                value,
-                key,
-                partition,
-                on_delivery=_collect_in(reports),
-                headers=cast(Any, headers or []),
-            )
-        except KafkaException as raised:
-            raise self._refused(raised.args[0], "Write", topic) from None
+            return origin_of(write(producer, topic, request, WRITE_WITHIN_S))
         except BufferError:
             raise Problem(503, "busy", "Too much waits to be written; try again.") from None
-        until_s = time.monotonic() + WRITE_WITHIN_S
-        while not reports and time.monotonic() < until_s:
-            producer.poll(POLL_S)
-        if not reports:
+        except Unconfirmed:
             self._close(producer)
             detail = "The broker has not confirmed the record in time: it may be written later."
-            raise Problem(503, "broker", detail)
-        error, message = reports[0]
-        if error is not None:
+            raise Problem(503, "broker", detail) from None
+        except KafkaException as error:
             self._close(producer)
-            raise self._refused(error, "Write", topic)
-        return f"{message.topic()}/{message.partition()}/{message.offset()}"
+            raise self._refused(error.args[0], "Write", topic) from None
 
     def _open(self) -> Producer:
         with self._lock:
             if self._producer is None:
                 settings = {
                     **common_config(self._settings),
-                    "enable.idempotence": True,
-                    "partitioner": "murmur2_random",
-                    "linger.ms": 0,
+                    **PLACES_BY_KEY,
                     "message.timeout.ms": int(WRITE_WITHIN_S * 1000),
                     "reconnect.backoff.max.ms": 1_000,
                 }
@@ -336,39 +308,6 @@ class BrokerAccess:
 
     def _consumer(self) -> Consumer:
         return Consumer({**lookup_config(self._settings), "auto.offset.reset": "latest"})
-
-
-def _collect_in(
-    reports: list[tuple[KafkaError | None, Message]],
-) -> Callable[[KafkaError | None, Message], None]:
-    return lambda error, message: reports.append((error, message))
-
-
-def _seek_to_end(consumer: Consumer, topic: str) -> None:
-    """Read on from what is there now; wait until the ends are known. Raises KafkaException."""
-    partitions = consumer.list_topics(topic, READ_WITHIN_S).topics[topic].partitions
-    places = [TopicPartition(topic, number, OFFSET_END) for number in partitions]
-    for place in places:
-        place.offset = consumer.get_watermark_offsets(place, READ_WITHIN_S)[1]
-    consumer.assign(places)
-
-
-def _await_outcomes(consumer: Consumer, origins: Sequence[str], until_s: float) -> list[Cancelled]:
-    """Raises KafkaException where the outcomes may not be read."""
-    found = {origin: Cancelled(origin) for origin in origins}
-    unknown = set(origins)
-    while unknown and time.monotonic() < until_s:
-        message = consumer.poll(POLL_S)
-        if message is None:
-            continue
-        if (error := message.error()) is not None and is_refusal(error):
-            raise KafkaException(error)
-        if error is None:
-            outcome = read_outcome(message.value()) or {}
-            for origin in unknown.intersection((outcome.get("origin"), outcome.get("next_origin"))):
-                found[origin] = Cancelled(origin, outcome.get("outcome"), outcome.get("detail"))
-                unknown.discard(origin)
-    return list(found.values())
 
 
 def _headers_of(purge: Purge) -> Headers:

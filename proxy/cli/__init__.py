@@ -1,7 +1,7 @@
 """The command line: `kafka-delay-proxy`, also `python -m proxy`.
 
-One module a command, larger ones in rooms of their own; may use every room of the proxy. Begin with
-`app`, which lists the commands; `kafka` and `terminal` hold what they share.
+One file for each group of commands. May use every room of the proxy. Begin with `app`, which lists
+the commands. `terminal` holds the options and the output that they share.
 """
 
 from proxy.cli.app import main

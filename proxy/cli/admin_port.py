@@ -1,15 +1,16 @@
-"""Asking the admin ports of running proxies."""
+"""Asks the admin ports of running proxies."""
 
 import json
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http.client import HTTPException, InvalidURL
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from proxy.config.settings import AdminSettings
+from proxy.cli.terminal import say
+from proxy.config.settings import AdminSettings, Settings
 from proxy.errors import ProxyError
 from proxy.plain_text import plain
 from proxy.protocol.bounded_json import MOST_BYTES, JsonRefused, read_object
@@ -20,18 +21,19 @@ NAME_IT: Final = "Start it, or name its admin port: --admin host:port."
 FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 ANOTHER: Final = "Another instance may: name its admin port, --admin host:port."
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
+Answer = dict[str, Any]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Leaves a redirect unanswered: the token would go to whatever address it names."""
+    """Follows no redirect: it would take the token to another address."""
 
     def redirect_request(self, *_: object) -> None:
-        """Follow none; the reply is an HTTPError then."""
+        """Return None. The reply becomes an HTTPError."""
 
 
 DIRECTLY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
-"""Past any HTTP proxy of the environment, which would get the token, and knows no loopback."""
+"""Goes past any HTTP proxy of the environment, which would get the token."""
 
 
 class ProxyUnreachable(ProxyError):
@@ -39,10 +41,14 @@ class ProxyUnreachable(ProxyError):
 
 
 class NotThere(ProxyError):
-    """This proxy does not have what was asked for; another may."""
+    """This proxy does not have the record or the call. Another may."""
 
 
-def fetch(
+class InstanceSilent(ProxyError):
+    """One of the instances has not answered: what was shown is not all."""
+
+
+def ask(
     address: str,
     path: str,
     token: str | None,
@@ -50,13 +56,14 @@ def fetch(
     method: str = "GET",
     body: object = None,
     within_s: float = ANSWER_LIMIT_S,
-) -> str:
-    """The text of a page; `address` is host:port, or a URL without a path. `body`: sent as JSON.
+) -> Answer:
+    """Return the answer of one proxy. `address` is host:port, or a URL without a path.
 
-    Raises ProxyUnreachable, NotThere."""
+    `body` is sent as JSON. Raises ProxyUnreachable, NotThere.
+    """
     base = address if "://" in address else f"http://{address}"
     said = None if body is None else json.dumps(body).encode()
-    url = f"{base.rstrip('/')}{path}"
+    url = f"{base.rstrip('/')}/api/v1{path}"
     try:
         request = urllib.request.Request(url, said, method=method)  # noqa: S310 (a person's own)
         if said is not None:
@@ -64,29 +71,56 @@ def fetch(
         if token is not None:
             request.add_header("Authorization", f"Bearer {token}")
         with DIRECTLY.open(request, timeout=within_s) as answer:
-            return str(answer.read(MOST_ANSWER_BYTES + 1).decode())
+            text = answer.read(MOST_ANSWER_BYTES + 1).decode()
     except urllib.error.HTTPError as error:
         raise _refusal(base, error) from None
     except (OSError, ValueError, HTTPException) as error:
         raise _unreachable(base, error, within_s) from None
-
-
-def ask(address: str, path: str, token: str | None, **how: Any) -> dict[str, Any]:
-    """What a call of the API answers; otherwise as `fetch`."""
-    text = fetch(address, f"/api/v1{path}", token, **how)
     try:
         return read_object(text, MOST_ANSWER_BYTES)
     except JsonRefused:
         raise no_proxy(address) from None
 
 
-def ask_each(
-    addresses: Iterable[str], asking: Callable[[str], Answer]
-) -> tuple[list[Answer], dict[str, str]]:
-    """What the instances at these addresses answer, and of those that do not: address -> why.
+class Replies(NamedTuple):
+    """The answers of several instances, at least one."""
 
-    Raises ProxyError where none does."""
-    answers, silent, errors = list[Answer](), dict[str, str](), list[ProxyError]()
+    answers: list[Answer]
+    silent: dict[str, str]
+    """Address -> why it has not answered."""
+
+
+class Instances:
+    """The proxies that a person named with --admin, else the one of the settings."""
+
+    def __init__(self, settings: Settings, named: Sequence[str] | None) -> None:
+        self.addresses = addresses_of(settings.admin, named)
+        self._token = settings.admin.token
+
+    def ask(self, path: str, **how: Any) -> Replies:
+        """Ask all. Raises ProxyError if none answers."""
+        return Replies(*self.each(lambda address: self.ask_one(address, path, **how)))
+
+    def ask_one(self, address: str, path: str, **how: Any) -> Answer:
+        return ask(address, path, self._token, **how)
+
+    def each(self, asking: Callable[[str], T]) -> tuple[list[T], dict[str, str]]:
+        return ask_each(self.addresses, asking)
+
+
+def ask_any(
+    settings: Settings, admin: str | None, method: str, path: str, body: object, within_s: float
+) -> Answer:
+    """Ask one instance to do something: the named one, else the one of the settings."""
+    address = admin or address_of(settings.admin)
+    return ask(address, path, settings.admin.token, method=method, body=body, within_s=within_s)
+
+
+def ask_each(
+    addresses: Iterable[str], asking: Callable[[str], T]
+) -> tuple[list[T], dict[str, str]]:
+    """Return the answers, and for each silent address why. Raises ProxyError if none answers."""
+    answers, silent, errors = list[T](), dict[str, str](), list[ProxyError]()
     for address in addresses:
         try:
             answers.append(asking(address))
@@ -98,22 +132,35 @@ def ask_each(
     return answers, silent
 
 
+def say_silent(silent: Mapping[str, str]) -> None:
+    """Say which instances have not answered, and why."""
+    for address, why in silent.items():
+        say(f"{address}: {why}")
+
+
+def refuse_silent(silent: Mapping[str, str]) -> None:
+    """Raise InstanceSilent if an instance has not answered."""
+    if silent:
+        raise InstanceSilent("Not every instance has answered. " + " ".join(silent.values()))
+
+
 def address_of(admin: AdminSettings) -> str:
-    """Where the proxy with these settings is asked from its own machine."""
+    """Return where the proxy with these settings is asked from its own machine."""
     host = "127.0.0.1" if admin.host in {"0.0.0.0", "::"} else admin.host  # noqa: S104
     return f"[{host}]:{admin.port}" if ":" in host else f"{host}:{admin.port}"
 
 
 def addresses_of(admin: AdminSettings, named: Sequence[str] | None) -> Sequence[str]:
-    """The instances that a person has named, else that of the settings.
+    """Return the addresses that a person named, else the one of the settings.
 
-    A name of several addresses, as a headless Service of Kubernetes has one for each of its pods,
-    is all of them; not with https, whose certificate is for the name."""
+    A name with several addresses stands for all of them, as a headless Service of Kubernetes does
+    for its pods. Not with https: the certificate is for the name.
+    """
     return [one for address in named or [address_of(admin)] for one in _all_of(address)]
 
 
 def _all_of(address: str) -> Sequence[str]:
-    """Of a host with addresses of both families those of one: they lead to the same instances."""
+    """Return the addresses of one family: those of the other lead to the same instances."""
     try:
         url = urlsplit(address if "://" in address else f"http://{address}")
         if url.scheme != "http":
@@ -164,7 +211,7 @@ def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachab
 
 
 def too_old(base: str) -> ProxyUnreachable:
-    """A proxy that does not have what this command asks for."""
+    """Return the error of a proxy that does not have what this command asks for."""
     return ProxyUnreachable(
         f"The proxy at {base} does not know this call: it is older.",
         "Upgrade it, or use the command of its version.",
@@ -172,5 +219,5 @@ def too_old(base: str) -> ProxyUnreachable:
 
 
 def no_proxy(base: str) -> ProxyUnreachable:
-    """Something answers there, and it is something else."""
+    """Return the error where something else answers."""
     return ProxyUnreachable(f"What answers at {base} is no proxy.", NAME_IT)

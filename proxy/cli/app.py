@@ -1,4 +1,4 @@
-"""The commands, put together, and how an error reaches a person: one sentence, no traceback."""
+"""The commands, and how an error reaches a person: one sentence, no traceback."""
 
 import os
 import sys
@@ -11,16 +11,14 @@ import typer
 from proxy import __version__
 from proxy.cli import (
     audit,
-    control,
     dead_letters,
+    pending,
     release,
     run,
     send,
     store,
-    topics,
     trace,
     trial,
-    waiting,
     watch,
 )
 from proxy.cli.check import command as check
@@ -31,7 +29,7 @@ from proxy.plain_text import plain, plain_lines, show_any_text
 
 DEBUG = variable_name(("log", "level"))
 PRIVATE: Final = 0o077
-"""Files may hold record bytes: only this user may read them, also those of Java and RocksDB."""
+"""Files may hold record bytes. Only this user may read them, also those of Java and RocksDB."""
 
 app = typer.Typer(
     name="kafka-delay-proxy",
@@ -43,7 +41,7 @@ app = typer.Typer(
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Entry of the command; exit code 0, 1 for an error, 2 for a wrong use of the command."""
+    """Run a command. The exit code is 0, 1 for an error, or 2 for wrong use."""
     os.umask(PRIVATE)
     show_any_text()
     try:
@@ -82,30 +80,34 @@ def _options(
     configure_logs("warning", "auto")
 
 
-app.command("dev")(trial.dev)
-app.command("run")(run.run)
-app.command("check")(check.check)
-app.command("send")(send.send)
-app.command("cancel")(control.cancel)
-app.command("recall")(control.recall)
-app.command("purge")(waiting.purge)
-app.command("reschedule")(waiting.reschedule)
-app.command("pause")(release.pause)
-app.command("resume")(release.resume)
-app.command("pauses")(release.pauses)
-app.command("skip")(release.skip)
-app.command("commit")(control.commit)
-app.command("rollback")(control.rollback)
-app.command("watch")(watch.watch)
-app.command("trace")(trace.trace)
-app.command("audit")(audit.audit)
-app.command("broker")(trial.broker)
-app.command("find")(waiting.find)
+COMMANDS: Final = (
+    trial.dev,
+    run.run,
+    check.check,
+    send.send,
+    send.cancel,
+    send.recall,
+    pending.purge,
+    pending.reschedule,
+    release.pause,
+    release.resume,
+    release.pauses,
+    release.skip,
+    send.commit,
+    send.rollback,
+    watch.watch,
+    trace.trace,
+    audit.audit,
+    trial.broker,
+    pending.find,
+)
+for command in COMMANDS:
+    app.command(command.__name__)(command)
 _pending = typer.Typer(invoke_without_command=True)
-_pending.callback()(waiting.pending)
-_pending.command("list")(waiting.list_waiting)
+_pending.callback()(pending.pending)
+_pending.command("list")(pending.list_pending)
 app.add_typer(_pending, name="pending")
 app.add_typer(release.limits_app, name="limits")
-app.add_typer(topics.app, name="topics")
+app.add_typer(run.topics_app, name="topics")
 app.add_typer(store.app, name="store")
 app.add_typer(dead_letters.app, name="dead-letters")

@@ -1,17 +1,17 @@
-"""The commands `pause`, `resume`, `pauses`, `limits` and `skip`: what operators change at run time.
+"""`pause`, `resume`, `pauses`, `limits` and `skip`: what operators change at run time.
 
-A change counts for all instances, whichever has written it. Each says whether its own workers go by
-it.
+A change counts for all instances, whichever of them writes it. Each instance says whether its own
+workers have noticed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
 from pydantic import ValidationError
 
-from proxy.cli.admin_port import address_of, addresses_of, ask, ask_each
+from proxy.cli.admin_port import Answer, Instances, Replies, ask_any, say_silent
 from proxy.cli.terminal import (
     AsJson,
     Config,
@@ -28,7 +28,7 @@ from proxy.protocol.times import shown_delay
 
 ANSWER_WITHIN_S: Final = 30.0
 PATHS: Final = {"--ingest": ("/pauses", "/ingest/paused"), "--worker": ("/limits", "/limits")}
-"""Option -> the path for targets, and the one for what the option stands for."""
+"""Option -> the path for targets, and the path of the option itself."""
 COLUMNS = ("targets", "per second", "overdue", "from")
 EACH_WORKER = "(each worker)"
 RUN_TIME = "run-time"
@@ -51,61 +51,39 @@ Worker = Annotated[
 ]
 
 
-class Answers(NamedTuple):
-    """replies: of those that have answered, one at least; silent: address -> why it has not."""
-
-    replies: list[dict[str, Any]]
-    silent: dict[str, str]
-
-    @property
-    def is_everywhere(self) -> bool:
-        """Whether all that were asked go by the change."""
-        return not self.silent and all(reply["in_force"] for reply in self.replies)
-
-
-def ask_instances(
+def _ask(
     settings: Settings,
     admin: Sequence[str] | None,
     method: str,
     path: str,
     body: Mapping[str, Any] | None = None,
-) -> Answers:
-    """What each instance answers. Raises ProxyError where none does."""
-
-    def ask_one(address: str) -> dict[str, Any]:
-        how = {"method": method, "body": body, "within_s": ANSWER_WITHIN_S}
-        return ask(address, path, settings.admin.token, **how)
-
-    return Answers(*ask_each(addresses_of(settings.admin, admin), ask_one))
+) -> Replies:
+    how = {"method": method, "body": body, "within_s": ANSWER_WITHIN_S}
+    return Instances(settings, admin).ask(path, **how)
 
 
 def _path(targets: str | None, option: str, *, is_given: bool) -> str:
-    """The path of the call about these targets, or about what the option stands for."""
+    """Return the path for these targets, or for the option."""
     if is_given == (targets is not None):
         raise typer.BadParameter(f"name a target or pattern, or {option}: one of the two")
     prefix, whole = PATHS[option]
     return whole if targets is None else f"{prefix}/{quote(checked_pattern(targets), safe='')}"
 
 
-def tell_done(answers: Answers, done: str, *, as_json: bool) -> None:
-    """Say that it is done; exit code 1 where an instance does not go by it yet."""
-    first, is_everywhere = answers.replies[0], answers.is_everywhere
+def _tell_done(replies: Replies, done: str, *, as_json: bool) -> None:
+    """Say that it is done. Exit code 1 if an instance has not noticed yet."""
+    answers, silent = replies
+    is_everywhere = not silent and all(answer["in_force"] for answer in answers)
     if as_json:
-        say_json({**first, "in_force": is_everywhere, "silent": answers.silent})
+        say_json({**answers[0], "in_force": is_everywhere, "silent": silent})
     else:
         say(done if is_everywhere else f"{done} It is written, but not every instance has noticed.")
-        say_silent(answers)
+        say_silent(silent)
     raise typer.Exit(0 if is_everywhere else 1)
 
 
-def say_silent(answers: Answers) -> None:
-    """Who has not answered, and why."""
-    for address, why in answers.silent.items():
-        say(f"{address}: {why}")
-
-
 class NotPaused(ProxyError):
-    """What is to be resumed is held back by nothing."""
+    """The targets to resume are not paused."""
 
 
 def pause(
@@ -119,9 +97,9 @@ def pause(
 
     Counts for all instances, until it is resumed. Exit code 1 where one has not noticed yet."""
     path = _path(targets, "--ingest", is_given=ingest)
-    answers = ask_instances(settings_for(config), admin, "PUT", path)
+    replies = _ask(settings_for(config), admin, "PUT", path)
     done = "Taking in is paused." if ingest else f"{targets} is paused."
-    tell_done(answers, done, as_json=as_json)
+    _tell_done(replies, done, as_json=as_json)
 
 
 def resume(
@@ -150,23 +128,23 @@ def resume(
     if targets is not None and per_second is None:
         _refuse_unless_held(settings, admin, targets)
     rate = "" if per_second is None else f"?per_second={per_second}"
-    answers = ask_instances(settings, admin, "DELETE", f"{path}{rate}")
+    replies = _ask(settings, admin, "DELETE", f"{path}{rate}")
     done = "Taking in goes on." if ingest else f"{targets} is resumed."
-    tell_done(answers, done, as_json=as_json)
+    _tell_done(replies, done, as_json=as_json)
 
 
 def pauses(admin: Admin = None, config: Config = None, as_json: AsJson = False) -> None:
     """List the targets that are paused or released at a rate, and whether taking in is paused."""
     settings = settings_for(config)
-    answers = ask_instances(settings, admin, "GET", "/pauses")
-    ingest = ask_instances(settings, admin, "GET", "/ingest")
-    paused, rates = _held(answers)
-    is_ingest_paused = any(reply["paused"] for reply in ingest.replies)
-    unread = sum(reply["unread"] for reply in ingest.replies)
+    replies = _ask(settings, admin, "GET", "/pauses")
+    ingest = _ask(settings, admin, "GET", "/ingest").answers
+    paused, rates = _held(replies)
+    is_ingest_paused = any(answer["paused"] for answer in ingest)
+    unread = sum(answer["unread"] for answer in ingest)
     if as_json:
         about_ingest = {"paused": is_ingest_paused, "unread": unread}
         shown = {"paused": paused, "release_rates": rates, "ingest": about_ingest}
-        say_json({**shown, "silent": answers.silent})
+        say_json({**shown, "silent": replies.silent})
         return
     for pattern in paused:
         say(f"paused: {pattern}")
@@ -176,19 +154,19 @@ def pauses(admin: Admin = None, config: Config = None, as_json: AsJson = False) 
         say(f"taking in is paused: {unread:,} records of the ingress wait to be read")
     if not (paused or rates or is_ingest_paused):
         say("Nothing is paused.")
-    say_silent(answers)
+    say_silent(replies.silent)
 
 
-def _held(answers: Answers) -> tuple[list[str], dict[str, int]]:
-    """Patterns that are paused, and those of pauses that are over to their rates."""
-    paused = {pattern for reply in answers.replies for pattern in reply["paused"]}
-    rates = {name: n for reply in answers.replies for name, n in reply["release_rates"].items()}
+def _held(replies: Replies) -> tuple[list[str], dict[str, int]]:
+    """Return the paused patterns, and the rates of resumed ones."""
+    paused = {pattern for answer in replies.answers for pattern in answer["paused"]}
+    rates = {name: n for answer in replies.answers for name, n in answer["release_rates"].items()}
     return sorted(paused), rates
 
 
 def _refuse_unless_held(settings: Settings, admin: Sequence[str] | None, targets: str) -> None:
-    """A pattern with a slip of the pen would leave what is meant paused."""
-    paused, rates = _held(ask_instances(settings, admin, "GET", "/pauses"))
+    """A mistyped pattern would leave the meant targets paused."""
+    paused, rates = _held(_ask(settings, admin, "GET", "/pauses"))
     if targets not in {*paused, *rates}:
         raise NotPaused(
             f"{targets} is not paused, and no rate counts for it.",
@@ -199,7 +177,7 @@ def _refuse_unless_held(settings: Settings, admin: Sequence[str] | None, targets
 
 
 class NotLimited(ProxyError):
-    """No limit was set at run time where one is to be cleared."""
+    """No limit was set at run time, so none can be cleared."""
 
 
 limits_app = typer.Typer(invoke_without_command=True)
@@ -214,22 +192,23 @@ def limits(
     `limits set` and `limits clear` change them at run time, for all instances."""
     if context.invoked_subcommand is not None:
         return
-    answers = ask_instances(settings_for(config), admin, "GET", "/limits")
-    found: list[dict[str, Any]] = []
-    for reply in answers.replies:
-        found += [one for one in reply["limits"] if one not in found]
+    answers, silent = _ask(settings_for(config), admin, "GET", "/limits")
+    found: list[Answer] = []
+    for answer in answers:
+        found += [one for one in answer["limits"] if one not in found]
     found.sort(key=lambda one: one["source"] == SETTINGS)
+    workers = list(dict.fromkeys((one["max_per_second"], _source(one)) for one in answers))
     if as_json:
-        first = answers.replies[0]
-        bounds = [{"max_per_second": n, "source": source} for n, source in _bounds(answers.replies)]
-        say_json({**first, "limits": found, "each_worker": bounds, "silent": answers.silent})
+        bounds = [{"max_per_second": n, "source": source} for n, source in workers]
+        say_json({**answers[0], "limits": found, "each_worker": bounds, "silent": silent})
         return
-    rows = [*_row_of_workers(answers.replies), *map(_row, found)]
+    rows = [[EACH_WORKER, f"{n:,}", "", source] for n, source in workers if n is not None]
+    rows += map(_row, found)
     if rows:
         say_table(COLUMNS, rows)
     else:
         say("No target has a limit.")
-    say_silent(answers)
+    say_silent(silent)
 
 
 @limits_app.command("set")
@@ -264,8 +243,8 @@ def set_limit(
     body: dict[str, Any] = {} if per_second is None else {"per_second": per_second}
     if overdue is not None:
         body["overdue"] = _rule(overdue)
-    answers = ask_instances(settings_for(config), admin, "PUT", path, body)
-    tell_done(answers, f"{targets or 'Each worker'} is limited.", as_json=as_json)
+    replies = _ask(settings_for(config), admin, "PUT", path, body)
+    _tell_done(replies, f"{targets or 'Each worker'} is limited.", as_json=as_json)
 
 
 @limits_app.command("clear")
@@ -280,22 +259,27 @@ def clear_limit(
 
     Exit code 1 where nothing was set, or an instance has not noticed yet."""
     path, settings = _path(targets, "--worker", is_given=worker), settings_for(config)
-    known = ask_instances(settings, admin, "GET", "/limits").replies
-    if not any(_is_set(reply, targets) for reply in known):
+    known = _ask(settings, admin, "GET", "/limits").answers
+    if not any(_is_set(answer, targets) for answer in known):
         raise NotLimited(
             f"Nothing was set at run time for {targets or 'each worker'}.",
             "`limits` lists what is set: name the pattern as it stands there." if targets else "",
         )
-    answers = ask_instances(settings, admin, "DELETE", path)
+    replies = _ask(settings, admin, "DELETE", path)
     whose = targets or "A worker as a whole"
-    tell_done(answers, f"{whose} has no limit set at run time.", as_json=as_json)
+    _tell_done(replies, f"{whose} has no limit set at run time.", as_json=as_json)
 
 
-def _is_set(reply: Mapping[str, Any], targets: str | None) -> bool:
-    """Whether something was set at run time for this pattern; None: for each worker."""
+def _is_set(answer: Answer, targets: str | None) -> bool:
+    """Whether something was set at run time for this pattern. None: for each worker."""
     if targets is None:
-        return _source(reply) == RUN_TIME
-    return any((one["pattern"], one["source"]) == (targets, RUN_TIME) for one in reply["limits"])
+        return _source(answer) == RUN_TIME
+    return any((one["pattern"], one["source"]) == (targets, RUN_TIME) for one in answer["limits"])
+
+
+def _source(answer: Answer) -> str:
+    """An older proxy knows the limit of the settings alone."""
+    return str(answer.get("max_per_second_source", SETTINGS))
 
 
 def _rule(text: str) -> Mapping[str, str]:
@@ -311,24 +295,6 @@ def _rule(text: str) -> Mapping[str, str]:
     return {"older_than": shown_delay(rule.older_than_ms), "action": rule.action}
 
 
-def _row_of_workers(replies: Iterable[Mapping[str, Any]]) -> Iterable[list[str]]:
-    """None where nothing bounds them."""
-    for per_second, source in _bounds(replies):
-        if per_second is not None:
-            yield [EACH_WORKER, f"{per_second:,}", "", source]
-
-
-def _bounds(replies: Iterable[Mapping[str, Any]]) -> list[tuple[int | None, str]]:
-    """On each worker as a whole; of instances that do not say the same each."""
-    found = ((reply["max_per_second"], _source(reply)) for reply in replies)
-    return list(dict.fromkeys(found))
-
-
-def _source(reply: Mapping[str, Any]) -> str:
-    """An older proxy knows the settings' bound alone."""
-    return str(reply.get("max_per_second_source", SETTINGS))
-
-
 def _row(limit: Mapping[str, Any]) -> list[str]:
     rule, per_second = limit["overdue"], limit["per_second"]
     return [
@@ -340,7 +306,7 @@ def _row(limit: Mapping[str, Any]) -> list[str]:
 
 
 SKIPPED_WITHIN_S: Final = 120.0
-"""The end of a batch of many records is found in some dozen steps, each with a connection."""
+"""The end of a large batch is found in some dozen steps, each with a connection."""
 
 
 def skip(
@@ -361,15 +327,8 @@ def skip(
 
     Each of its records becomes a dead letter without content, `record-unreadable`. What can be read
     is never skipped. Exit code 1 where the instance asked has not read on yet."""
-    settings = settings_for(config)
-    done = ask(
-        admin or address_of(settings.admin),
-        "/skips",
-        settings.admin.token,
-        method="POST",
-        body={"partition": partition, "offset": offset, "dry_run": dry_run},
-        within_s=SKIPPED_WITHIN_S,
-    )
+    body = {"partition": partition, "offset": offset, "dry_run": dry_run}
+    done = ask_any(settings_for(config), admin, "POST", "/skips", body, SKIPPED_WITHIN_S)
     if as_json:
         say_json(done)
     else:
@@ -377,7 +336,7 @@ def skip(
     raise typer.Exit(0 if done["in_force"] or dry_run else 1)
 
 
-def _said_of_skip(done: dict[str, object]) -> str:
+def _said_of_skip(done: Answer) -> str:
     where = f"offsets {done['offset']} up to, not including, {done['end']} of partition"
     if done["dry_run"]:
         return f"would skip {where} {done['partition']}"

@@ -7,9 +7,14 @@ from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    Message,
+    TopicPartition,
+)
 
-from proxy.cli.kafka import arrivals, headers_of, open_consumer
 from proxy.cli.terminal import (
     AsJson,
     Bootstrap,
@@ -26,8 +31,20 @@ from proxy.cli.terminal import (
     text_of,
 )
 from proxy.clock import wall_clock_ms
+from proxy.config.settings import Settings
+from proxy.kafka.access import Connection, client_config, explain, explained
+from proxy.kafka.control import go_to_end
 from proxy.plain_text import plain
-from proxy.protocol.headers import CHECK, DUE, ERROR, ERROR_DETAIL, ID, ORIGIN
+from proxy.protocol.headers import (
+    CHECK,
+    DUE,
+    ERROR,
+    ERROR_DETAIL,
+    ID,
+    ORIGIN,
+    UNREADABLE,
+    read_headers,
+)
 from proxy.protocol.outcomes import DEAD_LETTERED, read_outcome
 
 WHAT_WIDTH = len(DEAD_LETTERED)
@@ -51,19 +68,19 @@ def watch(
     """Print each record that arrives, and how late; of outcomes and dead letters, what and why."""
     show_utc(is_wanted=utc)
     settings = settings_for(config, bootstrap)
+    is_outcomes = topic == settings.topics.outcomes
     with (
         suppress(StopAsked),
         stop_raises(),
-        closing(open_consumer(settings, topic, from_beginning=from_beginning)) as consumer,
+        closing(_open_consumer(settings, topic, from_beginning=from_beginning)) as consumer,
     ):
         if not as_json:
-            is_ends = topic == settings.topics.outcomes
-            shown = "how an ingress record ended" if is_ends else "how late a record is"
+            shown = "how an ingress record ended" if is_outcomes else "how late a record is"
             say(f"watching {topic}; the second column is {shown} (Ctrl-C ends)")
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        for message in islice(arrivals(consumer, settings, end), count):
+        for message in islice(_arrivals(consumer, settings, end), count):
             arrival = describe_arrival(message)
-            if topic == settings.topics.outcomes:
+            if is_outcomes:
                 arrival["ended"] = read_outcome(message.value())
             if as_json:
                 say_json(arrival)
@@ -71,14 +88,47 @@ def watch(
                 say(watch_line(arrival, message.key(), message.value()))
 
 
+def _open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Consumer:
+    """Return a read_committed consumer of all partitions. It joins no group, commits nothing."""
+    description = Connection(settings).describe_topic(topic, "Read")
+    numbers = [part.id for part in description.partitions]
+    config = client_config(
+        settings,
+        group_id="kafka-delay-proxy-watch",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        fetch_wait_max_ms=50,
+    )
+    with explained(settings):
+        consumer = Consumer(config)
+        if from_beginning:
+            consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in numbers])
+        else:
+            go_to_end(consumer, topic, numbers, Connection.limit_s)
+    return consumer
+
+
+def _arrivals(consumer: Consumer, settings: Settings, end_s: float | None) -> Iterator[Message]:
+    """Yield records until `end_s`, or for ever. Raises an error that will not pass."""
+    while end_s is None or time.monotonic() < end_s:
+        message = consumer.poll(0.2)
+        if message is None:
+            continue
+        if (error := message.error()) is not None:
+            if error.fatal() or not error.retriable():
+                raise explain(error, settings, message.topic(), "Read")
+            continue
+        yield message
+
+
 def describe_arrival(message: Message) -> dict[str, Any]:
     """Return what `--json` prints of a record.
 
-    Times are epoch ms. A record arrived at its timestamp; `arrived_ms` is now if it has none.
+    Times are epoch ms. A record arrived at its timestamp, or now if it has none.
     """
     kind, timestamp_ms = message.timestamp()
     arrived_ms = wall_clock_ms() if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
-    headers = dict(headers_of(message))
+    headers = _headers_of(message)
     due_ms = _number(headers.get(DUE))
     return {
         "topic": message.topic(),
@@ -97,8 +147,16 @@ def describe_arrival(message: Message) -> dict[str, Any]:
     }
 
 
+def _headers_of(message: Message) -> dict[str, bytes | None]:
+    """Return the headers. One mark, if a name is not UTF-8: the client library shows none then."""
+    try:
+        return dict(read_headers(message) or [])
+    except (SystemError, UnicodeDecodeError):
+        return {UNREADABLE: None}
+
+
 def watch_line(arrival: Mapping[str, Any], key: bytes | None, value: bytes | None) -> str:
-    """The line for a record as `describe_arrival` gives it; `ended` is there for an outcome."""
+    """Return the line for a record of `describe_arrival`. For an outcome, `ended` holds it."""
     ended = arrival.get("ended")
     what = ended["outcome"] if ended else _what(arrival)
     cells = _outcome_cells(ended) if ended else _record_cells(arrival, key, value)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.kafka import ControlResult, find_result
+from proxy.kafka.control import ControlResult, find_results
 from proxy.protocol.outcomes import read_outcome
 
 ORIGIN = "timer.ingress/2/17"
@@ -13,7 +13,7 @@ APPLIED = {"origin": ORIGIN, "outcome": "applied", "due": None, "id": "o1", "det
 
 
 def answer(*said: dict[str, Any]) -> ControlResult:
-    return find_result(iter(said), ORIGIN, "o1")
+    return find_results(iter(said), [ORIGIN], "o1")[0]
 
 
 def test_the_answer_is_the_outcome_of_the_control_record_itself() -> None:
@@ -27,7 +27,7 @@ def test_what_was_cancelled_is_told_with_the_answer() -> None:
 
 
 def test_what_was_recalled_is_told_by_its_origin() -> None:
-    found = find_result(iter([CANCELLED, APPLIED]), ORIGIN, "timer.ingress/2/5")
+    (found,) = find_results([CANCELLED, APPLIED], [ORIGIN], "timer.ingress/2/5")
     assert found.ended == CANCELLED
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from proxy.cli import waiting
-from proxy.cli.admin_port import ProxyUnreachable
+from proxy.cli import admin_port, pending
+from proxy.cli.admin_port import InstanceSilent, ProxyUnreachable
 from proxy.cli.app import app
-from proxy.cli.waiting import InstanceSilent
 
 COUNTED = {
     "targets": "orders-*",
@@ -42,9 +41,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         done = {} if how["body"]["dry_run"] else {"purges": ["t/0/1"], "applied": is_applied}
         return {**COUNTED, **how["body"], **done}
 
-    monkeypatch.setattr(waiting, "ask", answer)
+    monkeypatch.setattr(admin_port, "ask", answer)
     monkeypatch.setattr(
-        waiting, "missing_partitions", lambda _, covered: sorted({0, 2} - {*covered})
+        pending, "missing_partitions", lambda _, covered: sorted({0, 2} - {*covered})
     )
     return bodies
 

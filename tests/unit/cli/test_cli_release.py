@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from proxy.cli import release
+from proxy.cli import admin_port
 from proxy.cli.admin_port import ProxyUnreachable
 from proxy.cli.app import app
 
@@ -47,7 +47,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         found: dict[str, Any] = replies[path] if how["method"] == "GET" else done
         return found
 
-    monkeypatch.setattr(release, "ask", answer)
+    monkeypatch.setattr(admin_port, "ask", answer)
     return calls
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from proxy.cli import waiting as reschedule
+from proxy.cli import admin_port
+from proxy.cli import pending as reschedule
 from proxy.cli.app import app
 
 ORIGIN = "timer.ingress/0/5"
@@ -25,7 +26,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
         outcome = {"late": "missed", "behind": None}.get(topic, "replaced")
         return {"origin": "timer.ingress/0/9", "outcome": outcome, "detail": None}
 
-    monkeypatch.setattr(reschedule, "ask", answer)
+    monkeypatch.setattr(admin_port, "ask", answer)
     return calls
 
 

@@ -3,15 +3,18 @@
 import pytest
 import typer
 
-from proxy.cli.kafka import (
-    IngressRecord,
+from proxy.cli.send import (
     cancel_of,
     decision_on,
     expected_end,
+    half_headers,
     named,
+    request_headers,
+    retry_headers,
+    user_headers,
 )
-from proxy.cli.send import half_headers, request_headers, retry_headers, user_headers
 from proxy.config.settings import Settings
+from proxy.kafka.control import Request
 
 NOW_MS = 1_000_000
 
@@ -79,7 +82,7 @@ def test_a_record_with_an_id_is_keyed_by_it_and_takes_its_key_along() -> None:
 
 
 def test_what_decides_about_an_id_is_keyed_by_it_too() -> None:
-    assert cancel_of("o1") == IngressRecord([("timer-cancel", b"o1")], b"o1")
+    assert cancel_of("o1") == Request([("timer-cancel", b"o1")], b"o1")
     assert cancel_of("o1", 0).partition == 0
     commit = decision_on("o1", "commit")
     assert (commit.key, dict(commit.headers)["timer-transaction"]) == (b"o1", b"commit")
@@ -118,7 +121,7 @@ def test_a_half_message_needs_an_id_and_may_name_where_to_ask() -> None:
 def test_the_expected_end_of_a_record_is_what_the_proxy_will_do(
     headers: list[tuple[str, bytes | None]], target: str, due_ms: int
 ) -> None:
-    record = IngressRecord(headers, b"k", b"v")
+    record = Request(headers, b"k", b"v")
     assert expected_end(record, Settings(), NOW_MS) == (target, due_ms, None)
     assert expected_end(named("o1", headers, b"k", b"v"), Settings(), NOW_MS)[:2] == (
         target,
@@ -129,13 +132,13 @@ def test_the_expected_end_of_a_record_is_what_the_proxy_will_do(
 
 
 def test_the_due_of_a_record_that_will_be_rewritten_is_its_own() -> None:
-    record = IngressRecord([("timer-topic", b"orders"), ("timer-delay", b"30d")])
+    record = Request([("timer-topic", b"orders"), ("timer-delay", b"30d")])
     prospect = expected_end(record, Settings.model_validate({"roll_after": "1d"}), NOW_MS)
     assert prospect.due_ms == NOW_MS + 30 * 86_400_000
 
 
 def test_a_record_that_will_be_a_dead_letter_is_known_as_one() -> None:
-    record = IngressRecord([("timer-topic", b"timer.ingress")])
+    record = Request([("timer-topic", b"timer.ingress")])
     rejection = expected_end(record, Settings(), NOW_MS).rejection
     assert rejection is not None
     assert rejection.code == "target-refused"

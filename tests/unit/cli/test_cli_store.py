@@ -9,7 +9,7 @@ import pytest
 
 from proxy.cli.app import main
 from proxy.cli.local_shards import local_shards
-from proxy.cli.waiting import count_entries
+from proxy.cli.pending import count_entries
 from proxy.protocol.body import Content, delivery_of, packer, stub
 from proxy.protocol.position import Position
 from proxy.recovery.local_state import LocalState
@@ -151,7 +151,7 @@ def test_what_was_left_in_kafka_is_shown_by_its_size(
 def test_pending_on_disk_counts_by_target_and_by_due(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.cli.waiting.wall_clock_ms", lambda: NOW_MS)
+    monkeypatch.setattr("proxy.cli.pending.wall_clock_ms", lambda: NOW_MS)
     out = call("pending", "--json")[1]
     assert json.loads(out) == {
         "pending": 3,
@@ -159,7 +159,7 @@ def test_pending_on_disk_counts_by_target_and_by_due(
         "by_due": {"within a minute": 1, "within an hour": 1, "within a week": 1},
     }
     assert "3 records wait." in call("pending")[1]
-    monkeypatch.setattr("proxy.cli.waiting.count_entries", lambda *_: ({"orders": 1}, {}))
+    monkeypatch.setattr("proxy.cli.pending.count_entries", lambda *_: ({"orders": 1}, {}))
     assert "1 record waits." in call("pending")[1]
 
 

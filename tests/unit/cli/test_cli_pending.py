@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.server import AdminServer
-from proxy.cli import waiting
+from proxy.cli import admin_port, pending
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import INGRESS, MadeUpApi
 
@@ -19,7 +19,7 @@ Call = Callable[..., tuple[int, str, str]]
 @pytest.fixture(autouse=True)
 def _broker_is_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(waiting, "BROKER_LIMIT_S", 0.1)
+    monkeypatch.setattr(pending, "BROKER_LIMIT_S", 0.1)
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_no_more_are_listed_than_asked_for_and_whether_there_are_more_is_said(
 def test_partitions_that_no_instance_serves_are_named(
     call: Call, admin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "missing_partitions", lambda _, covered: [*{3, 4} - covered])
+    monkeypatch.setattr(pending, "missing_partitions", lambda _, covered: [*{3, 4} - covered])
     assert "Not covered: 3, 4." in call("pending", "list", "--admin", admin)[1]
     assert "Not covered: 3, 4." in call("pending", "--admin", admin)[1]
 
@@ -83,7 +83,7 @@ def test_how_many_wait_is_the_sum_over_all_instances(call: Call, admin: str) -> 
 def test_a_proxy_that_does_not_say_of_which_partitions_counts_as_silent(
     call: Call, admin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "ask", lambda *_: {"pending": 1, "by_target": {}})
+    monkeypatch.setattr(admin_port, "ask", lambda *_: {"pending": 1, "by_target": {}})
     code, _, err = call("pending", "--admin", admin)
     assert (code, "it is older. Upgrade it" in err) == (1, True)
 
