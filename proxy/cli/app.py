@@ -11,6 +11,7 @@ import typer
 from proxy import __version__
 from proxy.cli import (
     audit,
+    check,
     dead_letters,
     pending,
     release,
@@ -21,7 +22,6 @@ from proxy.cli import (
     trial,
     watch,
 )
-from proxy.cli.check import command as check
 from proxy.config.sources import variable_name
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.check.broker import broker_findings
-from proxy.cli.check.findings import Severity
+from proxy.cli.check_broker import broker_findings
+from proxy.cli.check_configs import Severity
 from proxy.config.settings import Settings
 from tests.conftest import StartBroker
 from tests.support.installation.installation import Installation

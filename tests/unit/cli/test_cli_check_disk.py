@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.check.command import settings_findings
-from proxy.cli.check.findings import Finding, Severity
+from proxy.cli.check import settings_findings
+from proxy.cli.check_configs import Finding, Severity
 from proxy.config.settings import Settings
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.check.findings import Finding, Severity, TopicConfig
-from proxy.cli.check.topics import retention_findings
+from proxy.cli.check_configs import Finding, Severity, TopicConfig, retention_findings
 from proxy.config.settings import Settings
 from proxy.kafka.topics import own_topics
 

@@ -4,9 +4,14 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from proxy.cli.check.broker import group_topic_findings, group_topics, retry_settings_findings
-from proxy.cli.check.command import settings_findings
-from proxy.cli.check.findings import Finding, Refused, Severity
+from proxy.cli.check import settings_findings
+from proxy.cli.check_broker import (
+    Refused,
+    group_topic_findings,
+    group_topics,
+    retry_settings_findings,
+)
+from proxy.cli.check_configs import Finding, Severity
 from proxy.config.settings import Settings
 
 MISSING = Refused(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))

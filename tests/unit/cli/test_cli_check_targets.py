@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.cli.check import broker as targets
-from proxy.cli.check.findings import Refused
+from proxy.cli import check_broker as targets
+from proxy.cli.check_broker import Refused
 from proxy.config.settings import Settings, TargetSettings
 
 RIGHTS = ("WRITE", "DESCRIBE")

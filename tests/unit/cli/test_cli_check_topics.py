@@ -2,8 +2,10 @@
 
 import pytest
 
-from proxy.cli.check.findings import Finding, Severity, TopicConfig
-from proxy.cli.check.topics import (
+from proxy.cli.check_configs import (
+    Finding,
+    Severity,
+    TopicConfig,
     broker_config_findings,
     coordinator_findings,
     replication_findings,

@@ -1,7 +1,8 @@
-"""What `check` asks the broker."""
+"""What `check` asks the broker: clocks, topics, rights, the group."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Final
@@ -12,36 +13,33 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Producer,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
+    ConfigResource,
     DescribeClusterResult,
     MemberDescription,
+    ResourceType,
     TopicDescription,
 )
+from confluent_kafka.cimpl import NewTopic
 
-from proxy.cli.check.findings import (
-    Described,
+from proxy.cli.check_configs import (
     Finding,
-    Refused,
     Severity,
     TopicConfig,
     advice,
-    describe_topics,
-    lacks,
-    may_create,
-    ok,
-    read_configs,
-    stop,
-    warn,
-)
-from proxy.cli.check.topics import (
     broker_config_findings,
     coordinator_findings,
+    lacks,
+    ok,
     replication_findings,
+    stop,
     topic_findings,
+    warn,
 )
 from proxy.cli.terminal import shown_duration
 from proxy.clock import wall_clock_ms
@@ -69,16 +67,73 @@ from proxy.kafka.topics import replication_for
 from proxy.protocol.policy import is_legal_topic
 from proxy.protocol.position import MetadataUnreadable, Position
 
-# Whether this machine's clock agrees with the broker's, and watermarks that lie ahead of it.
+# Asks about topics: whether they exist, their configuration, the user's rights.
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The broker's reason for giving no description."""
+
+    error: KafkaError
+
+
+Described = TopicDescription | Refused
+
+
+def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Described]:
+    """Return descriptions by name, with the rights of the asking user. Creates no topic."""
+    answers = admin.describe_topics(
+        TopicCollection(list(names)),
+        include_authorized_operations=True,
+        request_timeout=Connection.limit_s,
+    )
+    described: dict[str, Described] = {}
+    for name, answer in answers.items():
+        try:
+            described[name] = answer.result()
+        except KafkaException as error:
+            described[name] = Refused(error.args[0])
+    return described
+
+
+def read_configs(
+    admin: AdminClient, topics: list[str], broker_id: str
+) -> dict[str, dict[str, str]]:
+    """Return the readable configuration by topic, and of one broker under the empty name."""
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    resources.append(ConfigResource(ResourceType.BROKER, broker_id))
+    configs: dict[str, dict[str, str]] = {}
+    answers = admin.describe_configs(resources, request_timeout=Connection.limit_s)
+    for resource, answer in answers.items():
+        name = resource.name if resource.restype == ResourceType.TOPIC else ""
+        try:
+            entries = answer.result()
+        except KafkaException:
+            continue
+        configs[name] = {key: entry.value for key, entry in entries.items() if entry.value}
+    return configs
+
+
+def may_create(admin: AdminClient, topic: str) -> bool:
+    """Whether the broker would let the asking user create the topic. Creates none."""
+    wanted = NewTopic(topic, num_partitions=1)
+    answers = admin.create_topics([wanted], validate_only=True, request_timeout=Connection.limit_s)
+    try:
+        answers[topic].result()
+    except KafkaException as error:
+        return not is_refusal(error.args[0])
+    return True
+
+
+# Clocks: this machine's, the broker's, and watermarks that lie ahead.
 #
-# To learn the broker's time one record without a value is written to the settings topic, as the
-# proxy does (`proxy.kafka.broker_clock`).
+# One record without a value in the settings topic tells the broker's time, as the proxy learns it.
 
 SUBJECT = "clock"
 
 
 def clock_findings(settings: Settings) -> Iterator[Finding]:
-    """Findings about clocks; the settings topic is there."""
+    """Yield findings about clocks. The settings topic must exist."""
     topic = settings.topics.settings
     answer = _answer(settings)
     wall_ms = wall_clock_ms()
@@ -125,7 +180,7 @@ def _lead(lead_ms: int, max_step_ms: int) -> Finding:
 
 
 def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
-    """Of a partition that a worker with a clock ahead has left in the future."""
+    """Yield partitions that a worker with a clock ahead has left in the future."""
     for partition, watermark_ms in sorted(_committed_watermarks(settings)):
         ahead_ms = watermark_ms - broker_ms
         if ahead_ms > settings.clock.max_step_ms:
@@ -138,32 +193,30 @@ def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
 
 
 def _committed_watermarks(settings: Settings) -> list[tuple[int, int]]:
-    """(partition, watermark in epoch ms); none where the group may not be asked.
+    """Return (partition, watermark in epoch ms). Nothing if the group may not be asked.
 
-    Asked by a consumer that joins nothing: the admin client's call for it can end the process
-    (`proxy.kafka.group`).
+    A consumer that joins nothing asks: the admin client's call can end the process.
     """
     found = list[tuple[int, int]]()
     ingress = settings.topics.ingress
-    consumer = Consumer(client_config(settings, group_id=settings.group_id))
-    with suppress(KafkaException):
+    config = client_config(settings, group_id=settings.group_id)
+    with closing(Consumer(config)) as consumer, suppress(KafkaException):
         topic = consumer.list_topics(ingress, Connection.limit_s).topics[ingress]
         asked = [TopicPartition(ingress, partition) for partition in topic.partitions]
         for place in consumer.committed(asked, Connection.limit_s):
             with suppress(MetadataUnreadable):
                 position = Position.from_metadata(place.offset, place.metadata)
                 found.append((place.partition, position.watermark_ms))
-    consumer.close()
     return found
 
 
-# Whether what fails can be tried again: retry and dead-letter topics of consumer groups.
+# Retry and dead-letter topics of consumer groups.
 
 ANY_GROUP = "group"
 
 
 def retry_settings_findings(settings: Settings) -> Iterator[Finding]:
-    """What the settings alone say of retries."""
+    """Yield what the settings alone say about retries."""
     retry, levels_ms = settings.retry, settings.levels_ms
     if retry.first_level > len(levels_ms):
         yield advice(
@@ -209,7 +262,7 @@ def _names(settings: Settings) -> Iterator[Finding]:
 
 
 def group_topics(settings: Settings) -> list[str]:
-    """The retry and dead-letter topics of the groups that the settings name."""
+    """Return the retry and dead-letter topics of the groups in the settings."""
     return _pairs(settings, sorted(settings.retry.groups))
 
 
@@ -221,7 +274,7 @@ def _pairs(settings: Settings, groups: list[str]) -> list[str]:
 def group_topic_findings(
     settings: Settings, described: Mapping[str, Described], may_create: Callable[[str], bool]
 ) -> Iterator[Finding]:
-    """What the broker says of the topics of the groups that the settings name."""
+    """Yield what the broker says about the topics of the groups in the settings."""
     for topic in group_topics(settings):
         answer = described[topic]
         if isinstance(answer, Refused):
@@ -247,15 +300,15 @@ def _refused(
         yield lacks(f"{subject}, not there yet", [create_right(topic)], settings, Severity.WARN)
 
 
-# Whether the topics that `targets.allow` names are there, and may be written to.
+# The topics of `targets.allow`: they must exist, and the proxy must be allowed to write.
 
 MOST_TARGETS: Final = 200
-"""So many topics are asked about: a pattern may mean thousands."""
+"""Most topics to ask about. A pattern may fit thousands."""
 SHOWN: Final = 20
 
 
 def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]:
-    """Ask about each topic named, and about existing topics that fit a pattern."""
+    """Yield findings about each named topic, and about existing topics that fit a pattern."""
     refusal = policy_of(settings, None).refusal
     named = [name for name in settings.targets.allow if WILDCARDS.isdisjoint(name)]
     try:
@@ -279,7 +332,7 @@ def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]
 
 
 def _finding(name: str, answer: Described, settings: Settings, is_named: bool) -> Finding | None:
-    """What is wrong with a topic. That a pattern fits it does not say that it is meant."""
+    """Return what is wrong with a topic. A topic that only fits a pattern may not be meant."""
     subject, needed = f"target {name}", target_rights(name)
     severity = Severity.WARN if is_named else Severity.ADVICE
     if not isinstance(answer, Refused):
@@ -296,7 +349,7 @@ def _finding(name: str, answer: Described, settings: Settings, is_named: bool) -
     )
 
 
-# What the broker says: is it there, are the topics right, may the proxy do what it must.
+# The broker, the proxy's topics, its group and its transactional ids.
 
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 NO_GROUP_YET = frozenset(
@@ -307,11 +360,11 @@ NO_GROUP_YET = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""The last three: a broker makes its offsets topic when the first group is asked for."""
+"""The last three: a broker makes its offsets topic when the first group asks."""
 
 
 def broker_findings(settings: Settings) -> list[Finding]:
-    """Everything the broker can tell; just the one finding when it cannot be reached."""
+    """Return all findings of the broker, or the one that it cannot be reached."""
     connection = Connection(settings)
     admin = connection.admin
     try:
@@ -449,7 +502,7 @@ def _twins(settings: Settings, members: Iterable[MemberDescription]) -> Iterator
 
 
 def _transactional_ids(settings: Settings) -> Finding:
-    """No request tells what may be done with them: one that no proxy uses is tried."""
+    """Try an id that no proxy uses: no request tells what may be done with ids."""
     right = transactional_right(settings)
     subject = f"transactional ids {right.name}…"
     ident = f"{right.name}{settings.instance_name}-check"

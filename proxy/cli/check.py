@@ -1,16 +1,17 @@
-"""`check`: its order, and what it says of the settings."""
+"""`check`: what would stop the proxy, or lose a record, and what to do about it."""
 
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from proxy.admin.access import is_loopback
-from proxy.cli.check.broker import broker_findings, retry_settings_findings
-from proxy.cli.check.findings import Finding, Severity, advice, ok, stop, warn
+from proxy.cli.check_broker import broker_findings, retry_settings_findings
+from proxy.cli.check_configs import Finding, Severity, advice, ok, stop, warn
 from proxy.cli.terminal import (
     AsJson,
     Bootstrap,
@@ -29,26 +30,71 @@ from proxy.extras import ExtraMissing, require_store, require_tracing
 from proxy.kafka.access import Connection
 from storage.errors import free_inodes
 
-# What the settings and this machine say by themselves, without a broker.
-
 FEW_INODES: Final = 10_000
 """A shard makes some hundred files."""
 
 
+def check(
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Judge the settings alone; ask no broker.")
+    ] = False,
+    bootstrap: Bootstrap = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge the settings, and ask the broker what would stop the proxy.
+
+    It asks for the broker's time by one record without a value in the settings topic. Compaction
+    removes it. Nothing else is written.
+    """
+    settings = settings_for(config, bootstrap)
+    findings = list(settings_findings(settings))
+    if not offline and not _count(findings, Severity.STOP):
+        findings += broker_findings(settings)
+    stops = _count(findings, Severity.STOP)
+    if as_json:
+        say_json({"findings": [finding.as_json() for finding in findings], "stops": stops})
+    else:
+        say_table(["", "what", "found", "what to do"], [f.as_row() for f in findings])
+        say(_summary(stops, _count(findings, Severity.WARN)))
+    raise typer.Exit(1 if stops else 0)
+
+
+def _count(findings: list[Finding], severity: Severity) -> int:
+    return sum(finding.severity is severity for finding in findings)
+
+
+def _summary(stops: int, warnings: int) -> str:
+    if stops:
+        return f"{stops} of these would stop the proxy."
+    if warnings:
+        return f"Nothing would stop the proxy; {warnings} of these should be looked at."
+    return "Nothing would stop the proxy."
+
+
+# What the settings and this machine say, without a broker.
+
+
 def settings_findings(settings: Settings) -> Iterator[Finding]:
-    """Findings about librdkafka's part of the settings, the data folder and the workers."""
+    """Yield findings about librdkafka's part of the settings, the data folder and the workers."""
     yield ok("settings", "readable; every key is known")
     yield _librdkafka(settings)
     yield _data_dir(settings.data_dir)
-    yield _disk(settings)
-    yield from _inodes(settings)
-    yield from _store(settings)
-    yield from _tracing(settings)
-    yield _wheel(settings)
+    yield from _disk(settings)
+    yield from _extras(settings)
+    span_ms = settings.wheel.precision_ms * settings.wheel.slots
+    longest = shown_duration(settings.max_delay_ms)
+    yield ok("wheel", f"spans {shown_duration(span_ms)}; max_delay is {longest}")
     yield from _workers(settings)
     yield from retry_settings_findings(settings)
     yield from _aliases(settings)
-    yield from _admin(settings)
+    if not is_loopback(settings.admin.host) and not settings.admin.token:
+        yield advice(
+            "admin",
+            f"metrics are open to whoever reaches {settings.admin.host}:{settings.admin.port}; the "
+            "API answers 403 there without a token",
+            "Set `admin: token` to use the API, or keep the port inside.",
+        )
 
 
 def _librdkafka(settings: Settings) -> Finding:
@@ -84,12 +130,23 @@ def _data_dir(data_dir: Path) -> Finding:
 
 
 def _existing(data_dir: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
+    """Return the folder, or its nearest parent that exists."""
     folder = data_dir.absolute()
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
-def _disk(settings: Settings) -> Finding:
+def _disk(settings: Settings) -> Iterator[Finding]:
+    yield _reserve(settings)
+    free = free_inodes(settings.data_dir)
+    if free is not None and free < FEW_INODES:
+        yield warn(
+            "inodes",
+            f"{free} more files can be made on the disk of {settings.data_dir} (df -i)",
+            "Delete files there, or choose a file system with more inodes for `data_dir`.",
+        )
+
+
+def _reserve(settings: Settings) -> Finding:
     size_bytes, _used, free_bytes = shutil.disk_usage(_existing(settings.data_dir))
     reserve = DiskReserve(settings.disk_reserve_bytes)
     try:
@@ -110,34 +167,17 @@ def _disk(settings: Settings) -> Finding:
     )
 
 
-def _inodes(settings: Settings) -> Iterator[Finding]:
-    free = free_inodes(settings.data_dir)
-    if free is not None and free < FEW_INODES:
-        yield warn(
-            "inodes",
-            f"{free} more files can be made on the disk of {settings.data_dir} (df -i)",
-            "Delete files there, or choose a file system with more inodes for `data_dir`.",
-        )
-
-
-def _store(settings: Settings) -> Iterator[Finding]:
-    try:
-        require_store(settings.store)
-    except ExtraMissing as missing:
-        yield stop("store", missing.found.removesuffix("."), missing.remedy)
-
-
-def _tracing(settings: Settings) -> Iterator[Finding]:
-    try:
-        require_tracing(is_enabled=settings.tracing.enabled)
-    except ExtraMissing as missing:
-        yield stop("tracing", missing.found.removesuffix("."), missing.remedy)
-
-
-def _wheel(settings: Settings) -> Finding:
-    span_ms = settings.wheel.precision_ms * settings.wheel.slots
-    found = f"spans {shown_duration(span_ms)}; max_delay is {shown_duration(settings.max_delay_ms)}"
-    return ok("wheel", found)
+def _extras(settings: Settings) -> Iterator[Finding]:
+    """Yield the settings that need a package which is not installed."""
+    required = {
+        "store": partial(require_store, settings.store),
+        "tracing": partial(require_tracing, is_enabled=settings.tracing.enabled),
+    }
+    for subject, require in required.items():
+        try:
+            require()
+        except ExtraMissing as missing:
+            yield stop(subject, missing.found.removesuffix("."), missing.remedy)
 
 
 def _workers(settings: Settings) -> Iterator[Finding]:
@@ -167,55 +207,3 @@ def _aliases(settings: Settings) -> Iterator[Finding]:
             "with etf1, a record without value and without headers of ours cancels by its key",
             "Producers that deliver null values must say so with `timer-topic`.",
         )
-
-
-def _admin(settings: Settings) -> Iterator[Finding]:
-    if not is_loopback(settings.admin.host) and not settings.admin.token:
-        yield advice(
-            "admin",
-            f"metrics are open to whoever reaches {settings.admin.host}:{settings.admin.port}; the "
-            "API answers 403 there without a token",
-            "Set `admin: token` to use the API, or keep the port inside.",
-        )
-
-
-# `check`: what would stop the proxy, or lose a record, and what to do about it.
-
-
-def check(
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Judge the settings alone; ask no broker.")
-    ] = False,
-    bootstrap: Bootstrap = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Judge the settings, and ask the broker what would stop the proxy.
-
-    It asks for the broker's time by one record without a value in the settings topic. Compaction
-    removes it. Nothing else is written.
-    """
-    settings = settings_for(config, bootstrap)
-    findings = list(settings_findings(settings))
-    if not offline and not _stops(findings):
-        findings += broker_findings(settings)
-    stops = _stops(findings)
-    if as_json:
-        say_json({"findings": [finding.as_json() for finding in findings], "stops": stops})
-    else:
-        say_table(["", "what", "found", "what to do"], [f.as_row() for f in findings])
-        say(_summary(findings, stops))
-    raise typer.Exit(1 if stops else 0)
-
-
-def _stops(findings: list[Finding]) -> int:
-    return sum(finding.severity is Severity.STOP for finding in findings)
-
-
-def _summary(findings: list[Finding], stops: int) -> str:
-    if stops:
-        return f"{stops} of these would stop the proxy."
-    warnings = sum(finding.severity is Severity.WARN for finding in findings)
-    if warnings:
-        return f"Nothing would stop the proxy; {warnings} of these should be looked at."
-    return "Nothing would stop the proxy."
