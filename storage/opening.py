@@ -1,22 +1,26 @@
-"""Opening a shard's folder, and looking into it, by the kind that the setting `store` names."""
+"""Opening a store's folder, and looking into it."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from storage import inspection
-from storage.folder import CHECKPOINT, DAMAGED, Files, kind_of
-from storage.inspection import FolderReport, Look
+from storage.counts import Counts, TargetCounter, no_counts, offsets_of
+from storage.errors import StorageFull, StoreDamaged, StoreMismatch
+from storage.folder import (
+    CHECKPOINT,
+    Checkpoint,
+    DamageGuard,
+    Files,
+    FolderLock,
+    damage_noted,
+    kind_of,
+)
 from storage.options import Options, StoreKind
-from storage.store import Committed
-from storage.tiered_store import Opening, OpenTier, TieredStore, open_folder
+from storage.store import Committed, OpenReport
+from storage.tier import FolderReader, FolderReport, Look, Opening, OpenTier
+from storage.tiered_store import TieredStore
 from storage.wheel.inspection import look_into_wheel
 from storage.wheel.tier import open_wheel
-
-
-class _Kind(NamedTuple):
-    open_tier: OpenTier
-    look: Look
 
 
 def open_store(
@@ -28,36 +32,145 @@ def open_store(
     rebuild: bool = False,
     files: Files | None = None,
 ) -> TieredStore:
-    """Open or make the store in `folder`; its `report` says how it was found.
+    """Open or make the store in `folder`. Its `report` says how the folder was found.
 
     The caller then reads [store.covered, committed.next_offset) from the broker again and puts
-    what has not ended. A damaged folder, or one ahead of the broker, is put aside and an empty
-    store given instead; so is one of another kind, or made with other options, when `rebuild` is
-    set. Raises StoreLocked, StoreMismatch, StorageFull."""
+    the entries that have not ended. A damaged folder, or one ahead of the broker, is put aside
+    and replaced by an empty store. With `rebuild` a folder of another kind, or made with other
+    options, is put aside too. Raises StoreLocked, StoreMismatch, StorageFull."""
     opening = Opening(folder, kind, committed, options or Options(), files or Files())
-    return open_folder(_kind(kind).open_tier, opening, rebuild=rebuild)
+    open_tier, _ = _kind(kind)
+    try:
+        lock = FolderLock(folder)
+    except OSError as error:
+        raise StorageFull(folder, error) from error
+    try:
+        return _trusted_or_new(open_tier, opening, lock, rebuild)
+    except OSError as error:
+        lock.release()
+        raise StorageFull(folder, error) from error
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _kind(kind: StoreKind | None) -> tuple[OpenTier, Look]:
+    if kind == "rocksdb":
+        # An optional package: only those who ask for it need it.
+        from storage.rocksdb import look_into_rocksdb, open_rocksdb
+
+        return open_rocksdb, look_into_rocksdb
+    return open_wheel, look_into_wheel
+
+
+def _trusted_or_new(
+    open_tier: OpenTier, opening: Opening, lock: FolderLock, rebuild: bool
+) -> TieredStore:
+    try:
+        _refuse_marked(opening.folder, opening.kind)
+        return _assembled(open_tier, opening, lock, None)
+    except StoreMismatch as mismatch:
+        if not rebuild:
+            raise
+        reason = str(mismatch)
+    except (StoreDamaged, LookupError, TypeError, ValueError) as damage:
+        reason = str(damage)
+    aside = OpenReport("put aside", reason, lock.put_aside(opening.files))
+    return _assembled(open_tier, opening, lock, aside)
+
+
+def _refuse_marked(folder: Path, kind: StoreKind) -> None:
+    found = kind_of(folder)
+    if found not in {None, kind}:
+        raise StoreMismatch(folder, "store", found, kind)
+    if found is None and (folder / CHECKPOINT).exists():
+        raise StoreDamaged(f"{folder} was made by an earlier version, or its {kind} is gone")
+    damage = damage_noted(folder)
+    if damage is not None:
+        raise StoreDamaged(damage)
+
+
+def _assembled(
+    open_tier: OpenTier, opening: Opening, lock: FolderLock, aside: OpenReport | None
+) -> TieredStore:
+    tier, ledger, options, is_new = open_tier(opening)
+    report = aside or OpenReport("new" if is_new else "reopened")
+    guard = DamageGuard(opening.folder, opening.files)
+    return TieredStore(opening.folder, tier, ledger, options, report, guard, lock.release)
+
+
+# Looking into a folder.
+
+NAMED_FINDINGS = 10
 
 
 def verify(folder: Path) -> FolderReport:
-    """Check what can be checked of the folder, whatever its kind; an empty one is sound."""
-    kind = kind_of(folder)
-    is_written = any((folder / name).exists() for name in (CHECKPOINT, DAMAGED))
-    if kind != "rocksdb" and not is_written:
-        return FolderReport(folder)
-    return inspection.verify_folder(folder, _kind(kind).look)
+    """Check everything that can be checked in the folder. An empty one is sound."""
+    report = FolderReport(folder)
+    damage = damage_noted(folder)
+    if damage is not None:
+        report.findings.append(damage)
+    try:
+        with _kind(kind_of(folder))[1](folder) as reader:
+            _check(reader, report)
+    except FileNotFoundError as missing:
+        if missing.filename != str(folder / CHECKPOINT):
+            report.findings.append(f"{missing.filename} is missing")
+    except (StoreDamaged, OSError, ValueError) as damage_met:
+        report.findings.append(str(damage_met))
+    return report
 
 
 def dump(folder: Path) -> Iterator[dict[str, Any]]:
     """The entries on disk in (due, offset) order: due_ms, offset, target, body (as encoded).
 
     Raises StoreDamaged, and FileNotFoundError when there is no checkpoint."""
-    return inspection.dump_folder(folder, _kind(kind_of(folder)).look)
+    with _kind(kind_of(folder))[1](folder) as reader:
+        for entries in reader.batches():
+            for due_ms, offset, target, body in entries:
+                yield {"due_ms": due_ms, "offset": offset, "target": target, "body": body}
 
 
-def _kind(kind: StoreKind | None) -> _Kind:
-    if kind == "rocksdb":
-        # An optional package: only those who ask for it need it.
-        from storage.rocksdb.tier import look_into_rocksdb, open_rocksdb
+def _check(reader: FolderReader, report: FolderReport) -> None:
+    checkpoint = reader.checkpoint
+    if checkpoint is None:
+        return
+    report.covered = checkpoint.covered
+    report.watermark_ms, report.cursor = checkpoint.watermark_ms, checkpoint.cursor
+    report.pending_by_target = checkpoint.counts.targets.shown()
+    report.pending_bytes = checkpoint.counts.total_bytes
+    noted = len(report.findings)
+    reader.check(report)
+    if len(report.findings) > noted:
+        return  # the entries of damaged chains cannot be counted
+    seen = no_counts(checkpoint.counts.targets.numbers)
+    for entries in reader.batches():
+        seen.add(entries, offsets_of(entries))
+    report.pending = seen.total
+    report.findings += _count_findings(seen, checkpoint)
 
-        return _Kind(open_rocksdb, look_into_rocksdb)
-    return _Kind(open_wheel, look_into_wheel)
+
+def _count_findings(seen: Counts, checkpoint: Checkpoint) -> list[str]:
+    """What pends other than the checkpoint counts, as sentences."""
+    counted = checkpoint.counts
+    findings = [
+        *_target_findings(seen.targets, counted.targets, ""),
+        *_target_findings(seen.target_bytes, counted.target_bytes, " bytes"),
+    ]
+    if not counted.chunks.counts_same(seen.chunks):
+        findings.append("the pending offsets are not the ones the checkpoint counts")
+    return findings
+
+
+def _target_findings(found: TargetCounter, wanted: TargetCounter, what: str) -> list[str]:
+    names = sorted(found.by_name.keys() | wanted.by_name.keys())
+    differing = [name for name in names if found.by_name[name] != wanted.by_name[name]]
+    findings = [
+        f"{found.by_name[name]}{what} for {name} pend, {wanted.by_name[name]} are counted"
+        for name in differing[:NAMED_FINDINGS]
+    ]
+    if len(differing) > NAMED_FINDINGS:
+        findings.append(f"so do the counts of {len(differing) - NAMED_FINDINGS} more targets")
+    if found.others != wanted.others:
+        findings.append(f"{found.others}{what} for other targets pend, {wanted.others} are counted")
+    return findings

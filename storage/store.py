@@ -84,6 +84,32 @@ class Scanned(NamedTuple):
     upto: Key
 
 
+NOTHING = -1
+
+
+class Named(NamedTuple):
+    """What is known of an id.
+
+    latest: offset of the last record or cancel a producer wrote with it, NOTHING if none is known.
+    (fires_ms, offset): key of the entry that it names; `offset` is NOTHING where it names none.
+    origin: offset of the ingress record which that entry delivers, due_ms: when that is due.
+    kind: 32 bits that mean something to the caller alone.
+    """
+
+    latest: int
+    fires_ms: int = NOTHING
+    offset: int = NOTHING
+    origin: int = NOTHING
+    due_ms: int = NOTHING
+    target: str = ""
+    kind: int = 0
+
+    @property
+    def key(self) -> Key:
+        """Key of the entry that the id names."""
+        return self.fires_ms, self.offset
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """What the broker's committed offset says of the partition: the watermark and cursor, the

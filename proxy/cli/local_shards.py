@@ -10,8 +10,8 @@ from proxy.extras import require_store
 from proxy.protocol.body import Delivery, LeftInKafka, body_bytes, delivery_of, is_stub
 from storage.errors import StorageError
 from storage.folder import kind_of
-from storage.inspection import FolderReport
 from storage.store import Entry
+from storage.tier import FolderReport
 
 _SHARD_FOLDER = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
 

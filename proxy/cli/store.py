@@ -22,7 +22,7 @@ from proxy.cli.terminal import (
     text_of,
 )
 from proxy.protocol.body import Delivery, LeftInKafka
-from storage.inspection import FolderReport
+from storage.tier import FolderReport
 
 app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)
 

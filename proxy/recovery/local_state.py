@@ -31,10 +31,9 @@ from proxy.protocol.body import (
 from proxy.protocol.parsed import ParsedRecord, Scheduled
 from proxy.protocol.position import Position
 from storage.errors import StorageFull, StoreLocked, why_and_remedy
-from storage.ids.register import open_register
+from storage.ids.register import Register, open_register
 from storage.opening import open_store
 from storage.options import Options, StoreKind
-from storage.register import Register
 from storage.store import PEEK_BYTES, Committed, Due, Entry, Store
 
 log = structlog.get_logger(__name__)

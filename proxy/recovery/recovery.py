@@ -31,7 +31,7 @@ from proxy.recovery.local_state import FetchedBodies
 from proxy.scheduling.admission import CountIntake
 from proxy.scheduling.identities import MissedMoves, MissedPlace, MissedReading
 from proxy.scheduling.shard import Shard
-from storage.register import Register
+from storage.ids.register import Register
 from storage.store import Store
 
 READ_BACK_GAP: Final = 500

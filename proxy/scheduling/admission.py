@@ -37,8 +37,7 @@ from proxy.scheduling.half_messages import (
 )
 from proxy.scheduling.identities import IS_OVER, MOST_READ, Identities, MissedMoves, Recalls
 from proxy.scheduling.purges import Purges
-from storage.register import Named
-from storage.store import Entry
+from storage.store import Entry, Named
 
 NEVER_DECIDED: Final = Rejection(
     "transaction-expired",

@@ -15,8 +15,7 @@ from proxy.protocol.headers import CHECK, CHECK_BACK, EXPIRE, HOP_FROM, ID, PREF
 from proxy.protocol.parsed import ParsedRecord, Prepare
 from proxy.protocol.position import SetBack, Watermark
 from proxy.scheduling.batch import AuxiliaryRecord
-from storage.register import Named
-from storage.store import Entry
+from storage.store import Entry, Named
 
 HELD_BYTES: Final = 32 * 1024 * 1024
 READ_AT_ONCE: Final = 32

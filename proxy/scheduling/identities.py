@@ -26,8 +26,8 @@ from proxy.protocol.proofs import proofs_of, recall_names, receipt_name
 from proxy.scheduling.batch import AuxiliaryRecord
 from proxy.scheduling.half_messages import HalfMessages, ReadBack
 from proxy.scheduling.purges import Purges
-from storage.register import NOTHING, Key, Named, Register
-from storage.store import Entry
+from storage.ids.register import Register
+from storage.store import NOTHING, Entry, Key, Named
 
 # Which pending entry each id names, and what becomes of it when the id is used again.
 #

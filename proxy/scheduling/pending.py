@@ -12,8 +12,7 @@ from proxy.protocol.position import NEVER_MS
 from proxy.protocol.proofs import receipt_name
 from proxy.scheduling.identities import IS_CANCEL, IS_HALF_MESSAGE
 from proxy.scheduling.shard import Shard
-from storage.register import NOTHING, Named
-from storage.store import LAST_OFFSET, Entry, Key, Wants
+from storage.store import LAST_OFFSET, NOTHING, Entry, Key, Named, Wants
 
 # What has become of a record so far, as its shard knows: by id, or by its offset.
 

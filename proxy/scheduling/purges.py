@@ -18,8 +18,8 @@ from proxy.protocol.parsed import ParsedRecord, Purge, Scheduled
 from proxy.protocol.position import LAST_OFFSET, NEVER_MS, Position, PurgeProgress, Watermark
 from proxy.scheduling.batch import SweptEntry
 from proxy.scheduling.half_messages import ReadBack
-from storage.register import NOTHING, Named, Register
-from storage.store import Entry, Key, Scanned, Wants
+from storage.ids.register import Register
+from storage.store import NOTHING, Entry, Key, Named, Scanned, Wants
 
 IS_PURGE: Final = 8
 """Kind of `Named`, beside those of `scheduling.identities`."""

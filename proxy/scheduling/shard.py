@@ -25,8 +25,18 @@ from proxy.scheduling.half_messages import (
 )
 from proxy.scheduling.identities import NONE_MISSED, Identities, MissedMoves, Recalls
 from proxy.scheduling.purges import IDLE, Purges, Sweep, SweepLimits
-from storage.register import Named, Register
-from storage.store import PEEK_BYTES, Entry, Key, Scanned, Store, TargetCounts, Wants, bodies_bytes
+from storage.ids.register import Register
+from storage.store import (
+    PEEK_BYTES,
+    Entry,
+    Key,
+    Named,
+    Scanned,
+    Store,
+    TargetCounts,
+    Wants,
+    bodies_bytes,
+)
 
 PARSED_AT_ONCE: Final = 2048
 """Their ids are looked up together."""

@@ -13,8 +13,7 @@ from proxy.protocol.times import LATEST_MS
 from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
 from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
-from storage.register import NOTHING
-from storage.store import dues_of, targets_of
+from storage.store import NOTHING, dues_of, targets_of
 
 MOST_COUNTED: Final = 1_000
 """A purge whose shard went elsewhere before it was done is remembered here in vain."""

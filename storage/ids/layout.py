@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass
 from hashlib import shake_256
 from pathlib import Path
 from struct import Struct
@@ -17,8 +17,7 @@ from zlib_ng.zlib_ng import crc32
 
 from storage.errors import StoreDamaged
 from storage.memtable import are_beyond, count_upto
-from storage.register import Key
-from storage.store import Column
+from storage.store import Column, Key
 
 # Ids as arrays: padded to whole words, so that they are hashed, gathered and compared at once.
 
@@ -29,8 +28,9 @@ _WIDEST = 64
 
 
 class Idents(NamedTuple):
-    """Ids side by side: each takes `sizes` bytes from word number `starts` of `words` on, followed
-    by zeros to the end of its last word; an empty id takes a word, too."""
+    """Ids side by side in `words`, each padded with zeros to whole words.
+
+    An id takes `sizes` bytes from word number `starts` on. An empty id takes one word."""
 
     words: Words
     starts: Column
@@ -42,7 +42,7 @@ Hashing: TypeAlias = Callable[[Idents], Words]
 
 
 def words_of(sizes: Column) -> Column:
-    """How many words ids of so many bytes take."""
+    """Return how many words ids of these sizes take."""
     return np.maximum((sizes + (WORD_BYTES - 1)) // WORD_BYTES, 1)
 
 
@@ -66,7 +66,6 @@ def padded(ids: Sequence[bytes]) -> Idents:
 
 
 def _padded_alike(ids: Sequence[bytes], size_bytes: int) -> Idents:
-    """Copy ids of one size into words."""
     sizes = np.full(len(ids), size_bytes)
     width = int(words_of(sizes[:1])[0])
     gap = bytes(width * WORD_BYTES - size_bytes)
@@ -75,7 +74,7 @@ def _padded_alike(ids: Sequence[bytes], size_bytes: int) -> Idents:
 
 
 def gathered(words: Words, starts: Column, sizes: Column) -> Idents:
-    """The ids at `starts` of `words`, copied side by side in this order."""
+    """Copy the ids at `starts` of `words` side by side, in this order."""
     counts = words_of(sizes)
     width = int(counts[0]) if counts.size else 1
     if words.size % width == 0 and (counts == width).all() and not (starts % width).any():
@@ -88,7 +87,7 @@ def gathered(words: Words, starts: Column, sizes: Column) -> Idents:
 
 
 def texts(idents: Idents) -> list[bytes]:
-    """The ids as bytes."""
+    """Return the ids as bytes."""
     data = idents.words.tobytes()
     starts = idents.starts * WORD_BYTES
     ends = starts + idents.sizes
@@ -96,7 +95,7 @@ def texts(idents: Idents) -> list[bytes]:
 
 
 def same(words: Words, starts: Column, others: Column, sizes: Column) -> npt.NDArray[np.bool_]:
-    """Whether the ids at `starts` equal those at `others`, pair by pair, both of these sizes."""
+    """Compare the ids at `starts` with those at `others`, pair by pair. Both have these sizes."""
     mine, theirs = gathered(words, starts, sizes), gathered(words, others, sizes)
     if not mine.starts.size:
         return np.zeros(0, np.bool_)
@@ -117,17 +116,16 @@ _LAST = np.uint64(0x94D049BB133111EB)
 class IdHash:
     """A 64-bit hash of each id under a seed, spread evenly in its highest bits.
 
-    Multilinear: a key of the seed for each half of a word and for the size, products added up
-    modulo 2^64. For ids chosen without the seed each pair collides with a chance of 2^-32 at most
-    (Lemire and Kaser, Strongly universal string hashing is fast). The sum is mixed by SplitMix64's
-    finaliser, which keeps different ones apart."""
+    Multilinear: the seed gives a key for the size and for each half of a word, and the products are
+    added up modulo 2^64. Ids chosen without the seed collide with a chance of 2^-32 at most per
+    pair (Lemire and Kaser, Strongly universal string hashing is fast). SplitMix64's finaliser mixes
+    the sum and keeps different sums apart."""
 
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
         self._keys = self._made(8)
 
     def __call__(self, idents: Idents) -> Words:
-        """Equal ids have equal hashes, in every process and batch."""
         words, starts, sizes = idents
         if not starts.size:
             return np.zeros(0, np.uint64)
@@ -153,7 +151,7 @@ class IdHash:
         return self._keys
 
     def _made(self, count: int) -> Words:
-        """Longer ones begin with the shorter."""
+        """Return that many keys. A longer answer begins with the shorter one."""
         return np.frombuffer(shake_256(self._seed).digest(KEY_BYTES * count), "<u8")
 
 
@@ -176,12 +174,12 @@ _LATER = tuple(np.uint64(number * WORD_POWER) for number in (1, 2, 3))
 
 
 def filter_power(ids: int, bits_per_id: int) -> int:
-    """A filter for so many ids has two to this many bits, at least two words."""
+    """Return the power of two that is the size in bits of a filter for this many ids."""
     return max(WORD_POWER + 1, (max(1, ids) * bits_per_id - 1).bit_length())
 
 
 def bits_of(hashes: Words) -> Words:
-    """The bits that each hash sets in its word: those that its lowest bits name."""
+    """Return the bits that each hash sets in its word. Its lowest bits name them."""
     bits = _ONE << (hashes & _PLACE)
     for shift in _LATER:
         bits |= _ONE << ((hashes >> shift) & _PLACE)
@@ -189,7 +187,7 @@ def bits_of(hashes: Words) -> Words:
 
 
 class BloomFilter:
-    """`words` of two to `power` bits in all. The highest bits of a hash name its word."""
+    """A filter of 2**`power` bits in `words`. The highest bits of a hash name its word."""
 
     def __init__(self, words: Words, power: int) -> None:
         self.words = words
@@ -197,11 +195,9 @@ class BloomFilter:
 
     @classmethod
     def empty(cls, power: int) -> BloomFilter:
-        """One that no hash passes."""
         return cls(np.zeros((1 << power) // WORD_BITS, np.uint64), power)
 
     def add(self, hashes: Words) -> None:
-        """Let these pass from now on."""
         if hashes.size:
             ordered = np.sort(hashes)
             places = self._places(ordered)
@@ -212,7 +208,7 @@ class BloomFilter:
             self.words[places[firsts]] |= np.bitwise_or.reduceat(bits_of(ordered), firsts)
 
     def passing(self, hashes: Words, bits: Words) -> Column:
-        """Indices of the hashes, whose bits are given, that may have been added."""
+        """Return the indices of the hashes that may have been added. `bits` are theirs."""
         return np.flatnonzero((self.words.take(self._places(hashes)) & bits) == bits)
 
     def _places(self, hashes: Words) -> Column:
@@ -244,22 +240,20 @@ FILTER_BITS = 32
 
 
 class TombstoneColumns(NamedTuple):
-    """Keys of deleted entries in their order, as columns; `targets` are places in a run's names."""
+    """Keys of deleted entries in order, as columns. `targets` are places in a run's names."""
 
     fires_ms: Column
     offsets: Column
     targets: npt.NDArray[np.uint32]
 
     def upto(self, key: Key) -> int:
-        """How many are at or below `key`."""
+        """Return how many are at or below `key`."""
         return count_upto(self.fires_ms, self.offsets, key)
 
     def key(self, place: int) -> Key:
-        """The key at this place."""
         return int(self.fires_ms[place]), int(self.offsets[place])
 
     def part(self, start: int, end: int) -> TombstoneColumns:
-        """Those at places from `start` up to `end`."""
         place = slice(start, end)
         return TombstoneColumns(self.fires_ms[place], self.offsets[place], self.targets[place])
 
@@ -271,8 +265,10 @@ NO_TOMBSTONES = TombstoneColumns(
 
 @dataclass(frozen=True, slots=True)
 class RunContents:
-    """Ids in the order of their hashes: `rows` (ROW) say what is known and where in `words` the
-    ids themselves are, in the same order. `names`: targets by number; one may come twice."""
+    """Ids in the order of their hashes.
+
+    `rows` (ROW) hold what is known and where in `words` each id lies, in the same order. `names`
+    are targets by number; one name may have two numbers."""
 
     hashes: Words
     rows: Rows
@@ -282,12 +278,12 @@ class RunContents:
 
     @property
     def size(self) -> int:
-        """How many ids and tombstones there are."""
+        """The number of ids and tombstones."""
         return int(self.hashes.size) + int(self.tombstones.offsets.size)
 
 
 def in_hash_order(hashes: Words, rows: Rows, words: Words) -> RunContents:
-    """Contents without tombstones and names; `rows` say where in `words` their ids lie."""
+    """Sort by hash. `rows` say where in `words` the ids lie. There are no tombstones and names."""
     order = np.argsort(hashes)
     ordered = taken(rows, order)
     idents = gathered(words, ordered["word"], ordered["size"].astype(np.int64))
@@ -296,59 +292,25 @@ def in_hash_order(hashes: Words, rows: Rows, words: Words) -> RunContents:
 
 
 @dataclass(frozen=True, slots=True)
-class RunBounds:
-    """The most that a run may come to hold: known before it is written, and its file's shape."""
+class RunSize:
+    """How much a run holds, or the most that it may come to hold."""
 
     ids: int
     words: int
     tombstones: int
     names: int
+    names_bytes: int = 0
 
     @property
     def filter_power(self) -> int:
-        """The filter has two to this many bits."""
         return filter_power(self.ids, FILTER_BITS)
 
-    def positions(self) -> dict[str, int]:
-        """Where each section of the file begins, in bytes; the names come last."""
-        rooms = {
-            "hashes": 8 * self.ids,
-            "rows": ROW_BYTES * self.ids,
-            "filter": (1 << self.filter_power) // 8,
-            "fires_ms": 8 * self.tombstones,
-            "offsets": 8 * self.tombstones,
-            "targets": 4 * self.tombstones,
-            "words": 8 * self.words,
-            "name_ends": 8 * self.names,
-            "names": 0,
-        }
-        found, position = {}, len(MAGIC)
-        for name, room_bytes in rooms.items():
-            found[name] = position
-            position += -(-room_bytes // 8) * 8
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """What the manifest keeps of a run: its file's number, its bounds, how much of that is used,
-    and the CRC-32 of each section's used part."""
-
-    number: int
-    bounds: RunBounds
-    ids: int
-    words: int
-    tombstones: int
-    names: int
-    names_bytes: int
-    crcs: dict[str, int] = field(default_factory=dict)
-
-    def lengths(self) -> dict[str, int]:
-        """Bytes used of each section."""
+    def sections(self, power: int) -> dict[str, int]:
+        """Return the bytes of each section, in file order. The filter has 2**power bits."""
         return {
             "hashes": 8 * self.ids,
             "rows": ROW_BYTES * self.ids,
-            "filter": (1 << self.bounds.filter_power) // 8,
+            "filter": (1 << power) // 8,
             "fires_ms": 8 * self.tombstones,
             "offsets": 8 * self.tombstones,
             "targets": 4 * self.tombstones,
@@ -357,40 +319,60 @@ class RunSummary:
             "names": self.names_bytes,
         }
 
+    def positions(self) -> dict[str, int]:
+        """Return where each section begins in a file with this much room."""
+        found, position = {}, len(MAGIC)
+        for name, room_bytes in self.sections(self.filter_power).items():
+            found[name] = position
+            position += -(-room_bytes // 8) * 8
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What the manifest keeps of a run."""
+
+    number: int
+    bounds: RunSize
+    """Known before the run is written; they shape its file."""
+    used: RunSize
+    crcs: dict[str, int]
+    """CRC-32 of the used part of each section."""
+
+    def lengths(self) -> dict[str, int]:
+        return self.used.sections(self.bounds.filter_power)
+
     @property
     def file_bytes(self) -> int:
-        """The file's size."""
-        return self.bounds.positions()["names"] + self.names_bytes
+        return self.bounds.positions()["names"] + self.used.names_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """As the manifest has it."""
-        used = [self.ids, self.words, self.tombstones, self.names, self.names_bytes]
-        bounds = [self.bounds.ids, self.bounds.words, self.bounds.tombstones, self.bounds.names]
+        bounds, used = astuple(self.bounds)[:-1], astuple(self.used)
         return {"number": self.number, "bounds": bounds, "used": used, "crcs": self.crcs}
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> RunSummary:
-        """The reverse of `to_json`."""
-        ids, words, tombstones, names, names_bytes = found["used"]
-        bounds, crcs = RunBounds(*found["bounds"]), found["crcs"]
-        return cls(found["number"], bounds, ids, words, tombstones, names, names_bytes, crcs)
+        bounds, used = RunSize(*found["bounds"]), RunSize(*found["used"])
+        return cls(found["number"], bounds, used, found["crcs"])
 
 
 def taken(rows: Rows, at: Column | npt.NDArray[np.bool_]) -> Rows:
-    """A copy of the rows at these places (as plain bytes: numpy copies fields one by one)."""
+    """Copy the rows at these places as plain bytes. Numpy would copy them field by field."""
     found: Rows = rows.view(_OPAQUE)[at].view(ROW)
     return found
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """A copy of all parts as one array."""
+    """Copy all parts into one array."""
     found: Rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(ROW)
     return found
 
 
 def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
-    """Which rows may be forgotten: ids whose last record and entry lie below the floor, the entry
-    at or below the watermark."""
+    """Return which rows may be forgotten.
+
+    Both the last record and the entry lie below the floor, and the entry is at or below the
+    watermark."""
     offsets = rows["offset"]
     is_old = np.maximum(rows["latest"], offsets) < floor
     waits = are_beyond(rows["fires_ms"], offsets, ended) & (offsets >= 0)
@@ -420,17 +402,17 @@ _FACTORS: Final[Words] = np.array(
 
 
 def seal(rows: Rows, hashes: Words) -> None:
-    """Set `check` of each row, whose hash is given, once all else in it is set."""
+    """Set the `check` of each row. All other fields are set."""
     rows["check"] = _checks(rows, hashes)
 
 
 def are_whole(rows: Rows, hashes: Words) -> bool:
-    """Whether each row is as it was sealed, and with this hash."""
+    """Whether each row is as it was sealed with its hash."""
     return bool((rows["check"] == _checks(rows, hashes)).all())
 
 
 def _checks(rows: Rows, hashes: Words) -> npt.NDArray[np.uint32]:
-    """The upper halves of sums of products; `check` itself, half of the last word, counts as 0."""
+    """Return the upper halves of sums of products. `check`, half of the last word, counts as 0."""
     words = rows.view("<u8").reshape(-1, _WORDS)
     sums: Words = words[:, :-1] @ _FACTORS[: _WORDS - 1]
     sums += (words[:, -1] & _LOW) * _FACTORS[_WORDS - 1] + hashes * _FACTORS[_WORDS]
@@ -444,7 +426,7 @@ MOST_REMEMBERED: Final = 10_000
 
 
 class MappedNames(Sequence[str]):
-    """`data` holds the names one after the other in UTF-8, `ends` where each ends."""
+    """Names in a mapped file: `data` in UTF-8, and where each ends."""
 
     def __init__(self, ends: Column, data: memoryview) -> None:
         self._ends, self._data = ends, data
@@ -466,8 +448,10 @@ class MappedNames(Sequence[str]):
 
 
 class MergedNames:
-    """Gives the targets of several sources new numbers, those that are still met. Of each name of a
-    source it keeps eight bytes."""
+    """New numbers for the targets of several sources.
+
+    Targets that are no longer met get none. Eight bytes stay in memory for each name of a source.
+    """
 
     def __init__(self, sources: Sequence[RunContents]) -> None:
         self._sources = [source.names for source in sources]
@@ -478,11 +462,10 @@ class MergedNames:
         self._fresh: list[str] = []
 
     def base(self, number: int) -> np.uint32:
-        """What to add to target numbers of source `number` before they are all looked up."""
+        """Return what to add to target numbers of source `number` before looking them up."""
         return np.uint32(self._bases[number])
 
     def numbered(self, targets: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """The new numbers."""
         numbers = self._numbers[targets]
         unseen = np.unique(targets[numbers < 0])
         for target in unseen.tolist():
@@ -492,7 +475,7 @@ class MergedNames:
         return numbers.astype(np.uint32)
 
     def take_fresh(self) -> list[str]:
-        """Names that got the next numbers since this was asked last."""
+        """Return the names that got numbers since the last call."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
@@ -519,11 +502,10 @@ _PREFIX = Struct("<8sI")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """State of a register at one instant.
+    """State of a register at one instant. `seed` (hexadecimal) is a secret of the folder.
 
-    covered: every change caused by ingress offsets below it is in the runs and links, those at or
-    beyond it are not. (watermark_ms, cursor): what had ended. runs: oldest first. seed: of the
-    hash, in hexadecimal digits; a secret of the folder."""
+    The runs and links hold every change caused by offsets below `covered` and no other. Runs are
+    listed oldest first. What was at or below (watermark_ms, cursor) had ended."""
 
     seed: str
     covered: int = 0
@@ -534,7 +516,6 @@ class Manifest:
     boot_id: str = ""
 
     def to_bytes(self) -> bytes:
-        """The file's contents."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         fields |= {"runs": [summary.to_json() for summary in self.runs], "hashing": HASH_NAME}
         body = json.dumps(fields, separators=(",", ":")).encode()
@@ -542,12 +523,12 @@ class Manifest:
 
 
 def new_manifest() -> Manifest:
-    """Of a register that holds nothing."""
+    """Return the manifest of an empty register."""
     return Manifest(secrets.token_hex(SEED_BYTES))
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest in `path`. Raises StoreDamaged unless it is whole, FileNotFoundError."""
+    """Read a manifest. Raises StoreDamaged unless it is whole, FileNotFoundError."""
     data = path.read_bytes()
     if len(data) < _PREFIX.size:
         raise StoreDamaged(f"{path} has only {len(data)} bytes")

@@ -31,8 +31,7 @@ from storage.ids.layout import (
     texts,
 )
 from storage.ids.runs import Run
-from storage.register import Key, Named
-from storage.store import Column
+from storage.store import Column, Key, Named
 
 # Which floors the links forbid, and for how long.
 
@@ -47,11 +46,10 @@ FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
 
 
 class Intervals:
-    """Disjoint (low, high] of offsets that no floor may lie in, ascending.
+    """Disjoint intervals (low, high] of offsets where no floor may lie, ascending.
 
-    Those that touch are joined, which forbids the same floors: one that is lowered out of the
-    first lands in the second. Beyond MOST_INTERVALS the nearest are joined: that forbids more, and
-    a lower floor is always safe."""
+    Touching intervals are joined. Beyond MOST_INTERVALS the nearest ones are joined. That forbids
+    more floors, and a lower floor is always safe."""
 
     def __init__(self) -> None:
         self._lows: list[int] = []
@@ -61,11 +59,9 @@ class Intervals:
         return len(self._lows)
 
     def pairs(self) -> list[tuple[int, int]]:
-        """All (low, high), ascending."""
         return list(zip(self._lows, self._highs, strict=True))
 
     def add(self, low: int, high: int) -> None:
-        """Forbid floors in (low, high]."""
         if low >= high:
             return
         first, end = bisect_left(self._highs, low), bisect_right(self._lows, high)
@@ -76,13 +72,13 @@ class Intervals:
             self._join_nearest()
 
     def lowered(self, floor: int) -> int:
-        """The highest floor at or below `floor` that is not forbidden."""
+        """Return the highest allowed floor at or below `floor`."""
         at = bisect_left(self._highs, floor)
         is_forbidden = at < len(self._lows) and self._lows[at] < floor
         return self._lows[at] if is_forbidden else floor
 
     def forget(self, floor: int) -> None:
-        """Drop what lies below `floor`: no floor goes there again."""
+        """Drop what lies below `floor`."""
         passed = bisect_left(self._highs, floor)
         del self._lows[:passed], self._highs[:passed]
 
@@ -95,7 +91,7 @@ class Intervals:
 
 
 class Links:
-    """Intervals by their end. Links whose ends are rounded to the same are kept together."""
+    """Intervals by the time until which they count, rounded so that many share it."""
 
     def __init__(self, links: Iterable[Link] = ()) -> None:
         self._by_end_ms: dict[int, Intervals] = {}
@@ -106,24 +102,22 @@ class Links:
         return sum(map(len, self._by_end_ms.values()))
 
     def all(self) -> list[Link]:
-        """Each of them, joined as they are."""
         ends = self._by_end_ms.items()
         return [(low, high, end_ms) for end_ms, each in ends for low, high in each.pairs()]
 
     def add(self, link: Link) -> None:
-        """Forbid its floors; the end is taken as it is."""
         low, high, until_ms = link
         self._by_end_ms.setdefault(until_ms, Intervals()).add(low, high)
 
     def lowered(self, floor: int) -> int:
-        """The highest floor at or below `floor` that is not forbidden."""
+        """Return the highest allowed floor at or below `floor`."""
         every = self._by_end_ms.values()
         while (lower := min((each.lowered(floor) for each in every), default=floor)) < floor:
             floor = lower
         return floor
 
     def forget(self, floor: int, ended_ms: int) -> None:
-        """Drop what lies below `floor`, and what was to count until before `ended_ms`."""
+        """Drop what lies below `floor` and what was to count until before `ended_ms`."""
         for end_ms, each in list(self._by_end_ms.items()):
             each.forget(floor)
             if end_ms < ended_ms or not each:
@@ -131,7 +125,7 @@ class Links:
 
 
 def rounded_end_ms(until_ms: int | None, ended_ms: int) -> int:
-    """A time at or after `until_ms` that many links share, with the watermark at `ended_ms`."""
+    """Round `until_ms` up to a time that many links share."""
     if until_ms is None:
         return FOREVER_MS
     bits = (until_ms - ended_ms).bit_length() - SPAN_BITS
@@ -150,7 +144,7 @@ COMPARED: Final = 16
 
 
 class _Part(NamedTuple):
-    """What came together, as columns; the offsets rise from part to part."""
+    """Ids put together, as columns. Offsets rise from part to part."""
 
     idents: Idents
     fires_ms: Column
@@ -159,9 +153,9 @@ class _Part(NamedTuple):
 
 
 class NewIds:
-    """Columns in the order of the offsets, of which no two are the same. `targets`: every target
-    met. That most ids are never asked for again is what it is made for: only once one has been
-    are they indexed by name."""
+    """Ids that were put once and name their own entry, as columns in offset order.
+
+    Most ids are never asked for again. They are indexed by name only once one is asked for."""
 
     def __init__(self) -> None:
         self.targets: list[str] = []
@@ -179,7 +173,7 @@ class NewIds:
 
     @property
     def arrays_bytes(self) -> int:
-        """What the hashes and their filter take, which have room for more."""
+        """The size of the hashes and the filter, spare room included."""
         return self._hashes.nbytes + (0 if self._filter is None else self._filter.words.nbytes)
 
     def add(
@@ -190,7 +184,6 @@ class NewIds:
         offsets: Sequence[int],
         targets: Sequence[str],
     ) -> None:
-        """Append ids, whose hashes are given, at rising offsets; each names its own entry."""
         part = _Part(
             idents,
             np.fromiter(fires_ms, np.int64, hashes.size),
@@ -202,7 +195,7 @@ class NewIds:
         self._note(hashes)
 
     def has_any(self, hashes: Words, bits: Words) -> bool:
-        """Whether an id with one of these hashes is here. True, too, if there seem to be many."""
+        """Whether an id with one of these hashes is here, or seems to be."""
         if self._filter is None:
             return False
         passing = hashes[self._filter.passing(hashes, bits)]
@@ -212,7 +205,6 @@ class NewIds:
         return any((column == one).any() for one in passing)
 
     def find(self, asked: Sequence[bytes], hashes: Words) -> dict[bytes, Named]:
-        """What is known of those of `asked`, whose hashes are given, that are here."""
         if not self.has_any(hashes, bits_of(hashes)):
             return {}
         self._index()
@@ -220,7 +212,7 @@ class NewIds:
         return {ident: self._named(places[ident]) for ident in asked if ident in places}
 
     def contents(self, numbers: Mapping[str, int], found: list[RunContents]) -> Iterator[None]:
-        """Append them all, in two steps; `numbers` are those of the targets."""
+        """Append all ids to `found`, in two steps."""
         order = np.argsort(self._hashes[: self._count])
         rows = self._rows(numbers, order)
         yield
@@ -256,7 +248,6 @@ class NewIds:
         self._count = end
 
     def _index(self) -> None:
-        """Index what has come since the last time."""
         for number in range(self._indexed_parts, len(self._parts)):
             ids = texts(self._parts[number].idents)
             self._places.update(zip(ids, count(self._starts[number]), strict=False))
@@ -279,7 +270,7 @@ class NewIds:
         return rows
 
     def _first_words(self) -> Column:
-        """Where each id begins in the words of all parts."""
+        """Return where each id begins in the joined words of all parts."""
         words = np.array([part.idents.words.size for part in self._parts])
         starts = [part.idents.starts for part in self._parts]
         bases = np.repeat(np.cumsum(words) - words, [part.size for part in starts])
@@ -288,7 +279,6 @@ class NewIds:
 
 
 def _rising(offsets: Sequence[int]) -> Column:
-    """They mostly follow one another."""
     first, last = offsets[0], offsets[-1]
     if last - first + 1 == len(offsets):
         return np.arange(first, last + 1)
@@ -302,8 +292,10 @@ COUNTED_AT_ONCE = 16_384
 
 
 class MemtableTombstones:
-    """Tombstones of one memtable. Those asked about lie sorted in `_near`, all beyond them in
-    a heap, so that neither adding nor asking looks at all of them."""
+    """Tombstones of one memtable.
+
+    Those up to `_asked` lie sorted in `_near`, the others in a heap. Neither adding nor asking
+    looks at all of them."""
 
     def __init__(self) -> None:
         self.targets: dict[Key, str] = {}
@@ -313,13 +305,13 @@ class MemtableTombstones:
 
     @property
     def next(self) -> Key:
-        """The lowest key, NEVER if there is none."""
+        """The lowest key, or NEVER."""
         if self._near:
             return self._near[0]
         return self._far[0] if self._far else NEVER
 
     def add(self, key: Key, target: str) -> bool:
-        """Take a key; False if it is here already."""
+        """Add a key. Return False if it is here already."""
         if key in self.targets:
             return False
         self.targets[key] = target
@@ -330,7 +322,6 @@ class MemtableTombstones:
         return True
 
     def between(self, after: Key, upto: Key) -> list[Key]:
-        """Keys beyond `after`, up to and with `upto`."""
         if upto > self._asked:
             self._asked = upto
             while self._far and self._far[0] <= upto:
@@ -339,14 +330,14 @@ class MemtableTombstones:
         return near[bisect_right(near, after) : bisect_right(near, upto)]
 
     def end(self, ended: Key) -> Counter[str]:
-        """Forget keys at or below `ended`; how many there were for each target."""
+        """Forget keys at or below `ended`. Return how many there were for each target."""
         gone = self.between((-1, -1), ended)
         del self._near[: len(gone)]
         return Counter(map(self.targets.pop, gone))
 
 
 class Tombstones:
-    """Those beyond what has ended, of all memtables and runs, and how many for a target."""
+    """The tombstones beyond the watermark, in all memtables and runs, counted by target."""
 
     def __init__(self, ended: Key, most_names: int) -> None:
         self.by_target = TargetCounter(TargetNumbers({}, most_names))
@@ -356,26 +347,25 @@ class Tombstones:
         self._runs: list[tuple[Run, int]] = []
 
     def attach(self, memtables: Iterable[MemtableTombstones], runs: Iterable[Run]) -> None:
-        """From now on the keys are in these: the same ones as before, in other places."""
+        """Look for the same keys in these memtables and runs from now on."""
         self._memtables = list(memtables)
         holding = [run for run in runs if run.contents.tombstones.offsets.size]
         self._runs = [(run, run.contents.tombstones.upto(self._ended)) for run in holding]
         self._find_next()
 
     def count(self) -> None:
-        """Count what the attached runs hold."""
+        """Count the tombstones of the attached runs."""
         for run, place in self._runs:
             for counted in _by_target(run, place, run.contents.tombstones.offsets.size):
                 self.by_target.add(counted)
 
     def add(self, memtable: MemtableTombstones, key: Key, target: str) -> None:
-        """Let `memtable`, which is attached, take a key."""
+        """Add a key to `memtable`, which is attached."""
         if key > self._ended and memtable.add(key, target):
             self.by_target.add({target: 1})
             self.next = min(self.next, key)
 
     def between(self, after: Key, upto: Key) -> set[Key]:
-        """Keys beyond `after`, up to and with `upto`, that have not ended."""
         if upto < self.next:
             return set()
         after = max(after, self._ended)
@@ -389,8 +379,9 @@ class Tombstones:
         return found
 
     def among(self, keys: Sequence[Key]) -> set[Key]:
-        """Those of these keys, which are in order, that are here and have not ended. Unlike
-        `between` it moves none nearer, so that it may be asked about any time to come."""
+        """Return those of `keys`, which are in order, that are tombstones beyond the watermark.
+
+        Unlike `between` it brings none near, so it may ask about any time."""
         keys = [key for key in keys if key > self._ended]
         if not keys or keys[-1] < self.next:
             return set()
@@ -408,7 +399,6 @@ class Tombstones:
         return found.intersection(keys)
 
     def end(self, ended: Key) -> None:
-        """Forget keys at or below `ended`."""
         self._ended = ended
         if ended < self.next:
             return
@@ -433,8 +423,9 @@ class Tombstones:
 
 
 def _by_target(run: Run, start: int, end: int) -> Iterator[Counter[str]]:
-    """How many of the tombstones at these places of a run there are for each target: in parts,
-    for there may be as many names as tombstones."""
+    """Yield counts by target of the tombstones at these places, in parts.
+
+    There may be as many names as tombstones."""
     for first in range(start, end, COUNTED_AT_ONCE):
         part = run.contents.tombstones.targets[first : min(end, first + COUNTED_AT_ONCE)]
         counted = Counter[str]()
@@ -444,7 +435,7 @@ def _by_target(run: Run, start: int, end: int) -> Iterator[Counter[str]]:
 
 
 def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> TombstoneColumns:
-    """Tombstones as columns, their targets by number."""
+    """Return tombstones as columns. Their targets are numbers."""
     count = len(targets)
     fires_ms = np.fromiter(map(itemgetter(0), targets), np.int64, count)
     offsets = np.fromiter(map(itemgetter(1), targets), np.int64, count)
@@ -461,7 +452,7 @@ NEW_ID_BYTES, CHANGE_BYTES, NAME_BYTES = 100, 350, 250
 
 
 class IdMemtable:
-    """Changes caused by ingress offsets from `first` to `last`; -1 while there is none."""
+    """Changes caused by ingress offsets from `first` to `last`, both -1 if there are none."""
 
     def __init__(self) -> None:
         self.first = -1
@@ -480,7 +471,7 @@ class IdMemtable:
 
     @property
     def weight_bytes(self) -> int:
-        """About the memory that is taken."""
+        """The approximate memory it takes."""
         if self.first < 0:
             return 0
         new = len(self.new)
@@ -496,28 +487,26 @@ class IdMemtable:
         offsets: Sequence[int],
         targets: Sequence[str],
     ) -> None:
-        """Take ids of which nothing is known, as `NewIds.add` does."""
         self.new.add(idents, hashes, fires_ms, offsets, targets)
         self.text_bytes += int(idents.sizes.sum())
         for target in set(targets):
             self.meet(target)
 
     def put(self, ident: bytes, named: Named) -> None:
-        """Take what is known of an id now."""
         self.ids[ident] = named
         self.text_bytes += len(ident)
         self.meet(named.target)
 
     def meet(self, target: str) -> None:
-        """This name is among those of the memtable's changes."""
+        """Give this target a name among those of the memtable."""
         if target not in self._names:
             self._names.add(target)
             self.text_bytes += len(target) + NAME_BYTES
 
     def find(self, asked: Sequence[bytes], hashes: Words, found: dict[bytes, Named]) -> None:
-        """Add to `found`, or replace there, what is known here of the ids asked for.
+        """Put into `found` what is known here of these ids, over what it has.
 
-        `hashes` are theirs, and used only if there are `new` ids here."""
+        `hashes` are used only if there are `new` ids."""
         if self.new:
             found.update(self.new.find(asked, hashes))
         ids = self.ids
@@ -525,15 +514,16 @@ class IdMemtable:
             found.update((ident, ids[ident]) for ident in asked if ident in ids)
 
     def has_any(self, asked: Sequence[bytes], hashes: Words, bits: Words) -> bool:
-        """Whether anything is, or seems to be, known here of one of the ids asked for; their
-        hashes, in any order, and the filter bits of these are given."""
+        """Whether something is, or seems to be, known of one of these ids.
+
+        `hashes` are theirs in any order, `bits` the filter bits of `hashes`."""
         is_put = bool(self.ids) and not self.ids.keys().isdisjoint(asked)
         return is_put or self.new.has_any(hashes, bits)
 
     def contents(
         self, hashing: Hashing, most_rows: int, found: list[RunContents]
     ) -> Iterator[None]:
-        """Make the memtable, which changes no more, into contents, the older first, in steps."""
+        """Make an immutable memtable into contents, the older first, in steps."""
         numbers = self._numbers()
         if self.new:
             yield from self.new.contents(numbers, found)
@@ -545,7 +535,7 @@ class IdMemtable:
         found[:] = [replace(contents, names=list(numbers)) for contents in found]
 
     def free_memory(self, most_entries: int) -> Iterator[None]:
-        """Give the memory back, in steps: tens of thousands of rows at once take 10 ms."""
+        """Release the memory in steps. Tens of thousands of rows at once take 10 ms."""
         self.new = NewIds()
         yield from _emptied(self.ids, self.ids.popitem, most_entries)
         yield from _emptied(self._names, self._names.pop, most_entries)

@@ -1,32 +1,301 @@
-"""The register of ids on disk: what is new in memory, the rest in runs."""
+"""The register of ids on disk: new changes in memory, the rest in runs."""
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import compress
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from storage.errors import StorageFull, StoreDamaged
 from storage.folder import DamageGuard, Files, boot_id, damage_noted
-from storage.ids.compaction import Compaction, LsmState
 from storage.ids.layout import (
     MANIFEST,
     Hashing,
     IdHash,
     Manifest,
+    RunContents,
     Words,
     bits_of,
     new_manifest,
     padded,
     read_manifest,
 )
-from storage.ids.memtable import rounded_end_ms
-from storage.ids.runs import Run
+from storage.ids.memtable import IdMemtable, Links, Tombstones, rounded_end_ms
+from storage.ids.runs import Ended, Merge, Run
 from storage.options import IdOptions
-from storage.register import Key, Named
-from storage.store import Committed, OpenReport, TargetCounts
-from storage.tiered_store import refuse_ahead
+from storage.store import Committed, Key, Named, OpenReport, TargetCounts
+from storage.tier import refuse_ahead
+
+# Which runs to merge.
+
+
+def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
+    """Return how many of the newest runs to merge into one, 0 for none.
+
+    `sizes` are those of all runs, oldest first. Merge at least `least` runs, and as many as
+    possible of which the oldest is no larger than all newer ones together: hidden rows then take no
+    more room than the others. With `least` 8, a row of 30 memtables is copied once, of 1,000
+    memtables four times, and 5 to 7 runs stay. With `most` runs, merge whatever their sizes."""
+    best, newer = 0, 0
+    for count, size in enumerate(reversed(sizes), 1):
+        if count >= least and size <= newer:
+            best = count
+        newer += size
+    return least if len(sizes) >= most and not best else best
+
+
+def is_mostly_useless(useless: Sequence[int], sizes: Sequence[int], least: int) -> bool:
+    """Whether enough rows may be forgotten that copying all runs is worth it."""
+    return sum(useless) > max(least, sum(sizes) // 2)
+
+
+# Writes memtables as runs and merges runs, in steps that fall between two transactions.
+
+Steps: TypeAlias = Generator[None, None, None]
+Confirm: TypeAlias = Callable[[list[Run]], None]
+
+
+class Lsm:
+    """The memtables and runs of a register.
+
+    A change is in `active`, then in `immutable` until all of it is settled and written, then in
+    `runs` and `written_links`, which the manifest names. At most one memtable is written and one
+    merge done at a time, a step of each in turn. A run is written whole, then the manifest, which
+    makes it count, then the runs it replaces are removed. Opening removes what a crash left."""
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        runs: Sequence[Run],
+        committed: Committed,
+        options: IdOptions,
+        files: Files,
+        hashing: Hashing,
+    ) -> None:
+        self.runs = list(runs)
+        self.active = IdMemtable()
+        self.immutable: IdMemtable | None = None
+        self.is_closing = False
+        """Close `active` before it takes the changes of another offset."""
+        self.is_flush_requested = False
+        self.covered = manifest.covered
+        self.settled = manifest.covered
+        """All changes below this offset are here, and their offsets are committed."""
+        self.floor = 0
+        """The highest committed floor given so far."""
+        self.ended: Key = (committed.watermark_ms, committed.cursor)
+        self.written_links = Links(manifest.links)
+        self.links = Links(manifest.links)
+        self.tombstones = Tombstones(self.ended, options.most_names)
+        self._folder = folder
+        self._seed = manifest.seed
+        self._options = options
+        self._files = files
+        self._hashing = hashing
+        self._next_number = 1 + max((run.summary.number for run in runs), default=-1)
+        self._writing: Steps | None = None
+        self._merging: Steps | None = None
+        self._is_tidy = False
+        self._floor_looked_at = 0
+        self._attach_tombstones()
+        self.tombstones.count()
+
+    @property
+    def memtables(self) -> list[IdMemtable]:
+        """The memtables, newest first."""
+        return [self.active] if self.immutable is None else [self.active, self.immutable]
+
+    def settle(self, settled_offset: int, floor: int) -> None:
+        """Raise what is settled and the floor. Forget links that have become useless."""
+        self.settled = max(self.settled, settled_offset)
+        self.floor = max(self.floor, floor)
+        self.links.forget(self.floor, self.ended[0])
+        self.written_links.forget(self.floor, self.ended[0])
+
+    def close_active(self) -> None:
+        assert self.immutable is None
+        self.immutable, self.active = self.active, IdMemtable()
+        self.is_closing = self.is_flush_requested = False
+        self._attach_tombstones()
+
+    def step(self) -> bool:
+        """Do one step of writing and one of merging. Return whether more waits."""
+        self._begin_writing(at_once=False)
+        self._step_writing()
+        if self.floor - self._floor_looked_at >= self._options.replayed_offsets:
+            self._is_tidy = False
+        if self._merging is None and not self._is_tidy:
+            self._begin_merging()
+        steps, self._merging = self._merging, None
+        self._merging = _stepped(steps)
+        return self._writing is not None or self._merging is not None or not self._is_tidy
+
+    def write_all(self) -> None:
+        """Write every settled memtable and cover what can be covered. Merges wait."""
+        self._finish_writing()
+        for _ in self.memtables:
+            self._begin_writing(at_once=True)
+            self._finish_writing()
+        if self._coverable() > self.covered:
+            self._replace_manifest(self.runs, self.written_links)
+
+    def close(self) -> None:
+        """Release the files. Half-done work stays as after a crash."""
+        for steps in (self._writing, self._merging):
+            if steps is not None:
+                steps.close()
+        self._writing = self._merging = None
+        self.runs = []
+        self._attach_tombstones()
+
+    def _attach_tombstones(self) -> None:
+        self.tombstones.attach((memtable.tombstones for memtable in self.memtables), self.runs)
+
+    def _coverable(self, written: IdMemtable | None = None) -> int:
+        """What a manifest may cover that names the current runs and one made of `written`."""
+        left = [table for table in self.memtables if table is not written and table.first >= 0]
+        return max(self.covered, min([self.settled, *(table.first for table in left)]))
+
+    def _finish_writing(self) -> None:
+        while self._writing is not None:
+            self._step_writing()
+
+    def _step_writing(self) -> None:
+        steps, self._writing = self._writing, None
+        self._writing = _stepped(steps)
+
+    def _begin_writing(self, *, at_once: bool) -> None:
+        if self._writing is not None:
+            return
+        if self.immutable is None and (at_once or self._is_full() or self._is_behind()):
+            self._make_immutable()
+        immutable = self.immutable
+        has_room = at_once or len(self.runs) < self._options.most_runs
+        if immutable is not None and immutable.last < self.settled and has_room:
+            self._writing = self._write_memtable(immutable)
+
+    def _make_immutable(self) -> None:
+        """Close the active memtable now if it is settled, else before the next offset's changes."""
+        active = self.active
+        is_unsettled = active.first < 0 or active.first >= self.settled
+        if is_unsettled and self._coverable() - self.covered >= self._most_behind:
+            self._replace_manifest(self.runs, self.written_links)
+            self.is_flush_requested = False
+        if active.first >= 0 and active.last < self.settled:
+            self.close_active()
+        else:
+            self.is_closing = self._is_full() or not is_unsettled
+
+    def _is_full(self) -> bool:
+        active, options = self.active, self._options
+        is_heavy = active.text_bytes >= options.memtable_bytes
+        return is_heavy or len(active) >= options.memtable_entries
+
+    def _is_behind(self) -> bool:
+        """Whether a restart would have too much to read again."""
+        return self.settled - self.covered >= self._most_behind
+
+    @property
+    def _most_behind(self) -> int:
+        return 1 if self.is_flush_requested else self._options.replayed_offsets
+
+    def _write_memtable(self, memtable: IdMemtable) -> Steps:
+        made: list[RunContents] = []
+        yield from memtable.contents(self._hashing, self._options.write_entries, made)
+        yield
+
+        def confirm(fresh: list[Run]) -> None:
+            links = Links([*self.written_links.all(), *memtable.links])
+            self._replace_manifest([*self.runs, *fresh], links, written=memtable)
+
+        yield from self._make_run(made, self.runs, confirm)
+        yield from memtable.free_memory(self._options.write_entries)
+
+    def _begin_merging(self) -> None:
+        """Choose runs to merge; tidy when there are none."""
+        self._floor_looked_at = self.floor
+        sizes = [run.size for run in self.runs]
+        useless = [run.useless_rows(self.floor, self.ended) for run in self.runs]
+        count = runs_to_merge(sizes, self._options.merged_runs, self._options.most_runs)
+        if is_mostly_useless(useless, sizes, self._options.memtable_entries):
+            count = len(sizes)
+        if count:
+            older = len(sizes) - count
+            self._merging = self._merge_runs(self.runs[:older], self.runs[older:])
+        else:
+            self._is_tidy = True
+
+    def _merge_runs(self, older: list[Run], replaced: list[Run]) -> Steps:
+        for run in replaced:
+            for _ in run.check():
+                yield
+
+        def confirm(fresh: list[Run]) -> None:
+            newer = self.runs[len(older) + len(replaced) :]
+            self._replace_manifest([*older, *fresh, *newer], self.written_links)
+
+        yield from self._make_run([run.contents for run in replaced], older, confirm)
+        for run in replaced:
+            yield
+            self._files.remove(run.path)
+
+    def _make_run(
+        self, sources: list[RunContents], older: Sequence[Run], confirm: Confirm
+    ) -> Steps:
+        """Write a run and have it confirmed. A failure undoes all of it."""
+        merge = Merge(
+            sources,
+            list(older),
+            lambda: Ended(self.floor, self.ended),
+            self._options.merge_entries,
+        )
+        number, self._next_number = self._next_number, self._next_number + 1
+        try:
+            yield from merge.steps(self._folder, number, self._files)
+            made = merge.summary
+            confirm([] if made is None else [Run(self._folder, made, self._hashing)])
+        except Exception:
+            merge.undo()
+            raise
+        finally:
+            merge.close()
+
+    def _replace_manifest(
+        self, runs: list[Run], links: Links, *, written: IdMemtable | None = None
+    ) -> None:
+        """Let these runs and links count. They hold the memtable `written`, which is dropped."""
+        covered = self._coverable(written)
+        manifest = Manifest(
+            seed=self._seed,
+            covered=covered,
+            watermark_ms=self.ended[0],
+            cursor=self.ended[1],
+            links=links.all(),
+            runs=[run.summary for run in runs],
+            boot_id=boot_id(),
+        )
+        self._files.replace(self._folder / MANIFEST, manifest.to_bytes())
+        self.covered = covered
+        self.runs, self.written_links = runs, links
+        if written is not None:
+            self.immutable = None
+        self._attach_tombstones()
+        self._is_tidy = False
+
+
+def _stepped(steps: Steps | None) -> Steps | None:
+    """Do one step. Return None when there are no more; the caller begins failed work anew."""
+    if steps is None:
+        return None
+    try:
+        next(steps)
+    except StopIteration:
+        return None
+    return steps
+
 
 # The `Register` on disk: memtables for what is new, sorted runs for the rest.
 
@@ -34,43 +303,45 @@ OF_KIND_ROWS = 16_384
 NO_HASHES = np.zeros(0, np.uint64)
 
 
-class DiskRegister:
-    """One shard's ids. Lookups go from the newest place to the oldest: what is found first is what
-    holds. `report` says how the folder was found."""
+class Register:
+    """The ids of one shard: memtables for new changes, sorted runs for the rest.
+
+    `at` is the ingress offset of the record that caused a change. It never falls, and never lies
+    below a `settled_offset` given before. An id may be forgotten once `latest` and `offset` lie
+    below the floor and its key, if it has one, is at or below the watermark. Any call may raise
+    StoreDamaged."""
 
     def __init__(
         self,
-        folder: Path,
-        state: LsmState,
-        options: IdOptions,
-        files: Files,
+        lsm: Lsm,
         hashing: Hashing,
+        few_ids: int,
+        guard: DamageGuard,
         report: OpenReport,
     ) -> None:
         self.report = report
-        self._state = state
+        self._lsm = lsm
         self._hashing = hashing
-        self._few_ids = options.few_ids
-        self._compaction = Compaction(folder, state, options, files, hashing)
-        self._guard = DamageGuard(folder, files)
+        self._few_ids = few_ids
+        self._guard = guard
         self._at = -1
 
     @property
     def covered(self) -> int:
-        """Changes below this offset are in the runs."""
-        return self._state.covered
+        """Every change caused by offsets below this is on disk."""
+        return self._lsm.covered
 
     @property
     def memtable_bytes(self) -> int:
-        """The weights of the memtables."""
-        active, immutable = self._state.active, self._state.immutable
+        """The approximate memory of changes that are not on disk."""
+        active, immutable = self._lsm.active, self._lsm.immutable
         return active.weight_bytes + (0 if immutable is None else immutable.weight_bytes)
 
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
-        """Ask the memtables, then the runs. Raises StoreDamaged."""
+        """Return what is known of those `ids` that are known."""
         asked = ids if isinstance(ids, Sequence) else list(ids)
         found: dict[bytes, Named] = {}
-        memtables, runs = self._state.memtables, self._state.runs
+        memtables, runs = self._lsm.memtables, self._lsm.runs
         needs_hashes = bool(runs) or any(memtable.new for memtable in memtables)
         hashes = self._hashing(padded(asked)) if needs_hashes else NO_HASHES
         for memtable in reversed(memtables):
@@ -81,10 +352,10 @@ class DiskRegister:
         return found
 
     def put(self, at: int, ident: bytes, named: Named) -> None:
-        """Put into the active memtable. Raises ValueError when `at` falls, or is settled."""
+        """Let this be known of `ident` from `at` on."""
         if at != self._at:
             self._move_to(at)
-        self._state.active.put(ident, named)
+        self._lsm.active.put(ident, named)
 
     def put_if_new(
         self,
@@ -93,7 +364,9 @@ class DiskRegister:
         offsets: Sequence[int],
         targets: Sequence[str],
     ) -> bool:
-        """Put all at once, as columns, if no hash of them is known. Raises as `put`, `find`."""
+        """Put each of these ids, at least one, at its own rising offset. Its record is its entry.
+
+        Puts nothing and returns False if an id is, or seems to be, known or comes twice."""
         if len(ids) < self._few_ids:
             return self._put_few_if_new(ids, fires_ms, offsets, targets)
         idents = padded(ids)
@@ -101,96 +374,107 @@ class DiskRegister:
         if self._has_any(ids, hashes):
             return False
         self._move_to(offsets[0])
-        active = self._state.active
+        active = self._lsm.active
         active.put_new(idents, hashes, fires_ms, offsets, targets)
         active.last = self._at = offsets[-1]
         return True
 
     def add_tombstone(self, at: int, key: Key, target: str) -> None:
-        """Put into the active memtable. Raises as `put` does."""
+        """Record that `at` deleted the pending entry with this key. Call it once for each key.
+
+        A key at or below the watermark is ignored."""
         if at != self._at:
             self._move_to(at)
-        self._state.active.meet(target)
-        self._state.tombstones.add(self._state.active.tombstones, key, target)
+        self._lsm.active.meet(target)
+        self._lsm.tombstones.add(self._lsm.active.tombstones, key, target)
 
     def tombstones(self, after: Key, upto: Key) -> set[Key]:
-        """Keys of deleted entries beyond `after`, up to and with `upto`."""
-        return self._state.tombstones.between(after, upto)
+        """Return keys of deleted entries beyond `after`, up to and with `upto`."""
+        return self._lsm.tombstones.between(after, upto)
 
     def deleted(self, keys: Sequence[Key]) -> set[Key]:
-        """Those of these keys, which are in order, that belong to deleted entries."""
-        return self._state.tombstones.among(keys)
+        """Return those of `keys`, which are in order, that belong to deleted entries."""
+        return self._lsm.tombstones.among(keys)
 
     def tombstones_by_target(self) -> TargetCounts:
-        """How many deleted entries have not been passed, for each target."""
-        return self._state.tombstones.by_target.shown()
+        """Count deleted entries beyond the watermark by target, a bounded number by name."""
+        return self._lsm.tombstones.by_target.shown()
 
     def link(self, at: int, low: int, high: int, until_ms: int | None) -> None:
-        """Forbid floors in (low, high] for a while. Raises as `put` does."""
+        """Forbid floors in (low, high] until the watermark is beyond `until_ms` (None: forever).
+
+        A replay of `high` needs `low`. `low` is not below the committed floor."""
         if at != self._at:
             self._move_to(at)
-        link = low, high, rounded_end_ms(until_ms, self._state.ended[0])
-        self._state.active.links.append(link)
-        self._state.links.add(link)
+        link = low, high, rounded_end_ms(until_ms, self._lsm.ended[0])
+        self._lsm.active.links.append(link)
+        self._lsm.links.add(link)
 
     def lowered(self, floor: int) -> int:
-        """The highest floor at or below `floor` that no link forbids."""
-        return self._state.links.lowered(floor)
+        """Return the highest floor at or below `floor` that no link forbids.
+
+        Links below the committed floor, known from `maintain`, are forgotten."""
+        return self._lsm.links.lowered(floor)
 
     def of_kind(self, bit: int) -> Iterator[tuple[bytes, Named]]:
-        """Ids with this bit of `kind`, from all memtables and runs. Raises StoreDamaged."""
+        """Yield ids with this bit of `kind` and an entry beyond the watermark."""
         seen: set[bytes] = set()
         with self._guard.reading:
             for ids in self._may_be_of_kind(bit):
                 unseen = [ident for ident in ids if ident not in seen]
                 for ident, named in self.find(unseen).items():
-                    if named.kind & bit and named.key > self._state.ended:
+                    if named.kind & bit and named.key > self._lsm.ended:
                         seen.add(ident)
                         yield ident, named
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
-        """Forget the tombstones at or below the watermark."""
+        """Note that every key at or below (watermark_ms, cursor) has ended."""
         ended = (watermark_ms, cursor)
-        if ended > self._state.ended:
-            self._state.ended = ended
-            self._state.tombstones.end(ended)
+        if ended > self._lsm.ended:
+            self._lsm.ended = ended
+            self._lsm.tombstones.end(ended)
 
     def maintain(self, settled_offset: int, floor: int) -> bool:
-        """Do a step of writing and a step of merging."""
-        self._state.settle(settled_offset, floor)
+        """Do one bounded piece of work. Return whether more waits.
+
+        `settled_offset` is the lower of the committed next offset and of what the store covers.
+        While changes are replayed after a restart it is at most the next replayed offset. `covered`
+        never exceeds it. `floor` is the committed floor. Raises StorageFull (retried) or
+        StoreDamaged."""
+        self._lsm.settle(settled_offset, floor)
         with self._guard.writing:
-            return self._compaction.step()
+            return self._lsm.step()
 
     def request_flush(self) -> None:
-        """Write out the active memtable next, unless another one waits for that already."""
-        self._state.is_flush_requested = self._state.immutable is None
+        """Let `maintain` write all changes as soon as they are settled."""
+        self._lsm.is_flush_requested = self._lsm.immutable is None
 
     def flush(self, settled_offset: int, floor: int) -> None:
-        """Write every memtable that is settled."""
-        self._state.settle(settled_offset, floor)
+        """Write all changes below `settled_offset`, for a clean stop."""
+        self._lsm.settle(settled_offset, floor)
         with self._guard.writing:
-            self._compaction.write_all()
+            self._lsm.write_all()
 
     def close(self) -> None:
-        """Give the files back."""
-        self._compaction.close()
-        self._state.runs = []
-        self._state.attach_tombstones()
+        """Release the files. Writes nothing, as in a crash."""
+        self._lsm.close()
 
     def _move_to(self, at: int) -> None:
-        """Go on to changes caused at `at`. Tables are cut here alone, between two offsets: what is
-        done again after a crash begins with the first change that an offset caused."""
-        state = self._state
-        if at < self._at or at < state.settled:
+        """Go on to changes caused at `at`.
+
+        Memtables are cut here alone, between two offsets: a replay after a crash begins with the
+        first change of an offset."""
+        lsm = self._lsm
+        if at < self._at or at < lsm.settled:
             raise ValueError(
                 f"a change caused at offset {at} comes after one at {self._at}, or after "
-                f"{state.settled} was said to be settled"
+                f"{lsm.settled} was said to be settled"
             )
-        if state.is_closing and state.immutable is None:
-            state.close_active()
-        if state.active.first < 0:
-            state.active.first = at
-        state.active.last = self._at = at
+        if lsm.is_closing and lsm.immutable is None:
+            lsm.close_active()
+        if lsm.active.first < 0:
+            lsm.active.first = at
+        lsm.active.last = self._at = at
 
     def _put_few_if_new(
         self,
@@ -206,15 +490,15 @@ class DiskRegister:
         return True
 
     def _has_any(self, ids: Sequence[bytes], hashes: Words) -> bool:
-        """Whether two of these hashes are the same, or something seems to be known of an id."""
+        """Whether two of these hashes are equal, or something seems to be known of an id."""
         in_order = np.sort(hashes)
         if (in_order[1:] == in_order[:-1]).any():
             return True
         bits = bits_of(in_order)
-        if any(memtable.has_any(ids, in_order, bits) for memtable in self._state.memtables):
+        if any(memtable.has_any(ids, in_order, bits) for memtable in self._lsm.memtables):
             return True
         with self._guard.reading:
-            return any(run.has_any(in_order, bits) for run in self._state.runs)
+            return any(run.has_any(in_order, bits) for run in self._lsm.runs)
 
     def _find_on_disk(
         self, asked: Sequence[bytes], hashes: Words, found: dict[bytes, Named]
@@ -223,7 +507,7 @@ class DiskRegister:
         if found:
             is_left = np.fromiter((ident not in found for ident in asked), np.bool_, len(asked))
             left, hashes = list(compress(asked, is_left.tolist())), hashes[is_left]
-        for run in reversed(self._state.runs):
+        for run in reversed(self._lsm.runs):
             if not left:
                 return
             indices, known = run.find(hashes, left)
@@ -233,10 +517,10 @@ class DiskRegister:
                 left, hashes = [left[index] for index in unmet.tolist()], hashes[unmet]
 
     def _may_be_of_kind(self, bit: int) -> Iterator[list[bytes]]:
-        for memtable in self._state.memtables:
+        for memtable in self._lsm.memtables:
             yield [ident for ident, named in memtable.ids.items() if named.kind & bit]
-        for run in reversed(self._state.runs):
-            yield from run.of_kind(bit, self._state.ended, OF_KIND_ROWS)
+        for run in reversed(self._lsm.runs):
+            yield from run.of_kind(bit, self._lsm.ended, OF_KIND_ROWS)
 
 
 # Opening a shard's register at the broker's committed offset.
@@ -249,14 +533,14 @@ def open_register(
     *,
     files: Files | None = None,
     hashing: Hashing | None = None,
-) -> DiskRegister:
-    """Open or make the register in `folder`; its `report` says how it was found.
+) -> Register:
+    """Open or make the register in `folder`. Its `report` says how the folder was found.
 
-    The folder belongs to a shard that the caller has locked. The caller then does again, in order,
-    every change caused by offsets in [register.covered, committed.next_offset). What is damaged or
-    ahead of the broker is put aside (one stays) and an empty register, with `covered` 0, is given
-    instead; so it is when all that was covered lies below the floor: it is useless, and what came
-    between is not known. `hashing` stands in for the folder's own hash. Raises StorageFull."""
+    The caller holds the lock of the shard. It then repeats, in order, every change caused by
+    offsets in [register.covered, committed.next_offset). A register that is damaged or ahead of the
+    broker is put aside (one is kept) and replaced by an empty one. One that covers nothing beyond
+    the floor is emptied: it is useless, and what came between is unknown. `hashing` replaces the
+    folder's own hash. Raises StorageFull."""
     files = files or Files()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -276,15 +560,15 @@ def open_register(
             report = OpenReport("put aside", str(damage), _put_aside(folder, files))
         _remove_unknown(folder, runs, files)
         options = options or IdOptions()
-        state = LsmState(manifest, runs, committed, options.most_names)
         hashing = hashing or IdHash(bytes.fromhex(manifest.seed))
-        return DiskRegister(folder, state, options, files, hashing, report)
+        lsm = Lsm(folder, manifest, runs, committed, options, files, hashing)
+        return Register(lsm, hashing, options.few_ids, DamageGuard(folder, files), report)
     except OSError as error:
         raise StorageFull(folder, error) from error
 
 
 def _trusted(folder: Path, committed: Committed) -> Manifest | None:
-    """The manifest, None when there is none. Raises StoreDamaged when it must not be used."""
+    """Return the manifest, or None. Raises StoreDamaged if it must not be used."""
     damage = damage_noted(folder)
     if damage is not None:
         raise StoreDamaged(damage)
@@ -298,7 +582,7 @@ def _trusted(folder: Path, committed: Committed) -> Manifest | None:
 
 
 def _survived_restart(manifest: Manifest, runs: list[Run]) -> None:
-    """Look at everything: when the machine stopped, writes may have been lost in any order."""
+    """Check everything if the machine restarted. It may have lost writes in any order."""
     if manifest.boot_id and manifest.boot_id == boot_id():
         return
     for run in runs:

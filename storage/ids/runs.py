@@ -24,8 +24,8 @@ from storage.ids.layout import (
     MappedNames,
     MergedNames,
     Rows,
-    RunBounds,
     RunContents,
+    RunSize,
     RunSummary,
     TombstoneColumns,
     Words,
@@ -41,8 +41,7 @@ from storage.ids.layout import (
     words_of,
 )
 from storage.memtable import are_beyond
-from storage.register import Key, Named
-from storage.store import Column
+from storage.store import Column, Key, Named
 
 # One sorted run of ids on disk: mapped, never changed once it counts.
 
@@ -56,13 +55,15 @@ _TARGET = Named._fields.index("target")
 
 
 def path_of(folder: Path, number: int) -> Path:
-    """The file of run `number`."""
+    """Return the file of run `number`."""
     return folder / f"{number}{SUFFIX}"
 
 
 class Run:
-    """What a run's file says; `hashing` made its hashes. Pages are read when they are touched, so
-    the file must stay whole; it may be removed meanwhile. Raises StoreDamaged."""
+    """A sorted run on disk.
+
+    Pages are read when they are touched, so the file must stay whole. It may be removed while it is
+    open. Raises StoreDamaged."""
 
     def __init__(self, folder: Path, summary: RunSummary, hashing: Hashing) -> None:
         self.summary = summary
@@ -81,12 +82,12 @@ class Run:
 
     @property
     def size(self) -> int:
-        """How many ids and tombstones it holds."""
+        """The number of ids and tombstones."""
         return self.contents.size
 
     def find(self, hashes: Words, ids: Sequence[bytes]) -> tuple[Column, list[Named]]:
-        """Indices of those of `ids`, whose hashes are given, that are in this run, and what is
-        known of them. Raises StoreDamaged."""
+        """Return the indices of the `ids` found here, and what is known of them. `hashes` are
+        theirs."""
         asked, places = self._candidates(hashes, bits_of(hashes))
         indices, found = [NOWHERE], list[Named]()
         while asked.size:
@@ -100,17 +101,16 @@ class Run:
         return np.concatenate(indices), found
 
     def has_hash(self, hashes: Words) -> npt.NDArray[np.bool_]:
-        """For each of `hashes` whether some id in this run has it."""
         has = np.zeros(hashes.size, np.bool_)
         has[self._candidates(hashes, bits_of(hashes))[0]] = True
         return has
 
     def has_any(self, hashes: Words, bits: Words) -> bool:
-        """Whether some id in this run has one of `hashes`, whose bits are given."""
+        """Whether an id here has one of `hashes`. `bits` are their filter bits."""
         return bool(self._candidates(hashes, bits)[0].size)
 
     def of_kind(self, bit: int, ended: Key, most_rows: int) -> Iterator[list[bytes]]:
-        """Ids with this bit of `kind` and a key beyond `ended`, found in so many rows at a time."""
+        """Yield ids with this bit of `kind` and a key beyond `ended`, from some rows at a time."""
         for start in range(0, self.contents.hashes.size, most_rows):
             hashes = self.contents.hashes[start : start + most_rows]
             rows = self.contents.rows[start : start + most_rows]
@@ -121,7 +121,7 @@ class Run:
                 yield self._idents(taken(rows, is_wanted), hashes[is_wanted])
 
     def useless_rows(self, floor: int, ended: Key) -> int:
-        """About how many of its ids (judged by a sample) and tombstones may be forgotten."""
+        """Estimate by a sample how many ids and tombstones may be forgotten."""
         if self._sample is None:
             step = max(1, self.contents.rows.size // SAMPLE_ROWS)
             self._sample = self.contents.rows[::step].copy()
@@ -130,7 +130,7 @@ class Run:
         return ids + self.contents.tombstones.upto(ended)
 
     def check(self) -> Iterator[int]:
-        """Hold the whole file against its CRCs; yields bytes read. Raises StoreDamaged."""
+        """Check all CRCs. Yields the bytes read. Raises StoreDamaged."""
         for name in self._lengths:
             crc, data = 0, self._bytes(name)
             for start in range(0, len(data), CHECKED_BYTES):
@@ -139,7 +139,7 @@ class Run:
             self._compare(name, crc)
 
     def _idents(self, rows: Rows, hashes: Words) -> list[bytes]:
-        """The ids of some rows, with their hashes: what is here is not taken for another id."""
+        """Return the ids of some rows. Their rows are checked, and their hashes made again."""
         self._check_rows(rows, hashes)
         idents = gathered(self.contents.words, rows["word"], rows["size"].astype(np.int64))
         if (self._hashing(idents) != hashes).any():
@@ -157,7 +157,7 @@ class Run:
         return list(map(Named._make, zip(*columns, strict=True)))
 
     def _candidates(self, hashes: Words, bits: Words) -> tuple[Column, Column]:
-        """Indices of the hashes that some id here has, and the place of the first such id."""
+        """Return the indices of hashes that an id here has, and the place of its first such id."""
         asked = self._filter.passing(hashes, bits)
         if not asked.size:
             return NOWHERE, NOWHERE
@@ -165,7 +165,6 @@ class Run:
         return self._of_equal_hash(hashes, asked, places)
 
     def _of_equal_hash(self, hashes: Words, asked: Column, places: Column) -> tuple[Column, Column]:
-        """Those of `asked` whose hash is that of the id at its place, and the places."""
         is_equal = self.contents.hashes.take(places, mode="clip") == hashes[asked]
         is_equal &= places < self.contents.hashes.size
         return asked[is_equal], places[is_equal]
@@ -220,7 +219,7 @@ FILTER_WRITTEN_WORDS = 128 * 1024
 class RunWriter:
     """Fills the sections of a run's file, each from its front."""
 
-    def __init__(self, folder: Path, number: int, bounds: RunBounds, files: Files) -> None:
+    def __init__(self, folder: Path, number: int, bounds: RunSize, files: Files) -> None:
         self.path = path_of(folder, number)
         self.size = 0
         self._number = number
@@ -234,8 +233,7 @@ class RunWriter:
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
     def add_ids(self, hashes: Words, rows: Rows, idents: Idents) -> None:
-        """Append ids, whose hashes are at or beyond the last ones; sets where `rows` find them, and
-        seals these."""
+        """Append ids in the order of their hashes. Locates them in `rows`, and seals these."""
         rows["word"] = idents.starts + self._words
         rows["size"] = idents.sizes
         seal(rows, hashes)
@@ -247,13 +245,12 @@ class RunWriter:
         self._filter.add(hashes)
 
     def add_tombstones(self, tombstones: TombstoneColumns) -> None:
-        """Append tombstones, all beyond the last ones."""
         self.size += int(tombstones.offsets.size)
         for name, column in tombstones._asdict().items():
             self._append(name, column)
 
     def add_names(self, names: Sequence[str]) -> None:
-        """Append names of targets: they have the next numbers."""
+        """Append names of targets. They get the next numbers."""
         if names:
             texts = [name.encode() for name in names]
             ends = self._used["names"] + np.cumsum([len(text) for text in texts])
@@ -261,7 +258,7 @@ class RunWriter:
             self._append("names", np.frombuffer(b"".join(texts), np.uint8))
 
     def finish(self) -> Iterator[None]:
-        """Write the filter, in steps; `summary` then says what the file holds."""
+        """Write the filter in steps, and the magic last."""
         words = self._filter.words
         for start in range(0, words.size, FILTER_WRITTEN_WORDS):
             self._append("filter", words[start : start + FILTER_WRITTEN_WORDS])
@@ -271,27 +268,22 @@ class RunWriter:
         self.close()
 
     def summary(self) -> RunSummary:
-        """What the manifest has to say of this run."""
         used = self._used
-        return RunSummary(
-            number=self._number,
-            bounds=self._bounds,
+        size = RunSize(
             ids=used["hashes"] // 8,
             words=used["words"] // 8,
             tombstones=used["offsets"] // 8,
             names=used["name_ends"] // 8,
             names_bytes=used["names"],
-            crcs=dict(self._crcs),
         )
+        return RunSummary(self._number, self._bounds, size, dict(self._crcs))
 
     def undo(self) -> None:
-        """Remove the file."""
         self.close()
         with suppress(OSError):
             self._files.remove(self.path)
 
     def close(self) -> None:
-        """Give the file back."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -310,17 +302,17 @@ STEP_BYTES = 2 * 1024 * 1024
 
 
 class Ended(NamedTuple):
-    """What has ended: offsets below the floor, and keys at or below the watermark."""
+    """Offsets below the floor and keys at or below the watermark have ended."""
 
     floor: int
     key: Key
 
 
 class Merge:
-    """Copies `sources`, oldest first, into a new run; of an id in several the newest is kept.
+    """Copies `sources`, oldest first, into a new run. It keeps the newest row of an id.
 
-    Left out are tombstones that have ended and ids that may be forgotten. The latter only when no
-    run of `older` has their hash: an older row of the id would come to light again there."""
+    It leaves out tombstones that have ended and ids that may be forgotten. An id stays if a run of
+    `older` has its hash: its older row would come to light again."""
 
     def __init__(
         self,
@@ -333,7 +325,7 @@ class Merge:
         self._sources = sources
         self._older = older
         self._ended = ended
-        self._bounds = RunBounds(
+        self._bounds = RunSize(
             ids=sum(source.hashes.size for source in sources),
             words=sum(source.words.size for source in sources),
             tombstones=sum(source.tombstones.offsets.size for source in sources),
@@ -345,7 +337,7 @@ class Merge:
         self._writer: RunWriter | None = None
 
     def steps(self, folder: Path, number: int, files: Files) -> Iterator[None]:
-        """Do it. `summary` then says what was written, None if nothing is left to write."""
+        """Write the run. `summary` then describes it, or is None if nothing is left to write."""
         writer = self._writer = RunWriter(folder, number, self._bounds, files)
         for starts, ends in self._id_slices():
             self._write_ids(writer, starts, ends)
@@ -362,17 +354,16 @@ class Merge:
         self.summary = writer.summary()
 
     def undo(self) -> None:
-        """Give up: as if nothing had been written."""
         if self._writer is not None:
             self._writer.undo()
 
     def close(self) -> None:
-        """Give the file back, as a crash would."""
+        """Release the file, as a crash would."""
         if self._writer is not None:
             self._writer.close()
 
     def _id_slices(self) -> Iterator[tuple[list[int], list[int]]]:
-        """Places in each source that hold the next hashes, about `most_rows` together."""
+        """Yield places in each source that hold the next hashes, about `most_rows` together."""
         columns = [source.hashes for source in self._sources]
         starts = [0 for _ in columns]
         while True:
@@ -419,7 +410,7 @@ class Merge:
         writer.add_ids(hashes, rows, idents)
 
     def _newest_first(self, starts: list[int], ends: list[int]) -> tuple[Words, Rows, Words]:
-        """The slices of all sources as one, with `word` and `target` made to fit that."""
+        """Join the slices of all sources. `word` and `target` are made to fit."""
         hashes, rows, words, at = [], [], [], 0
         for number in reversed(range(len(self._sources))):
             source, start, end = self._sources[number], starts[number], ends[number]
@@ -462,9 +453,9 @@ class Merge:
 
 
 def _probes(starts: list[int], sizes: list[int], most_rows: int) -> list[int] | None:
-    """The place in each source up to which its share of the next `most_rows` rows lies.
+    """Return up to which place each source's share of the next `most_rows` rows lies.
 
-    -1 for a source that has no more rows, None when none has."""
+    It is -1 for a source without more rows. None if no source has more."""
     left = [size - start for start, size in zip(starts, sizes, strict=True)]
     total = sum(left)
     if not total:
@@ -474,10 +465,10 @@ def _probes(starts: list[int], sizes: list[int], most_rows: int) -> list[int] | 
 
 
 def _is_newest(hashes: Words, rows: Rows, words: Words, order: Column) -> npt.NDArray[np.bool_]:
-    """Which rows, taken in `order` (by hash, the newest of an id first), are the newest of theirs.
+    """Return which rows are the newest of their id. `order` is by hash, the newest of an id first.
 
-    Rows of one hash nearly always have one id: each is compared with the first of its hash, and
-    only where that does not settle it are they looked at one by one."""
+    Rows of one hash nearly always have one id. Each is compared with the first of its hash. Only
+    where that settles nothing are rows looked at one by one."""
     is_newest = np.ones(order.size, np.bool_)
     sorted_hashes = hashes[order]
     repeats = np.flatnonzero(sorted_hashes[1:] == sorted_hashes[:-1]) + 1
@@ -501,7 +492,6 @@ def _is_newest(hashes: Words, rows: Rows, words: Words, order: Column) -> npt.ND
 def _settle_collision(
     rows: Rows, words: Words, repeats: Column, start: int, is_newest: npt.NDArray[np.bool_]
 ) -> None:
-    """Mark the rows of one hash, from place `start` on, that have an id met before."""
     met: set[bytes] = set()
     for place in [start, *repeats.tolist()]:
         row = rows[place : place + 1]

@@ -1,49 +1,261 @@
-"""Checks of the wheel's files, and what an operator may see of them."""
+"""Reading a wheel's folder for people: scans, `store verify` and `dump`, and a check for damage."""
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from storage.counts import UNNAMED, Counts, no_counts
+from storage.counts import UNNAMED
 from storage.errors import StoreDamaged
-from storage.folder import CHECKPOINT, Checkpoint, Files, kind_of, read_checkpoint
-from storage.inspection import FolderReport, count_findings
+from storage.folder import CHECKPOINT, Files, kind_of, read_checkpoint
 from storage.memtable import are_beyond
-from storage.store import Column, Entry
-from storage.tiered_store import Ledger
-from storage.wheel.flush import mend_wheel
+from storage.options import Options
+from storage.store import LAST_OFFSET, Column, Entry, Key, Scanned, Wants
+from storage.tier import FolderReport, Ledger
 from storage.wheel.log import (
     RECORD,
     BodyFiles,
     Head,
     Rows,
+    Run,
     TimerLog,
-    are_whole,
-    headers_at,
     in_order,
     joined,
+    key_at,
     places_of,
-    rows_of,
+    rows_upto,
     stretches,
 )
 from storage.wheel.wheel import (
-    BODIES,
+    LAST_WINDOW_SLOTS,
     LOG,
     TimerWheel,
     WheelFiles,
     copy_wheel,
-    counted_by_name,
-    entries_of,
+    mend_wheel,
 )
 
-# How long the files of bodies have to be for the rows of a log.
+# Which laps of the wheel its chains reach into, as far as reading them has told.
+
+LAPS = 64
+"""Laps are told apart modulo this: more of a year than there is, with slots of a second."""
+FIRST_SLOTS = 256
+
+
+class ChainLaps:
+    """A place's chain holds records of several laps, and says only which is its lowest slot number.
+    So whoever goes from lap to lap would read each chain once a lap.
+
+    Of a chain that was read this remembers its laps, until it changes: then its newest run is
+    another one. 16 bytes a slot, once anything is remembered."""
+
+    def __init__(self, wheel: TimerWheel) -> None:
+        self._wheel = wheel
+        self.forget()
+
+    def forget(self) -> None:
+        """Give the memory back."""
+        self._last: Column | None = None
+        self._laps: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._highest = -1
+
+    def note(self, slot: int, head: Head, slots: Sequence[int]) -> None:
+        """The chain of slot number `slot` holds runs of these slot numbers."""
+        if self._last is None:
+            self._last = np.full(self._wheel.slots, -1, np.int64)
+            self._laps = np.zeros(self._wheel.slots, np.uint64)
+        place = slot % self._wheel.slots
+        bits = 0
+        for number in slots:
+            bits |= 1 << (number // self._wheel.slots) % LAPS
+        self._last[place], self._laps[place] = head.last, bits
+        self._highest = max(self._highest, *slots)
+
+    def next_slots(self, slot: int, last: int) -> list[int]:
+        """The first slot numbers from `slot` on whose chains may hold records of them, some at a
+        time; none where there is none in this lap, up to `last`."""
+        lap, place = divmod(slot, self._wheel.slots)
+        base = lap * self._wheel.slots
+        end, width = min(self._wheel.slots, last + 1 - base), FIRST_SLOTS
+        while (place := self._wheel.next_touched(place)) < end:
+            places = slice(place, min(place + width, end))
+            found = np.flatnonzero(self._may_hold(places, lap))
+            if found.size:
+                slots: list[int] = (found + base + place).tolist()
+                return slots
+            place, width = place + width, min(2 * width, LAST_WINDOW_SLOTS)
+        return []
+
+    def next_lap(self, slot: int) -> int | None:
+        """The first slot number of the next lap that any chain may reach into."""
+        slots, lap = self._wheel.slots, slot // self._wheel.slots
+        held = self._wheel.held()
+        unread = self._wheel.cells["time"][held[~self._is_known(held)]]
+        laps = [max(int(unread.min()) // slots, lap + 1)] if unread.size else []
+        bits = int(np.bitwise_or.reduce(self._laps)) if self._laps.size else 0
+        ahead = (lap + step for step in range(1, LAPS + 1))
+        laps += [one for one in ahead if bits >> one % LAPS & 1 and one <= self._highest // slots][
+            :1
+        ]
+        return min(laps) * slots if laps else None
+
+    def _may_hold(self, places: slice, lap: int) -> npt.NDArray[np.bool_]:
+        cells = self._wheel.cells[places]
+        numbers = np.arange(places.start, places.stop) + lap * self._wheel.slots
+        maybe: npt.NDArray[np.bool_] = (cells["count"] > 0) & (cells["time"] <= numbers)
+        if self._last is not None:
+            reaches = self._laps[places] >> np.uint64(lap % LAPS) & np.uint64(1)
+            maybe &= ~self._is_known(places) | reaches.astype(np.bool_)
+        return maybe
+
+    def _is_known(self, places: slice | Column) -> npt.NDArray[np.bool_]:
+        last = self._wheel.cells["last"][places]
+        if self._last is None:
+            return np.zeros(last.size, np.bool_)
+        known: npt.NDArray[np.bool_] = self._last[places] == last
+        return known
+
+
+# What pends on disk, read from the wheel's chains alone: nothing that was loaded is touched.
+
+MERGED_ROWS = 8_192
+"""So many rows are sorted at once: about a millisecond."""
+LEAST_SCANNED_ROWS = 4
+BUDGET = 512
+"""Runs read in one scan, each some microseconds."""
+SLOT_COSTS = 2
+"""A slot counts as so many runs more."""
+SLOTS_PASSED = 512
+"""Passing so many slots by costs as much as reading a run."""
+
+
+class WheelScan:
+    """Until its slot has been closed, a chain holds all that pends of it. So neither what is loaded
+    already nor what is being loaded has to be asked."""
+
+    def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
+        self._files, self._ledger = files, ledger
+        self._precision_ms = files.options.precision_ms
+        self._laps = ChainLaps(files.wheel)
+        self._lap_costs = 1 + files.wheel.slots // SLOTS_PASSED
+
+    def scan(
+        self,
+        after: Key,
+        until_ms: int,
+        wants: Wants,
+        max_entries: int,
+        max_bytes: int,
+        memory_from: int,
+    ) -> Scanned:
+        """The first wanted entries; runs at `memory_from` and beyond are served from memory."""
+        enough = max_entries if wants is None else MERGED_ROWS
+        runs, upto = self._find(after, until_ms, enough, memory_from)
+        rows, frontier = _first_rows(runs, after, enough)
+        upto = min(upto, frontier or upto)
+        rows = self._wanted(rows[: rows_upto(rows, *upto)], wants)
+        sizes = np.cumsum(rows["length"], dtype=np.int64)
+        fit = min(max_entries, max(1, int(np.searchsorted(sizes, max_bytes, "right"))))
+        if fit < rows.size:
+            rows, upto = rows[:fit], key_at(rows, fit - 1)
+        return Scanned(self._entries(rows, wants), upto)
+
+    def _find(
+        self, after: Key, until_ms: int, enough: int, memory_from: int
+    ) -> tuple[list[Rows], Key]:
+        """The runs of the next slots, until they have `enough` rows or enough were read; up to
+        where that is all."""
+        runs: list[Rows] = []
+        spent = rows = 0
+        at: int | None = (after[0] + (after[1] >= LAST_OFFSET)) // self._precision_ms
+        last = until_ms // self._precision_ms
+        while at is not None and at <= last:
+            slots = self._laps.next_slots(at, last)
+            heads = self._files.wheel.heads(np.array(slots, np.int64) % self._files.wheel.slots)
+            for slot, head in zip(slots, heads, strict=True):
+                if spent >= BUDGET or rows >= enough:
+                    return runs, (slot * self._precision_ms - 1, LAST_OFFSET)
+                chain = self._runs(slot, head)
+                found = [
+                    run.rows for run in chain if run.slot == slot and run.position < memory_from
+                ]
+                rows += sum(map(len, found))
+                spent += SLOT_COSTS + len(chain) + (slot - at) // SLOTS_PASSED
+                runs.extend(found)
+                at = slot + 1
+            if not slots:
+                at, spent = self._laps.next_lap(at), spent + self._lap_costs
+                if at is not None and at <= last and spent >= BUDGET:
+                    return runs, (at * self._precision_ms - 1, LAST_OFFSET)
+        self._laps.forget()
+        return runs, (until_ms, LAST_OFFSET)
+
+    def _runs(self, slot: int, head: Head) -> list[Run]:
+        """The runs of the chain that keeps this slot number. A very long one is not checked by its
+        CRCs: its rows are checked when they are delivered, and their bodies whenever they are
+        read."""
+        runs = list(self._files.chain(slot, head, checked=head.records <= MERGED_ROWS))
+        if slot >= self._ledger.watermark_ms // self._precision_ms + self._files.wheel.slots:
+            self._laps.note(slot, head, [run.slot for run in runs])
+        return runs
+
+    def _wanted(self, rows: Rows, wants: Wants) -> Rows:
+        """Without what ended before the opening, and what is for other targets as far as their
+        numbers tell."""
+        if self._ledger.floor:
+            rows = rows.compress(rows["offset"] >= self._ledger.floor)
+        if wants is None or not rows.size:
+            return rows
+        names, known = self._files.names, dict[int, bool]({UNNAMED: True})
+        numbers = rows["target"].tolist()
+        for number in {*numbers} - {*known}:
+            known[number] = wants(names[number])
+        is_wanted = np.fromiter(map(known.__getitem__, numbers), np.bool_, len(numbers))
+        kept: Rows = rows.compress(is_wanted)
+        return kept
+
+    def _entries(self, rows: Rows, wants: Wants) -> list[Entry]:
+        entries = self._files.entries_of(rows)
+        return entries if wants is None else [entry for entry in entries if wants(entry[2])]
+
+
+def _first_rows(runs: Sequence[Rows], after: Key, enough: int) -> tuple[Rows, Key | None]:
+    """The first rows beyond `after` of sorted runs, in order; up to where, None if that is all."""
+    if sum(map(len, runs)) <= MERGED_ROWS:
+        return _first_of(joined(runs) if runs else np.zeros(0, RECORD), after, enough)
+    left = [part for run in runs if (part := run[rows_upto(run, *after) :]).size]
+    if not left:
+        return np.zeros(0, RECORD), None
+    frontier = _scan_frontier(left, enough)
+    parts = [part[: rows_upto(part, *frontier)] for part in left]
+    is_all = sum(map(len, parts)) == sum(map(len, left))
+    return in_order(joined(parts)), None if is_all else frontier
+
+
+def _first_of(rows: Rows, after: Key, enough: int) -> tuple[Rows, Key | None]:
+    """The same of rows in no order: `enough`, and all with the due of the last of them."""
+    at = np.flatnonzero(are_beyond(rows["due_ms"], rows["offset"], after))
+    if at.size <= enough:
+        return in_order(rows.take(at)), None
+    dues_ms = rows["due_ms"][at]
+    last_ms = int(np.partition(dues_ms, enough - 1)[enough - 1])
+    return in_order(rows.take(at[dues_ms <= last_ms])), (last_ms, LAST_OFFSET)
+
+
+def _scan_frontier(runs: Sequence[Rows], enough: int) -> Key:
+    """How far the runs can be merged with `enough` rows of the first one, MERGED_ROWS of all."""
+    heads = [key_at(run, 0) for run in runs]
+    first = runs[heads.index(min(heads))]
+    pivot = key_at(first, min(enough, first.size) - 1)
+    rivals = [run for run, head in zip(runs, heads, strict=True) if head <= pivot]
+    share = max(LEAST_SCANNED_ROWS, MERGED_ROWS // len(rivals))
+    return min(pivot, *(key_at(run, min(share, run.size) - 1) for run in rivals))
+
+
+# After a restart of the machine: a check of the log beside delivery.
 
 
 def needed_bytes(rows: Rows) -> dict[int, int]:
@@ -64,160 +276,6 @@ def too_short(bodies: BodyFiles, needed: Mapping[int, int]) -> list[str]:
         for key, need_bytes in sorted(needed.items())
         if bodies.size_bytes(key) < need_bytes
     ]
-
-
-# Looks at every run a wheel reaches and compares what pends with what the checkpoint says.
-
-MOST_FINDINGS = 100
-CHAINS_AT_ONCE = 4096
-ROWS_AT_ONCE = 1 << 17
-"""Of which 5 MiB are in memory, and as much again while they are looked at."""
-
-
-class _Runs(NamedTuple):
-    """Runs with the places of their chains, as columns."""
-
-    places: Column
-    positions: Column
-    headers: Rows
-
-    def taken(self, at: Column) -> "_Runs":
-        return _Runs(self.places[at], self.positions[at], self.headers.take(at))
-
-    def parts(self) -> Iterator["_Runs"]:
-        """All of them, as many at a time as have ROWS_AT_ONCE; one at least."""
-        ends = np.cumsum(self.headers["count"], dtype=np.int64)
-        start = before = 0
-        while start < ends.size:
-            fit = int(np.searchsorted(ends, before + ROWS_AT_ONCE, "right"))
-            stop = max(start + 1, fit)
-            part = slice(start, stop)
-            yield _Runs(self.places[part], self.positions[part], self.headers[part])
-            start, before = stop, int(ends[stop - 1])
-
-
-class ConsistencyCheck:
-    """Reads only, in a bounded memory. The wheel must have been mended first; `pending`: how many
-    rows pend."""
-
-    def __init__(
-        self, wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, bodies: BodyFiles
-    ) -> None:
-        self.runs = 0
-        self.records = 0
-        self.pending = 0
-        self._wheel = wheel
-        self._log = log
-        self._checkpoint = checkpoint
-        self._bodies = bodies
-        self._numbers = checkpoint.counts.targets.numbers
-        self._seen = no_counts(self._numbers)
-        self._needed_bytes: dict[int, int] = {}
-        self._live: Counter[int] = Counter()
-        self._found: list[str] = []
-
-    def findings(self, keep: Callable[[Rows], object] = lambda _rows: None) -> list[str]:
-        """Everything wrong, as sentences; at most MOST_FINDINGS. `keep` gets the rows that pend,
-        some at a time and in no order."""
-        places = self._wheel.held()
-        for first in range(0, places.size, CHAINS_AT_ONCE):
-            for runs in self._runs(places[first : first + CHAINS_AT_ONCE]):
-                pending = self._pending_of(runs)
-                self._note(pending)
-                keep(pending)
-        self._compare_segments()
-        self._found += count_findings(self._seen, self._checkpoint)
-        self._found += too_short(self._bodies, self._needed_bytes)
-        return self._found[:MOST_FINDINGS]
-
-    def _runs(self, places: Column) -> Iterator["_Runs"]:
-        """The runs of the chains of these places, the newest of each, then the one before it, and
-        so on; of a chain that does not add up the runs up to there."""
-        heads = self._wheel.table(places)
-        positions, left = heads[:, 1], heads[:, 2]
-        while places.size:
-            headers = headers_at(self._log, positions)
-            counts = headers["count"].astype(np.int64)
-            adds_up = (headers["chain"] == left) & (counts > 0) & (counts <= left)
-            adds_up &= are_whole(self._log, positions, headers)
-            for at in np.flatnonzero(~adds_up).tolist():
-                why = self._why(int(positions[at]), int(left[at]))
-                self._found.append(f"wheel slot {places[at]}: {why}")
-            runs = _Runs(places, positions, headers).taken(np.flatnonzero(adds_up))
-            yield from runs.parts()
-            left = (left - counts)[adds_up]
-            goes_on = left > 0
-            places, left = runs.places[goes_on], left[goes_on]
-            positions = runs.headers["prev"][goes_on]
-
-    def _why(self, position: int, left: int) -> str:
-        """What is wrong with the chain of so many records whose newest run is there."""
-        try:
-            next(self._log.chain(Head(-1, position, left)))
-        except StoreDamaged as damage:
-            return str(damage)
-        return f"the run at {position} has changed while it was read"
-
-    def _pending_of(self, runs: "_Runs") -> Rows:
-        """Check the runs; the rows in them that pend."""
-        rows = rows_of(self._log, runs.positions, runs.headers)
-        self.runs += runs.places.size
-        self.records += rows.size
-        counts = runs.headers["count"].astype(np.int64)
-        numbers, which = np.unique(runs.positions // self._log.segment_bytes, return_inverse=True)
-        held = np.bincount(which, counts, numbers.size).astype(np.int64)
-        self._live.update(dict(zip(numbers.tolist(), held.tolist(), strict=True)))
-        slots = rows["due_ms"] // self._log.precision_ms
-        of_run = slots[np.cumsum(counts) - counts]
-        misplaced = of_run % self._wheel.slots != runs.places
-        owners = np.repeat(np.arange(counts.size), counts)
-        misplaced[owners[slots != of_run[owners]]] = True
-        self._report(runs, np.flatnonzero(misplaced), "belongs elsewhere")
-        self._report(runs, np.unique(owners[1:][_steps_back(rows, owners)]), "is out of order")
-        ended = (self._checkpoint.watermark_ms, self._checkpoint.cursor)
-        pending: Rows = rows.compress(are_beyond(rows["due_ms"], rows["offset"], ended))
-        return pending
-
-    def _report(self, runs: "_Runs", which: Column, what: str) -> None:
-        for at in which.tolist():
-            self._found.append(
-                f"wheel slot {runs.places[at]}: the run at {runs.positions[at]} {what}"
-            )
-
-    def _compare_segments(self) -> None:
-        counted = Counter(self._checkpoint.live)
-        for number in sorted(counted.keys() | self._live.keys()):
-            if counted[number] != self._live[number]:
-                self._found.append(
-                    f"{self._log.path(number)}: {self._live[number]} records are reached, "
-                    f"{counted[number]} are counted"
-                )
-
-    def _note(self, rows: Rows) -> None:
-        """Count rows that pend, and how long the files of their bodies have to be."""
-        self.pending += rows.size
-        names = self._numbers.by_number
-        met = np.unique(rows["target"]).tolist()
-        named = {number: names.get(number, f"unknown target {number}") for number in met}
-        seen = Counts(*counted_by_name(rows, named, self._numbers))
-        seen.chunks.add(rows["offset"])
-        self._seen.merge(seen)
-        try:
-            for key, need_bytes in needed_bytes(rows).items():
-                self._needed_bytes[key] = max(need_bytes, self._needed_bytes.get(key, 0))
-        except StoreDamaged as damage:
-            self._found.append(str(damage))
-
-
-def _steps_back(rows: Rows, owners: Column) -> npt.NDArray[np.bool_]:
-    """For each row but the first: whether it does not lie beyond the row before in its run."""
-    due_steps, offset_steps = np.diff(rows["due_ms"]), np.diff(rows["offset"])
-    onward = (due_steps > 0) | ((due_steps == 0) & (offset_steps > 0))
-    back: npt.NDArray[np.bool_] = ~onward & (owners[1:] == owners[:-1])
-    return back
-
-
-# Looks through a wheel's log beside delivery, after the machine was started anew.
 
 
 class BackgroundCheck:
@@ -276,73 +334,74 @@ class BackgroundCheck:
 # A wheel's folder opened for reading only.
 
 READ_AT_ONCE = 1024
+MOST_FINDINGS = 100
 
 
-@dataclass(slots=True)
 class WheelReader:
-    """The wheel is a copy in memory, mended; log and bodies are read from their files."""
+    """A `FolderReader`. Its wheel is a mended copy in memory."""
 
-    checkpoint: Checkpoint
-    log: TimerLog
-    bodies: BodyFiles
-    consistency: ConsistencyCheck
+    def __init__(self, files: WheelFiles) -> None:
+        self.checkpoint = files.checkpoint
+        self._files = files
 
     def check(self, report: FolderReport) -> None:
-        """Check every run, chain, slot, body and count."""
-        kept: list[Rows] = []
-        report.findings += self.consistency.findings(kept.append)
-        for rows in _batches(kept):
+        """Follow every chain. Hold the records of each segment against the checkpoint."""
+        live = Counter[int]()
+        found: list[str] = []
+        for place in self._files.wheel.held().tolist():
             try:
-                found = self._misplaced_names(rows, self.bodies.read(rows))
+                for run in self._files.chain(place, self._files.wheel.head(place)):
+                    report.runs += 1
+                    live[self._files.log.number(run.position)] += run.records
+                    found += [f"the run at {run.position} {why}" for why in self._wrong_with(run)]
             except StoreDamaged as damage:
-                found = [str(damage)]
-            report.findings += [finding for finding in found if finding not in report.findings]
-        report.pending = self.consistency.pending
-        report.runs, report.records = self.consistency.runs, self.consistency.records
-        report.segments = len(self.log.segments)
+                found.append(f"wheel slot {place}: {damage}")
+        counted = Counter(self.checkpoint.live)
+        found += [
+            f"{self._files.log.path(number)}: {live[number]} records are reached, "
+            f"{counted[number]} are counted"
+            for number in sorted(counted.keys() | live.keys())
+            if counted[number] != live[number]
+        ]
+        report.findings += found[:MOST_FINDINGS]
+        report.records, report.segments = live.total(), len(self._files.log.segments)
 
-    def entries(self) -> Iterator[Entry]:
-        """The entries that pend, in order."""
-        kept: list[Rows] = []
-        self.consistency.findings(kept.append)
-        names = defaultdict(str, self.checkpoint.counts.targets.numbers.by_number)
-        for rows in _batches(kept):
-            yield from entries_of(rows, self.bodies.read(rows), names)
+    def batches(self) -> Iterator[list[Entry]]:
+        files, ended = self._files, (self.checkpoint.watermark_ms, self.checkpoint.cursor)
+        kept = [np.zeros(0, RECORD)]
+        for place in files.wheel.held().tolist():
+            chain = files.chain(place, files.wheel.head(place))
+            kept += [run.rows[run.upto(*ended) :] for run in chain]
+        pending = in_order(joined(kept))
+        for start in range(0, pending.size, READ_AT_ONCE):
+            yield files.entries_of(pending[start : start + READ_AT_ONCE])
 
-    def _misplaced_names(self, rows: Rows, bodies: list[bytes]) -> list[str]:
-        """Targets that have a number and yet are not counted by name everywhere."""
-        unnamed = rows["target"] == UNNAMED
-        if not unnamed.any():
-            return []
-        found = entries_of(rows.compress(unnamed), list(compress(bodies, unnamed.tolist())), {})
-        by_name = self.checkpoint.counts.targets.numbers.by_name
-        misplaced = {target for _, _, target, _ in found if target in by_name}
-        return [f"{target} has a number, but records without it" for target in sorted(misplaced)]
-
-
-def _batches(kept: list[Rows]) -> Iterator[Rows]:
-    """All rows in their order, some at a time."""
-    pending = in_order(joined(kept)) if kept else np.zeros(0, RECORD)
-    for start in range(0, len(pending), READ_AT_ONCE):
-        yield pending[start : start + READ_AT_ONCE]
+    def _wrong_with(self, run: Run) -> Iterator[str]:
+        if run.records > 1:
+            dues_ms = run.rows["due_ms"]
+            if (dues_ms // self._files.log.precision_ms != run.slot).any():
+                yield "belongs elsewhere"
+            due_steps, offset_steps = np.diff(dues_ms), np.diff(run.rows["offset"])
+            if not ((due_steps > 0) | ((due_steps == 0) & (offset_steps > 0))).all():
+                yield "is out of order"
 
 
 @contextmanager
 def look_into_wheel(folder: Path) -> Iterator[WheelReader]:
     """Read the folder. Raises StoreDamaged, and FileNotFoundError where there is no checkpoint."""
     checkpoint = read_checkpoint(folder / CHECKPOINT)
-    files = Files()
-    segment_bytes, precision_ms = (
-        checkpoint.options[name] for name in ("segment_bytes", "precision_ms")
-    )
-    log = TimerLog(folder / LOG, segment_bytes, precision_ms, files, writable=False)
-    bodies = BodyFiles(folder / BODIES, files)
+    options, files = Options(**checkpoint.options), Files()
+    log = TimerLog(folder / LOG, options.segment_bytes, options.precision_ms, files, writable=False)
     try:
         wheel = copy_wheel(folder / (kind_of(folder) or "wheel"))
-        if wheel.slots != checkpoint.options["slots"]:
+        if wheel.slots != options.slots:
             raise StoreDamaged(f"{folder} has a wheel of {wheel.slots} slots")
         mend_wheel(wheel, log, checkpoint)
-        yield WheelReader(checkpoint, log, bodies, ConsistencyCheck(wheel, log, checkpoint, bodies))
+        numbers = checkpoint.counts.targets.numbers
+        found = WheelFiles(folder, options, files, wheel, log, checkpoint, numbers)
+        try:
+            yield WheelReader(found)
+        finally:
+            found.bodies.close()
     finally:
         log.close()
-        bodies.close()

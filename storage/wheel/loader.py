@@ -8,8 +8,8 @@ from operator import itemgetter
 import numpy as np
 
 from storage.store import Column, Due, Entry, Key
-from storage.tiered_store import Ledger
-from storage.wheel.log import RECORD, Rows, Run, in_order, joined, rows_upto
+from storage.tier import Ledger
+from storage.wheel.log import NOWHERE, RECORD, Rows, Run, in_order, joined, key_at, rows_upto
 from storage.wheel.wheel import WheelFiles
 
 # Index rows of the slots that are due or nearly so; bodies are read only when asked for.
@@ -18,11 +18,6 @@ MERGE_ROWS = 32_768
 LEAST_ROWS = 16
 
 _key_of = itemgetter(0, 1)
-
-
-def key_at(rows: Rows, index: int) -> Key:
-    """(due_ms, offset) of one row."""
-    return int(rows["due_ms"][index]), int(rows["offset"][index])
 
 
 class SortedRows:
@@ -187,7 +182,6 @@ def _frontier(rivals: list[SortedRows], pivot: Key, share: int) -> Key:
 
 # Loads wheel slots in order: reads their chains and hands the live rows to `LoadedRows`.
 
-NOWHERE = 2**63 - 1
 ENOUGH_ROWS = 65_536
 READ_AHEAD_ROWS = 64
 

@@ -17,7 +17,7 @@ from storage.errors import StoreDamaged
 from storage.folder import Files
 from storage.memtable import count_upto
 from storage.options import RECORD_BYTES
-from storage.store import Column
+from storage.store import Column, Key
 
 # The timer log's records and runs, as bytes and as numpy rows (storage/FORMAT.md, "Runs").
 #
@@ -70,6 +70,8 @@ class Head(NamedTuple):
 
 
 EMPTY = Head(-1, -1, 0)
+NOWHERE = 2**63 - 1
+"""Beyond every position of the log."""
 
 
 class Run(NamedTuple):
@@ -93,6 +95,11 @@ def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
     if not rows.size or dues_ms[0] > due_ms:
         return 0
     return count_upto(dues_ms, rows["offset"], (due_ms, offset))
+
+
+def key_at(rows: Rows, index: int) -> Key:
+    """(due_ms, offset) of one row."""
+    return int(rows["due_ms"][index]), int(rows["offset"][index])
 
 
 def locate(rows: Rows, spans: Column, positions: Column) -> None:
@@ -384,17 +391,6 @@ def whole_headers_at(log: TimerLog, positions: Column) -> Rows:
     return headers
 
 
-def rows_of(log: TimerLog, positions: Column, headers: Rows) -> Rows:
-    """The rows of these runs, one run after the other."""
-    counts = headers["count"].astype(np.int64)
-    firsts = np.cumsum(counts) - counts
-    rows = np.zeros(int(counts.sum()), RECORD)
-    for at, segment, cells in _by_segment(log, positions):
-        found = segment.cells.take(_ranges(cells + 1, counts[at]))
-        rows.put(_ranges(firsts[at], counts[at]), found)
-    return rows
-
-
 def positions_between(log: TimerLog, start: int, stop: int) -> Iterator[Column]:
     """Where the runs from `start` up to `stop` lie, oldest first, some at a time; dropped segments
     are passed over. The last one may be none, where the one before it is not whole."""
@@ -436,13 +432,6 @@ def _by_segment(log: TimerLog, positions: Column) -> Iterator[tuple[Column, Segm
         if number in log.segments:
             at = np.flatnonzero(possible & (numbers == number))
             yield at, log.segments[number], cells[at]
-
-
-def _ranges(starts: Column, counts: Column) -> Column:
-    """`counts` numbers from each of `starts` on, one after the other."""
-    before = np.cumsum(counts) - counts
-    ranges: Column = np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
-    return ranges
 
 
 # Bodies in files grouped by due time, dropped whole once their time has passed.

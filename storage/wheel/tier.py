@@ -1,165 +1,334 @@
-"""The tier on disk of the kind `wheel`: what it answers, and how it is opened."""
+"""The tier on disk of the kind `wheel`: what it answers, how it is written and opened."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from storage.counts import UNNAMED, DueHistogram, Piece
+from storage.counts import Counts, DueHistogram, Piece
 from storage.errors import StoreDamaged
 from storage.folder import CHECKPOINT, Checkpoint, boot_id, read_checkpoint
-from storage.memtable import Memtable, are_beyond
-from storage.store import LAST_OFFSET, Due, Entry, Key, Scanned, Wants
-from storage.tiered_store import Ledger, OpenedTier, Opening
-from storage.wheel.flush import EndedElsewhere, Flush, cut_log, mend_wheel
-from storage.wheel.inspection import BackgroundCheck
-from storage.wheel.loader import LoadedRows, SlotLoader, key_at
-from storage.wheel.log import RECORD, Head, Rows, Run, TimerLog, in_order, joined, rows_upto
+from storage.memtable import Memtable
+from storage.options import RECORD_BYTES
+from storage.store import Column, Due, Key, Scanned, Wants
+from storage.tier import Ledger, OpenedTier, Opening
+from storage.wheel.inspection import BackgroundCheck, WheelScan
+from storage.wheel.loader import LoadedRows, SlotLoader
+from storage.wheel.log import (
+    NOWHERE,
+    Rows,
+    Run,
+    TimerLog,
+    in_order,
+    joined,
+    positions_between,
+    slots_at,
+)
 from storage.wheel.wheel import (
     BODIES,
     LOG,
     SLOT,
-    ChainLaps,
+    ChainWriter,
     TimerWheel,
     WheelFiles,
+    cut_log,
     has_all_runs,
     map_wheel,
+    mend_wheel,
 )
 
-# What pends on disk, read from the wheel's chains alone: nothing that was loaded is touched.
+# Compaction of the log: chains of passed slots are closed, sparse segments copied forward.
 
-MERGED_ROWS = 8_192
-"""So many rows are sorted at once: about a millisecond."""
-LEAST_SCANNED_ROWS = 4
-BUDGET = 512
-"""Runs read in one scan, each some microseconds."""
-SLOT_COSTS = 2
-"""A slot counts as so many runs more."""
-SLOTS_PASSED = 512
-"""Passing so many slots by costs as much as reading a run."""
+SPARSE_SHARE = 4
+"""A segment is copied forward when less than 1/SPARSE_SHARE of its records are live."""
+KEPT_SEGMENTS = 4
+JOINED_RECORDS = 32_768
+"""A longer chain is copied run by run, so that it need not fit in memory."""
+FOUND_PER_READ = 16
+"""So many runs are found in a segment in the time in which one is read."""
+COUNTED_ROWS = 8_192
+"""So many rows that ended elsewhere are counted at once: about a millisecond, ten where each of
+them lies in a run of its own."""
 
 
-class WheelScan:
-    """Until its slot has been closed, a chain holds all that pends of it. So neither what is loaded
-    already nor what is being loaded has to be asked."""
+def close_slots(
+    files: WheelFiles, chains: ChainWriter, last: int, elsewhere: "EndedElsewhere"
+) -> Iterator[int]:
+    """Close the chains of slot numbers up to `last`: what is due later begins a chain anew.
 
-    def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
-        self._files, self._ledger = files, ledger
-        self._precision_ms = files.options.precision_ms
-        self._laps = ChainLaps(files.wheel)
-        self._lap_costs = 1 + files.wheel.slots // SLOTS_PASSED
+    Yields the records looked at after each piece of work. Changes nothing but `chains`."""
+    for place in files.wheel.begun_in(files.checkpoint.closed, last):
+        dead = Counter[int]()
+        later = yield from _later_runs(files, chains, place, last, elsewhere, dead)
+        chains.restart(place, dead)
+        yield from _rewrite(chains, later)
 
-    def scan(
+
+def _later_runs(
+    files: WheelFiles,
+    chains: ChainWriter,
+    place: int,
+    last: int,
+    elsewhere: "EndedElsewhere",
+    dead: Counter[int],
+) -> Generator[int, None, list[Rows]]:
+    later: list[Rows] = []
+    for run in files.chain(place, chains.head(place), checked=False):
+        dead[files.log.number(run.position)] += run.records
+        if run.slot > last:
+            later.append(files.log.run(run.position).rows)
+        else:
+            elsewhere.note(files, run)
+        yield run.records
+    return later[::-1]
+
+
+def _rewrite(chains: ChainWriter, runs: list[Rows]) -> Iterator[int]:
+    for rows in runs:
+        chains.write(rows)
+        yield rows.size
+
+
+class EndedElsewhere:
+    """Records that ended while the store was closed, met when their slots are closed."""
+
+    def __init__(self, before_slot: int, after: tuple[int, int]) -> None:
+        self.before_slot = before_slot
+        self.after = after
+        self._found: list[Rows] = []
+        self._found_rows = 0
+        self._ended: Counts | None = None
+
+    def note(self, files: WheelFiles, run: Run) -> None:
+        """Note what ended in a run of a slot that this process never loaded."""
+        if run.slot < self.before_slot:
+            rows = files.log.run(run.position).rows[run.upto(*self.after) :]
+            if rows.size:
+                self._found.append(rows)
+                self._found_rows += rows.size
+            if self._found_rows >= COUNTED_ROWS:
+                self._count(files)
+
+    def count_out(self, files: WheelFiles, counts: Counts) -> None:
+        """Take what was noted out of `counts`."""
+        if self._found:
+            self._count(files)
+        if self._ended is not None:
+            counts.take_out(self._ended)
+
+    def _count(self, files: WheelFiles) -> None:
+        ended = files.counts_of(joined(self._found))
+        if self._ended is None:
+            self._ended = ended
+        else:
+            self._ended.merge(ended)
+        self._found, self._found_rows = [], 0
+
+
+def copy_sparse(files: WheelFiles, chains: ChainWriter, loader: SlotLoader) -> Iterator[int]:
+    """Copy the chains that reach into the sparsest segment to the end of the log.
+
+    Chains of slots already begun by `loader` are left alone: they close soon."""
+    number = _sparsest(files, chains)
+    if number is None:
+        return
+    start, end = number * files.options.segment_bytes, (number + 1) * files.options.segment_bytes
+    seen: set[int] = set()
+    for positions in positions_between(files.log, start, min(end, files.log.end)):
+        yield positions.size // FOUND_PER_READ
+        slots = slots_at(files.log, positions)
+        for place in np.unique(slots % files.wheel.slots).tolist():
+            if place not in seen:
+                seen.add(place)
+                yield from _copy_chain(files, chains, place, number, loader)
+
+
+def _copy_chain(
+    files: WheelFiles, chains: ChainWriter, place: int, number: int, loader: SlotLoader
+) -> Iterator[int]:
+    head = chains.head(place)
+    if not head.records or head.time < loader.begun_below:
+        return
+    positions: list[int] = []
+    dead = Counter[int]()
+    for run in files.chain(place, head, checked=False):
+        positions.append(run.position)
+        dead[files.log.number(run.position)] += run.records
+        yield 1
+    if not dead[number]:
+        return
+    runs: list[Run] = []
+    for position in positions:
+        runs.append(files.log.run(position))
+        yield runs[-1].records
+    chains.restart(place, dead)
+    if head.records > JOINED_RECORDS:
+        yield from _rewrite(chains, [run.rows for run in reversed(runs)])
+    else:
+        yield from _rewrite(chains, _merged(runs[::-1], files.options.run_records))
+
+
+def _merged(runs: list[Run], most_records: int) -> list[Rows]:
+    """Runs oldest first as fewer, longer ones, each of one slot."""
+    merged: list[Rows] = []
+    for slot in sorted({run.slot for run in runs}):
+        rows = in_order(joined([run.rows for run in runs if run.slot == slot]))
+        merged += [rows[at : at + most_records] for at in range(0, rows.size, most_records)]
+    return merged
+
+
+def _sparsest(files: WheelFiles, chains: ChainWriter) -> int | None:
+    live = files.checkpoint.live
+    full = files.options.segment_bytes // RECORD_BYTES
+    current = files.log.number(files.log.end)
+    old = [number for number in files.log.segments if number < current - KEPT_SEGMENTS]
+    sparse = [
+        (live.get(number, 0) + chains.live[number], number)
+        for number in old
+        if 0 < live.get(number, 0) + chains.live[number] < full // SPARSE_SHARE
+    ]
+    return min(sparse)[1] if sparse else None
+
+
+# One round of writing, in steps small enough to fall between two transactions.
+
+SLICE_ENTRIES = 2048
+APPLY_SLOTS = 8192
+SORTED_PER_WRITTEN = 16
+"""How many dues are joined, or sorted, in the time one entry is written."""
+
+
+class Flush:
+    """The steps, in order:
+
+    1. close the chains of passed slots and copy one sparse segment forward,
+    2. write the memtable: bodies, then runs; sum up what the wheel will be,
+    3. replace the checkpoint: from here on all of it counts,
+    4. point the wheel at the new chains,
+    5. serve the memtable's entries from disk, delete files nobody needs, note that 4 is done.
+
+    A crash before 3 leaves log bytes that the checkpoint does not know: they are cut. A crash
+    after it is mended by reading the runs from `redo_from` on (storage/FORMAT.md, "Order of
+    writing")."""
+
+    def __init__(
         self,
-        after: Key,
-        until_ms: int,
-        wants: Wants,
-        max_entries: int,
-        max_bytes: int,
-        memory_from: int,
-    ) -> Scanned:
-        """The first wanted entries; runs at `memory_from` and beyond are served from memory."""
-        enough = max_entries if wants is None else MERGED_ROWS
-        runs, upto = self._find(after, until_ms, enough, memory_from)
-        rows, frontier = _first_rows(runs, after, enough)
-        upto = min(upto, frontier or upto)
-        rows = self._wanted(rows[: rows_upto(rows, *upto)], wants)
-        sizes = np.cumsum(rows["length"], dtype=np.int64)
-        fit = min(max_entries, max(1, int(np.searchsorted(sizes, max_bytes, "right"))))
-        if fit < rows.size:
-            rows, upto = rows[:fit], key_at(rows, fit - 1)
-        return Scanned(self._entries(rows, wants), upto)
+        files: WheelFiles,
+        ledger: Ledger,
+        loader: SlotLoader,
+        memtable: Memtable | None,
+        elsewhere: EndedElsewhere,
+        coverable: Callable[[], int],
+    ) -> None:
+        self._files = files
+        self._ledger = ledger
+        self._loader = loader
+        self._memtable = memtable
+        self._elsewhere = elsewhere
+        self._coverable = coverable
+        self._chains = files.chain_writer()
+        self._fresh: list[tuple[Column, Column]] = []
+        self._checks = files.checkpoint.checks
 
-    def _find(
-        self, after: Key, until_ms: int, enough: int, memory_from: int
-    ) -> tuple[list[Rows], Key]:
-        """The runs of the next slots, until they have `enough` rows or enough were read; up to
-        where that is all."""
-        runs: list[Rows] = []
-        spent = rows = 0
-        at: int | None = (after[0] + (after[1] >= LAST_OFFSET)) // self._precision_ms
-        last = until_ms // self._precision_ms
-        while at is not None and at <= last:
-            slots = self._laps.next_slots(at, last)
-            heads = self._files.wheel.heads(np.array(slots, np.int64) % self._files.wheel.slots)
-            for slot, head in zip(slots, heads, strict=True):
-                if spent >= BUDGET or rows >= enough:
-                    return runs, (slot * self._precision_ms - 1, LAST_OFFSET)
-                chain = self._runs(slot, head)
-                found = [
-                    run.rows for run in chain if run.slot == slot and run.position < memory_from
-                ]
-                rows += sum(map(len, found))
-                spent += SLOT_COSTS + len(chain) + (slot - at) // SLOTS_PASSED
-                runs.extend(found)
-                at = slot + 1
-            if not slots:
-                at, spent = self._laps.next_lap(at), spent + self._lap_costs
-                if at is not None and at <= last and spent >= BUDGET:
-                    return runs, (at * self._precision_ms - 1, LAST_OFFSET)
-        self._laps.forget()
-        return runs, (until_ms, LAST_OFFSET)
+    def steps(self) -> Iterator[int]:
+        """Do it; yields about how many entries each step was worth."""
+        closed = self._ledger.watermark_ms // self._files.options.precision_ms
+        try:
+            yield from self._write(closed)
+            self._replace_checkpoint(closed)
+        except OSError:
+            self._undo()
+            raise
+        yield SLICE_ENTRIES
+        try:
+            yield from self._point_at_new_chains()
+            self._finish()
+        except OSError as error:
+            raise StoreDamaged(f"after its checkpoint, {self._files.folder}: {error}") from error
 
-    def _runs(self, slot: int, head: Head) -> list[Run]:
-        """The runs of the chain that keeps this slot number. A very long one is not checked by its
-        CRCs: its rows are checked when they are delivered, and their bodies whenever they are
-        read."""
-        runs = list(self._files.chain(slot, head, checked=head.records <= MERGED_ROWS))
-        if slot >= self._ledger.watermark_ms // self._precision_ms + self._files.wheel.slots:
-            self._laps.note(slot, head, [run.slot for run in runs])
-        return runs
+    def _write(self, closed: int) -> Iterator[int]:
+        yield from close_slots(self._files, self._chains, closed - 1, self._elsewhere)
+        yield from copy_sparse(self._files, self._chains, self._loader)
+        if self._memtable is not None:
+            yield from self._write_memtable(self._memtable)
+        for places, heads in self._chains.changes(APPLY_SLOTS):
+            self._checks += self._files.wheel.change_of_sum(places, heads)
+            yield places.size // SORTED_PER_WRITTEN
 
-    def _wanted(self, rows: Rows, wants: Wants) -> Rows:
-        """Without what ended before the opening, and what is for other targets as far as their
-        numbers tell."""
-        if self._ledger.floor:
-            rows = rows.compress(rows["offset"] >= self._ledger.floor)
-        if wants is None or not rows.size:
-            return rows
-        names, known = self._files.names, dict[int, bool]({UNNAMED: True})
-        numbers = rows["target"].tolist()
-        for number in {*numbers} - {*known}:
-            known[number] = wants(names[number])
-        is_wanted = np.fromiter(map(known.__getitem__, numbers), np.bool_, len(numbers))
-        kept: Rows = rows.compress(is_wanted)
-        return kept
+    def _write_memtable(self, memtable: Memtable) -> Iterator[int]:
+        self._loader.memory_from = self._files.log.end
+        columns = yield from memtable.to_columns(SLICE_ENTRIES)
+        yield len(columns) // SORTED_PER_WRITTEN
+        order = np.lexsort((columns.offsets, columns.dues_ms))
+        yield order.size // SORTED_PER_WRITTEN
+        options = self._files.options
+        mean_bytes = max(1, sum(map(len, columns.bodies)) // max(1, order.size))
+        size = max(1, min(SLICE_ENTRIES, options.run_records, options.slice_bytes // mean_bytes))
+        for start in range(0, order.size, size):
+            part = columns.taken(order[start : start + size])
+            rows = self._files.rows_for(part, self._ledger.watermark_ms)
+            self._fresh.append(self._chains.write(rows))
+            yield max(rows.size, SLICE_ENTRIES * rows.size * mean_bytes // options.slice_bytes)
 
-    def _entries(self, rows: Rows, wants: Wants) -> list[Entry]:
-        entries = self._files.entries_of(rows)
-        return entries if wants is None else [entry for entry in entries if wants(entry[2])]
+    def _undo(self) -> None:
+        """Give up before the checkpoint: as if nothing had been written.
 
+        What fails of it does no harm: the log cuts itself again before it is written to."""
+        self._loader.memory_from = NOWHERE
+        with suppress(OSError):
+            self._files.log.cut(self._files.checkpoint.log_end)
+        self._files.bodies.rewind()
 
-def _first_rows(runs: Sequence[Rows], after: Key, enough: int) -> tuple[Rows, Key | None]:
-    """The first rows beyond `after` of sorted runs, in order; up to where, None if that is all."""
-    if sum(map(len, runs)) <= MERGED_ROWS:
-        return _first_of(joined(runs) if runs else np.zeros(0, RECORD), after, enough)
-    left = [part for run in runs if (part := run[rows_upto(run, *after) :]).size]
-    if not left:
-        return np.zeros(0, RECORD), None
-    frontier = _scan_frontier(left, enough)
-    parts = [part[: rows_upto(part, *frontier)] for part in left]
-    is_all = sum(map(len, parts)) == sum(map(len, left))
-    return in_order(joined(parts)), None if is_all else frontier
+    def _replace_checkpoint(self, closed: int) -> None:
+        files, ledger = self._files, self._ledger
+        counts = ledger.counts.copy()
+        self._elsewhere.count_out(files, counts)
+        without_memtable = counts.copy()
+        if self._memtable is not None:
+            counts.merge(self._memtable.counts)
+        live = dict(files.checkpoint.live)
+        for number, change in self._chains.live.items():
+            live[number] = live.get(number, 0) + change
+        checkpoint = Checkpoint(
+            options=files.options.bound(),
+            covered=self._coverable(),
+            watermark_ms=ledger.watermark_ms,
+            cursor=ledger.cursor,
+            closed=closed,
+            log_end=files.log.end,
+            redo_from=files.checkpoint.log_end,
+            live={number: records for number, records in live.items() if records},
+            checks=self._checks,
+            boot_id=files.boot_id,
+            counts=counts,
+        )
+        files.files.replace(files.folder / CHECKPOINT, checkpoint.to_bytes())
+        files.checkpoint = checkpoint
+        files.bodies.confirm()
+        ledger.counts = without_memtable
+        ledger.covered = checkpoint.covered
 
+    def _point_at_new_chains(self) -> Iterator[int]:
+        for places, heads in self._chains.changes(APPLY_SLOTS):
+            self._files.wheel.store(places, heads)
+            yield places.size
 
-def _first_of(rows: Rows, after: Key, enough: int) -> tuple[Rows, Key | None]:
-    """The same of rows in no order: `enough`, and all with the due of the last of them."""
-    at = np.flatnonzero(are_beyond(rows["due_ms"], rows["offset"], after))
-    if at.size <= enough:
-        return in_order(rows.take(at)), None
-    dues_ms = rows["due_ms"][at]
-    last_ms = int(np.partition(dues_ms, enough - 1)[enough - 1])
-    return in_order(rows.take(at[dues_ms <= last_ms])), (last_ms, LAST_OFFSET)
-
-
-def _scan_frontier(runs: Sequence[Rows], enough: int) -> Key:
-    """How far the runs can be merged with `enough` rows of the first one, MERGED_ROWS of all."""
-    heads = [key_at(run, 0) for run in runs]
-    first = runs[heads.index(min(heads))]
-    pivot = key_at(first, min(enough, first.size) - 1)
-    rivals = [run for run, head in zip(runs, heads, strict=True) if head <= pivot]
-    share = max(LEAST_SCANNED_ROWS, MERGED_ROWS // len(rivals))
-    return min(pivot, *(key_at(run, min(share, run.size) - 1) for run in rivals))
+    def _finish(self) -> None:
+        files = self._files
+        self._loader.finish()
+        self._loader.memory_from = NOWHERE
+        if self._memtable is not None:
+            self._ledger.counts.merge(self._memtable.counts)
+        nothing = np.zeros(0, np.int64)
+        fresh = [*self._fresh, (nothing, nothing)]
+        self._loader.add_flushed(*map(np.concatenate, zip(*fresh, strict=True)))
+        files.bodies.drop_before(files.checkpoint.watermark_ms)
+        kept = files.checkpoint.live.keys() | {files.log.number(files.log.end)}
+        for number in [number for number in files.log.segments if number not in kept]:
+            files.log.drop(number)
+        files.note_stored()
 
 
 # The wheel as a `DiskTier`: rows of near slots in memory, wheel, log and bodies on disk.
@@ -194,22 +363,18 @@ class WheelTier:
 
     @property
     def peeked_bytes(self) -> int:
-        """What the bodies take that were peeked at."""
         return self._rows.peeked_bytes
 
     def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
-        """The first entries due; loads slots up to `until_ms` until there are enough."""
         slot = self._load_until(until_ms, max_entries)
         self._ahead_slot = max(self._ahead_slot, slot + self.files.options.load_ahead_slots)
         return self._rows.peek(until_ms, max_entries, max_bytes)
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """The earliest due; loads slots up to `until_ms` until there is an entry."""
         self._load_until(until_ms, 1)
         return self._rows.next_due_ms()
 
     def forget(self, ended: Key) -> None:
-        """Count out what has ended; slots passed over are loaded for that."""
         self._load_until(ended[0], WHATEVER_IT_TAKES)
         entries, skipped = self._rows.forget(*ended)
         if entries:
@@ -219,7 +384,6 @@ class WheelTier:
         self._loader.count_out_below_floor(ended)
 
     def count_dues(self, histogram: DueHistogram) -> None:
-        """Known to the slot; records laps ahead count with their chain."""
         precision_ms = self._precision_ms
         loaded, begun_below = len(self._rows), self._loader.begun_below
         first_ms = self._rows.next_due_ms()
@@ -234,13 +398,10 @@ class WheelTier:
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
     ) -> Scanned:
-        """Read some chains again, those of loaded slots too."""
         memory_from = self._loader.memory_from
         return self._scan.scan(after, until_ms, wants, max_entries, max_bytes, memory_from)
 
     def load(self, budget_entries: int) -> int:
-        """Go on loading the next slots; how many records were read. And with the check, which takes
-        nothing of the budget: it must not hold up what has to be written."""
         spent = self._loader.load_some(self._ahead_slot, budget_entries)
         if self._check is not None:
             self._check.look(budget_entries // CHECKED_SHARE)
@@ -250,12 +411,10 @@ class WheelTier:
 
     @property
     def is_loading(self) -> bool:
-        """Whether a slot that comes soon is not loaded yet, or the check is not over."""
         return self._check is not None or self._loader.is_behind(self._ahead_slot)
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether enough slots have passed that their chains should be closed."""
         checkpoint = self.files.checkpoint
         passed = self._ledger.watermark_ms // self._precision_ms - checkpoint.closed
         if passed < self.files.options.close_slots:
@@ -263,16 +422,14 @@ class WheelTier:
         return bool(checkpoint.live) or bool(self.files.bodies)
 
     def flush(self, memtable: Memtable | None, coverable: Callable[[], int]) -> Iterator[int]:
-        """The steps of a `Flush`."""
         elsewhere = EndedElsewhere(self.loaded_from, self._ledger.counted)
         flush = Flush(self.files, self._ledger, self._loader, memtable, elsewhere, coverable)
         return flush.steps()
 
     def persist(self) -> None:
-        """Nothing to do: what was written is with the system already."""
+        pass
 
     def close(self) -> None:
-        """Give the files back."""
         self.files.close()
 
     def _load_until(self, until_ms: int, enough: int) -> int:

@@ -4,7 +4,7 @@ import errno
 import mmap
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import reduce
 from pathlib import Path
@@ -31,9 +31,12 @@ from storage.wheel.log import (
     boundaries,
     file_keys,
     locate,
+    positions_between,
     seal,
+    slots_at,
     spans_of,
     stretches,
+    whole_headers_at,
 )
 
 # The timer wheel: a mapped file of slots, each pointing at its chain of runs in the log.
@@ -261,87 +264,6 @@ def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:
 def copy_wheel(path: Path) -> TimerWheel:
     """The wheel's contents in memory, for looking only."""
     return TimerWheel(np.fromfile(path, SLOT), Files())
-
-
-# Which laps of the wheel its chains reach into, as far as reading them has told.
-
-LAPS = 64
-"""Laps are told apart modulo this: more of a year than there is, with slots of a second."""
-FIRST_WINDOW_SLOTS = 256
-
-
-class ChainLaps:
-    """A place's chain holds records of several laps, and says only which is its lowest slot number.
-    So whoever goes from lap to lap would read each chain once a lap.
-
-    Of a chain that was read this remembers its laps, until it changes: then its newest run is
-    another one. 16 bytes a slot, once anything is remembered."""
-
-    def __init__(self, wheel: TimerWheel) -> None:
-        self._wheel = wheel
-        self.forget()
-
-    def forget(self) -> None:
-        """Give the memory back."""
-        self._last: Column | None = None
-        self._laps: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
-        self._highest = -1
-
-    def note(self, slot: int, head: Head, slots: Sequence[int]) -> None:
-        """The chain of slot number `slot` holds runs of these slot numbers."""
-        if self._last is None:
-            self._last = np.full(self._wheel.slots, -1, np.int64)
-            self._laps = np.zeros(self._wheel.slots, np.uint64)
-        place = slot % self._wheel.slots
-        bits = 0
-        for number in slots:
-            bits |= 1 << (number // self._wheel.slots) % LAPS
-        self._last[place], self._laps[place] = head.last, bits
-        self._highest = max(self._highest, *slots)
-
-    def next_slots(self, slot: int, last: int) -> list[int]:
-        """The first slot numbers from `slot` on whose chains may hold records of them, some at a
-        time; none where there is none in this lap, up to `last`."""
-        lap, place = divmod(slot, self._wheel.slots)
-        base = lap * self._wheel.slots
-        end, width = min(self._wheel.slots, last + 1 - base), FIRST_WINDOW_SLOTS
-        while (place := self._wheel.next_touched(place)) < end:
-            places = slice(place, min(place + width, end))
-            found = np.flatnonzero(self._may_hold(places, lap))
-            if found.size:
-                slots: list[int] = (found + base + place).tolist()
-                return slots
-            place, width = place + width, min(2 * width, LAST_WINDOW_SLOTS)
-        return []
-
-    def next_lap(self, slot: int) -> int | None:
-        """The first slot number of the next lap that any chain may reach into."""
-        slots, lap = self._wheel.slots, slot // self._wheel.slots
-        held = self._wheel.held()
-        unread = self._wheel.cells["time"][held[~self._is_known(held)]]
-        laps = [max(int(unread.min()) // slots, lap + 1)] if unread.size else []
-        bits = int(np.bitwise_or.reduce(self._laps)) if self._laps.size else 0
-        ahead = (lap + step for step in range(1, LAPS + 1))
-        laps += [one for one in ahead if bits >> one % LAPS & 1 and one <= self._highest // slots][
-            :1
-        ]
-        return min(laps) * slots if laps else None
-
-    def _may_hold(self, places: slice, lap: int) -> npt.NDArray[np.bool_]:
-        cells = self._wheel.cells[places]
-        numbers = np.arange(places.start, places.stop) + lap * self._wheel.slots
-        maybe: npt.NDArray[np.bool_] = (cells["count"] > 0) & (cells["time"] <= numbers)
-        if self._last is not None:
-            reaches = self._laps[places] >> np.uint64(lap % LAPS) & np.uint64(1)
-            maybe &= ~self._is_known(places) | reaches.astype(np.bool_)
-        return maybe
-
-    def _is_known(self, places: slice | Column) -> npt.NDArray[np.bool_]:
-        last = self._wheel.cells["last"][places]
-        if self._last is None:
-            return np.zeros(last.size, np.bool_)
-        known: npt.NDArray[np.bool_] = self._last[places] == last
-        return known
 
 
 # Runs appended to the log, and their chains, before a checkpoint confirms them.
@@ -606,3 +528,59 @@ def _counter(
 
 def _nameless(number: KeyError) -> StoreDamaged:
     return StoreDamaged(f"a record of the log names target {number}, which has no name")
+
+
+# Bringing wheel and log to the checkpoint: what it confirmed is finished, the rest is cut.
+#
+# A run that is not whole below the end of the log is damage. What lies beyond it is cut unread: a
+# crash or a power cut may leave anything there (storage/FORMAT.md#order-of-writing).
+
+
+def mend_wheel(
+    wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, *, has_all_runs: bool = False
+) -> None:
+    """Open the log's segments; empty the closed chains, and point at the newest runs, unless the
+    wheel is known to have them all.
+
+    Raises StoreDamaged when slots and log then disagree, or where a run does not pass its CRC."""
+    log.end = checkpoint.log_end
+    for number in sorted(checkpoint.live):
+        log.attach(number)
+    wheel.clear_before(checkpoint.closed)
+    redo_from = log.end if has_all_runs else checkpoint.redo_from
+    for positions in positions_between(log, redo_from, log.end):
+        headers = whole_headers_at(log, positions)
+        _store_again(wheel, slots_at(log, positions), positions, headers)
+    _check_slots(wheel, log, checkpoint)
+
+
+def cut_log(log: TimerLog) -> None:
+    """Remove what a crash left beyond the end of the log, and segments nobody needs."""
+    for path in log.folder.glob("*.log"):
+        if not path.stem.isdigit() or int(path.stem) not in log.segments:
+            path.unlink()
+    log.cut(log.end)
+
+
+def _store_again(wheel: TimerWheel, slots: Column, positions: Column, headers: Rows) -> None:
+    """Point at these runs, of which a later one of the same place counts: numpy stores in order."""
+    columns = [headers["time"], positions, headers["chain"].astype(np.int64)]
+    wheel.store(slots % wheel.slots, np.column_stack(columns))
+
+
+def _check_slots(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
+    """Only once what a kill may have torn has been stored again."""
+    used = wheel.used()
+    cells = wheel.cells.take(used)
+    broken = used[checks(cells) != cells["check"]]
+    if broken.size:
+        raise StoreDamaged(f"wheel slot {broken[0]} and {broken.size - 1} others fail their check")
+    held, live = int(cells["count"].sum(dtype=np.int64)), sum(checkpoint.live.values())
+    if held != live:
+        raise StoreDamaged(f"the wheel counts {held} records, the checkpoint {live}")
+    if wheel.sum_of_checks() != checkpoint.checks:
+        raise StoreDamaged("slots of the wheel differ from what the checkpoint says")
+    beyond = (cells["last"] >= log.end) | (cells["last"] < 0)
+    beyond &= cells["count"] > 0
+    if beyond.any():
+        raise StoreDamaged(f"{int(beyond.sum())} wheel slots point outside the log")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from proxy.protocol.policy import Policy
 from proxy.protocol.position import Position
+from storage.ids.register import Register
 from storage.options import StoreKind
-from storage.register import Register
 from storage.store import Store
 from tests.support.oracle.asked import Rules
 from tests.support.oracle.conservation import violations

@@ -30,8 +30,7 @@ from rocksdict import (
 )
 
 from storage.ids.register import open_register
-from storage.register import Named
-from storage.store import Committed
+from storage.store import Committed, Named
 from tools.benchmarks.accounting import anonymous_bytes
 
 BATCH_IDS = 2048

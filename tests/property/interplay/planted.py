@@ -15,7 +15,7 @@ from proxy.protocol.outcomes import CANCELLED, Outcome
 from proxy.protocol.parsed import Scheduled
 from proxy.scheduling.identities import IS_CANCEL, Identities, MissedMoves
 from proxy.scheduling.shard import Shard, State
-from storage.register import Named
+from storage.store import Named
 from tests.support.simulation import world
 
 

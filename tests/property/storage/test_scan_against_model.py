@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
 from storage import memtable as due_index
-from storage.rocksdb import tier as rocks_tier
+from storage import rocksdb
 from storage.store import LAST_OFFSET, Entry, Key
-from storage.wheel import tier as wheel_scan
+from storage.wheel import inspection as wheel_scan
 from tests.property.storage.test_store_against_model import LONG_RUNS, NAMES, StoreAgainstModel
 
 TargetFilter: TypeAlias = Callable[[str], bool] | None
@@ -31,7 +31,7 @@ def bounds_that_are_met() -> Iterator[None]:
         patched.setattr(wheel_scan, "MERGED_ROWS", 12)
         patched.setattr(wheel_scan, "LEAST_SCANNED_ROWS", 1)
         patched.setattr(wheel_scan, "BUDGET", 12)
-        patched.setattr(rocks_tier, "LOOKED_AT", 5)
+        patched.setattr(rocksdb, "LOOKED_AT", 5)
         patched.setattr(due_index, "LOOKED_AT", 5)
         yield
 

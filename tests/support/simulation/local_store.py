@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from proxy.protocol.position import Position
-from storage.ids.register import open_register
+from storage.ids.register import Register, open_register
 from storage.opening import open_store
 from storage.options import RECORD_BYTES, IdOptions, Options, StoreKind
-from storage.register import Register
 from storage.store import Committed, Store
 
 TINY = Options(

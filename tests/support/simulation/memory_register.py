@@ -4,15 +4,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from storage.ids.memtable import FOREVER_MS, Link
-from storage.register import Key, Named
-from storage.store import TargetCounts
+from storage.ids.register import Register
+from storage.store import Key, Named, TargetCounts
 
 
-class MemoryRegister:
-    """Forgets nothing that may still be asked for; nothing survives it (storage.register)."""
+class MemoryRegister(Register):
+    """Forgets nothing that may still be asked for; nothing survives it."""
+
+    covered = memtable_bytes = 0
 
     def __init__(self) -> None:
-        self.covered = self.memtable_bytes = 0
         self._ids: dict[bytes, Named] = {}
         self._tombstones: dict[Key, str] = {}
         self._links: list[Link] = []

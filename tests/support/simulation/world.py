@@ -36,7 +36,7 @@ from proxy.scheduling.shard import Shard
 from proxy.session.assembly import KafkaClients, Parts, assemble
 from proxy.session.pipeline import Pipeline, TraceCommitted
 from proxy.telemetry.metrics import Metrics
-from storage.register import Register
+from storage.ids.register import Register
 from storage.store import Store
 from tests.support.oracle.committed_reader import Placed
 from tests.support.oracle.ends import Ends

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.protocol.position import Position
 from storage.errors import StorageFull
-from storage.register import Register
+from storage.ids.register import Register
 from tests.support.simulation.local_store import register_in, store_in
 from tests.support.simulation.world import World
 

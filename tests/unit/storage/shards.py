@@ -10,9 +10,10 @@ from typing import Any
 from storage.folder import Files
 from storage.opening import open_store
 from storage.options import RECORD_BYTES, Options, StoreKind
-from storage.rocksdb.tier import RocksTier
+from storage.rocksdb import RocksTier
 from storage.store import Committed, Entry, Store
-from storage.tiered_store import DiskTier, TieredStore
+from storage.tier import DiskTier
+from storage.tiered_store import TieredStore
 from storage.wheel.tier import WheelTier
 
 START_MS = 1_800_000_000_000

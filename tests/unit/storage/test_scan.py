@@ -6,7 +6,7 @@ import pytest
 
 from storage.options import KINDS, StoreKind
 from storage.store import LAST_OFFSET, Entry, Key, Store, Wants
-from storage.wheel import tier as wheel_scan
+from storage.wheel import inspection as wheel_scan
 from tests.unit.storage.shards import START_MS, committed, entries, entry, opened_kind, taken
 
 pytestmark = pytest.mark.parametrize("kind", KINDS)

@@ -8,10 +8,9 @@ from proxy.protocol.position import LAST_OFFSET, Position
 from proxy.scheduling.half_messages import HalfMessages
 from proxy.scheduling.identities import Identities
 from proxy.scheduling.purges import Purges
-from storage.ids.register import open_register
+from storage.ids.register import Register, open_register
 from storage.opening import open_store
 from storage.options import StoreKind
-from storage.register import Register
 from storage.store import Committed, Entry, Key
 from tools.benchmarks.stores.entries import START_MS, idents
 

@@ -18,10 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from storage.errors import StorageFull
 from storage.ids.layout import Hashing, IdHash, Words, padded
 from storage.ids.memtable import Link, Links
-from storage.ids.register import DiskRegister, open_register
+from storage.ids.register import Register, open_register
 from storage.options import IdOptions
-from storage.register import Key, Named, Register
-from storage.store import Committed
+from storage.store import Committed, Key, Named
 from tests.property.storage.test_store_against_model import DyingFiles, Killed
 from tests.support.simulation.memory_register import MemoryRegister, lowered_by
 
@@ -94,7 +93,7 @@ class RegisterAgainstModel(RuleBasedStateMachine):
         )
         self.register = self.open()
 
-    def open(self) -> DiskRegister:
+    def open(self) -> Register:
         self.files.dies_at = ("never", 0)
         at = Committed(*self.ended, self.floor, self.committed)
         register = open_register(

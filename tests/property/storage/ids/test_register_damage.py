@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from storage.errors import StoreDamaged
 from storage.folder import boot_id
-from storage.ids.register import DiskRegister, open_register
+from storage.ids.register import Register, open_register
 from storage.options import IdOptions
-from storage.register import Key, Named
-from storage.store import Committed
+from storage.store import Committed, Key, Named
 
 pytestmark = pytest.mark.rest
 
@@ -62,7 +61,7 @@ def is_found_out_or_harmless(folder: Path, state: State, is_restarted: bool = Tr
     ]
 
 
-def kind_of(register: DiskRegister, bit: int) -> set[bytes]:
+def kind_of(register: Register, bit: int) -> set[bytes]:
     return {ident for ident, _ in register.of_kind(bit)}
 
 

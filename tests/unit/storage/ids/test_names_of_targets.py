@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from storage.ids import layout as run_names
 from storage.ids.layout import MappedNames
-from storage.ids.register import DiskRegister, open_register
+from storage.ids.register import Register, open_register
 from storage.options import IdOptions
-from storage.register import Named
-from storage.store import Committed
+from storage.store import Committed, Named
 
 FAR_MS = 10**12
 LONG_NAME_BYTES = 200
@@ -24,7 +23,7 @@ MANY = 20_000
 SMALL = IdOptions(memtable_entries=500, replayed_offsets=1_000, write_entries=99, merge_entries=99)
 
 
-def _opened(folder: Path, next_offset: int = 0, options: IdOptions = SMALL) -> DiskRegister:
+def _opened(folder: Path, next_offset: int = 0, options: IdOptions = SMALL) -> Register:
     return open_register(folder, Committed(0, -1, 0, next_offset), options)
 
 
@@ -32,12 +31,12 @@ def _name(number: int) -> str:
     return f"{number:x}".ljust(LONG_NAME_BYTES, "-")
 
 
-def _put(register: DiskRegister, offset: int, target: str) -> None:
+def _put(register: Register, offset: int, target: str) -> None:
     named = Named(offset, FAR_MS + offset, offset, offset, FAR_MS, target, 0)
     register.put(offset, b"order-%d" % offset, named)
 
 
-def _fill(register: DiskRegister, count: int, modulo: int) -> None:
+def _fill(register: Register, count: int, modulo: int) -> None:
     """An id and a tombstone for each offset, of as many targets as `modulo`, all written."""
     for offset in range(count):
         _put(register, offset, _name(offset % modulo))

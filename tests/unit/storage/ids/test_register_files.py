@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from storage.errors import StorageFull, StoreDamaged
-from storage.ids.register import DiskRegister
+from storage.ids.register import Register
 from storage.options import IdOptions
 from tests.unit.storage.ids.test_register_on_disk import (
     FAR_MS,
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "shard" / "ids"
 
 
-def flush_for_ever(register: DiskRegister, settled_offset: int) -> None:
+def flush_for_ever(register: Register, settled_offset: int) -> None:
     while True:
         register.maintain(settled_offset, 0)
         register.flush(settled_offset, 0)
@@ -113,7 +113,7 @@ def test_a_bit_flipped_in_a_tombstone_is_found_on_opening(folder: Path, section:
     filled(folder)
     path = newest_run(folder)
     register = opened(folder, next_offset=101)
-    place = register._state.runs[-1]._positions[section]
+    place = register._lsm.runs[-1]._positions[section]
     register.close()
     data = bytearray(path.read_bytes())
     data[place] ^= 4
@@ -137,7 +137,7 @@ def test_damage_met_while_merging_is_remembered(folder: Path) -> None:
     filled(folder)
     path = newest_run(folder)
     register = opened(folder, next_offset=101, options=IdOptions(merged_runs=2))
-    hashes = register._state.runs[-1]._positions["hashes"]
+    hashes = register._lsm.runs[-1]._positions["hashes"]
     data = bytearray(path.read_bytes())
     data[hashes] ^= 1
     path.write_bytes(data)
@@ -154,7 +154,7 @@ def test_damage_met_while_merging_is_remembered(folder: Path) -> None:
 def test_damage_met_while_looking_up_is_remembered(folder: Path, section: str, said: str) -> None:
     filled(folder)
     path = newest_run(folder)
-    run = opened(folder, next_offset=101)._state.runs[-1]
+    run = opened(folder, next_offset=101)._lsm.runs[-1]
     data = bytearray(path.read_bytes())
     data[run._positions[section]] ^= 1
     path.write_bytes(data)

@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from storage.ids.compaction import runs_to_merge
 from storage.ids.layout import MANIFEST, Hashing, IdHash, read_manifest
 from storage.ids.memtable import MOST_INTERVALS, Links, rounded_end_ms
-from storage.ids.register import DiskRegister, open_register
+from storage.ids.register import Register, open_register, runs_to_merge
 from storage.options import IdOptions
-from storage.register import Key, Named
-from storage.store import Committed
+from storage.store import Committed, Key, Named
 
 FAR_MS = 10**12
 SMALL = IdOptions(memtable_entries=20, replayed_offsets=50, write_entries=7, merge_entries=9)
@@ -30,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 def opened(
     folder: Path, next_offset: int = 0, ended: Key = (0, -1), floor: int = 0, **kwargs: Any
-) -> DiskRegister:
+) -> Register:
     options = kwargs.pop("options", SMALL)
     return open_register(folder, Committed(*ended, floor, next_offset), options, **kwargs)
 
@@ -44,7 +42,7 @@ def ident(number: int) -> bytes:
     return b"order-%d" % number
 
 
-def put_pending(register: DiskRegister, offsets: Iterable[int], every_step: int = 5) -> None:
+def put_pending(register: Register, offsets: Iterable[int], every_step: int = 5) -> None:
     """An id for each offset, the way a shard does it: looked up, put, settled, maintained."""
     for offset in offsets:
         register.find([ident(offset)])
@@ -53,12 +51,12 @@ def put_pending(register: DiskRegister, offsets: Iterable[int], every_step: int 
             register.maintain(offset, 0)
 
 
-def work_through(register: DiskRegister, settled_offset: int, floor: int = 0) -> None:
+def work_through(register: Register, settled_offset: int, floor: int = 0) -> None:
     while register.maintain(settled_offset, floor):
         pass
 
 
-def known(register: DiskRegister, count: int) -> dict[bytes, Named]:
+def known(register: Register, count: int) -> dict[bytes, Named]:
     return register.find([ident(number) for number in range(count)])
 
 
@@ -82,7 +80,7 @@ def test_a_flush_writes_what_came_while_memory_was_given_back(folder: Path) -> N
     register = opened(folder)
     for offset in range(25):
         register.put(offset, ident(offset), pending(offset))
-    while not register._state.runs:
+    while not register._lsm.runs:
         register.maintain(25, 0)
     register.put(30, b"late", pending(30))
     register.flush(31, 0)
@@ -157,7 +155,7 @@ def test_ids_of_one_hash_are_never_mixed_up(folder: Path, hashing: Hashing) -> N
     asked = [ident(number) for number in range(80)]
     assert register.find(asked) == {ident(at % 50): pending(at) for at in range(150, 200)}
     work_through(register, 200)
-    assert sum(run.size for run in register._state.runs) <= 50 + 2 * options.memtable_entries
+    assert sum(run.size for run in register._lsm.runs) <= 50 + 2 * options.memtable_entries
 
 
 def test_ids_of_any_size_and_their_neighbours_are_told_apart(folder: Path) -> None:
@@ -166,7 +164,7 @@ def test_ids_of_any_size_and_their_neighbours_are_told_apart(folder: Path) -> No
     for offset, each in enumerate(ids):
         register.put(offset, each, pending(offset))
     register.flush(len(ids), 0)
-    assert not register._state.active.ids
+    assert not register._lsm.active.ids
     assert register.find([*ids, b"12345678\0\0", b"x" * 63]) == {
         each: pending(offset) for offset, each in enumerate(ids)
     }
@@ -178,7 +176,7 @@ def test_runs_that_hold_a_newer_row_hide_the_older(folder: Path) -> None:
         register.put(offset, ident(offset % 30), pending(offset))
         work_through(register, offset)
     assert known(register, 30) == {ident(at % 30): pending(at) for at in range(270, 300)}
-    assert sum(run.size for run in register._state.runs) <= 8 * 30
+    assert sum(run.size for run in register._lsm.runs) <= 8 * 30
 
 
 def test_ids_that_nobody_asks_for_again_leave_the_disk(folder: Path) -> None:
@@ -205,7 +203,7 @@ def test_what_ends_while_nothing_comes_in_leaves_the_disk(folder: Path) -> None:
     assert len(known(register, 1000)) == 1000
     for floor in range(0, 1100, 10):
         work_through(register, 1100, floor)
-    assert sum(run.size for run in register._state.runs) <= SMALL.memtable_entries
+    assert sum(run.size for run in register._lsm.runs) <= SMALL.memtable_entries
 
 
 def test_forgetting_what_an_id_was_last_does_not_bring_back_what_it_was_before(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.rocksdb.database import RocksDatabase
+from storage.rocksdb import RocksDatabase
 from tests.unit.storage.shards import committed, entries, opened_kind, taken
 
 
@@ -30,19 +30,19 @@ def test_a_manifest_record_of_an_odd_type_is_damage_and_not_read_for_ever(
     store.close()
 
 
-def test_a_batch_that_cannot_be_persisted_yet_is_served_once_and_persisted_with_the_next(
+def test_a_batch_that_cannot_bepersisted_yet_is_served_once_andpersisted_with_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[bool] = []
-    persist = RocksDatabase._persist
+    persist = RocksDatabase.persist
 
-    def failing_once(database: RocksDatabase, *, wait: bool) -> None:
+    def failing_once(database: RocksDatabase, *, wait: bool = True) -> None:
         tries.append(wait)
         if len(tries) == 1:
             raise OSError(errno.ENOSPC, "No space left on device")
         persist(database, wait=wait)
 
-    monkeypatch.setattr(RocksDatabase, "_persist", failing_once)
+    monkeypatch.setattr(RocksDatabase, "persist", failing_once)
     store = opened_kind("rocksdb", tmp_path / "shard")
     made = entries(range(1, 221))
     for start in range(0, 220, 20):

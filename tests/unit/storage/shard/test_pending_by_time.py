@@ -3,12 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from proxy.protocol.position import Position
 from storage.counts import DueHistogram, Piece
 from storage.options import KINDS, Options, StoreKind
-from storage.rocksdb.tier import MOST_PIECES, PIECES_A_MEMTABLE, WrittenPieces
+from storage.rocksdb import MOST_PIECES, PIECES_A_MEMTABLE, WrittenPieces
 from storage.store import Entry, Store
 from tests.support.simulation.local_store import store_in
 
@@ -68,12 +69,12 @@ def test_pieces_are_joined_before_they_become_too_many() -> None:
         table = [(number * 1_000 + due_ms, 0, "orders", b"") for due_ms in range(1, 100)]
         pieces.note(table, 0)
     assert len(pieces._pieces) <= MOST_PIECES
-    total = sum(pieces.histogram([50_000], 0).whole())
+    total = sum(pieces.histogram(np.array([50_000]), 0).whole())
     assert total == (MOST_PIECES // PIECES_A_MEMTABLE + 10) * 99
 
 
 def test_pieces_that_have_ended_are_forgotten() -> None:
     pieces = WrittenPieces([Piece(0, 10, 5), Piece(0, 19, 20)])
-    assert pieces.histogram([14], 9).whole() == [5, 5]
+    assert pieces.histogram(np.array([14]), 9).whole() == [5, 5]
     pieces.note([], 10)
     assert pieces._pieces == [Piece(0, 19, 20)]

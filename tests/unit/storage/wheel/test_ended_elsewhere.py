@@ -10,7 +10,7 @@ import pytest
 
 from storage.opening import verify
 from storage.store import Entry
-from storage.wheel import flush, wheel
+from storage.wheel import tier, wheel
 from tests.unit.storage.shards import TINY, committed, entry, opened, taken
 
 SLOT_MS = TINY.precision_ms
@@ -24,7 +24,7 @@ def made() -> list[Entry]:
     return [entry(SLOT_MS * slot, at, f"topic-{at % 5}") for at, slot in enumerate(slots)]
 
 
-@pytest.mark.parametrize("counted_rows", [16, flush.COUNTED_ROWS])
+@pytest.mark.parametrize("counted_rows", [16, tier.COUNTED_ROWS])
 def test_each_step_counts_out_once_or_twice_however_many_slots_have_passed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted_rows: int
 ) -> None:
@@ -41,7 +41,7 @@ def test_each_step_counts_out_once_or_twice_however_many_slots_have_passed(
         return counting(*args)
 
     monkeypatch.setattr(wheel, "counted_by_name", counted)
-    monkeypatch.setattr(flush, "COUNTED_ROWS", counted_rows)
+    monkeypatch.setattr(tier, "COUNTED_ROWS", counted_rows)
     passed_ms = SLOT_MS * 500
     store = opened(folder, committed(passed_ms, count, 0, count), options=ROOMY)
     while store.maintain(count, 10):

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from storage.tiered_store import TieredStore
-from storage.wheel import flush as compaction
-from storage.wheel.flush import EndedElsewhere, close_slots, copy_sparse
+from storage.wheel import tier as compaction
 from storage.wheel.log import TimerLog
-from storage.wheel.tier import WheelTier
+from storage.wheel.tier import EndedElsewhere, WheelTier, close_slots, copy_sparse
 from tests.unit.storage.shards import START_MS, TINY, entry, opened
 
 RUNS = 200

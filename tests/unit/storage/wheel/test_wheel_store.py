@@ -13,8 +13,7 @@ from storage.errors import StorageFull, StoreLocked, StoreMismatch
 from storage.folder import Files
 from storage.options import Options
 from storage.tiered_store import TieredStore
-from storage.wheel.flush import SLICE_ENTRIES
-from storage.wheel.tier import WheelTier
+from storage.wheel.tier import SLICE_ENTRIES, WheelTier
 from tests.unit.storage.shards import (
     START_MS,
     TINY,

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from zlib_ng.zlib_ng import crc32
 
+from storage.opening import verify
 from storage.options import Options
-from storage.wheel import inspection as consistency_check
+from storage.tier import FolderReport
 from storage.wheel.inspection import look_into_wheel
 from storage.wheel.log import CRC_FROM, HEADER, RECORD
 from tests.unit.storage.shards import START_MS, committed, opened
@@ -21,11 +22,8 @@ STEP = 6_000
 OPTIONS = Options(precision_ms=1_000, slots=64, segment_bytes=1 << 20, memtable_entries=20_000)
 
 
-def test_millions_that_wait_are_looked_through_some_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_millions_that_wait_are_looked_through_some_at_a_time(tmp_path: Path) -> None:
     """Tenfold rows take no more memory: with all at once, their size several times."""
-    monkeypatch.setattr(consistency_check, "ROWS_AT_ONCE", 1_000)
     filled(tmp_path / "few", ENTRIES // 10)
     filled(tmp_path / "many", ENTRIES)
     few, many = peak_bytes(tmp_path / "few"), peak_bytes(tmp_path / "many")
@@ -60,8 +58,7 @@ def test_a_run_that_does_not_fit_its_chain_is_named(
         end = (records.size + 1) * HEADER.itemsize
         first["crc"] = crc32(cells.view(np.uint8).data[CRC_FROM:end])
     cells.flush()
-    with look_into_wheel(tmp_path) as reader:
-        found = reader.consistency.findings()
+    found = verify(tmp_path).findings
     assert any(finding in one for one in found), found
 
 
@@ -81,8 +78,10 @@ def peak_bytes(folder: Path) -> int:
     """Of memory, at most."""
     tracemalloc.start()
     try:
+        report = FolderReport(folder)
         with look_into_wheel(folder) as reader:
-            assert reader.consistency.findings() == []
+            reader.check(report)
+        assert report.findings == []
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
