@@ -50,8 +50,9 @@ def require(extra: Extra, what: str) -> None:
 
 def require_store(kind: str) -> None:
     """Raise ExtraMissing when the packages of this kind of `store` are not installed."""
-    if kind == "rocksdb":
-        require("rocksdb", "`store: rocksdb`")
+    for extra in MODULES:
+        if extra == kind:
+            require(extra, f"`store: {kind}`")
 
 
 def require_tracing(*, is_enabled: bool) -> None:

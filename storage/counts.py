@@ -25,13 +25,12 @@ class _Numbers(dict[str, int]):
 
 
 class TargetNumbers:
-    """At most `most` names of a shard have a number. Entries of a name with a number are counted
-    by name, all others in one sum.
+    """Numbers for at most `most` names of targets, whoever chooses the names.
 
-    A name has its number from the first of its pending entries to the last, or it has none for as
-    long as any pends: so each count by name is exact. For this the first name that finds no room
-    closes the table, and it opens again once no entry without a name's number pends.
-    """
+    Entries of a numbered name are counted by name, all others in one sum. A name has its number
+    from its first pending entry to its last, or has none while any pends. So each count by name is
+    exact. The first name without room therefore closes the table. It opens again once no entry
+    without a number pends."""
 
     def __init__(
         self,
@@ -49,7 +48,7 @@ class TargetNumbers:
         self._new_names = 0
 
     def has(self, name: str) -> bool:
-        """Whether entries of `name` are counted by name; asked before they are counted."""
+        """Whether entries of `name` are counted by name. Ask before counting them."""
         return name in self.by_name or self._take(name)
 
     @property
@@ -58,7 +57,7 @@ class TargetNumbers:
         return self._new_names >= self._most
 
     def release(self, used: Container[str]) -> None:
-        """Take back the numbers of all names that are not among `used`, and open the table.
+        """Take back the numbers of all names not in `used`, and open the table.
 
         Only while no entry without a number pends."""
         unused = [name for name in self.by_name if name not in used]
@@ -69,11 +68,12 @@ class TargetNumbers:
         self._is_closed, self._new_names = False, 0
 
     def prefix_bytes(self, name: str) -> int:
-        """What stands before each body of a name that has no number."""
+        """Return the size of what stands before each body of a name without a number."""
         return _NAME.size + len(name.encode())
 
     def columns_of(self, entries: Sequence[Entry]) -> tuple[Column, list[bytes]]:
-        """The number of each entry's target, and its body, after the name if it has no number."""
+        """Return the number of each entry's target, and its body, behind the name if it has no
+        number."""
         bodies = [entry[3] for entry in entries]
         found = map(self.by_name.__getitem__, [entry[2] for entry in entries])
         numbers = np.fromiter(found, np.int64, len(entries))
@@ -98,9 +98,9 @@ class TargetNumbers:
 def resolved(
     names: Mapping[int, str], numbers: Column, bodies: list[bytes]
 ) -> tuple[list[str], list[bytes]]:
-    """Targets and bodies of what `columns_of` has made, `names` being by number.
+    """Return targets and bodies of what `columns_of` has made. `names` are by number.
 
-    Raises KeyError for a number that no name has."""
+    Raises KeyError for a number without a name."""
     unnamed = np.flatnonzero(numbers == UNNAMED).tolist()
     if not unnamed:
         return [names[number] for number in numbers.tolist()], bodies
@@ -120,8 +120,7 @@ def _split(body: bytes) -> tuple[str, bytes]:
 
 
 class TargetCounter:
-    """`by_name`: what counts for targets that have a number, none of it 0. `others`: what counts
-    for all others."""
+    """Counts by target: `by_name` for targets with a number, never 0, `others` for the rest."""
 
     __slots__ = ("by_name", "numbers", "others")
 
@@ -136,7 +135,7 @@ class TargetCounter:
         self.others = others
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Count so many more for each target, which gets a number if it may have one."""
+        """Count more. Targets get a number if they may have one."""
         has_number = self.numbers.has
         for name, count in counts.items():
             if has_number(name):
@@ -145,17 +144,15 @@ class TargetCounter:
                 self.others += count
 
     def add_known(self, counts: Mapping[str, int]) -> None:
-        """Count so many more for each target; none gets a number."""
+        """Count more. No target gets a number."""
         by_name, others = self._split(counts)
         self.by_name.update(by_name)
         self.others += others
 
     def remove(self, counts: Mapping[str, int]) -> None:
-        """Count so many less for each target."""
         self.subtract(*self._split(counts))
 
     def subtract(self, by_name: Mapping[str, int], others: int) -> None:
-        """Count so many less for targets that have a number, and for the others."""
         self.others -= others
         for name, ended in by_name.items():
             left = self.by_name[name] - ended
@@ -165,26 +162,24 @@ class TargetCounter:
                 del self.by_name[name]
 
     def merge(self, other: "TargetCounter") -> None:
-        """Add everything `other`, with the same numbers, counts."""
+        """Add the counts of `other`, which has the same numbers."""
         self.by_name.update(other.by_name)
         self.others += other.others
 
     def copy(self, numbers: TargetNumbers | None = None) -> "TargetCounter":
-        """An independent copy, but for the numbers."""
         return TargetCounter(numbers or self.numbers, self.by_name, self.others)
 
     def total(self) -> int:
-        """For all targets."""
         return self.by_name.total() + self.others
 
     def shown(self) -> TargetCounts:
-        """As they are now; with names that count 0 as long as others might have any."""
+        """Return the counts. Names that count 0 are included while others might have some."""
         if not self.others:
             return TargetCounts(dict(self.by_name))
         return TargetCounts(dict.fromkeys(self.numbers.by_name, 0) | self.by_name, self.others)
 
     def _split(self, counts: Mapping[str, int]) -> tuple[dict[str, int], int]:
-        """What is not 0 of targets that have a number, and the sum of the others."""
+        """Return the non-zero counts of targets with a number, and the sum of the others."""
         numbers = self.numbers.by_name
         by_name = {name: count for name, count in counts.items() if count and name in numbers}
         return by_name, sum(counts.values()) - sum(by_name.values())
@@ -194,14 +189,14 @@ class TargetCounter:
 
 
 class Piece(NamedTuple):
-    """So many entries, due evenly from `first_ms` to `last_ms`."""
+    """Entries due evenly from `first_ms` to `last_ms`."""
 
     first_ms: int
     last_ms: int
     entries: float
 
     def beyond(self, watermark_ms: int) -> "Piece":
-        """What is left of it when all due by the watermark has ended."""
+        """Return what is left once everything due by the watermark has ended."""
         if watermark_ms < self.first_ms:
             return self
         span_ms = self.last_ms - self.first_ms + 1
@@ -210,14 +205,14 @@ class Piece(NamedTuple):
 
 
 class DueHistogram:
-    """Entries counted between `edges_ms` (ascending): up to the first, ..., beyond the last."""
+    """Entries counted between ascending `edges_ms`: up to the first, ..., beyond the last."""
 
     def __init__(self, edges_ms: Sequence[int] | Column) -> None:
         self.edges_ms = np.asarray(edges_ms, np.int64)
         self._counts: npt.NDArray[np.float64] = np.zeros(len(edges_ms) + 1)
 
     def add(self, dues_ms: Column, entries: Column | None = None) -> None:
-        """Count dues, each once or as often as `entries` says. Fast where many are in order."""
+        """Count dues once, or as often as `entries` says. Fast if they are in order."""
         if entries is not None and bool((dues_ms[1:] >= dues_ms[:-1]).all()):
             upto = np.concatenate(([0], np.cumsum(entries)))
             ends = upto[np.searchsorted(dues_ms, self.edges_ms, "right")]
@@ -227,7 +222,6 @@ class DueHistogram:
         self._counts += np.bincount(places, entries, self._counts.size)
 
     def add_evenly(self, pieces: Sequence[Piece]) -> None:
-        """Count entries of which no more is known."""
         if pieces:
             firsts_ms, lasts_ms, entries = np.array(pieces, np.float64).T[:, :, None]
             shares = (self.edges_ms - firsts_ms + 1) / (lasts_ms - firsts_ms + 1)
@@ -235,7 +229,7 @@ class DueHistogram:
             self._counts += np.diff(upto.sum(axis=0), prepend=0, append=entries.sum())
 
     def join(self, other: "DueHistogram", entries: int) -> None:
-        """Add what another one counts, taken as the shares of so many entries."""
+        """Add the counts of another one, scaled to `entries`."""
         counted = other._counts.sum()  # noqa: SLF001 (of the same class)
         if counted > 0:
             self._counts += other._counts * (entries / counted)  # noqa: SLF001
@@ -243,7 +237,7 @@ class DueHistogram:
             self._counts[0] += entries
 
     def whole(self) -> list[int]:
-        """The counts in whole numbers, whose sum is right."""
+        """Return whole numbers whose sum is right."""
         sums = np.rint(np.cumsum(self._counts)).astype(np.int64)
         counts: list[int] = np.diff(sums, prepend=0).tolist()
         return counts
@@ -260,16 +254,15 @@ _body_of = itemgetter(3)
 
 
 def offsets_of(entries: Sequence[Entry]) -> Column:
-    """The offsets of `entries` as one array."""
+    """Return the offsets of `entries` as one array."""
     return np.fromiter(map(_offset_of, entries), np.int64, len(entries))
 
 
 class ChunkCounts:
     """Pending entries per chunk of 2**shift offsets.
 
-    Chunks start at one offset and double whenever more than 8,192 would be needed. So memory is
-    small however far apart the pending offsets lie, and the floor is exact where few records come:
-    there a chunk too much would be older than the ingress keeps them."""
+    Chunks start at one offset and double when more than 8,192 are needed. So memory is small
+    however far apart the pending offsets lie, and the floor is exact where few records come."""
 
     def __init__(self, shift: int = FIRST_SHIFT, base: int = 0, counts: Column | None = None):
         self.shift = shift
@@ -279,7 +272,6 @@ class ChunkCounts:
         self._lowest = 0
 
     def add(self, offsets: Column) -> None:
-        """Count `offsets` as pending."""
         if not offsets.size:
             return
         self._fit(int(offsets.min()), int(offsets.max()))
@@ -288,13 +280,12 @@ class ChunkCounts:
         self.total += offsets.size
 
     def remove(self, offsets: Column) -> None:
-        """Count `offsets`, all added before, as ended."""
         if offsets.size:
             np.subtract.at(self.counts, (offsets >> self.shift) - self.base, 1)
             self.total -= offsets.size
 
     def floor(self) -> int | None:
-        """Start of the lowest chunk with a pending entry; None when nothing pends."""
+        """Return the start of the lowest chunk with a pending entry, None if nothing pends."""
         if self.total <= 0:
             return None
         if not self.counts[self._lowest]:
@@ -302,7 +293,6 @@ class ChunkCounts:
         return (self.base + self._lowest) << self.shift
 
     def merge(self, other: "ChunkCounts") -> None:
-        """Add everything `other` counts."""
         other = other.copy()
         used = np.flatnonzero(other.counts)
         if not used.size:
@@ -319,7 +309,7 @@ class ChunkCounts:
         self.total += other.total
 
     def take_out(self, other: "ChunkCounts") -> None:
-        """Count as ended everything `other` counts, all of it added before."""
+        """Count as ended everything that `other` counts."""
         other = other.copy()
         self.coarsen_to(other.shift)
         other.coarsen_to(self.shift)
@@ -338,7 +328,7 @@ class ChunkCounts:
         return same_place and np.array_equal(mine.counts, others.counts)
 
     def copy(self) -> "ChunkCounts":
-        """An independent copy without the empty chunks at either end."""
+        """Return a copy without the empty chunks at either end."""
         used = np.flatnonzero(self.counts)
         if not used.size:
             return ChunkCounts(self.shift)
@@ -379,10 +369,9 @@ class ChunkCounts:
 
 class Counts:
     """Pending entries per chunk of offsets and per target, and the bytes of their bodies per
-    target, kept in step.
+    target.
 
-    A body's bytes are those that it takes on disk, the name of a target without a number included.
-    """
+    Bytes are those on disk, with the name of a target without a number."""
 
     def __init__(
         self,
@@ -397,11 +386,9 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """How many entries pend."""
         return self.chunks.total
 
     def add(self, entries: Sequence[Entry], offsets: Column) -> None:
-        """Count `entries`, at these offsets, as pending."""
         counts = Counter(map(_target_of, entries))
         self.chunks.add(offsets)
         self.targets.add(counts)
@@ -410,7 +397,6 @@ class Counts:
         self.total_bytes += sum(sizes.values())
 
     def remove(self, entries: Sequence[Entry]) -> None:
-        """Count `entries` as ended."""
         counts = Counter(map(_target_of, entries))
         self.chunks.remove(offsets_of(entries))
         self.targets.remove(counts)
@@ -419,33 +405,33 @@ class Counts:
         self.total_bytes -= sum(sizes.values())
 
     def subtract(self, offsets: Column, records: TargetCounter, sizes: TargetCounter) -> None:
-        """Count as ended what pended at these offsets: so many records, and bytes, by target."""
+        """Count as ended these offsets, records and bytes by target."""
         self.chunks.remove(offsets)
         self.targets.subtract(records.by_name, records.others)
         self.target_bytes.subtract(sizes.by_name, sizes.others)
         self.total_bytes -= sizes.total()
 
     def merge(self, other: "Counts") -> None:
-        """Add everything `other`, with the same numbers of targets, counts."""
+        """Add the counts of `other`, which has the same numbers of targets."""
         self.chunks.merge(other.chunks)
         self.targets.merge(other.targets)
         self.target_bytes.merge(other.target_bytes)
         self.total_bytes += other.total_bytes
 
     def take_out(self, other: "Counts") -> None:
-        """Count as ended everything `other`, with the same numbers of targets, counts."""
+        """Count as ended everything that `other` counts."""
         self.chunks.take_out(other.chunks)
         self.targets.subtract(other.targets.by_name, other.targets.others)
         self.target_bytes.subtract(other.target_bytes.by_name, other.target_bytes.others)
         self.total_bytes -= other.total_bytes
 
     def copy(self, numbers: TargetNumbers | None = None) -> "Counts":
-        """An independent copy, but for the numbers of targets."""
+        """Return a copy, with other numbers of targets if given."""
         targets, sizes = self.targets.copy(numbers), self.target_bytes.copy(numbers)
         return Counts(targets, sizes, self.chunks.copy())
 
     def _bytes_of(self, entries: Sequence[Entry], counts: Mapping[str, int]) -> dict[str, int]:
-        """The bytes of these entries by target; `counts`: how many there are of each."""
+        """Return the bytes of these entries by target. `counts` are their numbers."""
         sizes = dict.fromkeys(counts, 0)
         if len(sizes) == 1:
             sizes = dict.fromkeys(counts, sum(map(len, map(_body_of, entries))))
@@ -459,5 +445,5 @@ class Counts:
 
 
 def no_counts(numbers: TargetNumbers) -> Counts:
-    """Nothing pends; targets are to have these numbers."""
+    """Return empty counts with these numbers of targets."""
     return Counts(TargetCounter(numbers), TargetCounter(numbers))

@@ -21,7 +21,7 @@ REMEDIES = {
 
 
 class StorageError(Exception):
-    """Anything the engine reports; the subclasses say what to do about it."""
+    """Any error of the engine. The subclasses say what to do."""
 
 
 class StoreLocked(StorageError):
@@ -46,11 +46,11 @@ class StoreMismatch(StorageError):
 
 
 class StoreDamaged(StorageError):
-    """The files contradict themselves: open the folder again, it is then put aside."""
+    """The files contradict themselves. Opening the folder again puts it aside."""
 
 
 class StorageUnreadable(StorageError):
-    """A read was refused (too many open files, I/O error): open the folder again."""
+    """A read was refused (too many open files, I/O error). Open the folder again."""
 
     def __init__(self, folder: Path, cause: OSError) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class StorageUnreadable(StorageError):
 
 
 class StorageFull(StorageError):
-    """A write was refused (disk full, I/O error); memory is intact and the write is retried."""
+    """A write was refused (disk full, I/O error). Memory is intact and the write is retried."""
 
     def __init__(self, folder: Path, cause: OSError) -> None:
         why, remedy = why_and_remedy(folder, cause)
@@ -71,7 +71,7 @@ class StorageFull(StorageError):
 
 
 def why_and_remedy(folder: Path, cause: OSError) -> tuple[str, str]:
-    """Return why a write in this folder was refused, and what to do, without full stops."""
+    """Return why a write in this folder was refused, and the remedy, without full stops."""
     if cause.errno == ENOSPC and free_inodes(folder) == 0:
         return "no inode is free (df -i), though there may be space", "Delete files on that disk"
     return cause.strerror or str(cause), REMEDIES.get(cause.errno or 0, "Free some space")
@@ -80,8 +80,7 @@ def why_and_remedy(folder: Path, cause: OSError) -> tuple[str, str]:
 def free_inodes(folder: Path) -> int | None:
     """Return how many more files the file system of `folder`, or of its parent, takes.
 
-    None where it sets no number (btrfs, XFS on a volume of its own) or cannot be asked.
-    """
+    None if it sets no number (btrfs, XFS on its own volume) or cannot be asked."""
     for place in (folder, *folder.absolute().parents):
         with suppress(OSError):
             found = os.statvfs(place)

@@ -23,10 +23,11 @@ from storage.options import KINDS, StoreKind
 
 
 class Files:
-    """Plain writes. Nothing is synced: see storage/FORMAT.md, "What a power loss does"."""
+    """Every write of the engine, so that a test can stop or refuse any of them.
+
+    Nothing is synced: see storage/FORMAT.md#what-a-power-loss-does."""
 
     def write(self, fd: int, data: bytes | memoryview, position: int) -> None:
-        """Write all of `data` at `position`."""
         view = memoryview(data)
         while view:
             written = os.pwrite(fd, view, position)
@@ -34,8 +35,7 @@ class Files:
             position += written
 
     def resize(self, file: int | Path, size_bytes: int) -> None:
-        """Cut or extend a file, open or not; what is extended reads as zeros and takes no space
-        yet."""
+        """Cut or extend a file. The extension reads as zeros and takes no space yet."""
         os.truncate(file, size_bytes)
 
     def allocate(self, fd: int, size_bytes: int) -> None:
@@ -45,8 +45,9 @@ class Files:
     def poke(
         self, cells: npt.NDArray[np.void], at: npt.NDArray[np.int64], rows: npt.NDArray[np.void]
     ) -> None:
-        """Set `cells[at] = rows` in a mapped file, each item in one piece: numpy may copy field
-        by field. A kill may tear an item nevertheless."""
+        """Set `cells[at] = rows` in a mapped file.
+
+        Each item is set in one piece, where numpy would copy fields. A kill may still tear one."""
         item = np.dtype((np.void, cells.dtype.itemsize))
         cells.view(item)[at] = rows.view(item)
 
@@ -61,11 +62,10 @@ class Files:
         self.rename(fresh, path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Move `source` over `target`."""
         source.rename(target)
 
     def remove(self, path: Path) -> None:
-        """Delete a file nobody needs; one that stays is found again when the folder is opened."""
+        """Delete an unneeded file. If that fails, the next opening finds it again."""
         with suppress(OSError):
             path.unlink()
 
@@ -76,7 +76,7 @@ KEPT_ASIDE = 2
 
 
 def kind_of(folder: Path) -> StoreKind | None:
-    """The kind that made the folder, by the file of its name; None where there is none."""
+    """Return the kind that made the folder, told by the file of its name, or None."""
     return next((kind for kind in KINDS if (folder / kind).exists()), None)
 
 
@@ -91,7 +91,7 @@ class FolderLock:
     def put_aside(self, files: Files) -> Path:
         """Rename the folder to `<folder>.broken-<n>` and lock a new one in its place.
 
-        Of the folders put aside the newest KEPT_ASIDE stay."""
+        The newest KEPT_ASIDE of the folders put aside are kept."""
         taken = sorted(_numbers(self.folder))
         aside = _aside(self.folder, taken[-1] + 1 if taken else 1)
         files.rename(self.folder, aside)
@@ -104,7 +104,6 @@ class FolderLock:
         return aside
 
     def release(self) -> None:
-        """Let another process have the folder."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -165,7 +164,6 @@ class Checkpoint:
     counts: Counts = field(default_factory=lambda: no_counts(TargetNumbers()))
 
     def to_bytes(self) -> bytes:
-        """The file's contents."""
         targets, chunks = self.counts.targets, self.counts.chunks.copy()
         fields = {name: value for name, value in _fields(self).items() if name != "counts"}
         sizes = self.counts.target_bytes
@@ -183,12 +181,12 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint in `path`. Raises StoreDamaged unless it is whole, FileNotFoundError."""
+    """Read a checkpoint. Raises StoreDamaged unless it is whole, FileNotFoundError."""
     return parse_checkpoint(path.read_bytes(), path)
 
 
 def parse_checkpoint(data: bytes, path: Path) -> Checkpoint:
-    """The checkpoint in `data`, found in `path`. Raises StoreDamaged unless it is whole."""
+    """Parse a checkpoint found in `path`. Raises StoreDamaged unless it is whole."""
     if len(data) < _PREFIX.size:
         raise StoreDamaged(f"{path} has only {len(data)} bytes")
     magic, crc, text_bytes, number_bytes = _PREFIX.unpack_from(data)
@@ -201,7 +199,7 @@ def parse_checkpoint(data: bytes, path: Path) -> Checkpoint:
 
 
 def boot_id() -> str:
-    """Changes when the machine restarts, and with it what its page cache held; may be ''."""
+    """Return what changes when the machine restarts and loses its page cache. May be ''."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -233,13 +231,12 @@ DAMAGED = "damaged"
 
 
 class _Section:
-    """Hands every error within to `fail`. A context manager that is entered again and again."""
+    """A reusable context manager that hands every error within to `fail`."""
 
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
 
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
+    def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
@@ -247,11 +244,10 @@ class _Section:
 
 
 class DamageGuard:
-    """Around all work on a folder's files. Damage is noted there: the next opening puts it aside.
+    """Notes damage met while files are used, so that the next opening puts the folder aside.
 
-    `reading` turns OSError into StorageUnreadable, `writing` into StorageFull. `failed` is the last
-    of the former: from then on counts may lag behind what has ended, and are not to be written.
-    """
+    `reading` turns OSError into StorageUnreadable, `writing` into StorageFull. After a failed read,
+    in `failed`, counts may lag behind the watermark and must not be written."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.reading, self.writing = _Section(self._read_failed), _Section(self._write_failed)
@@ -277,7 +273,7 @@ class DamageGuard:
 
 
 def damage_noted(folder: Path) -> str | None:
-    """What was noted in the folder, None if nothing was."""
+    """Return what was noted in the folder, or None."""
     try:
         return (folder / DAMAGED).read_text(errors="replace")
     except FileNotFoundError:

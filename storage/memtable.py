@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from operator import itemgetter
 
@@ -16,74 +17,68 @@ from storage.store import LAST_OFFSET, Column, Entry, Key, Scanned, Wants, dues_
 
 
 def count_upto(dues_ms: Column, offsets: Column, key: Key) -> int:
-    """How many of the rows, which are in (due, offset) order, are at or below `key`."""
+    """Return how many of the rows, in (due, offset) order, are at or below `key`."""
     below = int(np.searchsorted(dues_ms, key[0], "left"))
     same = int(np.searchsorted(dues_ms, key[0], "right"))
     return below + int(np.searchsorted(offsets[below:same], key[1], "right"))
 
 
 def are_beyond(dues_ms: Column, offsets: Column, key: Key) -> npt.NDArray[np.bool_]:
-    """Which of the rows lie beyond `key`."""
+    """Return which of the rows lie beyond `key`."""
     beyond: npt.NDArray[np.bool_] = dues_ms > key[0]
     beyond |= (dues_ms == key[0]) & (offsets > key[1])
     return beyond
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Columns of equal length, as they go to disk: `targets` are numbers, and the names of those
-    that have none stand before the `bodies`. Never changed once made."""
+    """Entries as columns of equal length, as they go to disk.
 
-    __slots__ = ("bodies", "crcs", "dues_ms", "offsets", "targets")
+    `targets` are numbers. The name of a target without a number stands before its body."""
 
-    def __init__(
-        self,
-        dues_ms: Column,
-        offsets: Column,
-        targets: Column,
-        crcs: Column,
-        bodies: list[bytes],
-    ) -> None:
-        self.dues_ms, self.offsets, self.targets, self.crcs = dues_ms, offsets, targets, crcs
-        self.bodies = bodies
+    dues_ms: Column
+    offsets: Column
+    targets: Column
+    crcs: Column
+    bodies: list[bytes]
 
     def __len__(self) -> int:
         return len(self.bodies)
 
     def taken(self, at: Column) -> "Columns":
-        """The entries at these indices, in their order."""
         bodies = self.bodies
-        return Columns(
-            self.dues_ms[at],
-            self.offsets[at],
-            self.targets[at],
-            self.crcs[at],
-            [bodies[index] for index in at.tolist()],
-        )
+        return Columns(*self._numbers(at), [bodies[index] for index in at.tolist()])
 
     def part(self, start: int, stop: int) -> "Columns":
-        """The entries at indices from `start` up to `stop`."""
-        return Columns(
-            self.dues_ms[start:stop],
-            self.offsets[start:stop],
-            self.targets[start:stop],
-            self.crcs[start:stop],
-            self.bodies[start:stop],
-        )
+        return Columns(*self._numbers(slice(start, stop)), self.bodies[start:stop])
+
+    def _numbers(self, at: Column | slice) -> tuple[Column, Column, Column, Column]:
+        return self.dues_ms[at], self.offsets[at], self.targets[at], self.crcs[at]
 
     def in_due_order(self) -> "Columns":
-        """The entries sorted by due; those of one due keep their order."""
+        """Sort by due. Entries of one due keep their order."""
         return self.taken(np.argsort(self.dues_ms, kind="stable"))
 
-    def first_beyond(self, after: Key, most: int) -> tuple["Columns", Key | None]:
-        """Of entries in order the first `most` beyond `after`, and the last of these, None if that
-        is all there are."""
-        start = count_upto(self.dues_ms, self.offsets, after)
-        stop = min(start + most, len(self))
-        last = int(self.dues_ms[stop - 1]), int(self.offsets[stop - 1])
-        return self.part(start, stop), last if stop < len(self) else None
+    def scan(
+        self, names: Mapping[int, str], after: Key, until_ms: int, wants: Wants, max_entries: int
+    ) -> Scanned:
+        """Return the first wanted entries beyond `after`, in any order."""
+        upto: Key = (until_ms, LAST_OFFSET)
+        beyond = are_beyond(self.dues_ms, self.offsets, after) & (self.dues_ms <= until_ms)
+        at = np.flatnonzero(beyond)
+        if wants is not None:
+            met = np.unique(self.targets[at]).tolist()
+            wanted = [number for number in met if number == UNNAMED or wants(names[number])]
+            at = at[np.isin(self.targets[at], wanted)]
+        if at.size > max_entries:
+            dues_ms = self.dues_ms[at]
+            at = at[dues_ms <= np.partition(dues_ms, max_entries - 1)[max_entries - 1]]
+            at = at[np.lexsort((self.offsets[at], self.dues_ms[at]))][:max_entries]
+            upto = int(self.dues_ms[at[-1]]), int(self.offsets[at[-1]])
+        entries = self.taken(at).entries(names)
+        return Scanned([e for e in entries if wants is None or wants(e[2])], upto)
 
     def entries(self, names: Mapping[int, str]) -> list[Entry]:
-        """The entries as tuples; `names` by number."""
         targets, bodies = resolved(names, self.targets, self.bodies)
         dues_ms, offsets = self.dues_ms.tolist(), self.offsets.tolist()
         return list(zip(dues_ms, offsets, targets, bodies, strict=True))
@@ -92,14 +87,14 @@ class Columns:
 def columns_of(
     entries: Sequence[Entry], numbers: TargetNumbers, dues_ms: Column, offsets: Column
 ) -> Columns:
-    """The entries, with these dues and offsets, as columns in the same order."""
+    """Return the entries as columns. Their dues and offsets are given."""
     targets, bodies = numbers.columns_of(entries)
     crcs = np.fromiter(map(crc32, bodies), np.int64, len(bodies))
     return Columns(dues_ms, offsets, targets, crcs, bodies)
 
 
 def columns_joined(parts: Iterable[Columns]) -> Columns:
-    """All parts as one."""
+    """Return all parts as one."""
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
@@ -113,52 +108,6 @@ def columns_joined(parts: Iterable[Columns]) -> Columns:
     )
 
 
-def columns_scanned(
-    parts: Sequence[Columns],
-    names: Mapping[int, str],
-    after: Key,
-    upto: Key,
-    wants: Wants,
-    max_entries: int,
-) -> Scanned:
-    """The first wanted entries beyond `after` up to `upto` of all parts, in order; `names` by
-    number."""
-    if not parts:
-        return Scanned([], upto)
-    dues_ms = np.concatenate([part.dues_ms for part in parts])
-    offsets = np.concatenate([part.offsets for part in parts])
-    targets = np.concatenate([part.targets for part in parts])
-    beyond = are_beyond(dues_ms, offsets, after) & ~are_beyond(dues_ms, offsets, upto)
-    at = np.flatnonzero(beyond)
-    if wants is not None:
-        met = np.unique(targets[at]).tolist()
-        wanted = [number for number in met if number == UNNAMED or wants(names[number])]
-        at = at[np.isin(targets[at], wanted)]
-    if at.size > max_entries:
-        at = at[dues_ms[at] <= np.partition(dues_ms[at], max_entries - 1)[max_entries - 1]]
-        at = at[np.lexsort((offsets[at], dues_ms[at]))][:max_entries]
-        upto = int(dues_ms[at[-1]]), int(offsets[at[-1]])
-    entries = _entries_at(parts, at, (dues_ms, offsets, targets), names)
-    return Scanned([e for e in entries if wants is None or wants(e[2])], upto)
-
-
-def _entries_at(
-    parts: Sequence[Columns],
-    at: Column,
-    joined: tuple[Column, Column, Column],
-    names: Mapping[int, str],
-) -> list[Entry]:
-    """The entries at these places of all parts joined."""
-    ends = np.cumsum([len(part) for part in parts])
-    which = np.searchsorted(ends, at, "right")
-    within = at - (ends - [len(part) for part in parts])[which]
-    places = zip(which.tolist(), within.tolist(), strict=True)
-    bodies = [parts[part].bodies[place] for part, place in places]
-    dues_ms, offsets, targets = (column[at] for column in joined)
-    found, bodies = resolved(names, targets, bodies)
-    return list(zip(dues_ms.tolist(), offsets.tolist(), found, bodies, strict=True))
-
-
 # Entries in memory as the tuples given, found by their due millisecond.
 
 LOOKED_AT = 4096
@@ -168,8 +117,10 @@ _offset_of = itemgetter(1)
 
 
 class DueIndex:
-    """Milliseconds up to `scanned_ms` with entries are listed in order in `_ready`; later ones are
-    found when the scan reaches them, so that `add` costs one dict look-up an entry."""
+    """Entries in memory as tuples, found by their due millisecond.
+
+    Milliseconds up to `scanned_ms` are listed in order in `_ready`. Later ones are found when the
+    scan reaches them, so that `add` costs one dict look-up an entry."""
 
     def __init__(self, scanned_ms: int) -> None:
         self.scanned_ms = scanned_ms
@@ -177,7 +128,7 @@ class DueIndex:
         self._ready: list[int] = []
 
     def add(self, entries: list[Entry]) -> None:
-        """Take `entries`; those of one due in ingress offset order."""
+        """Add `entries`. Those of one due come in offset order."""
         by_due = self._by_due
         get = by_due.get
         scanned_ms = self.scanned_ms
@@ -192,7 +143,7 @@ class DueIndex:
                 insort(self._ready, due_ms)
 
     def peek(self, until_ms: int, max_entries: int) -> list[Entry]:
-        """The first `max_entries` entries due at or before `until_ms`."""
+        """Return the first `max_entries` entries due by `until_ms`."""
         self._scan(until_ms)
         found: list[Entry] = []
         for due_ms in self._ready:
@@ -202,14 +153,14 @@ class DueIndex:
         return found
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """The earliest due at or before `until_ms`."""
+        """Return the earliest due by `until_ms`."""
         self._scan(until_ms)
         if self._ready and self._ready[0] <= until_ms:
             return self._ready[0]
         return None
 
     def pop_ended(self, ended: Key) -> list[Entry]:
-        """Remove and give every entry at or below `ended`."""
+        """Remove and return every entry at or below `ended`."""
         watermark_ms, cursor = ended
         self._scan(watermark_ms)
         ready = self._ready
@@ -225,13 +176,12 @@ class DueIndex:
         return found
 
     def count_dues(self, histogram: DueHistogram) -> None:
-        """Add when the entries are due to `histogram`."""
         by_due = self._by_due
         dues_ms = np.fromiter(by_due, np.int64, len(by_due))
         histogram.add(dues_ms, np.fromiter(map(len, by_due.values()), np.int64, len(by_due)))
 
     def scan(self, after: Key, until_ms: int, wants: Wants, max_entries: int) -> Scanned:
-        """The first wanted entries beyond `after`, of some milliseconds in a row."""
+        """Return the first wanted entries beyond `after`, of some milliseconds in a row."""
         found: list[Entry] = []
         looked_at, first_ms = 0, after[0] + (after[1] >= LAST_OFFSET)
         for due_ms in sorted(ms for ms in self._by_due if first_ms <= ms <= until_ms):
@@ -245,9 +195,9 @@ class DueIndex:
         return Scanned(found, (until_ms, LAST_OFFSET))
 
     def batches(self, most_entries: int) -> Iterator[list[Entry]]:
-        """The entries in due order, `most_entries` at a time.
+        """Yield the entries in due order.
 
-        Entries may end between two batches; those are left out or harmlessly included."""
+        Entries that end between two batches may be left out."""
         dues_ms = np.fromiter(self._by_due, np.int64, len(self._by_due))
         dues_ms.sort()
         waiting: list[Entry] = []
@@ -291,14 +241,13 @@ ENTRY_BYTES = 300
 
 
 class Memtable:
-    """Entries due at or beyond a horizon are made into columns as they arrive: they are hot in the
-    caches then, take half the memory, and are ready to be written.
+    """Entries not yet on disk: near ones as tuples, far ones as columns.
 
-    first_offset, last_offset: of what was put."""
+    Far entries become columns as they arrive: they are hot in the caches, take half the memory, and
+    are ready to be written. `first_offset` and `last_offset` are those of what was put."""
 
     def __init__(self, numbers: TargetNumbers, scanned_ms: int, phase_ms: int = 0) -> None:
-        """`numbers`: the shard's. `phase_ms`: shards whose phases differ do not move their
-        horizons all at once."""
+        """Make an empty one. Stores of different `phase_ms` do not move their horizons at once."""
         self.first_offset: int | None = None
         self.last_offset = -1
         self.counts = no_counts(numbers)
@@ -315,16 +264,15 @@ class Memtable:
 
     @property
     def scanned_ms(self) -> int:
-        """The latest time up to which entries were looked for."""
         return self._near.scanned_ms
 
     @property
     def weight_bytes(self) -> int:
-        """About the memory that is taken."""
+        """The approximate memory it takes."""
         return ENTRY_BYTES * len(self) + self.counts.total_bytes
 
     def put(self, entries: list[Entry], dues_ms: Column) -> None:
-        """Take `entries`, in ingress offset order, with their dues."""
+        """Add `entries`, in offset order, with their dues."""
         offsets = offsets_of(entries)
         if self.first_offset is None:
             self.first_offset = entries[0][1]
@@ -341,13 +289,11 @@ class Memtable:
             self._near.add(entries)
 
     def peek(self, until_ms: int, max_entries: int) -> list[Entry]:
-        """The first `max_entries` entries due at or before `until_ms`."""
         if until_ms >= self._horizon_ms:
             self._move_horizon(until_ms)
         return self._near.peek(until_ms, max_entries)
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """The earliest due at or before `until_ms`."""
         if until_ms >= self._horizon_ms:
             self._move_horizon(until_ms)
         return self._near.next_due_ms(until_ms)
@@ -363,30 +309,24 @@ class Memtable:
             self.first_offset = None
 
     def count_dues(self, histogram: DueHistogram) -> None:
-        """Add when the entries are due to `histogram`."""
         self._near.count_dues(histogram)
         for columns in (*self._sorted, *self._fresh):
             histogram.add(columns.dues_ms)
 
     def scan(self, after: Key, until_ms: int, wants: Wants, max_entries: int) -> Scanned:
-        """The first wanted entries beyond `after`; what is not sorted yet, or where only some
-        targets are wanted all, is searched through."""
-        near = self._near.scan(after, until_ms, wants, max_entries)
-        upto: Key = (until_ms, LAST_OFFSET)
-        columns = [*self._fresh]
-        for entries in self._sorted:
-            most = max_entries if wants is None else len(entries)
-            first, last = entries.first_beyond(after, most)
-            columns.append(first)
-            upto = min(upto, last or upto)
+        """Return the first wanted entries beyond `after`."""
         names = self._numbers.by_number
-        far = columns_scanned(columns, names, after, upto, wants, max_entries)
-        return first_scanned([near, far], max_entries, ALL_BYTES)
+        near = self._near.scan(after, until_ms, wants, max_entries)
+        far = [
+            columns.scan(names, after, until_ms, wants, max_entries)
+            for columns in (columns_joined(self._fresh), *self._sorted)
+        ]
+        return first_scanned([near, *far], max_entries, ALL_BYTES)
 
     def to_columns(self, most_entries: int) -> Generator[int, None, Columns]:
-        """All entries, in no order; yields how many each step has made into columns.
+        """Return all entries in no order. Yields how many each step has made into columns.
 
-        What ends or comes near meanwhile may or may not be among them, once."""
+        An entry that ends or comes near meanwhile is included once or not at all."""
         parts = [*self._sorted, *self._fresh]
         for entries in self._near.batches(most_entries):
             parts.append(columns_of(entries, self._numbers, dues_of(entries), offsets_of(entries)))
@@ -405,10 +345,10 @@ class Memtable:
         return ((until_ms - self._phase_ms) // NEAR_MS + 2) * NEAR_MS + self._phase_ms
 
     def _bring_near(self, until_ms: int) -> None:
-        """Move what is due by `until_ms` from the columns to the tuples.
+        """Move entries due by `until_ms` from the columns to the tuples.
 
-        What has arrived since the last time is sorted first, so that each time costs about as
-        much as has arrived and has come near, however many wait."""
+        New columns are sorted first. So the cost depends on what has arrived and has come near, not
+        on what waits."""
         if self._fresh_from_ms <= until_ms:
             self._sorted.append(columns_joined(self._fresh).in_due_order())
             self._fresh, self._fresh_from_ms = [], NONE_MS

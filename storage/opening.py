@@ -122,9 +122,9 @@ def verify(folder: Path) -> FolderReport:
 
 
 def dump(folder: Path) -> Iterator[dict[str, Any]]:
-    """The entries on disk in (due, offset) order: due_ms, offset, target, body (as encoded).
+    """Yield the entries on disk in order: due_ms, offset, target, body (as encoded).
 
-    Raises StoreDamaged, and FileNotFoundError when there is no checkpoint."""
+    Raises StoreDamaged, and FileNotFoundError if there is no checkpoint."""
     with _kind(kind_of(folder))[1](folder) as reader:
         for entries in reader.batches():
             for due_ms, offset, target, body in entries:
@@ -151,7 +151,7 @@ def _check(reader: FolderReader, report: FolderReport) -> None:
 
 
 def _count_findings(seen: Counts, checkpoint: Checkpoint) -> list[str]:
-    """What pends other than the checkpoint counts, as sentences."""
+    """Return sentences about what pends other than the checkpoint counts."""
     counted = checkpoint.counts
     findings = [
         *_target_findings(seen.targets, counted.targets, ""),

@@ -21,8 +21,8 @@ MOST_NUMBERS: Final = 2**16 - 1
 class Options:
     """Shape of the wheel and the log (fixed when the folder is made) and bounds on memory.
 
-    A store keeps up to twice the `memtable_*` bounds in memory: one memtable that takes entries
-    and one that is being written."""
+    A store keeps up to twice the `memtable_*` bounds: one memtable takes entries while another one
+    is written."""
 
     precision_ms: int = 1000
     slots: int = 7 * 86_400
@@ -51,11 +51,11 @@ class Options:
 
     @property
     def run_records(self) -> int:
-        """Most records written in one block, so that it fits a segment even one run each."""
+        """Most records in one block: it fits a segment even with one run each."""
         return self.segment_bytes // (2 * RECORD_BYTES)
 
     def bound(self) -> dict[str, int]:
-        """The parameters that shape the files: a folder opens only with the same ones."""
+        """Return the parameters that shape the files. A folder opens only with the same ones."""
         return {
             "precision_ms": self.precision_ms,
             "slots": self.slots,
@@ -69,9 +69,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class IdOptions:
-    """Bounds on memory and on the work of one step.
+    """Bounds on memory and on the work of one step. None of them shapes the files.
 
-    A register keeps up to twice the `memtable_*` bounds in memory, and what waits to be settled."""
+    A register keeps up to twice the `memtable_*` bounds, and what waits to be settled."""
 
     memtable_entries: int = 32_768
     memtable_bytes: int = 2 * 1024 * 1024

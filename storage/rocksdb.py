@@ -54,16 +54,17 @@ MANIFEST_RECORDS = range(5)
 
 
 class EntriesRead(NamedTuple):
-    """Entries in order, and the due of the first one beyond them (None: there is none)."""
+    """Entries in order, and the due of the first one beyond them, if any."""
 
     entries: list[Entry]
     next_due_ms: int | None
 
 
 class RocksDatabase:
-    """A database below `folder`. What a batch holds becomes durable with the memtable it lies in,
-    wholly and in order, so that no write-ahead log is needed to keep rows and checkpoint in step.
-    """
+    """A database below `folder`, without a write-ahead log.
+
+    A batch becomes durable with its memtable, whole and in order. So rows and checkpoint stay in
+    step."""
 
     def __init__(self, folder: Path, persist_offsets: int = 2**62, *, is_read_only: bool = False):
         self._path = folder / ROCKS
@@ -88,12 +89,13 @@ class RocksDatabase:
 
     @property
     def files(self) -> int:
-        """How many table files there are."""
+        """The number of table files."""
         return len(self._db.live_files())
 
     def read(self, after: Key, until_ms: int, most_entries: int, most_bytes: int) -> EntriesRead:
-        """Entries beyond `after` and due by `until_ms`: at least one where there is one, and
-        about as many as the limits allow. Raises StoreDamaged."""
+        """Read entries beyond `after` and due by `until_ms`, about as many as the limits allow.
+
+        At least one, if there is one. Raises StoreDamaged."""
         start = _beyond(*after)
         end = _KEY.pack(min(until_ms, LAST_MS) + 1, 0)
         found: list[tuple[bytes, bytes]] = []
@@ -107,8 +109,9 @@ class RocksDatabase:
         return _cut(found, end, most_entries, most_bytes)
 
     def pieces(self) -> list[Piece]:
-        """About when the entries are due, by the first and last key of each file. The last may be
-        the checkpoint's; then the file is taken to reach to the last entry of all."""
+        """Return about when the entries are due, by the first and last key of each file.
+
+        If the last key is the checkpoint's, the file is taken to reach to the last entry."""
         last_ms = self._last_due_ms()
         with _explained(self._path):
             files = self._db.live_files()
@@ -127,8 +130,9 @@ class RocksDatabase:
         return int(_KEY.unpack(cast(bytes, last))[0])
 
     def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:
-        """Add entries given in (due, offset) order, drop those at or below the checkpoint's
-        watermark, replace the checkpoint: all of it or, when an OSError is raised, none."""
+        """Add entries in (due, offset) order, drop ended ones, and replace the checkpoint.
+
+        An OSError undoes all of it."""
         batch = WriteBatch(raw_mode=True)
         if checkpoint.watermark_ms >= 0:
             batch.delete_range(FIRST_KEY, _beyond(checkpoint.watermark_ms, checkpoint.cursor))
@@ -155,8 +159,9 @@ class RocksDatabase:
         self._persisted = self.checkpoint.covered if self.checkpoint else 0
 
     def _rows_from(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows up to the checkpoint, which has the last key: rocksdict's iterators end silently
-        at a block that fails its checksum."""
+        """Yield rows up to the checkpoint, which has the last key.
+
+        rocksdict's iterators end silently at a block that fails its checksum."""
         with _explained(self._path):
             rows = cast(Iterator[tuple[bytes, bytes]], self._db.items(from_key=start))
             for key, value in rows:
@@ -168,12 +173,11 @@ class RocksDatabase:
 
 
 def _beyond(due_ms: int, offset: int) -> bytes:
-    """The first key beyond (due_ms, offset)."""
     return _KEY.pack(due_ms, offset + 1) if due_ms >= 0 else FIRST_KEY
 
 
 class _Prefixes(dict[str, bytes]):
-    """target -> its length and bytes, as they stand before a body."""
+    """The length and bytes of each target's name, as they stand before a body."""
 
     def __missing__(self, target: str) -> bytes:
         name = target.encode()
@@ -184,7 +188,7 @@ class _Prefixes(dict[str, bytes]):
 def _cut(
     found: list[tuple[bytes, bytes]], end: bytes, most_entries: int, most_bytes: int
 ) -> EntriesRead:
-    """As many of the rows found as are wanted, as entries."""
+    """Return as many of the rows as are wanted, as entries."""
     numbers = np.frombuffer(b"".join(key for key, _ in found), ">i8").reshape(-1, 2)
     sizes = np.cumsum([len(value) for _, value in found], dtype=np.int64)
     count = min(len(found), most_entries, max(1, int(np.searchsorted(sizes, most_bytes, "right"))))
@@ -206,7 +210,7 @@ def _cut(
 
 @cache
 def _shared_memory() -> tuple[Cache, WriteBufferManager]:
-    """One block cache and one bound on memtables for all shards of a process."""
+    """Return the block cache and the bound on memtables that all stores of a process share."""
     return Cache(CACHE_BYTES), WriteBufferManager(8 * MEMTABLE_BYTES, allow_stall=False)
 
 
@@ -243,8 +247,8 @@ def _explained(path: Path) -> Iterator[None]:
 def _refuse_odd_records(manifest: Path) -> None:
     """Raise StoreDamaged for a record type that manifests do not have.
 
-    RocksDB 10 reads its log for ever when it meets a type of recycled logs there: a flipped bit
-    is enough. What is otherwise wrong it finds itself, by checksum."""
+    RocksDB 10 reads its log for ever after a type of recycled logs: a flipped bit is enough. Its
+    checksums find all other damage."""
     data = manifest.read_bytes()
     at = 0
     while at + _LOG_RECORD.size <= len(data):
@@ -271,13 +275,13 @@ MOST_PIECES = 4096
 
 
 class WrittenPieces:
-    """Each memtable that was written is remembered as a few pieces; old ones are joined."""
+    """When written entries are due, as a few pieces for each memtable. Old pieces are joined."""
 
     def __init__(self, pieces: Sequence[Piece] = ()) -> None:
         self._pieces = list(pieces)
 
     def note(self, entries: Sequence[Entry], watermark_ms: int) -> None:
-        """Note entries written in due order; forget what has ended."""
+        """Note entries written in due order. Forget what has ended."""
         if entries:
             count = len(entries)
             bounds = [count * at // PIECES_A_MEMTABLE for at in range(PIECES_A_MEMTABLE + 1)]
@@ -291,7 +295,6 @@ class WrittenPieces:
             self._join_neighbours()
 
     def histogram(self, edges_ms: npt.NDArray[np.int64], watermark_ms: int) -> DueHistogram:
-        """What is left beyond the watermark."""
         histogram = DueHistogram(edges_ms)
         histogram.add_evenly(
             [p.beyond(watermark_ms) for p in self._pieces if p.last_ms > watermark_ms]

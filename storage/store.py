@@ -39,29 +39,29 @@ _body_of = itemgetter(3)
 
 
 class TargetCounts(NamedTuple):
-    """How many there are for each target: exactly for those in `by_name`, which may be 0, and so
-    many for all others together. Without others, a target that is not in `by_name` has none."""
+    """Counts by target: exact for targets in `by_name` (may be 0), one sum for all others.
+
+    If `others` is 0, a target that is not in `by_name` has none."""
 
     by_name: Mapping[str, int]
     others: int = 0
 
     @property
     def total(self) -> int:
-        """For all targets."""
         return sum(self.by_name.values()) + self.others
 
     def most(self, target: str) -> int:
-        """The most that there can be for this target."""
+        """Return the most that there can be for this target."""
         return self.by_name.get(target, self.others)
 
     def without(self, part: "TargetCounts") -> "TargetCounts":
-        """What is left of these counts; `part` counts some of the same things."""
+        """Return the counts without `part`, which counts some of the same things."""
         known = self.by_name.keys() & part.by_name.keys() if part.others else self.by_name.keys()
         left = {name: self.by_name[name] - part.by_name.get(name, 0) for name in known}
         return TargetCounts(left, self.total - part.total - sum(left.values()))
 
     def largest(self, most: int) -> "TargetCounts":
-        """By name the targets with most alone, so many at most; none that has nothing."""
+        """Keep the `most` targets with the highest counts by name."""
         used = {name: count for name, count in self.by_name.items() if count}
         shown = nsmallest(most, used.items(), key=lambda item: (-item[1], item[0]))
         return TargetCounts(dict(shown), self.total - sum(count for _, count in shown))
@@ -71,14 +71,14 @@ NO_COUNTS = TargetCounts({})
 
 
 class Due(NamedTuple):
-    """Entries that are due, and whether there are no others."""
+    """Due entries, and whether there are no others."""
 
     entries: list[Entry]
     is_all: bool
 
 
 class Scanned(NamedTuple):
-    """Entries in order, and up to where there are no others of those asked for."""
+    """Entries in order. `upto` is the key up to which there are no others of those asked for."""
 
     entries: list[Entry]
     upto: Key
@@ -112,9 +112,9 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What the broker's committed offset says of the partition: the watermark and cursor, the
-    floor, and the next offset to ingest (docs/exactly-once.md). A folder that covers no more than
-    `distrusted` may hold what has ended since, and is not used."""
+    """The broker's committed offset of the partition (docs/exactly-once.md).
+
+    A folder that covers no more than `distrusted` may hold ended entries and is not used."""
 
     watermark_ms: int
     cursor: int
@@ -125,7 +125,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class OpenReport:
-    """How a folder was found: `new`, `reopened`, or `put aside` (then `aside` says where to)."""
+    """How a folder was found: `new`, `reopened`, or `put aside` (to `aside`)."""
 
     state: str
     detail: str = ""
@@ -135,122 +135,126 @@ class OpenReport:
 class Store(Protocol):
     """The pending entries of one ingress partition, ordered by (due, offset).
 
-    Any call may raise StoreDamaged or StorageUnreadable: open the folder anew."""
+    Any call may raise StoreDamaged or StorageUnreadable: open the folder again."""
 
     @property
     def covered(self) -> int:
-        """Every ingress offset below this is reflected on disk; 0 when the store is empty."""
+        """Every ingress offset below this is reflected on disk. 0 if the store is empty."""
         ...
 
     @property
     def memtable_bytes(self) -> int:
-        """About what the entries that are not on disk yet take in memory."""
+        """The approximate memory of entries that are not on disk."""
         ...
 
     @property
     def peeked_bytes(self) -> int:
-        """What the bodies take that were peeked at on disk, and have not ended yet."""
+        """The size of bodies that were peeked at on disk and have not ended."""
         ...
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Take entries in ingress offset order, each beyond (watermark, cursor).
+        """Add entries in offset order, each beyond (watermark, cursor).
 
-        Raises ValueError when the order or the watermark is not kept."""
+        Raises ValueError if the order or the watermark is not kept."""
         ...
 
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
-        """Peek at the first `max_entries` entries with due <= now_ms, in (due, offset) order.
+        """Peek at the first `max_entries` entries due by `now_ms`, in (due, offset) order.
 
-        Fewer when their bodies would take more than `max_bytes`; one that is larger comes alone."""
+        Bodies take at most `max_bytes` together. A larger body comes alone."""
         ...
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
-        """Forget every entry with (due, offset) <= (watermark_ms, cursor): it has ended."""
+        """Forget every entry at or below (watermark_ms, cursor): it has ended."""
         ...
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """The earliest pending due at or before `until_ms`, else None."""
+        """Return the earliest due by `until_ms`, if any."""
         ...
 
     def floor(self, next_offset: int) -> int:
-        """At most the lowest pending offset, lower by a bounded chunk; `next_offset` if none."""
+        """Return at most the lowest pending offset, or `next_offset` if nothing pends.
+
+        It may be lower by a bounded chunk."""
         ...
 
     def pending(self) -> int:
-        """How many entries pend."""
+        """Return how many entries pend."""
         ...
 
     def pending_by_target(self) -> TargetCounts:
-        """How many entries pend for each target; by name for a bounded number of them."""
+        """Count pending entries by target, a bounded number by name."""
         ...
 
     def pending_bytes(self) -> int:
-        """What the bodies of all pending entries take on disk, those not yet written included."""
+        """Return the disk space of all pending bodies, written or not."""
         ...
 
     def pending_bytes_by_target(self) -> TargetCounts:
-        """The same for each target; by name for a bounded number of them."""
+        """Return the same by target, a bounded number by name."""
         ...
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
-        """About how many pend that are due up to the first of the ascending edges, from there up to
-        the next, ..., and beyond the last. A matter of milliseconds, however many pend."""
+        """Count pending entries between ascending edges, approximately.
+
+        The first count is up to the first edge, the last one beyond the last edge. Takes
+        milliseconds, however many pend."""
         ...
 
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
     ) -> Scanned:
-        """Look at a bounded number of entries beyond `after` and due by `until_ms`, for people who
-        want to see what waits; what delivery has read ahead stays as it is.
+        """Look at a bounded number of entries beyond `after` and due by `until_ms`.
 
-        The first wanted ones up to `upto`, `max_entries` and about `max_bytes` of bodies at most,
-        be it none. `upto` is beyond `after`, and (until_ms, LAST_OFFSET) once all were looked at.
-        Asked again from there on, whatever was put, written or has ended in between: an entry that
-        pends all the while comes once."""
+        Returns the first wanted ones, perhaps none, of at most `max_entries` and about `max_bytes`.
+        `upto` is beyond `after`. It is (until_ms, LAST_OFFSET) once all were looked at. Repeated
+        from `upto` on, an entry that pends all the while comes once, whatever is put, written or
+        ends meanwhile. What delivery has read ahead stays as it is."""
         ...
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
-        """Do one bounded piece of work on about `budget_entries` entries; True when more waits.
+        """Do one bounded piece of work on about `budget_entries` entries. Return whether more
+        waits.
 
-        All offsets below `next_offset` are COMMITTED and what pends of them was put here (not yet
-        while the shard is read again after an opening): `covered` never exceeds it.
-        Raises StorageFull, too: work is kept and tried again."""
+        All offsets below `next_offset` are COMMITTED and their pending entries were put here,
+        except while the shard is read again after an opening. `covered` never exceeds
+        `next_offset`. Raises StorageFull too: work is kept and retried."""
         ...
 
     def request_flush(self) -> None:
-        """Let `maintain` write out what is in memory as soon as it is committed, however little."""
+        """Let `maintain` write all entries in memory as soon as they are committed."""
         ...
 
     def flush(self, next_offset: int) -> None:
-        """Write everything below `next_offset` and a checkpoint (clean stop, partition revoked).
+        """Write everything below `next_offset` and a checkpoint, for a clean stop.
 
         Raises as `maintain` does."""
         ...
 
     def close(self) -> None:
-        """Release files and the lock; writes nothing, so that it equals a crash.
+        """Release files and lock. Writes nothing, as in a crash.
 
-        Raises StorageFull, with both released, where a database writes all the same and cannot."""
+        Raises StorageFull, with both released, if a database writes all the same and cannot."""
         ...
 
 
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:
-    """The dues of `entries`, their first field, as one array."""
+    """Return the dues of `entries`, their first field, as one array."""
     return np.fromiter(map(_due_of, entries), np.int64, len(entries))
 
 
 def targets_of(entries: Sequence[tuple[Any, ...]]) -> list[str]:
-    """The targets of `entries`, their third field."""
+    """Return the targets of `entries`, their third field."""
     return list(map(_target_of, entries))
 
 
 def bodies_bytes(entries: Iterable[tuple[Any, ...]]) -> int:
-    """What the bodies of `entries`, their last field, take together."""
+    """Return the size of the bodies of `entries`, their last field."""
     return sum(map(len, map(_body_of, entries)))
 
 
 def first_scanned(parts: Sequence[Scanned], max_entries: int, max_bytes: int) -> Scanned:
-    """Parts of one scan as one, cut to what was asked for; one entry at least if there is any."""
+    """Merge parts of one scan and cut them to the limits. At least one entry, if any, is kept."""
     upto = min(part.upto for part in parts)
     entries = sorted(
         (entry for part in parts for entry in part.entries if entry[:2] <= upto), key=_key_of
@@ -260,7 +264,7 @@ def first_scanned(parts: Sequence[Scanned], max_entries: int, max_bytes: int) ->
 
 
 def fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
-    """As many of the first entries as take at most `max_bytes`; one at least."""
+    """Return as many of the first entries as take at most `max_bytes`, at least one."""
     if bodies_bytes(entries) <= max_bytes:
         return entries
     sizes = accumulate(map(len, map(_body_of, entries)))
@@ -268,7 +272,7 @@ def fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
 
 
 def added(parts: Sequence[TargetCounts], most: int = MOST_NAMES) -> TargetCounts:
-    """The counts of different things together: by name where all parts know the target."""
+    """Add counts of different things. Targets that all parts know are counted by name."""
     by_name: Counter[str] = Counter()
     for part in parts:
         by_name.update(part.by_name)

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from hashlib import shake_256
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeAlias, overload
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -92,14 +92,6 @@ def texts(idents: Idents) -> list[bytes]:
     starts = idents.starts * WORD_BYTES
     ends = starts + idents.sizes
     return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
-
-
-def same(words: Words, starts: Column, others: Column, sizes: Column) -> npt.NDArray[np.bool_]:
-    """Compare the ids at `starts` with those at `others`, pair by pair. Both have these sizes."""
-    mine, theirs = gathered(words, starts, sizes), gathered(words, others, sizes)
-    if not mine.starts.size:
-        return np.zeros(0, np.bool_)
-    return np.logical_and.reduceat(mine.words == theirs.words, mine.starts)
 
 
 # The hash by which ids are sorted: keyed, so that nobody can choose ids that collide.
@@ -274,7 +266,7 @@ class RunContents:
     rows: Rows
     words: Words
     tombstones: TombstoneColumns
-    names: Sequence[str]
+    names: list[str] | MappedNames
 
     @property
     def size(self) -> int:
@@ -425,7 +417,7 @@ MOST_REMEMBERED: Final = 10_000
 """Names whose number a merge knows without looking; one that was forgotten gets another."""
 
 
-class MappedNames(Sequence[str]):
+class MappedNames:
     """Names in a mapped file: `data` in UTF-8, and where each ends."""
 
     def __init__(self, ends: Column, data: memoryview) -> None:
@@ -434,15 +426,7 @@ class MappedNames(Sequence[str]):
     def __len__(self) -> int:
         return int(self._ends.size)
 
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(len(self)))]
+    def __getitem__(self, number: int) -> str:
         start = int(self._ends[number - 1]) if number else 0
         return bytes(self._data[start : int(self._ends[number])]).decode()
 

@@ -23,7 +23,7 @@ from storage.ids.layout import (
     read_manifest,
 )
 from storage.ids.memtable import IdMemtable, Links, Tombstones, rounded_end_ms
-from storage.ids.runs import Ended, Merge, Run
+from storage.ids.runs import Ended, Merge, Run, path_of
 from storage.options import IdOptions
 from storage.store import Committed, Key, Named, OpenReport, TargetCounts
 from storage.tier import refuse_ahead
@@ -254,14 +254,13 @@ class Lsm:
         )
         number, self._next_number = self._next_number, self._next_number + 1
         try:
-            yield from merge.steps(self._folder, number, self._files)
-            made = merge.summary
+            made = yield from merge.steps(self._folder, number, self._files)
             confirm([] if made is None else [Run(self._folder, made, self._hashing)])
         except Exception:
-            merge.undo()
+            self._files.remove(path_of(self._folder, number))
             raise
-        finally:
-            merge.close()
+        if made is None:
+            self._files.remove(path_of(self._folder, number))
 
     def _replace_manifest(
         self, runs: list[Run], links: Links, *, written: IdMemtable | None = None

@@ -2,8 +2,7 @@
 
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from operator import eq
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +33,6 @@ from storage.ids.layout import (
     gathered,
     is_useless,
     joined,
-    same,
     seal,
     taken,
     texts,
@@ -278,11 +276,6 @@ class RunWriter:
         )
         return RunSummary(self._number, self._bounds, size, dict(self._crcs))
 
-    def undo(self) -> None:
-        self.close()
-        with suppress(OSError):
-            self._files.remove(self.path)
-
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
@@ -321,7 +314,6 @@ class Merge:
         ended: Callable[[], Ended],
         most_rows: int,
     ) -> None:
-        self.summary: RunSummary | None = None
         self._sources = sources
         self._older = older
         self._ended = ended
@@ -334,33 +326,27 @@ class Merge:
         mean_bytes = 1 + self._bounds.words * WORD_BYTES // max(1, self._bounds.ids)
         self._most_rows = max(1, min(most_rows, STEP_BYTES // mean_bytes))
         self._names = MergedNames(sources)
-        self._writer: RunWriter | None = None
 
-    def steps(self, folder: Path, number: int, files: Files) -> Iterator[None]:
-        """Write the run. `summary` then describes it, or is None if nothing is left to write."""
-        writer = self._writer = RunWriter(folder, number, self._bounds, files)
-        for starts, ends in self._id_slices():
-            self._write_ids(writer, starts, ends)
-            writer.add_names(self._names.take_fresh())
-            yield
-        for starts, ends in self._tombstone_slices():
-            self._write_tombstones(writer, starts, ends)
-            writer.add_names(self._names.take_fresh())
-            yield
-        if not writer.size:
-            writer.undo()
-            return
-        yield from writer.finish()
-        self.summary = writer.summary()
-
-    def undo(self) -> None:
-        if self._writer is not None:
-            self._writer.undo()
-
-    def close(self) -> None:
-        """Release the file, as a crash would."""
-        if self._writer is not None:
-            self._writer.close()
+    def steps(
+        self, folder: Path, number: int, files: Files
+    ) -> Generator[None, None, RunSummary | None]:
+        """Write the run. Return what the file holds, or None if nothing was left to write."""
+        writer = RunWriter(folder, number, self._bounds, files)
+        try:
+            for starts, ends in self._id_slices():
+                self._write_ids(writer, starts, ends)
+                writer.add_names(self._names.take_fresh())
+                yield
+            for starts, ends in self._tombstone_slices():
+                self._write_tombstones(writer, starts, ends)
+                writer.add_names(self._names.take_fresh())
+                yield
+            if not writer.size:
+                return None
+            yield from writer.finish()
+            return writer.summary()
+        finally:
+            writer.close()
 
     def _id_slices(self) -> Iterator[tuple[list[int], list[int]]]:
         """Yield places in each source that hold the next hashes, about `most_rows` together."""
@@ -467,35 +453,20 @@ def _probes(starts: list[int], sizes: list[int], most_rows: int) -> list[int] | 
 def _is_newest(hashes: Words, rows: Rows, words: Words, order: Column) -> npt.NDArray[np.bool_]:
     """Return which rows are the newest of their id. `order` is by hash, the newest of an id first.
 
-    Rows of one hash nearly always have one id. Each is compared with the first of its hash. Only
-    where that settles nothing are rows looked at one by one."""
+    Ids are compared only where a hash comes more than once."""
     is_newest = np.ones(order.size, np.bool_)
-    sorted_hashes = hashes[order]
-    repeats = np.flatnonzero(sorted_hashes[1:] == sorted_hashes[:-1]) + 1
-    if not repeats.size:
+    ordered = hashes[order]
+    repeats = ordered[1:] == ordered[:-1]
+    shared = np.flatnonzero(np.append(repeats, False) | np.insert(repeats, 0, False))
+    if not shared.size:
         return is_newest
-    is_first = np.ones(order.size, np.bool_)
-    is_first[repeats] = False
-    firsts = np.maximum.accumulate(np.where(is_first, np.arange(order.size), 0))[repeats]
-    later, first = taken(rows, order[repeats]), taken(rows, order[firsts])
-    is_same = later["size"] == first["size"]
-    alike = later[is_same]
-    is_same[is_same] = same(
-        words, alike["word"], first["word"][is_same], alike["size"].astype(np.int64)
-    )
-    is_newest[repeats[is_same]] = False
-    for start in np.unique(firsts[~is_same]).tolist():
-        _settle_collision(taken(rows, order), words, repeats[firsts == start], start, is_newest)
+    found = taken(rows, order[shared])
+    met: set[bytes] = set()
+    for place, ident in zip(shared.tolist(), _texts_of(found, words), strict=True):
+        is_newest[place] = ident not in met
+        met.add(ident)
     return is_newest
 
 
-def _settle_collision(
-    rows: Rows, words: Words, repeats: Column, start: int, is_newest: npt.NDArray[np.bool_]
-) -> None:
-    met: set[bytes] = set()
-    for place in [start, *repeats.tolist()]:
-        row = rows[place : place + 1]
-        idents: Idents = gathered(words, row["word"], row["size"].astype(np.int64))
-        ident = idents.words.tobytes() + int(row["size"][0]).to_bytes(8, "little")
-        is_newest[place] = ident not in met
-        met.add(ident)
+def _texts_of(rows: Rows, words: Words) -> list[bytes]:
+    return texts(gathered(words, rows["word"], rows["size"].astype(np.int64)))

@@ -46,24 +46,24 @@ FIRST_SLOTS = 256
 
 
 class ChainLaps:
-    """A place's chain holds records of several laps, and says only which is its lowest slot number.
-    So whoever goes from lap to lap would read each chain once a lap.
+    """Which laps the chains of the wheel reach into, as far as they were read.
 
-    Of a chain that was read this remembers its laps, until it changes: then its newest run is
-    another one. 16 bytes a slot, once anything is remembered."""
+    A slot knows only the lowest slot number of its chain. Without this a scan over many laps would
+    read each chain once a lap. A chain is forgotten when its newest run changes. Takes 16 bytes a
+    slot once something is remembered."""
 
     def __init__(self, wheel: TimerWheel) -> None:
         self._wheel = wheel
         self.forget()
 
     def forget(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._last: Column | None = None
         self._laps: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._highest = -1
 
     def note(self, slot: int, head: Head, slots: Sequence[int]) -> None:
-        """The chain of slot number `slot` holds runs of these slot numbers."""
+        """Note that the chain of slot number `slot` holds runs of `slots`."""
         if self._last is None:
             self._last = np.full(self._wheel.slots, -1, np.int64)
             self._laps = np.zeros(self._wheel.slots, np.uint64)
@@ -75,8 +75,8 @@ class ChainLaps:
         self._highest = max(self._highest, *slots)
 
     def next_slots(self, slot: int, last: int) -> list[int]:
-        """The first slot numbers from `slot` on whose chains may hold records of them, some at a
-        time; none where there is none in this lap, up to `last`."""
+        """Return the next slot numbers in this lap, up to `last`, whose chains may hold their
+        records."""
         lap, place = divmod(slot, self._wheel.slots)
         base = lap * self._wheel.slots
         end, width = min(self._wheel.slots, last + 1 - base), FIRST_SLOTS
@@ -90,7 +90,7 @@ class ChainLaps:
         return []
 
     def next_lap(self, slot: int) -> int | None:
-        """The first slot number of the next lap that any chain may reach into."""
+        """Return the first slot number of the next lap that a chain may reach into."""
         slots, lap = self._wheel.slots, slot // self._wheel.slots
         held = self._wheel.held()
         unread = self._wheel.cells["time"][held[~self._is_known(held)]]
@@ -133,8 +133,9 @@ SLOTS_PASSED = 512
 
 
 class WheelScan:
-    """Until its slot has been closed, a chain holds all that pends of it. So neither what is loaded
-    already nor what is being loaded has to be asked."""
+    """A scan of the wheel's chains alone.
+
+    A chain holds all pending records until its slot is closed. So loaded rows need not be asked."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
         self._files, self._ledger = files, ledger
@@ -151,10 +152,10 @@ class WheelScan:
         max_bytes: int,
         memory_from: int,
     ) -> Scanned:
-        """The first wanted entries; runs at `memory_from` and beyond are served from memory."""
+        """Return the first wanted entries. Runs from `memory_from` on are served from memory."""
         enough = max_entries if wants is None else MERGED_ROWS
         runs, upto = self._find(after, until_ms, enough, memory_from)
-        rows, frontier = _first_rows(runs, after, enough)
+        rows, frontier = _first_rows(runs, after)
         upto = min(upto, frontier or upto)
         rows = self._wanted(rows[: rows_upto(rows, *upto)], wants)
         sizes = np.cumsum(rows["length"], dtype=np.int64)
@@ -166,8 +167,7 @@ class WheelScan:
     def _find(
         self, after: Key, until_ms: int, enough: int, memory_from: int
     ) -> tuple[list[Rows], Key]:
-        """The runs of the next slots, until they have `enough` rows or enough were read; up to
-        where that is all."""
+        """Read the next slots until `enough` rows or the budget is reached. Return how far."""
         runs: list[Rows] = []
         spent = rows = 0
         at: int | None = (after[0] + (after[1] >= LAST_OFFSET)) // self._precision_ms
@@ -194,17 +194,16 @@ class WheelScan:
         return runs, (until_ms, LAST_OFFSET)
 
     def _runs(self, slot: int, head: Head) -> list[Run]:
-        """The runs of the chain that keeps this slot number. A very long one is not checked by its
-        CRCs: its rows are checked when they are delivered, and their bodies whenever they are
-        read."""
+        """Return the runs of a slot's chain. A very long chain is not checked by its CRCs.
+
+        Its rows are checked when they are delivered, their bodies whenever they are read."""
         runs = list(self._files.chain(slot, head, checked=head.records <= MERGED_ROWS))
         if slot >= self._ledger.watermark_ms // self._precision_ms + self._files.wheel.slots:
             self._laps.note(slot, head, [run.slot for run in runs])
         return runs
 
     def _wanted(self, rows: Rows, wants: Wants) -> Rows:
-        """Without what ended before the opening, and what is for other targets as far as their
-        numbers tell."""
+        """Drop rows that ended before the opening, and rows of unwanted targets with a number."""
         if self._ledger.floor:
             rows = rows.compress(rows["offset"] >= self._ledger.floor)
         if wants is None or not rows.size:
@@ -222,44 +221,22 @@ class WheelScan:
         return entries if wants is None else [entry for entry in entries if wants(entry[2])]
 
 
-def _first_rows(runs: Sequence[Rows], after: Key, enough: int) -> tuple[Rows, Key | None]:
-    """The first rows beyond `after` of sorted runs, in order; up to where, None if that is all."""
-    if sum(map(len, runs)) <= MERGED_ROWS:
-        return _first_of(joined(runs) if runs else np.zeros(0, RECORD), after, enough)
+def _first_rows(runs: Sequence[Rows], after: Key) -> tuple[Rows, Key | None]:
+    """Return the first rows beyond `after` of sorted runs, and up to where. None if that is all."""
     left = [part for run in runs if (part := run[rows_upto(run, *after) :]).size]
-    if not left:
-        return np.zeros(0, RECORD), None
-    frontier = _scan_frontier(left, enough)
-    parts = [part[: rows_upto(part, *frontier)] for part in left]
-    is_all = sum(map(len, parts)) == sum(map(len, left))
-    return in_order(joined(parts)), None if is_all else frontier
-
-
-def _first_of(rows: Rows, after: Key, enough: int) -> tuple[Rows, Key | None]:
-    """The same of rows in no order: `enough`, and all with the due of the last of them."""
-    at = np.flatnonzero(are_beyond(rows["due_ms"], rows["offset"], after))
-    if at.size <= enough:
-        return in_order(rows.take(at)), None
-    dues_ms = rows["due_ms"][at]
-    last_ms = int(np.partition(dues_ms, enough - 1)[enough - 1])
-    return in_order(rows.take(at[dues_ms <= last_ms])), (last_ms, LAST_OFFSET)
-
-
-def _scan_frontier(runs: Sequence[Rows], enough: int) -> Key:
-    """How far the runs can be merged with `enough` rows of the first one, MERGED_ROWS of all."""
-    heads = [key_at(run, 0) for run in runs]
-    first = runs[heads.index(min(heads))]
-    pivot = key_at(first, min(enough, first.size) - 1)
-    rivals = [run for run, head in zip(runs, heads, strict=True) if head <= pivot]
-    share = max(LEAST_SCANNED_ROWS, MERGED_ROWS // len(rivals))
-    return min(pivot, *(key_at(run, min(share, run.size) - 1) for run in rivals))
+    share = max(LEAST_SCANNED_ROWS, MERGED_ROWS // max(1, len(left)))
+    cut = [key_at(run, share - 1) for run in left if run.size > share]
+    rows = in_order(joined([np.zeros(0, RECORD), *(run[:share] for run in left)]))
+    return rows, min(cut, default=None)
 
 
 # After a restart of the machine: a check of the log beside delivery.
 
 
 def needed_bytes(rows: Rows) -> dict[int, int]:
-    """By file, for rows that pend. Raises StoreDamaged where one names a file that cannot be."""
+    """Return how long each body file must be for pending rows.
+
+    Raises StoreDamaged if a row names an impossible file."""
     keys, positions = places_of(rows)
     order = keys.argsort(kind="stable")
     ends = (positions + rows["length"])[order]
@@ -270,7 +247,7 @@ def needed_bytes(rows: Rows) -> dict[int, int]:
 
 
 def too_short(bodies: BodyFiles, needed: Mapping[int, int]) -> list[str]:
-    """The files that have less, as sentences."""
+    """Return a sentence for each file that is shorter."""
     return [
         f"{bodies.path(key)} has {bodies.size_bytes(key)} bytes, its records need {need_bytes}"
         for key, need_bytes in sorted(needed.items())
@@ -279,11 +256,11 @@ def too_short(bodies: BodyFiles, needed: Mapping[int, int]) -> list[str]:
 
 
 class BackgroundCheck:
-    """When the machine stopped, writes may have been lost in any order. The wheel itself was
-    compared with the checkpoint as it was opened; each run and body is checked when it is read.
-    This is so that damage is found within minutes, and not when the record is due.
+    """Follows all chains after a restart of the machine, those that begin soon first.
 
-    Chains that begin soon come first. Those written since need no look."""
+    Such a restart may have lost writes in any order. Each run and body is checked when it is read.
+    This check finds the damage within minutes, not when a record is due. Chains written since need
+    no look."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
         self.is_over = False
@@ -295,7 +272,7 @@ class BackgroundCheck:
         self._rows: list[Rows] = []
 
     def look(self, budget_records: int) -> None:
-        """Go on for about so many records. Raises StoreDamaged."""
+        """Go on for about `budget_records`. Raises StoreDamaged."""
         spent = 0
         while spent < budget_records and not self.is_over:
             step = next(self._steps, None)
@@ -306,14 +283,15 @@ class BackgroundCheck:
             self._look_for_bodies(joined(rows))
 
     def _follow(self, places: Column) -> Iterator[int]:
-        """The chains of these places, run by run: about how many records each step was worth."""
+        """Yield about how many records each step was worth."""
         for place in places.tolist():
             yield 1
             yield from self._chain(place)
 
     def _chain(self, place: int) -> Iterator[int]:
-        """Between two steps it may have been written anew, and its segments dropped: whatever does
-        that has read it."""
+        """A chain may be written anew and its segments dropped between two steps.
+
+        That read the whole chain, so damage in the old one does not count."""
         wheel = self._files.wheel
         head = wheel.head(place)
         try:
@@ -325,7 +303,7 @@ class BackgroundCheck:
                 raise
 
     def _look_for_bodies(self, rows: Rows) -> None:
-        """Only of what pends: other files may be gone."""
+        """Check the body files of pending rows only. Other files may be gone."""
         pends = are_beyond(rows["due_ms"], rows["offset"], self._ledger.ended)
         if lacking := too_short(self._files.bodies, needed_bytes(rows.compress(pends))):
             raise StoreDamaged(lacking[0])
@@ -388,7 +366,7 @@ class WheelReader:
 
 @contextmanager
 def look_into_wheel(folder: Path) -> Iterator[WheelReader]:
-    """Read the folder. Raises StoreDamaged, and FileNotFoundError where there is no checkpoint."""
+    """Open the folder for reading. Raises StoreDamaged, FileNotFoundError without a checkpoint."""
     checkpoint = read_checkpoint(folder / CHECKPOINT)
     options, files = Options(**checkpoint.options), Files()
     log = TimerLog(folder / LOG, options.segment_bytes, options.precision_ms, files, writable=False)

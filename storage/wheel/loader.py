@@ -21,7 +21,7 @@ _key_of = itemgetter(0, 1)
 
 
 class SortedRows:
-    """Sorted rows not yet peeked at, as pieces that may be views of the mapped log."""
+    """Sorted rows not yet peeked at, in pieces that may be views of the mapped log."""
 
     def __init__(self, rows: Rows) -> None:
         self._pieces = deque([rows])
@@ -29,17 +29,17 @@ class SortedRows:
         self.last = key_at(rows, -1)
 
     def extend(self, rows: Rows) -> None:
-        """Append rows that all lie beyond `last`."""
+        """Append rows beyond `last`."""
         self._pieces.append(rows)
         self.last = key_at(rows, -1)
 
     @property
     def piece(self) -> Rows:
-        """The rows at hand: at least one, not always all."""
+        """The first piece. It has at least one row."""
         return self._pieces[0]
 
     def take(self, count: int) -> Rows:
-        """Remove and give the first `count` rows of the piece at hand."""
+        """Remove and return the first `count` rows of the first piece."""
         piece = self._pieces[0]
         taken: Rows = piece[:count]
         if count < len(piece):
@@ -55,9 +55,7 @@ class SortedRows:
 
 
 class LoadedRows:
-    """Merges sorted rows in (due, offset) order and keeps what was peeked at as entries.
-
-    peeked_bytes: what their bodies take."""
+    """Rows of near slots, merged in (due, offset) order. Peeked rows are kept as entries."""
 
     def __init__(self, decode: Callable[[Rows], list[Entry]]) -> None:
         self._decode = decode
@@ -87,8 +85,7 @@ class LoadedRows:
             self._undo_peeks()
 
     def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
-        """The first `max_entries` entries due at or before `until_ms`. Bodies are read as long as
-        all that are kept take at most `max_bytes`; one that is larger comes alone."""
+        """Return the first entries due by `until_ms`, as `DiskTier.peek` does."""
         is_cut = False
         while len(self._entries) < max_entries and not is_cut:
             rows = self._take(until_ms, max_entries - len(self._entries))
@@ -103,13 +100,12 @@ class LoadedRows:
         return Due(found, is_all=not is_cut and len(found) < max_entries)
 
     def next_due_ms(self) -> int | None:
-        """The earliest due."""
         if self._entries:
             return self._entries[0][0]
         return min((batch.head[0] for batch in self._batches), default=None)
 
     def forget(self, watermark_ms: int, cursor: int) -> tuple[list[Entry], list[Rows]]:
-        """Drop what is at or below (watermark_ms, cursor): entries peeked before, other rows."""
+        """Drop what is at or below the key. Return peeked entries, and rows not peeked at."""
         key = (watermark_ms, cursor)
         count = bisect_right(self._entries, key, key=_key_of)
         ended = self._entries[:count]
@@ -149,7 +145,7 @@ class LoadedRows:
         return parts[0] if len(parts) == 1 else in_order(joined(parts))
 
     def _fitting(self, rows: Rows, max_bytes: int) -> tuple[Rows, bool]:
-        """As many of the rows as may be decoded now; the others wait again."""
+        """Return the rows that may be decoded now. The others wait again."""
         sizes = np.cumsum(rows["length"], dtype=np.int64)
         fit = int(np.searchsorted(sizes, max_bytes - self.peeked_bytes, "right"))
         fit = max(fit, 0 if self._entries else 1)
@@ -173,7 +169,7 @@ class LoadedRows:
 
 
 def _frontier(rivals: list[SortedRows], pivot: Key, share: int) -> Key:
-    """How far the rivals can be merged when each gives at most `share` rows."""
+    """Return how far the rivals can be merged if each gives at most `share` rows."""
     for batch in rivals:
         piece = batch.piece
         pivot = min(pivot, key_at(piece, min(share, len(piece)) - 1))
@@ -187,7 +183,9 @@ READ_AHEAD_ROWS = 64
 
 
 class SlotLoader:
-    """`next_slot`: every lower slot number is loaded. A chain may be read in several pieces."""
+    """Loads wheel slots in order into `LoadedRows`. Slot numbers below `next_slot` are loaded.
+
+    A chain may be read in several pieces."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger, loaded: LoadedRows) -> None:
         self.next_slot = ledger.watermark_ms // files.options.precision_ms
@@ -208,7 +206,7 @@ class SlotLoader:
         return self.next_slot + (self._reading is not None)
 
     def load_through(self, slot: int, enough: int) -> None:
-        """Load up to slot number `slot`; stop early once `enough` rows wait."""
+        """Load up to slot number `slot`, or until `enough` rows wait."""
         while self.next_slot <= slot and len(self._loaded) + self._waiting_rows < enough:
             self._step(slot)
             while self._reading is not None:
@@ -216,11 +214,11 @@ class SlotLoader:
         self._hand_over()
 
     def is_behind(self, slot: int) -> bool:
-        """Whether `load_some` has anything to do: it keeps a bounded number of rows in memory."""
+        """Whether `load_some` has work. It keeps a bounded number of rows in memory."""
         return self.next_slot <= slot and len(self._loaded) + self._waiting_rows < ENOUGH_ROWS
 
     def load_some(self, slot: int, budget_entries: int) -> int:
-        """Go on loading up to slot number `slot`; how many records were read."""
+        """Load further slots up to `slot`. Return how many records were read."""
         spent = 0
         while self.is_behind(slot) and spent < budget_entries:
             spent += self._step(slot)
@@ -228,14 +226,13 @@ class SlotLoader:
         return spent
 
     def finish(self) -> None:
-        """Read the chain in hand to its end."""
+        """Read the current chain to its end."""
         while self._reading is not None:
             self._step(self.next_slot)
         self._hand_over()
 
     def add_flushed(self, slots: Column, positions: Column) -> None:
-        """Load runs just flushed, in slot order, as far as their slots are begun already; and
-        forget what was noted of chains that are closed now."""
+        """Load flushed runs, in slot order, of slots already begun. Forget closed chains."""
         self._note_later(slots)
         begun = int(np.searchsorted(slots, self.begun_below))
         runs = [self._files.log.run(position) for position in positions[:begun].tolist()]
@@ -243,9 +240,9 @@ class SlotLoader:
         self._hand_over()
 
     def count_out_below_floor(self, ended: Key) -> None:
-        """Count out what ended before the opening though it is due only now.
+        """Count out what ended before the opening once its due has passed.
 
-        Not at once: the counts of a checkpoint hold whatever is due beyond its watermark."""
+        The counts of a checkpoint hold everything due beyond its watermark."""
         waiting, self._below_floor = self._below_floor, []
         for rows in waiting:
             passed = rows_upto(rows, *ended)
@@ -266,7 +263,7 @@ class SlotLoader:
                 del self._later[place]
 
     def _step(self, last: int) -> int:
-        """Read one run, beginning the next slot up to `last` if none is in hand; its records."""
+        """Read one run, if needed of the next slot up to `last`. Return its records."""
         if self._reading is None:
             found = self._files.wheel.next_slot(self.next_slot, last, self._later)
             self.next_slot = last + 1 if found is None else found
@@ -309,7 +306,7 @@ class SlotLoader:
         self._waiting_rows += sum(map(len, runs))
 
     def _hand_over(self) -> None:
-        """Give what was read to `LoadedRows` in one piece: many small slots then merge at once."""
+        """Add all runs at once, so that many small slots are merged together."""
         if self._waiting:
             self._loaded.add(self._waiting)
             self._waiting = []

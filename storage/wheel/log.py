@@ -59,10 +59,9 @@ assert RECORD.itemsize == HEADER.itemsize == RECORD_BYTES
 
 
 class Head(NamedTuple):
-    """The newest run of a chain and what the chain holds: what a wheel slot keeps.
+    """The newest run of a chain and the size of the chain, as a wheel slot keeps them.
 
-    time: lowest slot number with a record; last: log position of the newest run; records: how many
-    all runs hold."""
+    `time` is the lowest slot number with a record, `last` the position of the newest run."""
 
     time: int
     last: int
@@ -75,7 +74,7 @@ NOWHERE = 2**63 - 1
 
 
 class Run(NamedTuple):
-    """One run as read from the log: records of one slot, in (due, offset) order."""
+    """A run of the log: records of one slot, in (due, offset) order."""
 
     position: int
     slot: int
@@ -85,12 +84,11 @@ class Run(NamedTuple):
     rows: Rows
 
     def upto(self, due_ms: int, offset: int) -> int:
-        """How many of the rows are at or below (due_ms, offset)."""
         return rows_upto(self.rows, due_ms, offset)
 
 
 def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
-    """How many of the sorted `rows` are at or below (due_ms, offset)."""
+    """Return how many of the sorted `rows` are at or below (due_ms, offset)."""
     dues_ms = rows["due_ms"]
     if not rows.size or dues_ms[0] > due_ms:
         return 0
@@ -98,30 +96,30 @@ def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
 
 
 def key_at(rows: Rows, index: int) -> Key:
-    """(due_ms, offset) of one row."""
+    """Return (due_ms, offset) of one row."""
     return int(rows["due_ms"][index]), int(rows["offset"][index])
 
 
 def locate(rows: Rows, spans: Column, positions: Column) -> None:
-    """Note in which file and where in it the rows' bodies lie."""
+    """Set the file span and the position in it of the rows' bodies."""
     rows["location_low"] = positions & 0xFFFFFFFF
     rows["location_high"] = (positions | spans << POSITION_BITS) >> 32
 
 
 def locations(rows: Rows) -> tuple[Column, Column]:
-    """Spans of the files of the rows' bodies, and positions in these."""
+    """Return the file spans of the rows' bodies, and the positions in these files."""
     found = rows["location_high"].astype(np.int64) << 32 | rows["location_low"]
     return found >> POSITION_BITS, found & ((1 << POSITION_BITS) - 1)
 
 
 def in_order(rows: Rows) -> Rows:
-    """The rows sorted by (due, offset)."""
+    """Sort the rows by (due, offset)."""
     ordered: Rows = rows.take(np.lexsort((rows["offset"], rows["due_ms"])))
     return ordered
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """The rows of all parts as one array (as plain bytes: numpy compares field names otherwise)."""
+    """Join all parts as plain bytes. Numpy would compare field names."""
     if len(parts) == 1:
         return parts[0]
     rows: Rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(RECORD)
@@ -129,7 +127,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 def stretches(column: Column) -> list[tuple[int, int]]:
-    """Start and length of each stretch of equal values."""
+    """Return start and length of each stretch of equal values."""
     if not column.size:
         return []
     starts, lengths = boundaries(column)
@@ -137,14 +135,14 @@ def stretches(column: Column) -> list[tuple[int, int]]:
 
 
 def boundaries(column: Column) -> tuple[Column, Column]:
-    """Start and length of each stretch of equal values, as columns."""
+    """Return start and length of each stretch of equal values, as columns."""
     changes = np.flatnonzero(column[1:] != column[:-1]) + 1
     edges = np.concatenate(([0], changes, [column.size]))
     return edges[:-1], np.diff(edges)
 
 
 def seal(block: Rows, headers: Column, counts: Column) -> memoryview:
-    """Give the block's bytes, the CRC of each run filled in: its header row, its records."""
+    """Return the block's bytes with the CRC of each run set."""
     data = block.view(np.uint8).data
     starts = (headers * RECORD_BYTES + CRC_FROM).tolist()
     ends = ((headers + counts + 1) * RECORD_BYTES).tolist()
@@ -158,9 +156,10 @@ def seal(block: Rows, headers: Column, counts: Column) -> memoryview:
 
 
 class Segment:
-    """A log file of `size_bytes`. What is not written yet reads as zeros and takes no space.
+    """A log file of fixed size, written from the front and read through a mapping.
 
-    One that is too short is extended, or, if not writable, mapped as it is."""
+    Unwritten bytes read as zeros and take no space. A file that is too short is extended, or mapped
+    as it is if not writable."""
 
     def __init__(
         self,
@@ -188,7 +187,6 @@ class Segment:
         """All of it as rows: headers are as long."""
 
     def write(self, offset: int, data: memoryview) -> None:
-        """Write at `offset` in this file."""
         self._files.write(self._fd, data, offset)
 
     def cut(self, offset: int) -> None:
@@ -197,7 +195,7 @@ class Segment:
         self._files.resize(self._fd, self.size_bytes)
 
     def close(self) -> None:
-        """Give the file back; rows read from it stay readable."""
+        """Release the file. Rows read from it stay readable."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -210,9 +208,10 @@ _HEADER = Struct("<IIqqIIq")
 
 
 class TimerLog:
-    """Segments named by number; position = number * segment_bytes + offset in the segment.
+    """Runs in append-only segments.
 
-    A block never straddles segments: what is left of one stays zero."""
+    Position = segment number * segment_bytes + offset in the segment. A block never straddles
+    segments: the rest of a segment stays zero."""
 
     def __init__(
         self,
@@ -233,16 +232,16 @@ class TimerLog:
         self._is_cut = True
 
     def path(self, number: int) -> Path:
-        """The file of segment `number`."""
         return self.folder / f"{number:010d}.log"
 
     def number(self, position: int) -> int:
-        """The segment that holds `position`."""
+        """Return the segment that holds `position`."""
         return position // self.segment_bytes
 
     def attach(self, number: int) -> None:
-        """Open an existing segment. Raises StoreDamaged when it is missing or has another size;
-        that of the log's end may be shorter, as a kill within `cut` leaves it."""
+        """Open an existing segment. Raises StoreDamaged if it is missing or of another size.
+
+        The last segment may be shorter: a kill within `cut` leaves it so."""
         path = self.path(number)
         try:
             size_bytes = path.stat().st_size
@@ -257,7 +256,7 @@ class TimerLog:
         )
 
     def reserve(self, size_bytes: int) -> int:
-        """Where the next block of `size_bytes` goes; opens a new segment when it must."""
+        """Return where the next block goes. Opens a new segment if it must."""
         if not self._is_cut:
             self.cut(self.end)
         number, offset = divmod(self.end, self.segment_bytes)
@@ -270,14 +269,14 @@ class TimerLog:
         return self.end
 
     def write(self, data: memoryview) -> None:
-        """Write the block space was reserved for."""
+        """Write the block that space was reserved for."""
         number, offset = divmod(self.end, self.segment_bytes)
         self.segments[number].write(offset, data)
         self.end += len(data)
 
     def cut(self, end: int) -> None:
-        """Forget everything from `end` on. When an OSError is raised, nothing from there on is
-        read any more, and the bytes are cut before anything is written."""
+        """Forget everything from `end` on. After an OSError the bytes are cut before the next
+        write."""
         self.end, self._is_cut = end, False
         number, offset = divmod(end, self.segment_bytes)
         for later in [kept for kept in self.segments if kept * self.segment_bytes >= end]:
@@ -287,18 +286,17 @@ class TimerLog:
         self._is_cut = True
 
     def drop(self, number: int) -> None:
-        """Delete a segment; rows already read from it stay readable."""
+        """Delete a segment. Rows read from it stay readable."""
         self.segments.pop(number).close()
         self._files.remove(self.path(number))
 
     def close(self) -> None:
-        """Give the files back."""
         for segment in self.segments.values():
             segment.close()
         self.segments.clear()
 
     def run(self, position: int, *, checked: bool = True) -> Run:
-        """The run at `position`. Raises StoreDamaged unless there is one, whole and in bounds."""
+        """Read the run at `position`. Raises StoreDamaged unless it is whole and in bounds."""
         number, offset = divmod(position, self.segment_bytes)
         segment = self.segments.get(number)
         if segment is None or position < 0 or position + SHORTEST_BYTES > self.end:
@@ -325,7 +323,7 @@ class TimerLog:
         )
 
     def chain(self, head: Head, *, checked: bool = True) -> Iterator[Run]:
-        """The runs of a chain, newest first. Raises StoreDamaged when it does not add up."""
+        """Yield the runs of a chain, newest first. Raises StoreDamaged if counts do not add up."""
         position, left = head.last, head.records
         while left > 0:
             run = self.run(position, checked=checked)
@@ -344,56 +342,44 @@ CELLS_AT_ONCE = 8192
 """Half as many runs, where each has one record: a millisecond."""
 
 
-def headers_at(log: TimerLog, positions: Column) -> Rows:
-    """The headers of the runs at these positions: all zeros where no run begins."""
+def whole_headers_at(log: TimerLog, positions: Column) -> Rows:
+    """Return the headers of the runs at these positions.
+
+    Raises StoreDamaged unless a whole run lies at each of them."""
     headers = np.zeros(positions.size, HEADER)
-    for at, segment, cells in _by_segment(log, positions):
-        headers.put(at, segment.cells.take(cells).view(HEADER))
-    room = log.segment_bytes - positions % log.segment_bytes
-    begins = headers["magic"] == RUN_MAGIC
-    begins &= (headers["count"].astype(np.int64) + 1) * RECORD_BYTES <= room
-    begins &= (headers["count"] > 0) & (headers["prev"] < positions)
-    headers[~begins] = 0
-    return headers
-
-
-def slots_at(log: TimerLog, positions: Column) -> Column:
-    """The slot numbers of the runs at these positions; 0 where none can be."""
-    slots = np.zeros(positions.size, np.int64)
-    for at, segment, cells in _by_segment(log, positions):
-        slots[at] = segment.cells["due_ms"][cells + 1] // log.precision_ms
-    return slots
-
-
-def are_whole(log: TimerLog, positions: Column, headers: Rows) -> npt.NDArray[np.bool_]:
-    """Which of the runs with these headers pass their CRC."""
     is_whole = np.zeros(positions.size, np.bool_)
     for at, segment, cells in _by_segment(log, positions):
-        starts = cells * RECORD_BYTES
-        ends = starts + (headers["count"][at].astype(np.int64) + 1) * RECORD_BYTES
+        found = segment.cells.take(cells).view(HEADER)
+        headers.put(at, found)
+        ends = (cells + found["count"] + 1) * RECORD_BYTES
+        begins = (found["magic"] == RUN_MAGIC) & (found["count"] > 0)
+        begins &= (found["prev"] < positions[at]) & (ends <= log.segment_bytes)
         with memoryview(segment.view) as view:
-            found = [
-                crc32(view[start + CRC_FROM : end])
-                for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+            crcs = [
+                crc32(view[start + CRC_FROM : end]) if begin else 0
+                for start, end, begin in zip(
+                    (cells * RECORD_BYTES).tolist(), ends.tolist(), begins.tolist(), strict=True
+                )
             ]
-        is_whole[at] = (headers["crc"][at] == found) & (headers["magic"][at] == RUN_MAGIC)
-    return is_whole
-
-
-def whole_headers_at(log: TimerLog, positions: Column) -> Rows:
-    """The headers of the runs at these positions. Raises StoreDamaged unless a whole run lies at
-    each of them."""
-    headers = headers_at(log, positions)
-    is_whole = are_whole(log, positions, headers)
+        is_whole[at] = begins & (found["crc"] == crcs)
     if not is_whole.all():
         log.run(int(positions[np.argmin(is_whole)]))
         raise StoreDamaged(f"{log.folder} changed while it was read")
     return headers
 
 
+def slots_at(log: TimerLog, positions: Column) -> Column:
+    """Return the slot numbers of the runs at these positions, 0 where no run can be."""
+    slots = np.zeros(positions.size, np.int64)
+    for at, segment, cells in _by_segment(log, positions):
+        slots[at] = segment.cells["due_ms"][cells + 1] // log.precision_ms
+    return slots
+
+
 def positions_between(log: TimerLog, start: int, stop: int) -> Iterator[Column]:
-    """Where the runs from `start` up to `stop` lie, oldest first, some at a time; dropped segments
-    are passed over. The last one may be none, where the one before it is not whole."""
+    """Yield the positions of the runs from `start` up to `stop`, oldest first, some at a time.
+
+    Dropped segments are skipped. If a run is not whole, the next position may hold none."""
     for number in range(start // log.segment_bytes, -(-stop // log.segment_bytes)):
         base = number * log.segment_bytes
         first, last = max(start - base, 0), min(stop - base, log.segment_bytes)
@@ -403,8 +389,7 @@ def positions_between(log: TimerLog, start: int, stop: int) -> Iterator[Column]:
 
 
 def _run_cells(segment: Segment, first: int, end_byte: int) -> Iterator[list[int]]:
-    """The cells of a segment where a run begins, some at a time: each run says where the next one
-    is to begin. What was never written is zeros."""
+    """Yield the cells where runs begin. Each run says where the next one begins."""
     last = end_byte // RECORD_BYTES
     while first < last:
         headers = segment.cells[first : min(first + CELLS_AT_ONCE, last)].view(HEADER)
@@ -422,8 +407,7 @@ def _run_cells(segment: Segment, first: int, end_byte: int) -> Iterator[list[int
 
 
 def _by_segment(log: TimerLog, positions: Column) -> Iterator[tuple[Column, Segment, Column]]:
-    """Which of the positions lie in a segment, and the cells of it that they name; those where no
-    run can be are left out."""
+    """Yield indices of positions by segment, with their cells. Impossible positions are skipped."""
     numbers, offsets = np.divmod(positions, log.segment_bytes)
     cells, odd = np.divmod(offsets, RECORD_BYTES)
     possible = (positions >= 0) & (positions + SHORTEST_BYTES <= log.end) & (odd == 0)
@@ -446,18 +430,18 @@ _KEY_SPANS = len(SPANS_MS)
 
 
 def spans_of(dues_ms: Column, watermark_ms: int) -> Column:
-    """The span number each due is written with."""
+    """Return the span number that each due is written with."""
     return np.searchsorted(np.array(REACHES_MS), dues_ms - watermark_ms, "right").astype(np.int64)
 
 
 def file_keys(dues_ms: Column, spans: Column) -> Column:
-    """One number per body file: its span and which stretch of time it is for."""
+    """Return a number for each body file: its span and its stretch of time."""
     keys: Column = dues_ms // np.array(SPANS_MS)[spans] * _KEY_SPANS + spans
     return keys
 
 
 class BodyFiles:
-    """Bodies appended to `<span>-<stretch>.body`; a body is found by file, position, length."""
+    """Bodies appended to `<span>-<stretch>.body`, found by file, position and length."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.folder = folder
@@ -470,12 +454,11 @@ class BodyFiles:
         self._list()
 
     def path(self, key: int) -> Path:
-        """The file of `key`."""
         stretch, span = divmod(key, _KEY_SPANS)
         return self.folder / f"{span}-{stretch}.body"
 
     def append(self, key: int, bodies: list[bytes]) -> int:
-        """Write bodies side by side at the end of a file; the position of the first."""
+        """Write bodies at the end of a file. Return the position of the first."""
         fd = self._writable(key)
         position = self._sizes[key]
         self._unconfirmed.setdefault(key, position)
@@ -485,19 +468,18 @@ class BodyFiles:
         return position
 
     def read(self, rows: Rows) -> list[bytes]:
-        """The body of each row. Raises StoreDamaged when one is missing or fails its CRC."""
+        """Read the body of each row. Raises StoreDamaged if one is missing or fails its CRC."""
         found: list[bytes] = []
         for key, positions, part in _by_file(rows):
             found += self._read(key, positions, part)
         return found
 
     def confirm(self) -> None:
-        """What was appended is known to a checkpoint now: it stays."""
+        """Keep what was appended: a checkpoint knows it now."""
         self._unconfirmed.clear()
 
     def rewind(self) -> None:
-        """Cut off what was appended since the last `confirm`. Where that fails, it stays as bytes
-        that no record points at."""
+        """Cut off what was appended since `confirm`. If that fails, no record points at it."""
         for key, size_bytes in self._unconfirmed.items():
             with suppress(OSError):
                 self._files.resize(self.path(key), size_bytes)
@@ -514,14 +496,14 @@ class BodyFiles:
             self._files.remove(self.path(key))
 
     def size_bytes(self, key: int) -> int:
-        """Bytes in a file; 0 when there is none."""
+        """Return the size of a file, 0 if there is none."""
         try:
             return self.path(key).stat().st_size
         except FileNotFoundError:
             return 0
 
     def will_need(self, rows: Rows) -> None:
-        """Have the system read ahead the bodies of one run, which lie side by side; if it can."""
+        """Ask the system to read ahead the bodies of a run."""
         with suppress(OSError):
             self._will_need(rows)
 
@@ -534,7 +516,6 @@ class BodyFiles:
                 view.madvise(mmap.MADV_WILLNEED, first, last - first)
 
     def close(self) -> None:
-        """Give the files back."""
         for fd in self._writing.values():
             os.close(fd)
         for view in self._reading.values():
@@ -599,8 +580,9 @@ class BodyFiles:
 
 
 def places_of(rows: Rows) -> tuple[Column, Column]:
-    """Where the bodies of these rows lie: the key of the file, and the position in it. Raises
-    StoreDamaged where a row names a file that cannot be."""
+    """Return file key and position of each row's body.
+
+    Raises StoreDamaged if a row names an impossible file."""
     spans, positions = locations(rows)
     if rows.size and spans.max() >= _KEY_SPANS:
         raise StoreDamaged(f"a record of the log names a file of bodies of span {spans.max()}")
@@ -608,7 +590,7 @@ def places_of(rows: Rows) -> tuple[Column, Column]:
 
 
 def _by_file(rows: Rows) -> Iterator[tuple[int, Column, Rows]]:
-    """Neighbours whose bodies lie in one file: its key, their positions, and their rows."""
+    """Yield stretches of rows whose bodies lie in one file, with its key and their positions."""
     keys, positions = places_of(rows)
     for start, count in stretches(keys):
         part = slice(start, start + count)

@@ -56,9 +56,9 @@ them lies in a run of its own."""
 def close_slots(
     files: WheelFiles, chains: ChainWriter, last: int, elsewhere: "EndedElsewhere"
 ) -> Iterator[int]:
-    """Close the chains of slot numbers up to `last`: what is due later begins a chain anew.
+    """Close the chains of slot numbers up to `last`. Later records begin a chain anew.
 
-    Yields the records looked at after each piece of work. Changes nothing but `chains`."""
+    Yields the records looked at in each step. Changes nothing but `chains`."""
     for place in files.wheel.begun_in(files.checkpoint.closed, last):
         dead = Counter[int]()
         later = yield from _later_runs(files, chains, place, last, elsewhere, dead)
@@ -112,7 +112,6 @@ class EndedElsewhere:
                 self._count(files)
 
     def count_out(self, files: WheelFiles, counts: Counts) -> None:
-        """Take what was noted out of `counts`."""
         if self._found:
             self._count(files)
         if self._ended is not None:
@@ -130,7 +129,7 @@ class EndedElsewhere:
 def copy_sparse(files: WheelFiles, chains: ChainWriter, loader: SlotLoader) -> Iterator[int]:
     """Copy the chains that reach into the sparsest segment to the end of the log.
 
-    Chains of slots already begun by `loader` are left alone: they close soon."""
+    Chains of slots begun by `loader` are left alone: they close soon."""
     number = _sparsest(files, chains)
     if number is None:
         return
@@ -171,7 +170,7 @@ def _copy_chain(
 
 
 def _merged(runs: list[Run], most_records: int) -> list[Rows]:
-    """Runs oldest first as fewer, longer ones, each of one slot."""
+    """Join runs, oldest first, into fewer and longer ones of one slot each."""
     merged: list[Rows] = []
     for slot in sorted({run.slot for run in runs}):
         rows = in_order(joined([run.rows for run in runs if run.slot == slot]))
@@ -201,17 +200,20 @@ SORTED_PER_WRITTEN = 16
 
 
 class Flush:
-    """The steps, in order:
+    """One round of writing, in steps small enough to fall between two transactions.
 
-    1. close the chains of passed slots and copy one sparse segment forward,
-    2. write the memtable: bodies, then runs; sum up what the wheel will be,
-    3. replace the checkpoint: from here on all of it counts,
-    4. point the wheel at the new chains,
-    5. serve the memtable's entries from disk, delete files nobody needs, note that 4 is done.
+    1. Close the chains of passed slots and copy one sparse segment forward.
 
-    A crash before 3 leaves log bytes that the checkpoint does not know: they are cut. A crash
-    after it is mended by reading the runs from `redo_from` on (storage/FORMAT.md, "Order of
-    writing")."""
+    2. Write the memtable: bodies, then runs. Sum up what the wheel will be.
+
+    3. Replace the checkpoint. From here on all of it counts.
+
+    4. Point the wheel at the new chains.
+
+    5. Serve the memtable's entries from disk, delete unneeded files, note that 4 is done.
+
+    A crash before 3 leaves log bytes that are cut. A crash after it is mended by reading the runs
+    from `redo_from` on (storage/FORMAT.md#order-of-writing)."""
 
     def __init__(
         self,
@@ -233,7 +235,7 @@ class Flush:
         self._checks = files.checkpoint.checks
 
     def steps(self) -> Iterator[int]:
-        """Do it; yields about how many entries each step was worth."""
+        """Do all steps. Yields about how many entries each was worth."""
         closed = self._ledger.watermark_ms // self._files.options.precision_ms
         try:
             yield from self._write(closed)
@@ -273,9 +275,7 @@ class Flush:
             yield max(rows.size, SLICE_ENTRIES * rows.size * mean_bytes // options.slice_bytes)
 
     def _undo(self) -> None:
-        """Give up before the checkpoint: as if nothing had been written.
-
-        What fails of it does no harm: the log cuts itself again before it is written to."""
+        """Give up before the checkpoint. If this fails, the log is cut before its next write."""
         self._loader.memory_from = NOWHERE
         with suppress(OSError):
             self._files.log.cut(self._files.checkpoint.log_end)
@@ -339,9 +339,9 @@ CHECKED_SHARE = 4
 
 
 class WheelTier:
-    """Slots are loaded shortly before their time, in order, and again given back in order.
+    """A `DiskTier`. Slots are loaded shortly before their time, in order.
 
-    `loaded_from`: slot numbers below it had passed when the folder was opened."""
+    Slot numbers below `loaded_from` had passed when the folder was opened."""
 
     def __init__(
         self, files: WheelFiles, ledger: Ledger, *, is_of_another_boot: bool = False
@@ -433,7 +433,7 @@ class WheelTier:
         self.files.close()
 
     def _load_until(self, until_ms: int, enough: int) -> int:
-        """Load up to the slot of `until_ms`, stopping once `enough` rows wait; that slot."""
+        """Load up to the slot of `until_ms`, or until `enough` rows wait. Return the slot."""
         slot = until_ms // self._precision_ms
         if slot >= self._loader.next_slot:
             self._loader.load_through(slot, enough)
@@ -444,7 +444,7 @@ class WheelTier:
 
 
 def open_wheel(opening: Opening) -> OpenedTier:
-    """Open or make wheel, log and bodies; the wheel's file has the name of the kind.
+    """Open or make wheel, log and bodies. The wheel's file has the name of the kind.
 
     Raises StoreDamaged, StoreMismatch, OSError."""
     folder, options = opening.folder, opening.options
@@ -472,8 +472,9 @@ def open_wheel(opening: Opening) -> OpenedTier:
 
 
 def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> TimerWheel:
-    """The wheel at the checkpoint that was found, the log cut there. A new one is empty: looking
-    would bring all of its file into memory."""
+    """Open the wheel at the checkpoint and cut the log there.
+
+    A new wheel is not looked at: that would bring all of its file into memory."""
     folder, options = opening.folder, opening.options
     for name in (LOG, BODIES):
         (folder / name).mkdir(exist_ok=True)
@@ -495,5 +496,5 @@ def _check_wheel_size(path: Path, wanted_bytes: int, checkpoint: Checkpoint) -> 
 
 
 def _is_of_this_boot(checkpoint: Checkpoint) -> bool:
-    """Else writes may have been lost as the machine stopped, in any order."""
+    """Whether no write can have been lost in a restart of the machine."""
     return checkpoint.boot_id == boot_id() != ""

@@ -53,7 +53,7 @@ _FACTORS = tuple(
 
 
 def checks(slots: Rows) -> npt.NDArray[np.uint32]:
-    """The check number each slot must carry; 0 for an all-zero (empty) slot."""
+    """Return the check number of each slot. It is 0 for an empty slot."""
     mixed = np.zeros(slots.shape, np.uint64)
     for name, factor in zip(_FIELDS, _FACTORS, strict=True):
         mixed ^= slots[name].astype(np.uint64) * factor
@@ -61,9 +61,7 @@ def checks(slots: Rows) -> npt.NDArray[np.uint32]:
 
 
 def slot_rows(heads: Column) -> Rows:
-    """The slots for `heads` (n x 3: the fields of `Head`), checks included.
-
-    A head without records gives an all-zero slot."""
+    """Return the slots for `heads` (n x 3, the fields of `Head`). No records give an empty slot."""
     rows = np.zeros(len(heads), SLOT)
     held = heads[:, 2:] > 0
     for column, name in enumerate(_FIELDS):
@@ -73,12 +71,12 @@ def slot_rows(heads: Column) -> Rows:
 
 
 class TimerWheel:
-    """`slots` slots reused circularly: slot number n (due // precision) lives at n % slots.
+    """Slots reused circularly: slot number n (due
 
-    Records more than a lap ahead wait in the same chain. `cells` is the mapped array (or a copy,
-    for those who only look). `touched`: the blocks of slots that may be other than zero; of the
-    others nothing is read, so that they take no memory. None: all may be. `mapped`: the file, of
-    which the system reads on behind no slot that is touched (`map_wheel`)."""
+    precision) lives at n % slots.
+
+    Records more than a lap ahead wait in the same chain. `touched` marks the blocks of slots that
+    may be non-zero (None: all). Other blocks are never read, so they take no memory."""
 
     def __init__(
         self,
@@ -95,7 +93,7 @@ class TimerWheel:
         self._touched = np.ones(blocks, np.bool_) if touched is None else touched
 
     def used(self) -> Column:
-        """Places of the slots that are not all zero."""
+        """Return the places of the slots that are not all zero."""
         words = self.cells.view(np.int64).reshape(self.slots, WORDS).T
         found = [
             np.flatnonzero(reduce(np.bitwise_or, words[:, piece])) + piece.start
@@ -104,13 +102,13 @@ class TimerWheel:
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def held(self) -> Column:
-        """Places of the slots that have a chain."""
+        """Return the places of the slots that have a chain."""
         counts = self.cells["count"]
         found = [np.flatnonzero(counts[piece]) + piece.start for piece in self._touched_pieces()]
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def next_touched(self, place: int) -> int:
-        """The first place from this one on where a slot may be other than zero; `slots`: none."""
+        """Return the first place from `place` on that may be non-zero, or `slots`."""
         block = place // BLOCK_SLOTS
         if place >= self.slots or self._touched[block]:
             return place
@@ -119,48 +117,47 @@ class TimerWheel:
         return (block + step) * BLOCK_SLOTS if ahead[step] else self.slots
 
     def head(self, slot: int) -> Head:
-        """The chain that keeps slot number `slot`; EMPTY when there is none."""
+        """Return the chain of slot number `slot`."""
         return self.heads(np.array([slot % self.slots]))[0]
 
     def heads(self, at: Column) -> list[Head]:
-        """The chains at these places (slot numbers modulo slots)."""
+        """Return the chains at these places."""
         found = self.cells.take(at)
         return [
             Head(time, last, count) if count else EMPTY for time, last, count, _ in found.tolist()
         ]
 
     def table(self, at: Column) -> Column:
-        """time, last, records of these places as columns; records 0: no chain."""
+        """Return time, last and records of these places as columns."""
         cells = self.cells.take(at)
         return np.column_stack([cells[name] for name in _FIELDS]).astype(np.int64)
 
     def store(self, at: Column, heads: Column) -> None:
-        """Point these places at other chains (n x 3: the fields of `Head`)."""
+        """Point these places at other chains (n x 3, the fields of `Head`)."""
         if at.size:
             self._touched[at // BLOCK_SLOTS] = True
             self._files.poke(self.cells, at, slot_rows(heads))
 
     def sum_of_checks(self) -> int:
-        """Of all slots: no two states of a wheel that follow each other have the same, but by a
-        chance of one in 2^32."""
+        """Return a sum that tells successive states of a wheel apart, but for a chance of 2^-32."""
         found = self.cells["check"]
         return sum(int(found[piece].sum(dtype=np.int64)) for piece in self._touched_pieces())
 
     def change_of_sum(self, at: Column, heads: Column) -> int:
-        """What storing these `heads` at these places, all different, will add to it."""
+        """Return what storing these heads will add to the sum. The places differ."""
         new, old = slot_rows(heads)["check"], self.cells.take(at)["check"]
         return int(new.sum(dtype=np.int64) - old.sum(dtype=np.int64))
 
     def clear_before(self, slot: int) -> None:
-        """Empty every place whose chain was closed because it began below slot number `slot`; also
-        where a kill tore the slot as it was emptied, which leaves a `time` no higher than before.
-        """
+        """Empty the places whose chain began below slot number `slot` and was closed.
+
+        A kill may have torn a slot as it was emptied. That leaves no higher `time`."""
         used = self.used()
         stale = used[self.cells["time"][used] < slot]
         self.store(stale, np.zeros((stale.size, len(_FIELDS)), np.int64))
 
     def begun_in(self, first: int, last: int) -> list[int]:
-        """Every place whose chain's lowest slot number lies in [first, last], in their order."""
+        """Return the places whose chain begins in [first, last], in order."""
         width = max(0, min(last - first + 1, self.slots))
         if width <= LAST_WINDOW_SLOTS:
             places = np.arange(first, first + width) % self.slots
@@ -172,18 +169,19 @@ class TimerWheel:
         return held
 
     def begun_from(self, slot: int) -> tuple[Column, Column]:
-        """Lowest slot number and records of each chain that begins at slot number `slot` or
-        later; in order, but for chains that begin laps ahead."""
+        """Return begin and records of each chain that begins at `slot` or later.
+
+        They are in order, except chains that begin laps ahead."""
         held = self._rolled(self.held(), slot)
         times, counts = self.cells["time"][held], self.cells["count"][held]
         is_ahead = times >= slot
         return times[is_ahead], counts[is_ahead].astype(np.int64)
 
     def next_slot(self, first: int, last: int, later: Mapping[int, int]) -> int | None:
-        """The first slot number in [first, last] whose chain may hold records of it.
+        """Return the first slot number in [first, last] whose chain may hold its records.
 
-        `later` has, for places whose chain was read but not closed yet, the lowest slot number
-        still ahead in it."""
+        `later` has, by place, the lowest slot number ahead in chains that were read but not closed.
+        """
         lap_end = min(last, first + self.slots - 1)
         start, width = first, FIRST_WINDOW_SLOTS
         while start <= lap_end:
@@ -207,11 +205,11 @@ class TimerWheel:
         return lowest if lowest is not None and lowest <= last else None
 
     def _rolled(self, places: Column, first: int) -> Column:
-        """Places in their order from that of slot number `first` on."""
+        """Return places in order from that of slot number `first` on."""
         return np.roll(places, -int(np.searchsorted(places, first % self.slots)))
 
     def _touched_pieces(self) -> Iterator[slice]:
-        """The places whose slots may be other than zero, about to be read."""
+        """Yield the places that may be non-zero, and have the system read them ahead."""
         for block, blocks in stretches(self._touched.astype(np.int64)):
             if self._touched[block]:
                 piece = slice(block * BLOCK_SLOTS, min((block + blocks) * BLOCK_SLOTS, self.slots))
@@ -219,7 +217,7 @@ class TimerWheel:
                 yield piece
 
     def _read_ahead(self, piece: slice) -> None:
-        """Its pages, where not in the page cache, take longer one by one."""
+        """Page by page, what is not cached would take longer."""
         if self._mapped is not None:
             start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
             with suppress(OSError):
@@ -227,10 +225,10 @@ class TimerWheel:
 
 
 def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
-    """Open or make the wheel file, shared and writable. Its size is a multiple of 24 bytes.
+    """Open or make the wheel file, shared and writable.
 
-    Who touches one page of a file would else have the system read on, on some disks for 8 MB: that
-    holds up the caller for milliseconds, and fills the cache."""
+    Without MADV_RANDOM a touched page makes some systems read 8 MB on. That takes milliseconds and
+    fills the cache."""
     size_bytes = slots * SLOT.itemsize
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -246,8 +244,7 @@ def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
 
 
 def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:
-    """The blocks in which a file was ever written; the others are zeros. None where the system
-    cannot tell."""
+    """Return the blocks ever written, None if the system cannot tell. Others are zeros."""
     block_bytes = BLOCK_SLOTS * SLOT.itemsize
     written = np.zeros(-(-size_bytes // block_bytes), np.bool_)
     end = 0
@@ -262,7 +259,7 @@ def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:
 
 
 def copy_wheel(path: Path) -> TimerWheel:
-    """The wheel's contents in memory, for looking only."""
+    """Read the wheel into memory, for looking only."""
     return TimerWheel(np.fromfile(path, SLOT), Files())
 
 
@@ -274,7 +271,7 @@ FIRST_HEADS = 4
 
 
 class ChainWriter:
-    """Runs written and chains changed since the last checkpoint, over an untouched wheel.
+    """Runs written and chains changed since the last checkpoint. The wheel is untouched.
 
     Dropping the object and cutting the log undoes all of it."""
 
@@ -288,7 +285,7 @@ class ChainWriter:
         self._changed = 0
 
     def head(self, slot: int) -> Head:
-        """The chain of slot number `slot` as it will be."""
+        """Return the chain of slot number `slot` as it will be."""
         place = slot % self._wheel.slots
         at = int(self._index[place])
         if at < 0:
@@ -297,21 +294,20 @@ class ChainWriter:
         return head if head.records else EMPTY
 
     def restart(self, slot: int, dead: Mapping[int, int]) -> None:
-        """Let the chain of slot number `slot` begin anew: its runs are dead. `dead`: how many
-        records they hold in each segment, which whoever has read the chain knows."""
+        """Begin the chain of slot number `slot` anew. `dead`: its records in each segment."""
         for number, records in dead.items():
             self.live[number] -= records
         at = self._rows_of(np.array([slot % self._wheel.slots]))  # may replace self._heads
         self._heads[at] = EMPTY
 
     def changes(self, most: int) -> Iterator[tuple[Column, Column]]:
-        """Places and their new heads (n x 3), `most` at a time."""
+        """Yield places and their new heads (n x 3), `most` at a time."""
         for start in range(0, self._changed, most):
             end = min(start + most, self._changed)
             yield self._places[start:end], self._heads[start:end]
 
     def write(self, rows: Rows) -> tuple[Column, Column]:
-        """Append sorted rows as one run per slot; slot number and position of each run."""
+        """Append sorted rows as one run per slot. Return slot number and position of each run."""
         slots = rows["due_ms"] // self._log.precision_ms
         laps: list[tuple[Column, Column]] = []
         start = 0
@@ -356,7 +352,7 @@ class ChainWriter:
         self._heads[at] = new
 
     def _rows_of(self, places: Column) -> Column:
-        """Where the heads of these places, all different, are kept; takes them from the wheel."""
+        """Return where the heads of these places are kept. New ones come from the wheel."""
         at = self._index[places].astype(np.int64)
         unseen = at < 0
         fresh = int(np.count_nonzero(unseen))
@@ -379,7 +375,7 @@ class ChainWriter:
 
 
 def _block(rows: Rows, headers: Column) -> Rows:
-    """Room for the runs, records in place, with an empty row for each header."""
+    """Return room for the runs, records in place, with an empty row for each header."""
     block = np.zeros(rows.size + headers.size, RECORD)
     records = np.ones(block.size, np.bool_)
     records[headers] = False
@@ -393,7 +389,7 @@ LOG, BODIES, STORED_TO = "log", "bodies", "stored-to"
 
 
 class WheelFiles:
-    """Wheel, log and bodies of one folder, and the shard's numbers of targets."""
+    """Wheel, log and bodies of one folder, and the store's numbers of targets."""
 
     def __init__(
         self,
@@ -419,16 +415,13 @@ class WheelFiles:
 
     @property
     def names(self) -> Mapping[int, str]:
-        """Targets by number."""
         return self._numbers.by_number
 
     def chain_writer(self) -> ChainWriter:
-        """For the changes of one flush."""
         return ChainWriter(self.wheel, self.log)
 
     def chain(self, slot: int, head: Head, *, checked: bool = True) -> Iterator[Run]:
-        """The runs of the chain that keeps slot number `slot`, newest first; `checked` by their
-        CRCs. Raises StoreDamaged."""
+        """Yield the runs of slot number `slot`'s chain, newest first. Raises StoreDamaged."""
         for run in self.log.chain(head, checked=checked):
             if (run.slot - slot) % self.wheel.slots:
                 raise StoreDamaged(
@@ -437,7 +430,7 @@ class WheelFiles:
             yield run
 
     def rows_for(self, entries: Columns, watermark_ms: int) -> Rows:
-        """Write the bodies of entries given in (due, offset) order; their index rows."""
+        """Write the bodies of entries in (due, offset) order. Return their index rows."""
         rows = np.zeros(len(entries.bodies), RECORD)
         rows["due_ms"] = entries.dues_ms
         rows["offset"] = entries.offsets
@@ -448,7 +441,7 @@ class WheelFiles:
         return rows
 
     def entries_of(self, rows: Rows) -> list[Entry]:
-        """Read the bodies of index rows and give the entries, in the same order."""
+        """Read the bodies of index rows. Return entries in the same order. Raises StoreDamaged."""
         return entries_of(rows, self.bodies.read(rows), self._numbers.by_number)
 
     def count_ended(self, counts: Counts, rows: Rows) -> None:
@@ -457,14 +450,13 @@ class WheelFiles:
         counts.subtract(rows["offset"], *counted_by_name(rows, numbers.by_number, numbers))
 
     def counts_of(self, rows: Rows) -> Counts:
-        """What index rows count."""
         numbers = self._numbers
         counts = Counts(*counted_by_name(rows, numbers.by_number, numbers))
         counts.chunks.add(rows["offset"])
         return counts
 
     def note_stored(self) -> None:
-        """Note that the wheel has all runs of the checkpoint; without it they are stored again."""
+        """Note that the wheel has all runs of the checkpoint: opening need not store them."""
         log_end = self.checkpoint.log_end
         if log_end != self._stored_to:
             with suppress(OSError):
@@ -472,7 +464,6 @@ class WheelFiles:
                 self._stored_to = log_end
 
     def close(self) -> None:
-        """Give the files back."""
         self.log.close()
         self.bodies.close()
 
@@ -486,8 +477,7 @@ class WheelFiles:
 
 
 def has_all_runs(folder: Path, log_end: int) -> bool:
-    """Whether it is noted that the wheel has all runs of a log with this end. An older note says
-    nothing that the checkpoint's `redo_from` does not."""
+    """Whether it is noted that the wheel has all runs of a log with this end."""
     try:
         return int((folder / STORED_TO).read_bytes()) == log_end
     except (OSError, ValueError):
@@ -495,7 +485,7 @@ def has_all_runs(folder: Path, log_end: int) -> bool:
 
 
 def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> list[Entry]:
-    """Index rows and their bodies as entries; `names` of targets by number."""
+    """Return index rows and their bodies as entries. `names` are targets by number."""
     try:
         targets, bodies = resolved(names, rows["target"], bodies)
     except KeyError as number:
@@ -507,7 +497,7 @@ def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> lis
 def counted_by_name(
     rows: Rows, names: Mapping[int, str], numbers: TargetNumbers
 ) -> tuple[TargetCounter, TargetCounter]:
-    """How many of the index rows there are for each target, and the bytes of their bodies."""
+    """Count index rows, and the bytes of their bodies, by target."""
     met, which, counts = np.unique(rows["target"], return_inverse=True, return_counts=True)
     sizes = np.bincount(which, rows["length"], met.size).astype(np.int64)
     found = [_counter(met, amounts, names, numbers) for amounts in (counts, sizes)]
@@ -539,10 +529,10 @@ def _nameless(number: KeyError) -> StoreDamaged:
 def mend_wheel(
     wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, *, has_all_runs: bool = False
 ) -> None:
-    """Open the log's segments; empty the closed chains, and point at the newest runs, unless the
-    wheel is known to have them all.
+    """Open the log's segments, empty closed chains, and store the newest runs again.
 
-    Raises StoreDamaged when slots and log then disagree, or where a run does not pass its CRC."""
+    The last step is skipped if the wheel has all runs. Raises StoreDamaged if slots and log then
+    disagree, or if a run fails its CRC."""
     log.end = checkpoint.log_end
     for number in sorted(checkpoint.live):
         log.attach(number)
@@ -555,7 +545,7 @@ def mend_wheel(
 
 
 def cut_log(log: TimerLog) -> None:
-    """Remove what a crash left beyond the end of the log, and segments nobody needs."""
+    """Remove what a crash left beyond the end of the log, and unneeded segments."""
     for path in log.folder.glob("*.log"):
         if not path.stem.isdigit() or int(path.stem) not in log.segments:
             path.unlink()
@@ -563,13 +553,13 @@ def cut_log(log: TimerLog) -> None:
 
 
 def _store_again(wheel: TimerWheel, slots: Column, positions: Column, headers: Rows) -> None:
-    """Point at these runs, of which a later one of the same place counts: numpy stores in order."""
+    """Store these runs. Of one place the last counts: numpy stores in order."""
     columns = [headers["time"], positions, headers["chain"].astype(np.int64)]
     wheel.store(slots % wheel.slots, np.column_stack(columns))
 
 
 def _check_slots(wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint) -> None:
-    """Only once what a kill may have torn has been stored again."""
+    """Check the slots. Torn slots were stored again before."""
     used = wheel.used()
     cells = wheel.cells.take(used)
     broken = used[checks(cells) != cells["check"]]

@@ -52,7 +52,7 @@ def test_names_are_read_as_they_were_written(names: list[str]) -> None:
     texts = [name.encode() for name in names]
     ends = np.cumsum([len(text) for text in texts]).astype("<i8")
     mapped = MappedNames(ends, memoryview(b"".join(texts)))
-    assert list(mapped) == mapped[:] == names
+    assert [mapped[number] for number in range(len(mapped))] == names
 
 
 def test_an_open_register_holds_no_names_in_memory(tmp_path: Path) -> None:
