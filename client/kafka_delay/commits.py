@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -57,13 +57,6 @@ class NoAnswer(Exception):
     """No broker took the commit, or answered the question before it: settle again later."""
 
 
-class Position(NamedTuple):
-    """An offset to be committed."""
-
-    partition: Partition
-    offset: int
-
-
 class Progress:
     """The records of one partition, read from the offset `first` on. They end in any order.
 
@@ -83,11 +76,9 @@ class Progress:
 
     @property
     def end(self) -> int:
-        """The offset that may be committed."""
         return self.undone[0] if self.undone else self.position
 
     def done(self, offset: int) -> None:
-        """Note that the record there is done."""
         place = bisect_left(self.undone, offset)
         assert self.undone[place] == offset
         del self.undone[place]
@@ -131,11 +122,9 @@ class Backlog:
         return progress is not None and place.offset < progress.position and epoch > progress.epoch
 
     def end(self, partition: Partition) -> int:
-        """Return the offset of the partition's first record that is not done."""
         return self._progress[partition].end
 
     def handled(self, place: Place) -> None:
-        """Note that the record there is done."""
         self.records += 1
         self._progress[place.topic_partition].done(place.offset)
 
@@ -147,11 +136,9 @@ class Backlog:
 
     @property
     def requests(self) -> list[tuple[Place, Request]]:
-        """All requests that are not stored."""
         return list(self._requests.items())
 
     def stored(self, places: Iterable[Place]) -> None:
-        """Note that the requests of these records are stored."""
         for place in places:
             self.request_bytes -= self._requests.pop(place).size_bytes
             self._progress[place.topic_partition].done(place.offset)
@@ -168,19 +155,18 @@ class Backlog:
             or one.position - one.end >= MOST_REPEATED // share
         }
 
-    def positions(self) -> list[Position]:
+    def positions(self) -> list[Place]:
         """Return the offsets to commit. Partitions without news are left out."""
         return [
-            Position(partition, progress.end)
+            Place(*partition, progress.end)
             for partition, progress in self._progress.items()
             if progress.end != progress.committed
         ]
 
-    def settled(self, positions: Iterable[Position]) -> None:
-        """Note that these positions are committed."""
+    def settled(self, positions: Iterable[Place]) -> None:
         self.records = 0
-        for partition, offset in positions:
-            self._progress[partition].committed = offset
+        for place in positions:
+            self._progress[place.topic_partition].committed = place.offset
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions that went to another consumer. It reads their records again."""
@@ -190,7 +176,6 @@ class Backlog:
             self.request_bytes -= self._requests.pop(place).size_bytes
 
     def clear(self) -> None:
-        """Forget everything."""
         self.drop(list(self._progress))
         self.records = 0
 
@@ -227,7 +212,7 @@ class Settlement:
 
     def _commit(self, backlog: Backlog, may_commit: MayCommit) -> None:
         left_out = may_commit()
-        positions = [one for one in backlog.positions() if one.partition not in left_out]
+        positions = [one for one in backlog.positions() if one.topic_partition not in left_out]
         commit(self._consumer, positions)
         backlog.settled(positions)
 
@@ -249,13 +234,13 @@ class Settlement:
         return unstored
 
 
-def commit(consumer: Consumer, positions: Sequence[Position]) -> None:
+def commit(consumer: Consumer, positions: Sequence[Place]) -> None:
     """Commit and wait for the answer. Raises GroupMoved, NoAnswer, KafkaException."""
     if not positions:
         return
-    wire = [TopicPartition(*partition, offset) for partition, offset in positions]
+    offsets = [TopicPartition(*place) for place in positions]
     try:
-        for answer in consumer.commit(offsets=wire, asynchronous=False):
+        for answer in consumer.commit(offsets=offsets, asynchronous=False):
             if answer.error is not None:
                 raise KafkaException(answer.error)
     except KafkaException as error:

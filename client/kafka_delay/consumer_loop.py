@@ -1,4 +1,4 @@
-"""The loop of a retry consumer: poll, hand out, take note of what has ended, settle."""
+"""The loop of a retry consumer: poll, hand out records, note how they end, commit."""
 
 import logging
 import time
@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafka_delay.commits import Backlog, GroupMoved, NoAnswer, Position, Settlement, commit
+from kafka_delay.commits import Backlog, GroupMoved, NoAnswer, Settlement, commit
 from kafka_delay.errors import ClientError
 from kafka_delay.handlers import HandlerTimedOut, Handling
 from kafka_delay.kafka import Partition, Place, UnreadableHeaders, place_of
@@ -27,34 +27,41 @@ from kafka_delay.topics import TopicWatch
 
 POLL_S: Final = 0.5
 LOOK_EVERY_S: Final = 0.02
-"""While handlers are at work, for records that have come meanwhile."""
+"""How often to look for new records while handlers are at work."""
 POLL_AT_LEAST_EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 1.0
 TOPICS_EVERY_S: Final = 5.0
-"""So often the broker is asked whether topics were made anew; before a commit once a second."""
+"""How often to ask whether topics were created again. Before a commit: SETTLE_EVERY_S."""
 FINISH_WITHIN_S: Final = 10.0
-"""A consumer that stops, and whose last commit no broker answers."""
+"""Time limit of the last commit when no broker answers."""
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""The size of the records that wait for a handler; and of the requests that are not stored."""
+"""The size of the records that wait for a handler, and of the requests that are not stored."""
 MOST_WAITING: Final = 100
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
-"""Of a partition's records that are suspended, or wait behind another of their key."""
-
-
-class LogsBeganAnew(Exception):
-    """Offsets of some partitions are those of other records now: open another consumer."""
-
+"""The size of a partition's records that are suspended, or wait behind another of their key."""
+HOPELESS: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
+"""Errors that no waiting cures. librdkafka recovers from the others by itself."""
 
 RequestOf: TypeAlias = Callable[[Received, Failure], Request]
 
 log = logging.getLogger("kafka_delay")
 
 
+class LogsBeganAnew(Exception):
+    """Some partitions hold other records now: open another consumer."""
+
+
 class Pauses:
     """The paused partitions of a consumer, so that polling goes on while records cannot be taken.
 
-    It pauses seldom: a paused partition fetches its fetched records again.
+    It pauses seldom: a paused partition fetches its records again.
     """
 
     def __init__(self, consumer: Consumer) -> None:
@@ -65,13 +72,12 @@ class Pauses:
     def pause_all(self) -> None:
         """Read nothing, also of partitions that the consumer got since the last call."""
         self.is_all = True
-        self._set(self._assigned())
+        self._set(_names(self._consumer.assignment()))
 
     def pause_only(self, partitions: AbstractSet[Partition]) -> None:
-        """Read all partitions but these."""
         self.is_all = False
         if partitions or self.paused:
-            self._set(partitions & self._assigned())
+            self._set(partitions & _names(self._consumer.assignment()))
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Resume partitions that go to another consumer: they may come back."""
@@ -90,15 +96,12 @@ class Pauses:
         if partitions:
             change([TopicPartition(topic, number) for topic, number in partitions])
 
-    def _assigned(self) -> set[Partition]:
-        return set(_names(self._consumer.assignment()))
-
 
 class ConsumerLoop:
     """What a retry consumer does between joining its group and leaving it, in one thread.
 
-    Handlers run elsewhere, so that this thread can poll whatever they do: the group keeps its
-    member, and a rebalance is served at once.
+    Handlers run elsewhere. So this thread always polls: the group keeps its member, and a rebalance
+    is served at once.
     """
 
     def __init__(
@@ -123,13 +126,12 @@ class ConsumerLoop:
         self._unsettled_since_s: float | None = None
         self._unanswered: NoAnswer | None = None
         self._settle_not_before_s = self._looked_s = self._asked_s = 0.0
-        self._has_begun_anew = False
-        self._is_over = False
+        self._has_begun_anew = self._is_over = False
 
     def run(self, topics: list[str], is_stopping: Callable[[], bool]) -> None:
         """Work until told to stop; then wait for the handlers at work and commit.
 
-        Raises LogsBeganAnew after what else is in hand has had a moment to end.
+        Raises LogsBeganAnew, after the other records in hand had a moment to end.
         """
         self.join(topics)
         try:
@@ -151,7 +153,7 @@ class ConsumerLoop:
         )
 
     def turn(self) -> None:
-        """Read what is there, note what handlers have come to, and commit when it is time.
+        """Read new records, note how handlers ended, and commit when it is time.
 
         Raises LogsBeganAnew.
         """
@@ -165,7 +167,7 @@ class ConsumerLoop:
             raise LogsBeganAnew
 
     def _may_poll(self) -> bool:
-        """Polled all the same, with everything paused, when it has been full for long."""
+        """Return whether to poll now. A full consumer polls seldom, with everything paused."""
         is_full, now_s = self._is_full(), time.monotonic()
         if is_full and not self._pauses.is_all and now_s < self._polled_s + POLL_AT_LEAST_EVERY_S:
             return False
@@ -177,51 +179,49 @@ class ConsumerLoop:
         return True
 
     def _take_what_is_there(self) -> bool:
-        """Each record before the next poll, which may take away its partition."""
+        """Take each record before the next poll, which may take away its partition."""
         handling = self._handling
         is_idle = handling.is_idle and not self._backlog
         wait_s = min(POLL_S, handling.due_within_s()) if is_idle else 0
         taken = 0
-        while self._take_one(wait_s if not taken else 0):
+        while (message := self._consumer.poll(0 if taken else wait_s)) is not None:
+            self._take_or_raise(message)
             taken += 1
             if taken == MOST_WAITING or self._is_full() or self._has_to_pause():
                 break
         handling.wake()
         return taken > 0
 
-    def _take_one(self, wait_s: float) -> bool:
-        message = self._consumer.poll(wait_s)
-        if message is None:
-            return False
+    def _take_or_raise(self, message: Message) -> None:
         error = message.error()
         if error is None:
             self._take(message)
+        elif error.fatal() or error.code() in HOPELESS:
+            raise KafkaException(error)
         else:
-            _raise_if_hopeless(error)
-        return True
+            log.warning("the consumer goes on after: %s", error.str())
 
     def _is_full(self) -> bool:
-        """Once everything is paused, it stays so until half is done."""
+        """Once everything is paused, it stays paused until half is done."""
         handling, share = self._handling, 2 if self._pauses.is_all else 1
         is_large = handling.waiting_bytes >= MOST_BYTES // share
         return is_large or handling.waiting >= MOST_WAITING // share
 
     def _has_to_pause(self) -> bool:
-        """Whether much has come of a partition whose records are held behind their keys."""
         return not self._handling.crowded(MOST_HELD_BYTES) <= self._pauses.paused
 
     def _crowded(self) -> AbstractSet[Partition]:
-        """Partitions with too many records behind one that is not done with, or too large ones."""
+        """Return the partitions to pause. A paused one stays so until half of it is done."""
         backlog, handling = self._backlog, self._handling
         still = backlog.crowded(share=2) | handling.crowded(MOST_HELD_BYTES // 2)
         now = backlog.crowded() | handling.crowded(MOST_HELD_BYTES)
         return (still & self._pauses.paused) | now
 
     def _take(self, message: Message) -> None:
-        place = place_of(message)
-        if not self._is_of_this_log(place, message.leader_epoch() or 0):
+        place, epoch = place_of(message), message.leader_epoch() or 0
+        if not self._is_of_this_log(place, epoch):
             return
-        if not self._backlog.taken(place, message.leader_epoch() or 0):
+        if not self._backlog.taken(place, epoch):
             log.debug("%s is done, or in hand, and is left out", place)
             return
         record, why = self._read(message)
@@ -237,7 +237,8 @@ class ConsumerLoop:
         try:
             record = received(message, self._believed.retry_topic)
         except UnreadableHeaders as error:
-            return _without_headers(message), error
+            place, stamp_ms = place_of(message), message.timestamp()[1]
+            return Received(place, place, 0, message.key(), message.value(), [], stamp_ms), error
         try:
             self._believed.need(record)
         except NotBelieved as error:
@@ -245,7 +246,7 @@ class ConsumerLoop:
         return record, None
 
     def _is_of_this_log(self, place: Place, epoch: int) -> bool:
-        """False when the log is another, or may be, than the one that was read before.
+        """Return False when the log may be another than the one that was read before.
 
         Then the partition begins anew, and the record comes again.
         """
@@ -256,9 +257,9 @@ class ConsumerLoop:
         return not self._has_begun_anew
 
     def _look(self, every_s: float = 0.0) -> bool:
-        """Ask the broker whether topics were made anew. False when it does not say.
+        """Ask, at most every `every_s`, whether topics were created again.
 
-        `every_s`: not when it was asked so little a time ago.
+        Return False when the broker did not say.
         """
         now_s = time.monotonic()
         if now_s - self._asked_s < every_s:
@@ -275,18 +276,19 @@ class ConsumerLoop:
         return True
 
     def _may_commit(self) -> AbstractSet[Partition]:
-        """Return the partitions whose topic is gone. A topic that was made anew has begun anew."""
+        """Return the partitions whose topic is gone, which are left out of a commit."""
         if not self._look(SETTLE_EVERY_S):
             raise NoAnswer("no broker says whether the topics are still the same")
         return self._watch.gone
 
     def _begin_anew(self, starts: Mapping[Partition, int], why: str) -> None:
-        """Give up what is in hand of these partitions: its offsets are those of other records now.
+        """Give up the records in hand of these partitions, which hold other records now.
 
-        The group goes on from `starts`, and this consumer is replaced by another.
+        The group goes on from `starts`, and another consumer replaces this one.
         """
         self._has_begun_anew = True
-        for (topic, number), start in sorted(starts.items()):
+        places = sorted(Place(*partition, start) for partition, start in starts.items())
+        for topic, number, start in places:
             log.warning(
                 "%s/%s: %s. It is read again from offset %s. Records of the old log that were in "
                 "hand are given up",
@@ -294,12 +296,12 @@ class ConsumerLoop:
             )
         self._drop(starts)
         try:
-            commit(self._consumer, [Position(*one) for one in starts.items()])
+            commit(self._consumer, places)
         except (GroupMoved, NoAnswer, KafkaException) as error:
             log.warning("the new offsets of %s were not committed: %s", sorted(starts), error)
 
     def _note_outcomes(self, wait_s: float) -> None:
-        """Raises what ends the consumer, after all that has ended is noted."""
+        """Note all outcomes; then raise the error that ends the consumer, if there is one."""
         fatal: BaseException | None = None
         for record, error in self._handling.outcomes(wait_s):
             if error is None:
@@ -324,21 +326,13 @@ class ConsumerLoop:
         else:
             log.info("%s failed (%s before): %r", record.read_from, record.attempt, error)
             if self._local_retries is not None:
-                self._failed_in_order(record, failure, self._local_retries)
-                return
+                wait_s = self._local_retries.wait_s(record, failure)
+                if wait_s is not None:
+                    self._handling.suspend(replace(record, attempt=record.attempt + 1), wait_s)
+                    return
+                failure = Failure(failure.reason, is_final=True)
             self._failed(record, failure)
         self._handling.release(record)
-
-    def _failed_in_order(
-        self, record: Received, failure: Failure, local_retries: LocalRetries
-    ) -> None:
-        """Its key waits for it, until it is given up."""
-        wait_s = local_retries.wait_s(record, failure)
-        if wait_s is None:
-            self._failed(record, Failure(failure.reason, is_final=True))
-            self._handling.release(record)
-        else:
-            self._handling.suspend(replace(record, attempt=record.attempt + 1), wait_s)
 
     def _failed(self, record: Received, failure: Failure) -> None:
         self._backlog.failed(record.read_from, self._request_of(record, failure))
@@ -356,7 +350,7 @@ class ConsumerLoop:
         )
 
     def _settle(self) -> bool:
-        """False when it has to be done again after a poll."""
+        """Store and commit. Return False when it has to be done again after a poll."""
         if not self._backlog:
             return True
         if time.monotonic() < self._settle_not_before_s:
@@ -379,9 +373,9 @@ class ConsumerLoop:
         return True
 
     def _finish(self) -> None:
-        """What no handler has begun with is left; it will be read again.
+        """Wait for the handlers at work and commit. The slowest may take long, so commit meanwhile.
 
-        What ends meanwhile is committed as ever: the slowest handler may take long.
+        Records that no handler has begun with are read again later.
         """
         while self._handling.is_at_work():
             self._poll_for_nothing(0)
@@ -403,18 +397,21 @@ class ConsumerLoop:
             )
 
     def _poll_for_nothing(self, wait_s: float) -> None:
-        """A record that comes all the same is left: nobody commits it."""
+        """Serve rebalances. A record that comes all the same is not committed."""
         self._pauses.pause_all()
         self._consumer.poll(wait_s)
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Before the committed offsets are read. One that leaves the group gets no answers."""
+        """Ask for topic ids before the committed offsets are read.
+
+        A consumer that leaves the group gets no answers.
+        """
         if not self._is_over:
             self._watch.begin(_names(partitions))
             self._look()
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """What is in hand may end, for as long as the group waits for its members."""
+        """Let handlers at work end, while the group waits for its members, and commit."""
         gone = _names(partitions)
         self._handling.drop_waiting(gone)
         until_s = time.monotonic() + (0 if self._is_over else self._revoke_within_s)
@@ -427,8 +424,9 @@ class ConsumerLoop:
                 self._drop(gone)
 
     def _drain(self, gone: Collection[Partition], until_s: float) -> None:
-        """Wait for handlers at work on these partitions, and commit what ends meanwhile, until a
-        commit is refused: only a poll would cure that.
+        """Wait for handlers at work on these partitions, and commit.
+
+        After a refused commit no other is tried: it would need a poll first.
         """
         is_taken = True
         while self._handling.is_at_work(gone) and time.monotonic() < until_s:
@@ -448,20 +446,3 @@ class ConsumerLoop:
 
 def _names(partitions: list[TopicPartition]) -> set[Partition]:
     return {(one.topic, one.partition) for one in partitions}
-
-
-def _without_headers(message: Message) -> Received:
-    place = place_of(message)
-    return Received(place, place, 0, message.key(), message.value(), [], message.timestamp()[1])
-
-
-def _raise_if_hopeless(error: KafkaError) -> None:
-    """Raise what no waiting cures; librdkafka sees to the rest by itself."""
-    hopeless = {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.FENCED_INSTANCE_ID,
-    }
-    if error.fatal() or error.code() in hopeless:
-        raise KafkaException(error)
-    log.warning("the consumer goes on after: %s", error.str())

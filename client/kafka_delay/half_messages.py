@@ -10,6 +10,7 @@ import uuid
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, Protocol, Self, Unpack
@@ -206,7 +207,7 @@ class TransactionalDelayProducer:
         record = DelayedRecord(topic, value, key, headers, **options)
         request = prepared(record, ident, self._check_topic, immunity)
         receipt = self._writer.write(request).result()
-        half = half_of(request)
+        half = half_of(request.key, request.value, request.headers)
         state = _run(local_transaction, half)
         return TransactionResult(half.id, state, receipt, self._decide(half.id, state))
 
@@ -266,11 +267,10 @@ class CheckBacks:
         try:
             ensure_topics(self._consumer, settings, [check_topic])
             self._consumer.subscribe([check_topic])
-        except KafkaException as error:
+        except BaseException as error:
             self._consumer.close()
-            raise self._broker_error(error.args[0]) from error
-        except BaseException:
-            self._consumer.close()
+            if isinstance(error, KafkaException):
+                raise self._broker_error(error.args[0]) from error
             raise
 
     def serve(self, timeout_s: float) -> int:
@@ -321,7 +321,9 @@ class CheckBacks:
         return broker_error(error, self._settings, group, [self._check_topic])
 
     def _answer(self, message: Message) -> int:
-        half = _half_in(message)
+        half: HalfMessage | None = None
+        with suppress(UnreadableHeaders):
+            half = check_back(message.key(), message.value(), headers_of(message))
         if half is None:
             log.warning("%s is no check-back: left alone", place_of(message))
             return 0
@@ -355,27 +357,16 @@ def decision(ident: str, state: State) -> Request:
     return Request(key, None, [(TRANSACTION, state.value.encode()), (ID, key)])
 
 
-def half_of(request: Request) -> HalfMessage:
-    """Return the half message that a prepare asks for."""
-    return _half(request.key, request.value, request.headers)
-
-
 def check_back(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage | None:
     """Return the half message that a record of the check topic asks about, None for others."""
     asked = dict(headers)
     if asked.get(TRANSACTION) != CHECK_BACK or not asked.get(ID):
         return None
-    return _half(key, value, headers)
+    return half_of(key, value, headers)
 
 
-def _half_in(message: Message) -> HalfMessage | None:
-    try:
-        return check_back(message.key(), message.value(), headers_of(message))
-    except UnreadableHeaders:
-        return None
-
-
-def _half(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage:
+def half_of(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage:
+    """Return the half message that a prepare or a check-back describes."""
     asked = dict(headers)
     topic, check = asked.get(TOPIC), asked.get(CHECK)
     return HalfMessage(

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -129,11 +129,10 @@ class KeyOrder:
         self.records = self.size_bytes = 0
         self.behind = 0
         """Held records, without those behind a suspended one."""
-        self.held_bytes: dict[Partition, int] = {}
+        self.held_bytes = Counter[Partition]()
         """The size of suspended records and of those behind a key."""
 
     def add(self, record: Received) -> None:
-        """Add a record behind all others."""
         self._added += 1
         self._put(_Waiting(self._added, record, 0.0))
 
@@ -141,9 +140,10 @@ class KeyOrder:
         """Return the first record that may be handled now, and take its key; None without any."""
         if not self._ready:
             return None
-        one = heappop(self._ready)
-        self._count(one, -1)
-        return one.record
+        record = heappop(self._ready).record
+        self.records -= 1
+        self.size_bytes -= record.size_bytes
+        return record
 
     def done(self, record: Received) -> None:
         """Free the record's key for the next record."""
@@ -163,7 +163,6 @@ class KeyOrder:
         self._suspend(_Waiting(self._put_first, record, due_s))
 
     def resume(self, now_s: float) -> None:
-        """Let due records be handled again."""
         for key, one in list(self._suspended.items()):
             if one.due_s <= now_s:
                 del self._suspended[key]
@@ -171,7 +170,6 @@ class KeyOrder:
                 self._let_wait(one)
 
     def first_due_s(self) -> float | None:
-        """Return when the first suspended record is due; None without any."""
         return min((one.due_s for one in self._suspended.values()), default=None)
 
     def drop(self, partitions: Collection[Partition]) -> None:
@@ -197,10 +195,9 @@ class KeyOrder:
             self.behind += key not in self._suspended
             self._hold(one, 1)
             return
-        self._count(one, 1)
         if key is not None:
             self._behind[key] = deque()
-        heappush(self._ready, one)
+        self._make_ready(one)
 
     def _suspend(self, one: _Waiting) -> None:
         key = self._key_of(one.record)
@@ -210,19 +207,15 @@ class KeyOrder:
 
     def _let_wait(self, one: _Waiting) -> None:
         self._hold(one, -1)
-        self._count(one, 1)
+        self._make_ready(one)
+
+    def _make_ready(self, one: _Waiting) -> None:
+        self.records += 1
+        self.size_bytes += one.record.size_bytes
         heappush(self._ready, one)
 
-    def _count(self, one: _Waiting, sign: int) -> None:
-        self.records += sign
-        self.size_bytes += sign * one.record.size_bytes
-
     def _hold(self, one: _Waiting, sign: int) -> None:
-        held_bytes = self.held_bytes.get(one.partition, 0) + sign * one.record.size_bytes
-        if held_bytes:
-            self.held_bytes[one.partition] = held_bytes
-        else:
-            self.held_bytes.pop(one.partition, None)
+        self.held_bytes[one.partition] += sign * one.record.size_bytes
 
 
 class Handling:
@@ -262,18 +255,15 @@ class Handling:
 
     @property
     def waiting_bytes(self) -> int:
-        """The size of their keys and values."""
         return self._order.size_bytes
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits, is in hand, or has ended untold."""
         with self._changed:
             return not (self._order.records or self._in_hand or self._ended)
 
     @property
     def hanging(self) -> int:
-        """Handlers that were given up and have not returned."""
         return len(self._given_up)
 
     def raise_if_too_many_hang(self, most: int) -> None:
@@ -301,24 +291,20 @@ class Handling:
         return any(partitions is None or _is_of(record, partitions) for record in records)
 
     def due_within_s(self) -> float:
-        """Return how long until a suspended record is due."""
         with self._changed:
             due_s = self._order.first_due_s()
         return inf if due_s is None else max(0.0, due_s - self._now_s())
 
     def crowded(self, most_bytes: int) -> set[Partition]:
-        """Return the partitions with so many bytes suspended or behind a key."""
         with self._changed:
             held = self._order.held_bytes.items()
             return {partition for partition, held_bytes in held if held_bytes >= most_bytes}
 
     def add(self, record: Received) -> None:
-        """Let a record be handled in its turn, once the runner is woken."""
         with self._changed:
             self._order.add(record)
 
     def release(self, record: Received) -> None:
-        """Free the key of a failed record."""
         with self._changed:
             self._order.done(record)
 
@@ -328,17 +314,14 @@ class Handling:
             self._order.suspend(record, self._now_s() + wait_s)
 
     def resume(self) -> None:
-        """Let suspended records be handled that are due."""
         with self._changed:
             self._order.resume(self._now_s())
 
     def wake(self) -> None:
-        """Tell the runner that there may be jobs."""
         if self._order.records and len(self._in_hand) < self._parallel:
             self._runner.wake(self)
 
     def take(self) -> Job | None:
-        """Return the next job; None when there is none now, or enough are at work."""
         with self._changed:
             is_enough = self._is_over or len(self._in_hand) >= self._parallel
             if is_enough or not self._may_begin():
@@ -353,7 +336,6 @@ class Handling:
             return job
 
     def end(self, job: Job, error: BaseException | None) -> bool:
-        """Note that the handler has returned or raised. Return False if it was given up before."""
         with self._changed:
             self._moved_s = self._now_s()
             was_given_up = job in self._given_up
@@ -407,7 +389,6 @@ class Handling:
                 job.is_dropped = job.is_dropped or _is_of(job.record, partitions)
 
     def drop_waiting(self, partitions: Collection[Partition]) -> None:
-        """Forget the records that no handler has begun with."""
         with self._changed:
             self._order.drop(partitions)
 
@@ -437,7 +418,6 @@ class Handling:
         )
 
     def _overdue(self, job: Job) -> Iterator[Outcome]:
-        """Give the job up if it takes too long."""
         now_s = self._now_s()
         if now_s - job.started_s < self._timeout_s:
             return
@@ -466,7 +446,6 @@ class HandlerThreads:
         self._is_closed = False
 
     def wake(self, jobs: Jobs) -> None:
-        """Let sleeping threads look for jobs."""
         while self._threads < self._parallel:
             self._threads += 1
             threading.Thread(
@@ -475,11 +454,9 @@ class HandlerThreads:
         self._notify()
 
     def give_up(self, job: Job) -> None:  # noqa: ARG002 (all threads are alike)
-        """Count the job's thread no longer."""
         self._threads -= 1
 
     def close(self) -> None:
-        """Let all threads end, once their handlers have returned."""
         self._is_closed = True
         self._notify()
 
@@ -526,19 +503,15 @@ class HandlerTasks:
         self._tasks: dict[Job, asyncio.Task[BaseException | None]] = {}
 
     def wake(self, jobs: Jobs) -> None:
-        """Let the loop look for jobs."""
         self._in_loop(self._begin, jobs)
 
     def give_up(self, job: Job) -> None:
-        """Cancel the job's task."""
         self._in_loop(self._cancel, job)
 
     def close(self) -> None:
-        """Cancel all tasks."""
         self._in_loop(self.cancel_all)
 
     def cancel_all(self) -> None:
-        """Cancel all tasks, in the loop's own thread."""
         for task in list(self._tasks.values()):
             task.cancel()
 

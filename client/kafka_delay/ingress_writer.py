@@ -71,8 +71,12 @@ class IngressWriter:
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
         report = partial(self._reports.report, future, on_delivery or self._for_all, self.ingress)
-        if not self._produce(request, report):
-            self._await_room(request, report)
+        may_wait_s = 0.0 if _is_in_callback() else self._max_block_s
+        deadline_s = time.monotonic() + may_wait_s
+        while not self._produce(request, report):
+            if time.monotonic() >= deadline_s:
+                raise QueueFull(KafkaError(KafkaError._QUEUE_FULL), self.ingress)  # noqa: SLF001
+            time.sleep(ROOM_LOOK_EVERY_S)
         return future
 
     def flush(self, timeout_s: float | None = None) -> int:
@@ -107,15 +111,6 @@ class IngressWriter:
     def __len__(self) -> int:
         return self._reports.unconfirmed
 
-    def _await_room(self, request: Request, report: Report) -> None:
-        may_wait_s = 0.0 if _is_in_callback() else self._max_block_s
-        deadline_s = time.monotonic() + may_wait_s
-        while time.monotonic() < deadline_s:
-            time.sleep(ROOM_LOOK_EVERY_S)
-            if self._produce(request, report):
-                return
-        raise QueueFull(KafkaError(KafkaError._QUEUE_FULL), self.ingress)  # noqa: SLF001
-
     def _produce(self, request: Request, report: Report) -> bool:
         """Return False when the queue is full."""
         headers: Any = request.headers
@@ -129,11 +124,10 @@ class IngressWriter:
                 on_delivery=report,
                 headers=headers,
             )
-        except BufferError:
+        except (BufferError, KafkaException) as error:
             self._reports.count(-1)
-            return False
-        except KafkaException as error:
-            self._reports.count(-1)
+            if isinstance(error, BufferError):
+                return False
             raise NotStored(error.args[0], self.ingress) from error
         return True
 

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Final, NamedTuple, Self, Unpack
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar, Unpack
 
 from confluent_kafka import KafkaError, Producer
 
@@ -44,6 +45,8 @@ MOST_IN_FLIGHT_BYTES: Final = 32 * 1024 * 1024
 ABORTED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 """Errors of records whose transaction was aborted, for any reason."""
 
+SentT = TypeVar("SentT")
+
 log = logging.getLogger("kafka_delay")
 
 
@@ -64,19 +67,16 @@ class BatchFailed(ClientError):
         self.failures = dict(failures)
 
 
-class DelayProducer:
-    """Sends records that appear in their topics later; cancels and replaces them until then.
+class _Producer(ABC, Generic[SentT]):
+    """The requests of both producers. They differ in what a call returns."""
 
-    `config` is confluent_kafka.Producer's. The defaults are acks=all, idempotence and Java's
-    partitioner. Yours win, but another partitioner is refused: cancels must meet their records.
-    `ingress` is the proxy's ingress topic. Threads may share a producer, processes may not.
-    Close it, or use `with`: a program that ends without that loses queued records.
-    """
+    _may_block = True
 
     def __init__(
         self, config: Settings, *, ingress: str = INGRESS, max_block_s: float = MAX_BLOCK_S
     ) -> None:
-        self._writer = IngressWriter(config, ingress, max_block_s)
+        self._writer = IngressWriter(config, ingress, max_block_s if self._may_block else 0)
+        self._max_block_s = max_block_s
         self._transactions = Transactions(self._writer, TRANSACTION_STEP_WITHIN_S)
 
     def send(
@@ -88,7 +88,7 @@ class DelayProducer:
         *,
         on_delivery: OnDelivery | None = None,
         **options: Unpack[SendOptions],
-    ) -> Future[Receipt]:
+    ) -> SentT:
         """Send a record that appears in `topic` later; without a time, at once.
 
         Give at most one of `delay` (timedelta, or text such as `30s`), `deliver_at` (aware
@@ -96,13 +96,12 @@ class DelayProducer:
         With an `id` the record replaces the pending one of that id, and can be cancelled by it.
         `headers` are a dict or pairs. `partition` is the target's; without it the key decides.
 
-        The future has the Receipt once the broker has the record, or fails with NotStored. It
-        completes by itself. `on_delivery(error, message)` is called first, by the producer's own
-        thread or by one that flushes. Raises RequestRefused, QueueFull after `max_block_s`,
-        NotStored.
+        The result is the Receipt once the broker has the record, or NotStored is raised.
+        `on_delivery(error, message)` is called first, by the producer's own thread or by one that
+        flushes. Raises RequestRefused, QueueFull after `max_block_s`, NotStored.
         """
         record = DelayedRecord(topic, value, key, headers, **options)
-        return self._writer.write(request_of(record), on_delivery)
+        return self._sent(request_of(record), on_delivery)
 
     def replace(
         self,
@@ -114,7 +113,7 @@ class DelayProducer:
         *,
         on_delivery: OnDelivery | None = None,
         **options: Unpack[Options],
-    ) -> Future[Receipt]:
+    ) -> SentT:
         """Send a whole new record in place of the pending one of that id, if there is one."""
         return self.send(topic, value, key, headers, on_delivery=on_delivery, id=id, **options)
 
@@ -122,13 +121,13 @@ class DelayProducer:
         self,
         id: str | bytes,  # noqa: A002 (the protocol's word)
         on_delivery: OnDelivery | None = None,
-    ) -> Future[Receipt]:
+    ) -> SentT:
         """Ask that the pending record of that id is not delivered.
 
         The receipt says that the request is stored. The outcomes topic says under the receipt's
         origin whether it came in time: `applied` or `missed`.
         """
-        return self._writer.write(cancellation(id), on_delivery)
+        return self._sent(cancellation(id), on_delivery)
 
     def recall(
         self,
@@ -137,14 +136,33 @@ class DelayProducer:
         *,
         key: Data = None,
         id: str | bytes | None = None,  # noqa: A002 (the protocol's word)
-    ) -> Future[Receipt]:
+    ) -> SentT:
         """Ask that the record of this receipt, or of its origin, is not delivered.
 
         Beside an origin give the record's `key` or `id`: the proxy demands proof that you know the
         record. A receipt has the key. The outcomes topic has the answer, as for `cancel`. A recall
         costs more than a `cancel`: give records an id if you take back many.
         """
-        return self._writer.write(recall(receipt, self.ingress, key, id), on_delivery)
+        return self._sent(recall(receipt, self.ingress, key, id), on_delivery)
+
+    @property
+    def ingress(self) -> str:
+        """The ingress topic."""
+        return self._writer.ingress
+
+    @abstractmethod
+    def _sent(self, request: Request, on_delivery: OnDelivery | None) -> SentT: ...
+
+
+class DelayProducer(_Producer[Future[Receipt]]):
+    """Sends records that appear in their topics later; cancels and replaces them until then.
+
+    `config` is confluent_kafka.Producer's. The defaults are acks=all, idempotence and Java's
+    partitioner. Yours win, but another partitioner is refused: cancels must meet their records.
+    `ingress` is the proxy's ingress topic. Each request returns a future that completes by itself.
+    Threads may share a producer, processes may not. Close it, or use `with`: a program that ends
+    without that loses queued records.
+    """
 
     def send_batch(
         self, records: Iterable[DelayedRecord], *, transaction: bool = False
@@ -185,11 +203,6 @@ class DelayProducer:
         """The confluent_kafka.Producer underneath, for records without delay; do not poll it."""
         return self._writer.producer
 
-    @property
-    def ingress(self) -> str:
-        """The ingress topic."""
-        return self._writer.ingress
-
     def flush(self, timeout_s: float | None = None) -> int:
         """Wait until the broker has everything. Return how many are left after `timeout_s`."""
         return self._writer.flush(timeout_s)
@@ -197,6 +210,9 @@ class DelayProducer:
     def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
         """Flush and end. Raises StillUnsent when records were not confirmed in time."""
         self._writer.close(timeout_s)
+
+    def _sent(self, request: Request, on_delivery: OnDelivery | None) -> Future[Receipt]:
+        return self._writer.write(request, on_delivery)
 
     def __len__(self) -> int:
         """Return how many records wait for the broker's confirmation."""
@@ -212,65 +228,24 @@ class DelayProducer:
         self.close()
 
 
-class AsyncDelayProducer:
-    """The same for asyncio: each call is awaited until the broker has the request.
+class AsyncDelayProducer(_Producer[Coroutine[Any, Any, Receipt]]):
+    """The same for asyncio: await each request, until the broker has it. No call blocks.
 
     Send many at once with `asyncio.gather`. Use DelayProducer for transactions. Close it, or use
-    `async with`. Calls raise RequestRefused, NotStored, QueueFull after `max_block_s`.
+    `async with`.
     """
 
-    def __init__(
-        self, config: Settings, *, ingress: str = INGRESS, max_block_s: float = MAX_BLOCK_S
-    ) -> None:
-        self._writer = IngressWriter(config, ingress, max_block_s=0)
-        self._max_block_s = max_block_s
-
-    async def send(
-        self,
-        topic: str,
-        value: Data = None,
-        key: Data = None,
-        headers: Headers | None = None,
-        **options: Unpack[SendOptions],
-    ) -> Receipt:
-        """Send a record that appears in `topic` later. The arguments: `DelayProducer.send`."""
-        return await self._stored(request_of(DelayedRecord(topic, value, key, headers, **options)))
-
-    async def replace(
-        self,
-        id: str | bytes,  # noqa: A002 (the protocol's word)
-        topic: str,
-        value: Data = None,
-        key: Data = None,
-        headers: Headers | None = None,
-        **options: Unpack[Options],
-    ) -> Receipt:
-        """Send a whole new record in place of the pending one of that id, if there is one."""
-        return await self.send(topic, value, key, headers, id=id, **options)
-
-    async def cancel(self, id: str | bytes) -> Receipt:  # noqa: A002 (the protocol's word)
-        """Ask that the pending record of that id is not delivered."""
-        return await self._stored(cancellation(id))
-
-    async def recall(
-        self,
-        receipt: Receipt | str,
-        *,
-        key: Data = None,
-        id: str | bytes | None = None,  # noqa: A002 (the protocol's word)
-    ) -> Receipt:
-        """Ask that the record of this receipt is not delivered; an origin needs its key or id."""
-        return await self._stored(recall(receipt, self._writer.ingress, key, id))
+    _may_block = False
 
     async def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
         """Flush and end. Raises StillUnsent when records were not confirmed in time."""
         await asyncio.to_thread(self._writer.close, timeout_s)
 
-    async def _stored(self, request: Request) -> Receipt:
+    async def _sent(self, request: Request, on_delivery: OnDelivery | None) -> Receipt:
         deadline_s = time.monotonic() + self._max_block_s
         while True:
             try:
-                future = self._writer.write(request)
+                future = self._writer.write(request, on_delivery)
             except QueueFull:
                 if time.monotonic() >= deadline_s:
                     raise

@@ -5,6 +5,7 @@ The client imports nothing of the proxy. A test holds this file equal to the pro
 
 import re
 from datetime import datetime
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -62,6 +63,7 @@ def is_legal_topic(name: object) -> bool:
     return isinstance(name, str) and _LEGAL_TOPIC.fullmatch(name) is not None
 
 
+@lru_cache(1_000)
 def parse_delay_ms(text: str) -> int:
     """Parse `1500`, `500ms`, `30s`, `5m`, `2h`, `7d` or ISO 8601 `PT30S`. Raises ValueError."""
     if _is_number(text):

@@ -43,7 +43,6 @@ Instant: TypeAlias = datetime | int | str
 
 BY_KEY: Final = -1
 UNKNOWN: Final = -1
-LAST_PARTITION: Final = 2**31 - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 YEAR_MS: Final = 366 * 86_400_000
@@ -82,14 +81,6 @@ class DelayedRecord:
     level: int | None = None
     id: str | bytes | None = None
     partition: int | None = None
-
-
-class Delayed(NamedTuple):
-    """An ingress record for a producer of any library."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: WireHeaders
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +124,7 @@ def delayed(
     key: Data = None,
     headers: Headers | None = None,
     **options: Unpack[SendOptions],
-) -> Delayed:
+) -> tuple[bytes | None, bytes | None, WireHeaders]:
     """Return key, value and headers of the ingress record that asks for this delivery.
 
     Write them to the ingress topic with a producer of any library. The arguments are
@@ -141,7 +132,7 @@ def delayed(
     Raises RequestRefused.
     """
     request = request_of(DelayedRecord(topic, value, key, headers, **options))
-    return Delayed(request.key, request.value, request.headers)
+    return request.key, request.value, request.headers
 
 
 def request_of(record: DelayedRecord) -> Request:
@@ -151,7 +142,9 @@ def request_of(record: DelayedRecord) -> Request:
     asked: WireHeaders = [(TOPIC, _topic(record.topic))]
     asked += time_headers(record.delay, record.deliver_at, record.level)
     if record.partition is not None:
-        asked.append((PARTITION, _partition(record.partition)))
+        wanted = "a number from 0; leave it out to let the key decide"
+        number = _whole(record.partition, "the partition", wanted, below=2**31)
+        asked.append((PARTITION, b"%d" % number))
     key = _bytes(record.key, "key")
     if record.id is not None:
         ident = id_bytes(record.id)
@@ -230,26 +223,27 @@ def delay_text(delay: object, name: str) -> str:
             f"{name} is {delay!r}, a number without a unit: write '{delay}s' for seconds or "
             f"'{delay}ms' for milliseconds, or give a timedelta"
         )
-    if isinstance(delay, str):
-        return _readable(delay, name)
-    raise RequestRefused(f"{name} is {delay!r}: give a timedelta, or text such as '30s'")
-
-
-@lru_cache(CACHED)
-def _readable(text: str, name: str) -> str:
+    if not isinstance(delay, str):
+        raise RequestRefused(f"{name} is {delay!r}: give a timedelta, or text such as '30s'")
     try:
-        parse_delay_ms(text)
+        parse_delay_ms(delay)
     except ValueError:
         raise RequestRefused(
-            f"{name} is {text!r}: write a number with a unit (500ms 30s 5m 2h 7d), an ISO 8601 "
+            f"{name} is {delay!r}: write a number with a unit (500ms 30s 5m 2h 7d), an ISO 8601 "
             "duration without years or months (PT30S), or give a timedelta"
         ) from None
-    return text
+    return delay
 
 
 def _instant_text(moment: Instant) -> str:
     if isinstance(moment, datetime):
-        return str(_epoch_ms(moment))
+        if moment.utcoffset() is None:
+            raise RequestRefused(
+                f"deliver_at is {moment!r}, a datetime without a zone, which would mean another "
+                "time on another machine: write datetime.now(UTC) or moment.astimezone()"
+            )
+        moment_ms = -(-(moment - EPOCH) // MILLISECOND)
+        return str(_whole(moment_ms, "deliver_at", "a time after 1970"))
     if not isinstance(moment, str):
         wanted = "after 1970: an aware datetime, epoch milliseconds, or RFC 3339 text"
         return str(_refuse_long_past(_whole(moment, "deliver_at", wanted)))
@@ -275,19 +269,9 @@ def _refuse_long_past(instant_ms: int) -> int:
     return instant_ms
 
 
-def _epoch_ms(moment: datetime) -> int:
-    if moment.utcoffset() is None:
-        raise RequestRefused(
-            f"deliver_at is {moment!r}, a datetime without a zone, which would mean another time "
-            "on another machine: write datetime.now(UTC) or moment.astimezone()"
-        )
-    return _whole(-(-(moment - EPOCH) // MILLISECOND), "deliver_at", "a time after 1970")
-
-
-def _whole(number: object, name: str, wanted: str) -> int:
-    is_whole = isinstance(number, int) and not isinstance(number, bool)
-    if is_whole and 0 <= number < 10**MAX_DIGITS:  # type: ignore[operator]
-        return number  # type: ignore[return-value]
+def _whole(number: object, name: str, wanted: str, below: int = 10**MAX_DIGITS) -> int:
+    if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < below:
+        return number
     raise RequestRefused(f"{name} is {number!r}: it must be {wanted}")
 
 
@@ -296,16 +280,6 @@ def _topic(topic: object) -> bytes:
     if not isinstance(topic, str) or not is_legal_topic(topic):
         raise RequestRefused(f"the topic is {topic!r}: {TOPIC_NAME_RULE}")
     return topic.encode()
-
-
-def _partition(partition: object) -> bytes:
-    is_number = isinstance(partition, int) and not isinstance(partition, bool)
-    if not is_number or not 0 <= partition <= LAST_PARTITION:  # type: ignore[operator]
-        raise RequestRefused(
-            f"the partition is {partition!r}: it must be a number from 0; leave it out to let the "
-            "key decide"
-        )
-    return str(partition).encode()
 
 
 def _own_headers(headers: Headers | None) -> WireHeaders:

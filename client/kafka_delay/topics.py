@@ -42,15 +42,12 @@ class TopicWatch:
 
     @property
     def partitions(self) -> Collection[Partition]:
-        """All watched partitions."""
         return self._ids.keys()
 
     def begin(self, partitions: Collection[Partition]) -> None:
-        """Watch these partitions, which the consumer gets now."""
         self._ids.update(dict.fromkeys(partitions))
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Stop watching these partitions."""
         for partition in partitions:
             self._ids.pop(partition, None)
         self.gone.difference_update(partitions)

@@ -1,4 +1,4 @@
-"""Kafka transactions of a producer: all of it is visible at once, or nothing ever."""
+"""Kafka transactions of a producer: all their records are visible at once, or none ever is."""
 
 import logging
 import time

@@ -28,7 +28,7 @@ def with_taken(*places: Place) -> Backlog:
 
 
 def offsets(backlog: Backlog) -> dict[Partition, int]:
-    return {one.partition: one.offset for one in backlog.positions()}
+    return {one.topic_partition: one.offset for one in backlog.positions()}
 
 
 def settle(backlog: Backlog) -> None:

@@ -19,6 +19,12 @@ from kafka_delay.half_messages import check_back, decision, half_of, prepared
 from kafka_delay.request import Request, WireHeaders
 
 RECORD = DelayedRecord("orders", "v", "k", {"a": "1"})
+
+
+def _half(request: Request) -> HalfMessage:
+    return half_of(request.key, request.value, request.headers)
+
+
 HALF = HalfMessage("tx-1", "orders", b"k", b"v", [("a", b"1")])
 
 
@@ -69,8 +75,8 @@ def test_not_knowing_is_no_decision() -> None:
 
 
 def test_the_local_transaction_sees_what_was_asked_for() -> None:
-    assert half_of(prepared(RECORD, "tx-1", "checks", "30s")) == HALF
-    assert half_of(prepared(DelayedRecord("orders"), "tx-1", "checks", None)).key is None
+    assert _half(prepared(RECORD, "tx-1", "checks", "30s")) == HALF
+    assert _half(prepared(DelayedRecord("orders"), "tx-1", "checks", None)).key is None
 
 
 def test_a_check_back_gives_the_half_message_and_how_often_it_was_asked() -> None:

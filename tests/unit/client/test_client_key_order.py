@@ -59,12 +59,12 @@ def test_what_waits_is_counted_and_what_is_behind_a_key_apart_by_partition() -> 
     first = record(0, b"a")
     order = order_of(first, record(1, b"a"), record(2, b"b"), record(5, b"a", 1))
     assert (order.records, order.size_bytes, order.behind) == (2, 4, 2)
-    assert order.held_bytes == {("orders", 0): 2, ("orders", 1): 2}
+    assert +order.held_bytes == {("orders", 0): 2, ("orders", 1): 2}
     offsets_now(order)
     assert (order.records, order.size_bytes, order.behind) == (0, 0, 2)
     order.done(first)
     assert (order.records, order.size_bytes, order.behind) == (1, 2, 1)
-    assert order.held_bytes == {("orders", 1): 2}
+    assert +order.held_bytes == {("orders", 1): 2}
 
 
 def test_of_a_partition_that_is_gone_nothing_waits_and_its_key_goes_on_elsewhere() -> None:
@@ -73,7 +73,7 @@ def test_of_a_partition_that_is_gone_nothing_waits_and_its_key_goes_on_elsewhere
     assert order.next() == held
     order.drop([("orders", 0)])
     assert (order.records, order.size_bytes, order.behind) == (1, 2, 1)
-    assert order.held_bytes == {("orders", 1): 2}
+    assert +order.held_bytes == {("orders", 1): 2}
     assert offsets_now(order) == [5]
     order.done(held)
     assert offsets_now(order) == [6]
@@ -103,24 +103,24 @@ def test_a_suspended_record_holds_its_key_alone_until_it_is_due() -> None:
 def test_what_is_held_back_does_not_wait_for_a_handler_and_is_counted_by_partition() -> None:
     order = suspended_order()
     assert (order.records, order.size_bytes, order.behind) == (1, 2, 0)
-    assert order.held_bytes == {("orders", 0): 6}
+    assert +order.held_bytes == {("orders", 0): 6}
     order.add(record(4, b"a"))
     order.add(record(0, b"a", 1))
     assert (order.records, order.behind) == (1, 0)
-    assert order.held_bytes == {("orders", 0): 8, ("orders", 1): 2}
+    assert +order.held_bytes == {("orders", 0): 8, ("orders", 1): 2}
     order.resume(5.0)
     assert (order.records, order.behind) == (2, 4)
     assert offsets_now(order) == [0, 2]
     order.done(record(0, b"a"))
     assert order.records == 1
-    assert order.held_bytes == {("orders", 0): 4, ("orders", 1): 2}
+    assert +order.held_bytes == {("orders", 0): 4, ("orders", 1): 2}
 
 
 def test_a_suspended_partition_that_is_gone_frees_its_keys() -> None:
     order = suspended_order()
     order.add(record(9, b"a", 1))
     order.drop([("orders", 0)])
-    assert (order.first_due_s(), order.records, order.held_bytes) == (None, 1, {})
+    assert (order.first_due_s(), order.records, +order.held_bytes) == (None, 1, {})
     assert offsets_now(order) == [9]
 
 
@@ -128,7 +128,7 @@ def test_a_key_stays_suspended_when_another_partition_is_gone() -> None:
     order = suspended_order()
     order.add(record(9, b"a", 1))
     order.drop([("orders", 1)])
-    assert order.held_bytes == {("orders", 0): 6}
+    assert +order.held_bytes == {("orders", 0): 6}
     assert offsets_now(order) == [2]
     order.resume(5.0)
     assert offsets_now(order) == [0]
@@ -177,4 +177,4 @@ def test_all_are_handled_and_no_two_of_a_key_at_a_time_nor_out_of_order(
         offsets = [one.read_from.offset for one in handled if one.key == key]
         assert offsets == sorted(offsets)
     assert offsets_now(order) == []
-    assert (order.records, order.size_bytes, order.behind, order.held_bytes) == (0, 0, 0, {})
+    assert (order.records, order.size_bytes, order.behind, +order.held_bytes) == (0, 0, 0, {})
