@@ -58,26 +58,18 @@ class ParkedRecords:
     """The parked records of a worker's shards. A rate is spread over the ingress `partitions`."""
 
     def __init__(self, release: ReleaseControl, partitions: int) -> None:
-        self._release, self.partitions = release, partitions
-        self._passes: dict[int, _Pass] = {}
+        self.release, self.partitions = release, partitions
+        self.passes: dict[int, _Pass] = {}
+        """By partition. Empty until a pause is over."""
         self._moved = deque[tuple[int, int]](maxlen=MOST_UNREAD)
 
     def serve(self, shards: int) -> None:
         """Take the share of a rate that this many partitions give."""
-        self._release.share = shards / self.partitions
-
-    @property
-    def version(self) -> int:
-        """Changes with the pauses."""
-        return self._release.version
-
-    def lets_go(self, now_ms: int) -> bool:
-        """Return whether a pause has ended whose records may still be parked."""
-        return self._release.looks_for_held(now_ms)
+        self.release.share = shards / self.partitions
 
     def is_needed(self, shard: Shard, now_ms: int) -> bool:
         """Return whether there may be records to let go."""
-        if not self._release.version or not self._release.looks_for_held(now_ms):
+        if not self.release.looks_for_held(now_ms):
             return False
         if shard.state is not State.READY:
             return False
@@ -86,7 +78,7 @@ class ParkedRecords:
 
     def planned(self, plan: Plan, shard: Shard, now_ms: int) -> Plan:
         """Return the plan with the moves of parked records: the same ones until they are `told`."""
-        if not self._release.version or not self.is_needed(shard, now_ms):
+        if not self.is_needed(shard, now_ms):
             return plan
         current = self._pass(shard)
         if not current.found:
@@ -99,7 +91,7 @@ class ParkedRecords:
     def told(self, partition: int, written: Sequence[AuxiliaryRecord]) -> int | None:
         """Note which moves are committed: the `written` ones. The ingress did not take the others,
         which stay parked. Return the offset of the entry that was moved last."""
-        current = self._passes.get(partition)
+        current = self.passes.get(partition)
         if current is None or not current.is_offered:
             return None
         piece, current.found, current.is_offered = current.found, [], False
@@ -122,7 +114,7 @@ class ParkedRecords:
 
     def forget(self, partition: int) -> None:
         """The partition is not served any more."""
-        self._passes.pop(partition, None)
+        self.passes.pop(partition, None)
         others = [place for place in self._moved if place[0] != partition]
         self._moved = deque(others, MOST_UNREAD)
 
@@ -130,7 +122,7 @@ class ParkedRecords:
         """Return the pass under way. It begins anew when pauses have changed, or when a record was
         parked that it may have missed."""
         partition = shard.ingress.number
-        known, version = self._passes.get(partition), self._release.version
+        known, version = self.passes.get(partition), self.release.version
         if known is None or known.version != version:
             return self._begin(partition, range(shard.next_offset))
         seen = known.offsets.stop
@@ -141,19 +133,19 @@ class ParkedRecords:
     def _has_arrived(self, shard: Shard, since: int) -> bool:
         """Return whether a record has arrived that is parked, or placed by an earlier resume."""
         return any(
-            offset >= since and not self._release.is_queue(end_ms)
+            offset >= since and not self.release.is_queue(end_ms)
             for end_ms, offset in shard.last_held.items()
         )
 
     def _begin(self, partition: int, offsets: range) -> _Pass:
         moved = frozenset(offset for number, offset in self._moved if number == partition)
-        begun = self._passes[partition] = _Pass(self._release.version, offsets, moved)
+        begun = self.passes[partition] = _Pass(self.release.version, offsets, moved)
         return begun
 
     def _look(self, shard: Shard, current: _Pass, now_ms: int) -> None:
         end = NEVER, LAST_OFFSET
         after = max(current.after, (now_ms, LAST_OFFSET))
-        wants = cache(lambda target: self._release.is_resumed(target, now_ms))
+        wants = cache(lambda target: self.release.is_resumed(target, now_ms))
         found = shard.scan(after, NEVER, wants, LOOKED_AT, LOOKED_AT_BYTES)
         mine = (one for one in found.entries if one[1] in current.offsets)
         found = found._replace(entries=[one for one in mine if one[1] not in current.moved])
@@ -161,7 +153,7 @@ class ParkedRecords:
         for delivery in map(delivery_of, entries):
             fires_ms, offset, due_ms = delivery.fires_ms, delivery.entry_offset, delivery.due_ms
             is_purged = shard.is_purged(offset, delivery.target, due_ms)
-            place = None if is_purged else self._release.place(delivery, now_ms)
+            place = None if is_purged else self.release.place(delivery, now_ms)
             if place is not None:
                 record = moved(shard.ingress, delivery, due_ms, place)
                 current.found.append(_Parked(fires_ms, offset, record))

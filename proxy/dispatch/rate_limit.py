@@ -6,7 +6,6 @@ BURST_MS: Final = 250
 """Unused rate is saved up for this long. It may come at once, later."""
 REFILL_MS: Final = 50
 """A rate that is used up lets nothing through for this long: few transactions, not many."""
-UNBOUNDED: Final = 2**31
 
 
 class RateLimit:
@@ -54,27 +53,14 @@ class WorkerRateLimit:
     def __init__(self, of_settings: int | None = None) -> None:
         self._of_settings = of_settings
         self.set_at_run_time: int | None = None
-        self._limit = None if of_settings is None else RateLimit(of_settings)
+        self.limit = None if of_settings is None else RateLimit(of_settings)
 
     def set(self, per_second: int | None) -> None:
         """Count from now on. None: the settings' bound counts again."""
         if per_second != self.set_at_run_time:
             self.set_at_run_time = per_second
             now = self._of_settings if per_second is None else per_second
-            self._limit = None if now is None else RateLimit(now)
-
-    def records_available(self, now_ms: int) -> int:
-        """Return how many records may go now."""
-        return UNBOUNDED if self._limit is None else self._limit.records_available(now_ms)
-
-    def take(self, records: int, now_ms: int) -> None:
-        """Let this many go now."""
-        if self._limit is not None:
-            self._limit.take(records, now_ms)
-
-    def wait_ms(self, now_ms: int) -> int:
-        """Return the wait until a transaction is worth it; 0 while records are available."""
-        return 0 if self._limit is None else self._limit.wait_ms(now_ms)
+            self.limit = None if now is None else RateLimit(now)
 
 
 class TargetRateLimit:

@@ -89,12 +89,15 @@ class ReleaseControl:
         overdue: Sequence[OverdueRule] = (),
     ) -> None:
         self._per_target, self._overdue = dict(per_target or {}), tuple(overdue)
-        self._resumed: dict[str, Resumed] = {}
         self._caps, self._overdue_now = list(self._per_target.items()), self._overdue
         self._rules: dict[str, _TargetRules] = {}
         self._queues: dict[tuple[str, int | None], TargetRateLimit] = {}
+        self.has_rules = bool(self._caps or self._overdue_now)
+        """Whether anything is paused, capped or ended."""
         self.paused: frozenset[str] = frozenset()
         """Patterns of the targets that are paused."""
+        self.resumed: dict[str, Resumed] = {}
+        """Pauses that are over, by pattern."""
         self.limits: Mapping[str, TargetLimit] = {}
         """Limits set at run time, by pattern."""
         self.version = 0
@@ -106,14 +109,14 @@ class ReleaseControl:
         """Pause these from now on, and no others. `resumed`: known pauses that are over, also from
         before this session."""
         paused = frozenset(patterns)
-        known = dict.fromkeys((*self._resumed, *self.paused), JUST_NOW)
+        known = dict.fromkeys((*self.resumed, *self.paused), JUST_NOW)
         now = {**known, **(resumed or {})}
         ended = [(pattern, end) for pattern, end in now.items() if pattern not in paused]
         now = dict(ended[-REMEMBERED:])
-        if (paused, now) != (self.paused, self._resumed):
-            self.paused, self._resumed = paused, now
+        if (paused, now) != (self.paused, self.resumed):
+            self.paused, self.resumed = paused, now
             self.version += 1
-            self._rules.clear()
+            self._rules_have_changed()
 
     def limit(self, limits: Mapping[str, TargetLimit]) -> None:
         """Apply these from now on, before the caps and rules of the settings, and no others."""
@@ -128,12 +131,16 @@ class ReleaseControl:
         ]
         self._caps = [*caps, *self._per_target.items()]
         self._overdue_now = (*rules, *self._overdue)
+        self._rules_have_changed()
+
+    def _rules_have_changed(self) -> None:
+        self.has_rules = bool(self.paused or self._caps or self._overdue_now)
         self._rules.clear()
 
     @property
     def release_rates(self) -> dict[str, int]:
         """Records a second that go of those that a pause held back, by the pause's pattern."""
-        ends = self._resumed.items()
+        ends = self.resumed.items()
         return {pattern: end.per_second for pattern, end in ends if end.per_second is not None}
 
     def is_paused(self, target: str) -> bool:
@@ -142,7 +149,7 @@ class ReleaseControl:
 
     def looks_for_held(self, now_ms: int) -> bool:
         """Return whether a pause is over that may have held records back."""
-        return any(_counts(end, now_ms) for end in self._resumed.values())
+        return any(_counts(end, now_ms) for end in self.resumed.values())
 
     def is_resumed(self, target: str, now_ms: int) -> bool:
         """Return whether such a pause meant the target, and no other pause does now."""
@@ -150,7 +157,7 @@ class ReleaseControl:
 
     def is_queue(self, end_ms: int) -> bool:
         """Return whether records that went at the end of this pause still have their places."""
-        ends = self._resumed.values()
+        ends = self.resumed.values()
         return any(end.at_ms == end_ms and end.per_second is not None for end in ends)
 
     def place(self, delivery: Delivery, now_ms: int) -> Place | None:
@@ -172,8 +179,6 @@ class ReleaseControl:
 
     def concerns(self, topics: Iterable[str], batches: Iterable[Batch], now_ms: int) -> bool:
         """Return whether a record of the batches, for `topics`, may be held back or ended."""
-        if not (self.paused or self._caps or self._overdue_now):
-            return False
         ends_after_ms: list[int] = []
         for topic in topics:
             rules = self._rules_of(topic)
@@ -241,7 +246,7 @@ class ReleaseControl:
 
     def _match(self, target: str) -> _TargetRules:
         caps = (_Limit(target, n) for pattern, n in self._caps if fnmatchcase(target, pattern))
-        ends = [one for one in self._resumed.items() if fnmatchcase(target, one[0])]
+        ends = [one for one in self.resumed.items() if fnmatchcase(target, one[0])]
         return _TargetRules(
             any(fnmatchcase(target, pattern) for pattern in self.paused),
             tuple(sorted(ends, key=lambda one: -one[1].at_ms)),

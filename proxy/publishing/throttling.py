@@ -56,7 +56,7 @@ class Throttling:
     ) -> None:
         self._count, self.now_s = count, now_s
         self.most_bytes = UNBOUNDED
-        self._until_s = 0.0
+        self.until_s = 0.0
         """When the broker reads the producer's requests again. 0: it never throttled."""
         self._heard_s = self._read_until_s = 0.0
         self._size_bytes, self._began_s, self._given_up_s = 0, 0.0, -SETTLED_AFTER_S
@@ -66,7 +66,7 @@ class Throttling:
         """Note an answer to the producer."""
         if event.throttle_time > 0:
             self._heard_s = self.now_s()
-            self._until_s = max(self._until_s, self._heard_s + event.throttle_time)
+            self.until_s = max(self.until_s, self._heard_s + event.throttle_time)
             self._tell("writing", event)
 
     def read(self, event: ThrottleEvent) -> None:
@@ -77,14 +77,14 @@ class Throttling:
 
     def wait_ms(self) -> int:
         """Return how long the broker does not read the producer's requests."""
-        if not self._until_s:
+        if not self.until_s:
             return 0
-        return max(0, math.ceil((self._until_s - self.now_s()) * 1_000))
+        return max(0, math.ceil((self.until_s - self.now_s()) * 1_000))
 
     @property
     def is_recent(self) -> bool:
         """Whether the broker throttled the producer within the last minute."""
-        return bool(self._until_s) and self.now_s() < self._until_s + RECENT_S
+        return bool(self.until_s) and self.now_s() < self.until_s + RECENT_S
 
     @property
     def is_reading_recent(self) -> bool:
@@ -94,7 +94,7 @@ class Throttling:
 
     def has_held_up_since(self, since_s: float) -> bool:
         """Return whether requests of the producer since then (of `now_s`) had to wait."""
-        return bool(self._until_s) and (self._until_s > since_s or self._heard_s >= since_s)
+        return bool(self.until_s) and (self.until_s > since_s or self._heard_s >= since_s)
 
     def begin(self, size_bytes: int) -> None:
         """Note that a transaction of about this size begins."""
@@ -103,7 +103,7 @@ class Throttling:
     def committed(self, took_s: float) -> None:
         """Note its commit. If it was throttled, bound the next ones to `LONG_S` at its pace. If it
         was full, let the bound grow after a quick one, and halve it after a slow one."""
-        if not self._until_s:
+        if not self.until_s:
             return
         size_bytes, whole_s = self._size_bytes, took_s + self.wait_ms() / 1_000
         is_throttled = self.has_held_up_since(self._began_s)

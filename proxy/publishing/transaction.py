@@ -403,11 +403,13 @@ class Transaction:
 
     def _needs_care(self) -> bool:
         """Return whether a record may be more than a delivery by key to a topic that takes it."""
+        refusals, release = self._by.refusals, self._by.release
+        are_refused = refusals.refused or refusals.without_value or refusals.bare
         return (
-            self._by.refusals.are_known
+            bool(are_refused)
             or not self._by.targets.known.take_all(self.topics)
             or any(batch.auxiliary or need_dispatch(batch.deliveries) for batch in self._batches)
-            or self._by.release.concerns(self.topics, self._batches, self._now_ms)
+            or (release.has_rules and release.concerns(self.topics, self._batches, self._now_ms))
         )
 
     def _write(self) -> None:

@@ -39,6 +39,8 @@ turn costs something for each shard."""
 LONG_TRANSACTION_S: Final = 3.0
 """A third of the broker's limit (transaction.timeout.ms). Each partition that is written to costs
 the transaction as much as hundreds of records."""
+UNBOUNDED: Final = 2**31
+"""More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
 """Fewer records make no transaction much shorter: then the broker is slow, or far away."""
 
@@ -96,7 +98,8 @@ class Pacing:
         """Return how many more records the rate lets end than `ending`, which end anyway."""
         if self.rate_wait_ms(elapsed_ms):
             return 0
-        return self._rate.records_available(elapsed_ms) - ending
+        rate = self._rate.limit
+        return (UNBOUNDED if rate is None else rate.records_available(elapsed_ms)) - ending
 
     def may_begin(self, elapsed_ms: int) -> bool:
         """Return whether the interval has passed, and the broker does not throttle."""
@@ -105,7 +108,7 @@ class Pacing:
     @property
     def is_throttled(self) -> bool:
         """A transaction that begins now would wait for a quota."""
-        return self._throttling.wait_ms() > 0
+        return self._throttling.until_s > 0 and self._throttling.wait_ms() > 0
 
     @property
     def is_reading_throttled(self) -> bool:
@@ -139,7 +142,8 @@ class Pacing:
         size_bytes: of the bodies in it.
         """
         self._throttling.begin(size_bytes + records * RECORD_BYTES)
-        self._rate.take(records - unrated, elapsed_ms)
+        if self._rate.limit is not None:
+            self._rate.limit.take(records - unrated, elapsed_ms)
         self._interval_ms = self._interval_after(records)
         self._twice_the_last = 2 * records
         if self.is_progress_due(elapsed_ms):
@@ -165,7 +169,9 @@ class Pacing:
 
     def rate_wait_ms(self, elapsed_ms: int) -> int:
         """Return how long the rate, or a broker that throttles, lets nothing through."""
-        return max(self._rate.wait_ms(elapsed_ms), self._throttling.wait_ms())
+        rate, throttling = self._rate.limit, self._throttling
+        rate_ms = 0 if rate is None else rate.wait_ms(elapsed_ms)
+        return max(rate_ms, throttling.wait_ms()) if throttling.until_s else rate_ms
 
     def _interval_after(self, records: int) -> int:
         """A full transaction has a backlog behind it, which must not wait."""

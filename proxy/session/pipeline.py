@@ -93,7 +93,7 @@ class Pipeline:
         """In this turn a transaction may begin, and parked records may be let go."""
         self._idle: AbstractSet[int] = frozenset()
         """Shards to be committed in this turn, though nothing may have happened to them."""
-        self.steps, self._pauses_version = metrics.steps, parked.version
+        self.steps, self._pauses_version = metrics.steps, parked.release.version
         self._first_planned = self._first_tidied = 0
         """Planning, and tidying, begins with the shards from this partition on."""
         self._has_more_to_tidy = False
@@ -166,9 +166,10 @@ class Pipeline:
             if shard.purges.offsets:
                 self._metrics.count_purges(shard, plan.position, batch.outcomes)
             shard.confirm(plan, map(named_hop, batch.hops))
-            last_moved = self._parked.told(partition, batch.auxiliary)
-            if last_moved is not None:
-                shard.awaited_move = last_moved
+            if self._parked.passes:
+                last_moved = self._parked.told(partition, batch.auxiliary)
+                if last_moved is not None:
+                    shard.awaited_move = last_moved
         self._resting.wake(under_way.plans)
         if first := self._uncommitted_at_first & under_way.plans.keys():
             self._uncommitted_at_first -= first
@@ -254,10 +255,11 @@ class Pipeline:
     def _wake(self, fetched: Fetched, at: Moment) -> None:
         """Find the shards to be looked at in this turn. These are all when pauses have changed, or
         while memory is exceeded."""
-        version = self._parked.version
-        if self.memory.is_exceeded or self._pauses_version != version:
+        release = self._parked.release
+        if self.memory.is_exceeded or self._pauses_version != release.version:
             self._resting.wake_all()
-        self._pauses_version, self._lets_go = version, self._parked.lets_go(at.now_ms)
+        self._pauses_version = release.version
+        self._lets_go = bool(release.resumed) and release.looks_for_held(at.now_ms)
         self._may_begin = self._pacing.may_begin(at.elapsed_ms)
         self._idle = frozenset()
         if self._may_begin:

@@ -1,16 +1,21 @@
 """What a worker shows of itself: one immutable snapshot, replaced as a whole.
 
-The worker's loop writes it, the admin server and the metrics read it from other threads. Nothing
-is shared but the reference, so neither side needs a lock.
+The worker's loop writes it. The admin server and the metrics read it from other threads. Only the
+reference is shared, so neither side needs a lock.
 """
 
+import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from proxy.config.target_limit import TargetLimit
-from proxy.telemetry.collectors import RefusedTarget
+from proxy.telemetry.collectors import OTHER
+from proxy.telemetry.refused_targets import RefusedTarget
 from storage.store import NO_COUNTS, TargetCounts
 
 ShardState = Literal["recovering", "catching-up", "running", "held", "full", "unreadable"]
@@ -22,58 +27,51 @@ CAUGHT_UP: frozenset[ShardState] = frozenset({"running", "held", "full"})
 class ShardStatus:
     """One ingress partition as this worker sees it.
 
-    `state`: `held` by the clock; `full` while as much waits as the setting `admission` allows;
-    `unreadable` while the ingress cannot be read on at the offset `unreadable_at`, for the reason
-    `unreadable_why`.
-
     `next_offset` is O, `watermark_ms` T and `floor` F of docs/exactly-once.md#what-is-committed.
-    `behind` counts the ingress records not read yet, `behind_ms` is the age of the last one read
-    while `behind` is above 0, `undecided` counts half messages, the oldest
-    of them was written at `oldest_undecided_ms`. `log_start` is the first offset
-    that the broker still has, None before it was asked; `aging` counts the offsets from the floor
-    on that it may delete soon. `pending_bytes`: what waits in the local
-    data. `cancelled` counts what was cancelled or replaced and lies there until its time; `pending`
-    is without it. `is_purging`: records that a purge has ended have not all got their outcome yet.
     """
 
     topic: str
     partition: int
     state: ShardState
+    """`held` by the clock, `full` by the setting `admission`, `unreadable` while the ingress cannot
+    be read on at `unreadable_at`."""
     next_offset: int
     watermark_ms: int
     floor: int
     pending: int
     behind: int
+    """Ingress records not read yet."""
     behind_ms: int = 0
+    """Age of the last record read, while `behind` is above 0."""
     undecided: int = 0
+    """Half messages without a decision."""
     oldest_undecided_ms: int | None = None
     log_start: int | None = None
+    """First offset that the broker still has; None before it was asked."""
     aging: int = 0
+    """Offsets from the floor on that the broker may delete soon."""
     ahead_ms: int = 0
     pending_bytes: int = 0
     cancelled: int = 0
+    """Cancelled or replaced records that stay in the local data until their time. `pending` does
+    not count them."""
     is_purging: bool = False
+    """Records that a purge has ended still await their outcomes."""
     unreadable_at: int | None = None
     unreadable_why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One worker: its shards, and when its loop last turned (`time.monotonic()`).
-
-    `pending_by_target` and `pending_bytes_by_target` count over all its shards; nobody changes them
-    once they are here.
-    `assigned` becomes true with the group's first answer, an empty one included: a worker that
-    has joined and got no partition is idle, not unready. `paused`: patterns of targets;
-    `release_rates`, `limits`, by pattern, and `max_per_second`: what else operators have set at run
-    time.
-    """
+    """One worker: its shards, and when its loop last turned (`time.monotonic()`)."""
 
     shards: tuple[ShardStatus, ...] = ()
     heartbeat_monotonic: float = 0.0
     assigned: bool = False
+    """True with the group's first answer, even without a partition: then it is idle, and ready."""
     pending_by_target: TargetCounts = NO_COUNTS
     paused: frozenset[str] = frozenset()
+    """Patterns of targets, as all else that operators set at run time."""
     pending_bytes_by_target: TargetCounts = NO_COUNTS
     release_rates: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, TargetLimit] = field(default_factory=dict)
@@ -85,18 +83,18 @@ class Status:
 
 
 def partitions_of(statuses: Iterable[Status]) -> list[int]:
-    """Of the ingress, in order: those that these workers serve."""
+    """Return the ingress partitions that these workers serve, in order."""
     return sorted({shard.partition for status in statuses for shard in status.shards})
 
 
 def covered_by(statuses: Iterable[Status]) -> list[int]:
-    """Of these those of which all that waits is known: they have caught up."""
+    """Return those that have caught up: all their pending records are known."""
     known = (shard for status in statuses for shard in status.shards)
     return sorted({shard.partition for shard in known if shard.state in CAUGHT_UP})
 
 
 def is_ready(statuses: Iterable[Status]) -> bool:
-    """Every worker has joined the group, and every shard of theirs has caught up."""
+    """Return whether every worker has joined the group, and every shard has caught up."""
     known = list(statuses)
     return bool(known) and all(
         status.assigned and all(shard.state in CAUGHT_UP for shard in status.shards)
@@ -111,13 +109,124 @@ class StatusBoard:
         self._status = Status(heartbeat_monotonic=started_monotonic)
 
     def show(self, status: Status) -> None:
-        """Replace the snapshot; called by the worker's loop."""
+        """Replace the snapshot. Called by the worker's loop."""
         self._status = status
 
     def heartbeat(self) -> None:
-        """The worker's loop lives, though it waits for the broker."""
+        """Show that the worker's loop lives, though it waits for the broker."""
         self._status = replace(self._status, heartbeat_monotonic=time.monotonic())
 
     def read(self) -> Status:
-        """The newest snapshot; called from any thread."""
+        """Return the newest snapshot. Called from any thread."""
         return self._status
+
+
+# The same as gauges.
+
+ShardFact = tuple[str, str, Callable[[ShardStatus], float | None]]
+SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
+    ("watermark_seconds", "All due up to here has ended.", lambda shard: shard.watermark_ms / 1000),
+    (
+        "watermark_ahead_seconds",
+        "How far the watermark lies beyond the broker's clock: 0 when all is well.",
+        lambda shard: shard.ahead_ms / 1000,
+    ),
+    ("next_offset", "Next ingress offset to read.", lambda shard: shard.next_offset),
+    ("floor_offset", "Lowest ingress offset still needed.", lambda shard: shard.floor),
+    ("log_start_offset", "First ingress offset that the broker has.", lambda s: s.log_start),
+    (
+        "aging_offsets",
+        "Ingress offsets still needed that are nearer to their deletion than to their rewriting.",
+        lambda shard: shard.aging,
+    ),
+    ("shard_pending_records", "Records waiting for their due.", lambda shard: shard.pending),
+    (
+        "shard_pending_bytes",
+        "Bytes in the local data of what waits, of what was cancelled until its due, too.",
+        lambda shard: shard.pending_bytes,
+    ),
+    (
+        "undecided_half_messages",
+        "Half messages that nobody has committed or rolled back.",
+        lambda shard: shard.undecided,
+    ),
+    (
+        "oldest_undecided_half_message_timestamp_seconds",
+        "When the oldest of them was written; NaN where there is none, or it is not known.",
+        lambda s: math.nan if s.oldest_undecided_ms is None else s.oldest_undecided_ms / 1000,
+    ),
+    (
+        "purge_under_way",
+        "1 while records that a purge has ended are still to get their outcomes, else 0.",
+        lambda shard: float(shard.is_purging),
+    ),
+    (
+        "unreadable_offset",
+        "Where the ingress cannot be read on; without a value while it can.",
+        lambda shard: shard.unreadable_at,
+    ),
+    ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
+    (
+        "enqueue_lag_seconds",
+        "Age of the last ingress record read, while there are records not read yet.",
+        lambda shard: shard.behind_ms / 1000,
+    ),
+)
+
+
+class StatusCollector(Collector):
+    """Turns the newest `Status` into gauges."""
+
+    def __init__(self, read_status: Callable[[], Status], targets_shown: int) -> None:
+        self._read_status, self._targets_shown = read_status, targets_shown
+
+    def collect(self) -> Iterator[Metric]:
+        """Return pending records by target, facts about the worker, then facts about shards."""
+        status = self._read_status()
+        records, in_bytes = status.pending_by_target, status.pending_bytes_by_target
+        most = self._targets_shown
+        yield _by_target("pending_records", "Records waiting for their due", records, most)
+        yield _by_target(
+            "pending_bytes",
+            "Bytes in the local data of what waits, of what was cancelled until its due, too",
+            in_bytes,
+            most,
+        )
+        ready = float(is_ready([status]))
+        yield GaugeMetricFamily("delay_proxy_ready", "1 while /readyz would say so.", value=ready)
+        paused = float(status.is_ingest_paused)
+        text = "1 while an operator wants no new records to be read, else 0."
+        yield GaugeMetricFamily("delay_proxy_ingest_paused", text, value=paused)
+        for name, text, read in SHARD_FACTS:
+            family = GaugeMetricFamily(f"delay_proxy_{name}", text, labels=["partition"])
+            for shard in status.shards:
+                if (value := read(shard)) is not None:
+                    family.add_metric([str(shard.partition)], value)
+            yield family
+        yield _states(status.shards)
+
+
+def _states(shards: Iterable[ShardStatus]) -> Metric:
+    family = GaugeMetricFamily(
+        "delay_proxy_shard_state",
+        "1 for the state a shard is in, 0 for the others.",
+        labels=["partition", "state"],
+    )
+    for shard in shards:
+        for state in SHARD_STATES:
+            family.add_metric([str(shard.partition), state], float(shard.state == state))
+    return family
+
+
+def _by_target(name: str, text: str, counts: TargetCounts, most: int) -> Metric:
+    family = GaugeMetricFamily(
+        f"delay_proxy_{name}",
+        f"{text}: the targets with most, and `{OTHER}`.",
+        labels=["target"],
+    )
+    shown, others = counts.largest(most)
+    for target, count in shown.items():
+        family.add_metric([target], count)
+    if others:
+        family.add_metric([OTHER], others)
+    return family

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from proxy.telemetry.loop_steps import STEPS
+from proxy.telemetry.metrics import STEPS
 from storage.options import StoreKind
 from tests.support.installation.admin_client import api_address, call
 from tests.support.installation.installation import Installation

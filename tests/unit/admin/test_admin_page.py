@@ -22,8 +22,8 @@ from proxy.admin.page.snapshots import Snapshots
 from proxy.admin.query_mailbox import NoAnswer
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
-from proxy.telemetry.collectors import RefusedTarget
 from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.refused_targets import RefusedTarget
 from tests.support.simulation.admin_api import MadeUpApi
 
 LIMIT_S = 60.0

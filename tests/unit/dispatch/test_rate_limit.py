@@ -8,24 +8,30 @@ from proxy.dispatch.rate_limit import BURST_MS, REFILL_MS, RateLimit, WorkerRate
 NOW_MS = 1_800_000_000_000
 
 
-def test_without_a_limit_records_are_always_available() -> None:
-    rate = WorkerRateLimit()
-    rate.take(10**9, NOW_MS)
-    assert rate.records_available(NOW_MS) > 10**9
-    assert rate.wait_ms(NOW_MS) == 0
+def test_without_a_bound_there_is_no_limit() -> None:
+    assert WorkerRateLimit().limit is None
 
 
 def test_a_bound_set_at_run_time_counts_in_place_of_the_settings_until_it_is_taken_back() -> None:
     for of_settings in (None, 100):
         rate = WorkerRateLimit(of_settings)
-        before = rate.records_available(NOW_MS)
         rate.set(1000)
-        assert rate.records_available(NOW_MS) == 250
-        rate.take(250, NOW_MS)
+        assert rate.limit is not None
+        assert rate.limit.records_available(NOW_MS) == 250
+        rate.limit.take(250, NOW_MS)
         rate.set(1000)
-        assert rate.wait_ms(NOW_MS) == REFILL_MS, "said again it is no new one"
+        assert rate.limit.wait_ms(NOW_MS) == REFILL_MS, "said again it is no new one"
         rate.set(None)
-        assert (rate.set_at_run_time, rate.records_available(NOW_MS)) == (None, before)
+        assert rate.set_at_run_time is None
+    assert rate.limit is not None
+    assert rate.limit.records_available(NOW_MS) == 25
+
+
+def test_without_a_bound_in_the_settings_a_bound_of_run_time_ends_when_it_is_taken_back() -> None:
+    rate = WorkerRateLimit()
+    rate.set(1000)
+    rate.set(None)
+    assert rate.limit is None
 
 
 def test_a_rate_begins_with_what_it_would_have_saved() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.session import session as session_module
-from proxy.telemetry.loop_steps import STEPS
+from proxy.telemetry.metrics import STEPS
 from tests.support.simulation.step_counts import step_counts
 from tests.support.simulation.world import World
 from tests.unit.session.test_session import a_session, after_turns

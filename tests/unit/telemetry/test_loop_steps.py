@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from proxy.telemetry.loop_steps import STEPS, LoopSteps
+from proxy.telemetry.metrics import STEPS, LoopSteps
 from tests.support.simulation.step_counts import step_counts
 
 

@@ -16,9 +16,8 @@ from proxy.telemetry.metrics import (
     REASONS_SHOWN,
     TARGETS_SHOWN,
     Metrics,
-    StatusCollector,
 )
-from proxy.telemetry.status import ShardStatus, Status
+from proxy.telemetry.status import ShardStatus, Status, StatusCollector
 from storage.store import TargetCounts
 
 BOUNDS_MS = (1, 5, 100, 1000)

@@ -2,7 +2,7 @@
 
 from structlog.testing import capture_logs
 
-from proxy.telemetry.collectors import MOST_TARGETS, RefusedTargets
+from proxy.telemetry.refused_targets import MOST_TARGETS, RefusedTargets
 
 NOW_MS = 1_800_000_000_000
 WHY = "not-authorised: the proxy's user may not write to orders; attempt 1 of 16"

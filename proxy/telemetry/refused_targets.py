@@ -1,0 +1,127 @@
+"""Targets that do not take their records, and how long their records have been due."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import structlog
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from proxy.clock import wall_clock_ms
+from proxy.telemetry.collectors import OTHER
+
+MINUTE_MS: Final = 60_000
+TOLD_EVERY_MS: Final = MINUTE_MS
+MOST_TARGETS: Final = 200
+"""Pairs of target and reason. Others share one entry for each reason."""
+
+log = structlog.get_logger(__name__)
+
+
+class RefusedTarget(NamedTuple):
+    """A target that does not take records, and why."""
+
+    target: str
+    reason: str
+    detail: str
+    records: int
+    """This many wait for their next attempt."""
+    oldest_due_ms: int
+
+
+class _Waiting:
+    """Records of one target between two attempts: number and earliest due, by the minute of the
+    next attempt."""
+
+    def __init__(self) -> None:
+        self.detail = ""
+        self.told_ms = 0
+        self.by_minute: dict[int, tuple[int, int]] = {}
+
+    def add(self, due_ms: int, again_ms: int) -> None:
+        minute = again_ms // MINUTE_MS
+        records, oldest_ms = self.by_minute.get(minute, (0, due_ms))
+        self.by_minute[minute] = records + 1, min(oldest_ms, due_ms)
+
+    def forget(self, now_ms: int) -> None:
+        """Drop records whose attempt has come. They were delivered, or were added again."""
+        past = [minute for minute in self.by_minute if (minute + 1) * MINUTE_MS <= now_ms]
+        for minute in past:
+            del self.by_minute[minute]
+
+
+class RefusedTargets(Collector):
+    """Counts the records that committed transactions put off, for one process."""
+
+    def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+        self._now_ms = now_ms
+        self._waiting: dict[tuple[str, str], _Waiting] = {}
+        self._lock = threading.Lock()
+
+    def put_off(self, target: str, why: str, due_ms: int, again_ms: int) -> None:
+        """Count a record that is tried again later. why: the reason's code, and a sentence."""
+        code, _, detail = why.partition(": ")
+        with self._lock:
+            waiting = self._of(target, code)
+            waiting.detail = detail
+            waiting.add(due_ms, again_ms)
+            now_ms = self._now_ms()
+            is_told = now_ms - waiting.told_ms < TOLD_EVERY_MS
+            if not is_told:
+                waiting.told_ms = now_ms
+        if not is_told:
+            log.warning(
+                "a target does not take its records: they are tried again later",
+                target=target,
+                reason=code,
+                detail=detail,
+                next_attempt_in_s=max(0, again_ms - now_ms) // 1000,
+            )
+
+    def now(self) -> tuple[RefusedTarget, ...]:
+        """Return the targets for which records wait, those with the oldest first."""
+        with self._lock:
+            self._forget()
+            found = [
+                RefusedTarget(
+                    target,
+                    code,
+                    waiting.detail,
+                    sum(records for records, _ in waiting.by_minute.values()),
+                    min(oldest_ms for _, oldest_ms in waiting.by_minute.values()),
+                )
+                for (target, code), waiting in self._waiting.items()
+                if waiting.by_minute
+            ]
+        return tuple(sorted(found, key=lambda one: one.oldest_due_ms))
+
+    def collect(self) -> Iterator[Metric]:
+        """Return how long the oldest record has been due, by target and reason. There is always a
+        series."""
+        family = GaugeMetricFamily(
+            "delay_proxy_target_refused_seconds",
+            "How long the oldest record that its target does not take has been due.",
+            labels=["target", "reason"],
+        )
+        now_ms = self._now_ms()
+        found = {(one.target, one.reason): one.oldest_due_ms for one in self.now()}
+        for (target, reason), due_ms in {(OTHER, "target-unknown"): now_ms, **found}.items():
+            family.add_metric([target, reason], max(0, now_ms - due_ms) / 1000)
+        yield family
+
+    def _of(self, target: str, code: str) -> _Waiting:
+        place = target, code
+        if place not in self._waiting:
+            if len(self._waiting) >= MOST_TARGETS:
+                self._forget()
+            if len(self._waiting) >= MOST_TARGETS:
+                place = OTHER, code
+        return self._waiting.setdefault(place, _Waiting())
+
+    def _forget(self) -> None:
+        now_ms = self._now_ms()
+        for place, waiting in list(self._waiting.items()):
+            waiting.forget(now_ms)
+            if not waiting.by_minute and now_ms - waiting.told_ms >= TOLD_EVERY_MS:
+                del self._waiting[place]
