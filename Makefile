@@ -13,7 +13,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo check test test-rest test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock clean dist chart \
+.PHONY: help setup run demo check test test-rest test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock openapi clean dist chart \
   two-pods test-image test-chart-install
 
 help: ## Say what each target does
@@ -100,6 +100,9 @@ lock: ## Renew the lock files from pyproject.toml (for maintainers: needs uv on 
 	$(COMPILE) -c requirements.lock --extra spark -o requirements-audit.lock pyproject.toml
 	printf 'hatchling\nsetuptools\n' | \
 	  $(COMPILE) -c requirements.lock --upgrade -o requirements-build.lock -
+
+openapi: $(READY) ## Write docs/openapi.yaml from the calls of the admin port
+	$(BIN)/python -m tools.openapi
 
 clean: ## Remove what was built here (the user's cache of Kafka jars stays)
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist build

@@ -1,4 +1,4 @@
 """The admin port: metrics and probes for machines, an API for operators (docs/admin-api.md).
 
-May use telemetry and what lies below. Begin with `api`: which call is answered by what.
+May use telemetry and what lies below. Begin with `app`.
 """

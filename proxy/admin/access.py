@@ -10,7 +10,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from proxy.admin.exchange import Problem
+from proxy.admin.problem import Problem
 from proxy.config.settings import AdminSettings
 
 MOST_GUESSES: Final = 10
@@ -39,7 +39,7 @@ class WrongTokens:
         left_s = until_s - self._now_s()
         if count >= MOST_GUESSES and left_s > 0:
             detail = f"Too many wrong tokens came from {address}. Try again in {left_s:.0f} s."
-            raise Problem(429, "locked-out", detail, (("Retry-After", str(int(left_s) + 1)),))
+            raise Problem(429, "locked-out", detail, {"Retry-After": str(int(left_s) + 1)})
 
     def add(self, address: str) -> None:
         """Count one more."""
@@ -93,7 +93,7 @@ def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
             401,
             "token-needed",
             "The API needs the header `Authorization: Bearer <admin.token>`.",
-            (("WWW-Authenticate", "Bearer"),),
+            {"WWW-Authenticate": "Bearer"},
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from proxy.admin.exchange import Problem
+from proxy.admin.problem import Problem
 from proxy.config.settings import Settings
 from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.partitioning import partition_of

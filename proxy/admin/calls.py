@@ -1,263 +1,308 @@
-"""What each call of the API does."""
+"""What every call of the API has in common: what it works on, how it is read, and its refusals."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final, Protocol, cast
+import re
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from inspect import cleandoc, iscoroutinefunction
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl, unquote_to_bytes
 
-from pydantic import BeforeValidator, Field
+import structlog
+from fastapi import Depends, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from prometheus_client import CollectorRegistry
+from pydantic import BeforeValidator, WithJsonSchema
+from starlette.requests import ClientDisconnect
 
-from proxy.admin.broker_access import Cancelled
-from proxy.admin.exchange import Problem, Reply, Request, as_json, bad_request
-from proxy.admin.listing.by_time import dues_by_time, waiting_by_time
-from proxy.admin.listing.listing_calls import ListingCalls
-from proxy.admin.listing.record_content import content_of
-from proxy.admin.query_mailbox import FindId, FindRecord
-from proxy.admin.query_values import (
-    SPAN,
-    Body,
-    flag,
-    place_in_path,
-    read_body,
-    wait_s_of,
-    whole,
-)
-from proxy.admin.release.limit_calls import LimitCalls, LimitPort
-from proxy.admin.release.moves import MoveBody, MovePort, Moves
-from proxy.admin.release.pause_calls import PauseCalls, PausePort
-from proxy.admin.release.purge_calls import PurgeCalls, PurgePort
-from proxy.admin.release.skip_calls import SkipCalls, SkipPort
+from proxy.admin.broker_access import BrokerAccess
+from proxy.admin.events import EventStreams, Snapshots
+from proxy.admin.models import PATTERN, TOPIC, Answer, Refused
+from proxy.admin.problem import Problem, bad_request
+from proxy.admin.query_mailbox import MailboxFull, NoAnswer
+from proxy.admin.replay_jobs import ReplayJobs
+from proxy.admin.threads import in_thread, room_in
+from proxy.admin.topic_readers import KafkaLetters, KafkaTraces
 from proxy.admin.workers import Workers
 from proxy.clock import wall_clock_ms
-from proxy.config.settings import ReleaseSettings
+from proxy.config.settings import Settings
+from proxy.dead_letters.letter import Origin
 from proxy.logs import Level
-from proxy.protocol.header_values import LONGEST_ID_BYTES
-from proxy.protocol.times import parse_delay_ms
-from proxy.scheduling.pending import Found
-from proxy.telemetry.status import Status, covered_by
-from storage.store import added
+from proxy.protocol.bounded_json import JsonRefused, read_json
+from proxy.protocol.times import parse_instant_ms
+from proxy.telemetry.status import Status
 
-STATUS_OLD_S: Final = 1.0
-LOOK_EVERY_S: Final = 0.05
-SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
-MOST_SPANS: Final = 50
-TARGETS_SHOWN: Final = 1_000
+CALLS_AT_ONCE: Final = 4
+READINGS_AT_ONCE: Final = 2
+"""Of dead letters, and of traces. Other calls have room beside them."""
+MOST_FIELDS: Final = 20
+JSON_TYPE: Final = "application/json"
+PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+LAST_PARTITION: Final = 2**31 - 1
+OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
+SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
+WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
+LIMIT: Final = re.compile(r"[1-9][0-9]{0,3}")
+MOST_RECORDS: Final = 1_000
 
-
-class BrokerPort(PurgePort, MovePort, PausePort, LimitPort, SkipPort, Protocol):
-    """What the calls ask of `proxy.admin.broker_access.BrokerAccess`."""
-
-    def cancel(
-        self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
-    ) -> Cancelled: ...
-    def recall(self, partition: int, origin: str, wait_s: float) -> Cancelled: ...
+log = structlog.get_logger(__name__)
 
 
-class CancelBody(Body):
-    """Body of a cancellation."""
+@dataclass
+class Site:
+    """What the calls of one admin port work on."""
 
-    id: str = Field(min_length=1, max_length=LONGEST_ID_BYTES)
-    partition: Annotated[int | None, BeforeValidator(whole)] = Field(None, ge=0, lt=2**31)
-    key: str | None = Field(None, max_length=1024)
+    settings: Settings
+    registry: CollectorRegistry
+    read_statuses: Callable[[], Sequence[Status]]
+    """One `Status` for each worker."""
+    workers: Workers
+    broker: BrokerAccess
+    letters: KafkaLetters
+    traces: KafkaTraces
+    level: Level = field(init=False)
+    replays: ReplayJobs = field(init=False)
+    events: EventStreams = field(init=False)
+    free_calls: threading.BoundedSemaphore = field(init=False)
+    free_readings: threading.BoundedSemaphore = field(init=False)
+    free_traces: threading.BoundedSemaphore = field(init=False)
 
-
-class LevelBody(Body):
-    """Body that names a log level."""
-
-    level: Level
-
-
-class Calls:
-    """`ingress`: the topic. `level`: what the process logs from. `release`: what the settings say
-    about giving out. All calls raise Problem."""
-
-    def __init__(
-        self,
-        ingress: str,
-        level: Level,
-        release: ReleaseSettings,
-        read_statuses: Callable[[], Sequence[Status]],
-        workers: Workers,
-        broker: BrokerPort,
-    ) -> None:
-        self._ingress, self._level = ingress, level
-        self._read_statuses, self._workers, self._broker = read_statuses, workers, broker
-        self.listing = ListingCalls(read_statuses, workers)
-        self.purges = PurgeCalls(read_statuses, workers, broker)
-        self._moves = Moves(workers, broker)
-        self.pauses = PauseCalls(read_statuses, broker)
-        self.limits = LimitCalls(release, read_statuses, broker)
-        self.skips = SkipCalls(read_statuses, broker)
-
-    def pending(self, request: Request) -> Reply:
-        """How many records pend, by target."""
-        request.query()
-        statuses = self._read_statuses()
-        counts = added([status.pending_by_target for status in statuses])
-        shown, others = counts.largest(TARGETS_SHOWN)
-        reply = {"pending": counts.total, "by_target": shown, "others": others}
-        return as_json(200, {**reply, "partitions": covered_by(statuses)})
-
-    def pending_by_time(self, request: Request) -> Reply:
-        """About how many pend until when; of some targets exactly."""
-        query = request.query("within", "target")
-        spans = _spans(query.get("within", SPANS))
-        now_ms, statuses = wall_clock_ms(), self._read_statuses()
-        edges_ms = [now_ms + span_ms for _, span_ms in spans]
-        among: dict[str, object]
-        if (targets := query.get("target")) is None:
-            waiting = waiting_by_time(self._workers, statuses, edges_ms)
-            counts, among = waiting.counts, {"cancelled": waiting.cancelled, "held": waiting.held}
-        else:
-            dues = dues_by_time(self._workers, statuses, targets, edges_ms)
-            counts = dues.counts
-            among = {"cancelled": 0, "held": dues.held, "counted_all": dues.is_all}
-        names: list[str | None] = [name for name, _ in spans]
-        buckets = [
-            {"within": name, "until": edge_ms, "pending": count}
-            for name, edge_ms, count in zip([*names, None], [*edges_ms, None], counts, strict=True)
-        ]
-        reply = {"now": now_ms, "buckets": buckets, **among}
-        return as_json(200, {**reply, "partitions": covered_by(statuses)})
-
-    def half_messages(self, request: Request) -> Reply:
-        """How many half messages are undecided."""
-        request.query()
-        shards = [shard for status in self._read_statuses() for shard in status.shards]
-        by_partition = {str(shard.partition): shard.undecided for shard in shards}
-        return as_json(200, {"undecided": sum(by_partition.values()), "by_partition": by_partition})
-
-    def records(self, request: Request) -> Reply:
-        """What waits with an id."""
-        ident = request.query("id").get("id")
-        if ident is None:
-            raise bad_request("Name the `id` in the query.")
-        answers = self._workers.ask(FindId(_ident(ident)))
-        found = [cast(Found, one) for answer in answers for one in answer]
-        if not found:
-            detail = "Nothing that this process serves waits with this id."
-            raise Problem(404, "not-found", detail)
-        partitions = covered_by(self._read_statuses())
-        return as_json(200, {"records": [_shown(one) for one in found], "partitions": partitions})
-
-    def record(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
-        """What has become of an ingress record, and what it holds."""
-        wants_body = flag(request.query("body"), "body")
-        place = place_in_path(partition, offset)
-        self._refuse_unread(topic, *place)
-        record = self._broker.read(*place)
-        if record is None:
-            detail = "The ingress has no record there any more; its targets and outcomes may."
-            raise Problem(404, "not-found", detail)
-        key, value, headers = record.key(), record.value(), record.headers()
-        answers = self._workers.ask(FindRecord(place, (key, value, headers), record.timestamp()))
-        found = [cast(Found, one) for answer in answers for one in answer]
-        if not found:
-            raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
-        content = content_of(key, value, headers or []) if wants_body else {}
-        return as_json(200, {**_shown(found[0]), **content})
-
-    def cancel(self, request: Request) -> Reply:
-        """Write a cancel, and wait for what becomes of it as long as is wanted."""
-        wait_s = wait_s_of(request.query("wait").get("wait", "0s"))
-        body = read_body(CancelBody, request.json())
-        ident, key = _ident(body.id), None if body.key is None else body.key.encode()
-        partition = body.partition
-        if partition is None and key is None:
-            partition = self._partition_of(ident)
-        done = self._broker.cancel(ident, key, partition, wait_s)
-        return _taken_back({"id": body.id}, done)
-
-    def recall(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
-        """Write a recall of the record there, and wait likewise."""
-        wait_s = wait_s_of(request.query("wait").get("wait", "0s"))
-        number, _offset = place_in_path(partition, offset)
-        if topic != self._ingress:
-            raise Problem(404, "not-found", f"Records are recalled in {self._ingress}.")
-        recalled = f"{topic}/{partition}/{offset}"
-        return _taken_back({"recalls": recalled}, self._broker.recall(number, recalled, wait_s))
-
-    def move(self, request: Request, topic: str, partition: str, offset: str) -> Reply:
-        """Write the record there anew, with another time, in its own place; wait likewise."""
-        wait_s = wait_s_of(request.query("wait").get("wait", "0s"))
-        body = read_body(MoveBody, request.json())
-        place = place_in_path(partition, offset)
-        deliver_at_ms = self._moves.check_time(body, wall_clock_ms())
-        self._refuse_unread(topic, *place)
-        done = self._moves.move(*place, deliver_at_ms, wait_s)
-        return _taken_back({"moves": f"{topic}/{partition}/{offset}"}, done)
-
-    def log_level(self, request: Request) -> Reply:
-        """From which level on the process logs."""
-        request.query()
-        return as_json(200, {"level": self._level})
-
-    def set_log_level(self, request: Request) -> Reply:
-        """Change it, for all workers of this process, until it ends."""
-        request.query()
-        self._level = read_body(LevelBody, request.json()).level
-        self._workers.set_level(self._level)
-        return as_json(200, {"level": self._level})
-
-    def _partition_of(self, ident: bytes) -> int | None:
-        """Where it waits; None where it does not, as the workers here know. Raises NoAnswer."""
-        answers = self._workers.ask(FindId(ident))
-        origins = [cast(Found, one).origin for answer in answers for one in answer]
-        if len(origins) > 1:
-            detail = f"Several records wait with this id, from {origins}: name the partition."
-            raise Problem(409, "ambiguous", detail)
-        return int(origins[0].split("/")[1]) if origins else None
-
-    def _refuse_unread(self, topic: str, partition: int, offset: int) -> None:
-        """A status is a moment old: what has just been read shows in the next one."""
-        until_s = time.monotonic() + STATUS_OLD_S
-        while True:
-            next_offsets = self._next_offsets()
-            if topic != self._ingress or partition not in next_offsets:
-                detail = f"This process serves of {self._ingress} the partitions {[*next_offsets]}."
-                raise Problem(404, "not-served-here", detail)
-            if offset < next_offsets[partition]:
-                return
-            if time.monotonic() > until_s:
-                detail = f"Partition {partition} is read up to offset {next_offsets[partition]}."
-                raise Problem(404, "not-read-yet", detail)
-            time.sleep(LOOK_EVERY_S)
-
-    def _next_offsets(self) -> dict[int, int]:
-        return {
-            shard.partition: shard.next_offset
-            for status in self._read_statuses()
-            for shard in status.shards
-        }
+    def __post_init__(self) -> None:
+        self.free_calls = threading.BoundedSemaphore(CALLS_AT_ONCE)
+        self.free_readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
+        self.free_traces = threading.BoundedSemaphore(READINGS_AT_ONCE)
+        self.level = self.settings.log.level
+        self.replays = ReplayJobs(self.letters.replay, wall_clock_ms)
+        snapshots = Snapshots(self.registry, self.read_statuses, self.workers)
+        self.events = EventStreams(lambda: snapshots.make(wall_clock_ms()))
 
 
-def _taken_back(named: Mapping[str, str], done: Cancelled) -> Reply:
-    reply = {**named, "origin": done.origin, "outcome": done.outcome, "detail": done.detail}
-    return as_json(202 if done.outcome is None else 200, reply)
+def json_reply(code: int, answer: Answer, headers: dict[str, str] | None = None) -> Response:
+    """Return the answer as JSON."""
+    text = answer.model_dump_json(by_alias=True, exclude_unset=True)
+    return Response(f"{text}\n".encode(), code, headers, JSON_TYPE)
 
 
-def _ident(text: str) -> bytes:
-    ident = text.encode("utf-8", "replace")
-    if not 1 <= len(ident) <= LONGEST_ID_BYTES:
-        raise bad_request(f"An id has 1 to {LONGEST_ID_BYTES} bytes of UTF-8.")
-    return ident
+def refusal_of(error: Exception, path: str) -> Response:
+    """Return the reply to a request that went wrong."""
+    problem = _problem_of(error, path)
+    refused = Refused(error=problem.error, detail=problem.detail)
+    return json_reply(problem.code, refused, dict(problem.headers))
 
 
-def _spans(text: str) -> list[tuple[str, int]]:
-    """The lengths of time asked for, short to long, each under its name."""
-    names = text.split(",")
-    if len(names) > MOST_SPANS or not all(map(SPAN.fullmatch, names)):
-        raise bad_request(f"`within` is up to {MOST_SPANS} lengths of time like 30s,5m,2h,7d.")
-    spans = {name: parse_delay_ms(name) for name in names}
-    return sorted(spans.items(), key=lambda span: span[1])
+def _problem_of(error: Exception, path: str) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case RequestValidationError():
+            return _unreadable(error)
+        case MailboxFull():
+            return Problem(503, "busy", "Too many questions wait for a worker; try again.")
+        case NoAnswer():
+            why = f" ({error})" if str(error) else ""
+            detail = f"A worker has not answered in time: it starts or recovers; try again{why}."
+            return Problem(503, "no-answer", detail)
+    log.error("a call of the admin API went wrong", path=path, exc_info=error)
+    return Problem(500, "defect", "This is a defect of the proxy; its log says more.")
 
 
-def _shown(found: Found) -> Mapping[str, Any]:
-    ident = None if found.ident is None else found.ident.decode("utf-8", "backslashreplace")
-    return {
-        "origin": found.origin,
-        "id": ident,
-        "state": found.state,
-        "target": found.target,
-        "due": found.due_ms,
-        "fires": found.fires_ms,
+def _unreadable(error: RequestValidationError) -> Problem:
+    first = error.errors()[0]
+    kind, *where = first["loc"]
+    if kind != "body":
+        return bad_request(f"Name the `{where[0]}` in the query.")
+    return bad_request(f"{'.'.join(map(str, where)) or 'The body'}: {first['msg']}.")
+
+
+class CallRoute(APIRoute):
+    """A call that is read strictly and answered in a thread.
+
+    Its docstring describes it: the first line is the summary. Any error becomes a refusal.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        summary, _, text = cleandoc(endpoint.__doc__ or "").partition("\n\n")
+        options["summary"], options["description"] = summary, " ".join(text.split()) or None
+        options["operation_id"] = _camel_case(endpoint.__name__)
+        answer = endpoint.__annotations__.get("return")
+        if isinstance(answer, type) and issubclass(answer, Answer):
+            options["response_description"] = " ".join((answer.__doc__ or "").split())
+            if answer.later:
+                accepted = {"model": answer, "description": answer.later}
+                options["responses"] = {202: accepted, **(options.get("responses") or {})}
+        super().__init__(path, _answered_in_thread(endpoint), **options)
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        answer = super().get_route_handler()
+        known = [parameter.alias for parameter in self.dependant.query_params]
+
+        async def handle(request: Request) -> Response:
+            try:
+                check_query(request.url.query, known)
+                if self.body_field is not None:
+                    _check_json(request.headers.get("content-type", ""), await request.body())
+                site: Site = request.state.site
+                with room_in(site.free_calls, "Other calls are waited for; try again."):
+                    return await answer(request)
+            except ClientDisconnect:
+                raise
+            except Exception as error:  # noqa: BLE001 (a defect is logged)
+                return refusal_of(error, request.url.path)
+
+        return handle
+
+
+def _answered_in_thread(call: Callable[..., Any]) -> Callable[..., Awaitable[Response]]:
+    if iscoroutinefunction(call):
+        return call
+
+    @wraps(call)
+    async def answer(**arguments: Any) -> Response:
+        found: Answer = await in_thread(partial(call, **arguments))
+        return json_reply(found.status_code(), found)
+
+    return answer
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+def check_query(text: str, known: Sequence[str]) -> None:
+    """Refuse unknown and repeated names, and what is no UTF-8. Raises Problem."""
+    try:
+        pairs = parse_qsl(
+            text,
+            keep_blank_values=True,
+            strict_parsing=bool(text),
+            errors="strict",
+            max_num_fields=MOST_FIELDS,
+        )
+    except ValueError:
+        raise bad_request("The query is not a list of name=value in UTF-8.") from None
+    names = [name for name, _ in pairs]
+    for name in names:
+        if name not in known:
+            taken = ", ".join(known) or "none"
+            raise bad_request(f"The query names {name!r}; known here: {taken}.")
+        if names.count(name) > 1:
+            raise bad_request(f"The query names {name!r} twice.")
+
+
+def _check_json(content_type: str, body: bytes) -> None:
+    """Refuse a body that is no JSON, or too deep. Raises Problem."""
+    if content_type.partition(";")[0].strip().lower() != JSON_TYPE:
+        raise Problem(415, "unsupported-type", f"Send the body as `Content-Type: {JSON_TYPE}`.")
+    try:
+        read_json(body)
+    except JsonRefused as refused:
+        raise bad_request(f"The body is no JSON that is read here: {refused}.") from None
+
+
+# Parts of paths and queries. A part of a path is still percent-encoded: %2F is no separator.
+
+
+def part_of_path(raw: str) -> str:
+    """Return a part of the path as text. Raises Problem where it is not UTF-8."""
+    try:
+        return unquote_to_bytes(raw).decode("utf-8")
+    except UnicodeDecodeError:
+        raise bad_request("A part of the path is not UTF-8.") from None
+
+
+def _number_of(raw: str, form: re.Pattern[str], most: int) -> int:
+    text = part_of_path(raw)
+    if form.fullmatch(text) is None or int(text) > most:
+        raise bad_request("A record lies at topic/partition/offset.")
+    return int(text)
+
+
+def wait_s_of(text: str) -> int:
+    """Return how many seconds an answer may take. Raises Problem."""
+    if WAIT.fullmatch(text) is None:
+        raise bad_request("`wait` is a number of seconds from 0s to 30s.")
+    return int(text[:-1])
+
+
+def limit_of(text: str) -> int:
+    """Return how many records a page may have. Raises Problem."""
+    if LIMIT.fullmatch(text) is None or int(text) > MOST_RECORDS:
+        raise bad_request(f"`limit` is a number from 1 to {MOST_RECORDS}.")
+    return int(text)
+
+
+def instant_ms(name: str, text: str) -> int:
+    """Return a time of the query. Raises Problem."""
+    try:
+        return parse_instant_ms(text)
+    except ValueError as error:
+        raise bad_request(f"`{name}`: {error}.") from None
+
+
+async def _site_of(request: Request) -> Site:
+    return request.state.site  # type: ignore[no-any-return]
+
+
+_MOST_OFFSET: Final = 10**18 - 1
+_TopicPart = Annotated[
+    str,
+    BeforeValidator(part_of_path),
+    Path(json_schema_extra={"pattern": TOPIC}, examples=["timer.ingress"]),
+]
+_PartitionPart = Annotated[
+    int,
+    BeforeValidator(partial(_number_of, form=PARTITION, most=LAST_PARTITION)),
+    Path(ge=0, le=LAST_PARTITION, examples=[0]),
+]
+_OffsetPart = Annotated[
+    int,
+    BeforeValidator(partial(_number_of, form=OFFSET, most=_MOST_OFFSET)),
+    Path(ge=0, le=_MOST_OFFSET, examples=[42]),
+]
+
+
+async def _place_of(topic: _TopicPart, partition: _PartitionPart, offset: _OffsetPart) -> Origin:
+    return Origin(topic, partition, offset)
+
+
+SiteOf = Annotated[Site, Depends(_site_of)]
+Place = Annotated[Origin, Depends(_place_of)]
+PatternPart = Annotated[
+    str,
+    BeforeValidator(part_of_path),
+    Path(
+        description="A shell pattern of topic names.",
+        json_schema_extra={"pattern": PATTERN},
+        examples=["orders-*"],
+    ),
+]
+Wait = Annotated[
+    str,
+    Query(
+        description="How long to wait, at most 30s.",
+        json_schema_extra={"pattern": f"^{WAIT.pattern}$"},
+        examples=["5s"],
+    ),
+]
+Limit = Annotated[
+    str,
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": 100}),
+]
+Instant = Annotated[
+    str | None,
+    WithJsonSchema(
+        {"type": "string", "anyOf": [{"pattern": "^[0-9]{1,15}$"}, {"format": "date-time"}]}
+    ),
+]
+PatternQuery = Annotated[str | None, WithJsonSchema({"type": "string", "pattern": PATTERN})]
+REFUSED: Final[dict[int | str, dict[str, Any]]] = {
+    "default": {
+        "model": Refused,
+        "description": "400 a bad request, 401 without the token, 403 closed without a token, "
+        "404 nothing there, 405 wrong method, 409 not as things are (the detail says why), 411 no "
+        "Content-Length, 413 too large a body, 415 not JSON, 503 try again.",
     }
+}

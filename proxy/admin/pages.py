@@ -1,18 +1,13 @@
-"""The pages beside the API: the operator's, /metrics, /healthz, /readyz. No sockets here.
+"""The pages beside the API: the operator's page, /healthz and /readyz.
 
-They are answered from snapshots alone, so a scrape never waits for the worker's loop.
+They come from snapshots and files alone, so they never wait for a worker's loop.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-
-from proxy.admin.access import is_bearer
-from proxy.admin.exchange import Reply, as_json, as_text
-from proxy.admin.page.page_files import page_file
 from proxy.telemetry.status import CAUGHT_UP, Status
 
 HEARTBEAT_LIMIT_S = 30.0
@@ -23,76 +18,86 @@ INDEX = """kafka-delay-proxy
 /readyz   200 while every assigned shard has caught up and can be read
 /api/v1/  pending records, look-ups, cancels, pauses, limits (/api/v1/openapi.json says how)
 """
+FOLDER: Final = Path(__file__).with_name("page")
+PREFIX: Final = "/page/"
+TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104
+FILE_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+JsonReply = tuple[int, Mapping[str, Any]]
+"""Status code and body."""
 
 
-class AdminPages:
-    """What is answered to which path; no sockets here."""
+def page_address(host: str, port: int) -> str:
+    """Return the address at which this machine's browsers find the page."""
+    named = "localhost" if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
+    return f"http://{named}:{port}/"
 
-    def __init__(
-        self,
-        registry: CollectorRegistry,
-        read_statuses: Callable[[], Sequence[Status]],
-        token: str | None = None,
-        now_monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._registry = registry
-        self._read_statuses = read_statuses
-        self._token = token
-        self._now_monotonic = now_monotonic
 
-    def answer(self, path: str, authorization: str) -> Reply:
-        """Status code, content type and body. Probes are open, and so are the files of the
-        page, which hold no data; the rest asks for the token."""
-        if path == "/healthz":
-            return self._health()
-        if path == "/readyz":
-            return self._readiness()
-        if (file := page_file(path.partition("?")[0])) is not None:
-            return file
-        if not is_bearer(self._token, authorization):
-            text = "This page needs the header `Authorization: Bearer <admin.token>`.\n"
-            return as_text(401, text)
-        if path == "/metrics":
-            return Reply(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
-        return as_text(404, f"There is no such page.\n{INDEX}")
+def page_file(path: str) -> tuple[str, bytes] | None:
+    """Return type and content of the file at a path; None where it is no part of the page.
 
-    def _health(self) -> Reply:
-        now = self._now_monotonic()
-        silent_s = max(
-            (now - status.heartbeat_monotonic for status in self._read_statuses()), default=None
-        )
-        if silent_s is None:
-            return as_json(503, {"healthy": False, "reason": "no worker has started yet"})
-        if silent_s >= HEARTBEAT_LIMIT_S:
-            reason = f"a worker's loop has not turned for {silent_s:.0f} s"
-            return as_json(503, {"healthy": False, "reason": reason})
-        return as_json(200, {"healthy": True})
+    The files hold no data, so they need no token.
+    """
+    if path == "/":
+        return _files().get("index.html")
+    return _files().get(path.removeprefix(PREFIX)) if path.startswith(PREFIX) else None
 
-    def _readiness(self) -> Reply:
-        statuses = self._read_statuses()
-        if not statuses or not all(status.assigned for status in statuses):
-            reason = "the consumer group has not assigned partitions yet"
-            return as_json(503, {"ready": False, "reason": reason, "waiting": []})
-        waiting = [
-            {
-                "topic": shard.topic,
-                "partition": shard.partition,
-                "state": shard.state,
-                "behind": shard.behind,
-                "watermark_ahead_ms": shard.ahead_ms,
-                "unreadable_at": shard.unreadable_at,
-                "unreadable_why": shard.unreadable_why,
-            }
-            for status in statuses
-            for shard in status.shards
-            if shard.state not in CAUGHT_UP
-        ]
-        if waiting:
-            reason = _why_waiting(waiting)
-            return as_json(503, {"ready": False, "reason": reason, "waiting": waiting})
-        shards = sum(len(status.shards) for status in statuses)
-        is_paused = any(status.is_ingest_paused for status in statuses)
-        return as_json(200, {"ready": True, "shards": shards, "ingest_paused": is_paused})
+
+@cache
+def _files() -> dict[str, tuple[str, bytes]]:
+    return {
+        file.name: (TYPES[file.suffix], file.read_bytes())
+        for file in FOLDER.iterdir()
+        if file.suffix in TYPES
+    }
+
+
+def health(statuses: Sequence[Status], now_monotonic: float) -> JsonReply:
+    """Answer /healthz."""
+    silent_s = max((now_monotonic - one.heartbeat_monotonic for one in statuses), default=None)
+    if silent_s is None:
+        return 503, {"healthy": False, "reason": "no worker has started yet"}
+    if silent_s >= HEARTBEAT_LIMIT_S:
+        reason = f"a worker's loop has not turned for {silent_s:.0f} s"
+        return 503, {"healthy": False, "reason": reason}
+    return 200, {"healthy": True}
+
+
+def readiness(statuses: Sequence[Status]) -> JsonReply:
+    """Answer /readyz."""
+    if not statuses or not all(status.assigned for status in statuses):
+        reason = "the consumer group has not assigned partitions yet"
+        return 503, {"ready": False, "reason": reason, "waiting": []}
+    shards = [shard for status in statuses for shard in status.shards]
+    waiting = [
+        {
+            "topic": shard.topic,
+            "partition": shard.partition,
+            "state": shard.state,
+            "behind": shard.behind,
+            "watermark_ahead_ms": shard.ahead_ms,
+            "unreadable_at": shard.unreadable_at,
+            "unreadable_why": shard.unreadable_why,
+        }
+        for shard in shards
+        if shard.state not in CAUGHT_UP
+    ]
+    if waiting:
+        return 503, {"ready": False, "reason": _why_waiting(waiting), "waiting": waiting}
+    is_paused = any(status.is_ingest_paused for status in statuses)
+    return 200, {"ready": True, "shards": len(shards), "ingest_paused": is_paused}
 
 
 def _why_waiting(waiting: Sequence[Mapping[str, Any]]) -> str:

@@ -19,19 +19,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from proxy.admin.api import AdminApi
-from proxy.admin.broker_access import BrokerAccess
-from proxy.admin.calls import Calls
-from proxy.admin.dead_letters.kafka_letters import KafkaLetters
-from proxy.admin.dead_letters.letter_calls import LetterCalls
-from proxy.admin.lineage.kafka_traces import KafkaTraces
-from proxy.admin.lineage.trace_calls import TraceCalls
-from proxy.admin.page.event_streams import EventStreams
-from proxy.admin.page.page_files import page_address
-from proxy.admin.page.snapshots import Snapshots
-from proxy.admin.server import AdminServer
 from proxy.admin.workers import ChildWorkers, QueryReceiver, ThisWorker, Workers
-from proxy.clock import wall_clock_ms
 from proxy.config.machine import DiskReserve, usable_cores
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate, ProxyError
@@ -334,24 +322,23 @@ def _admin_port(
     workers: Workers,
     count: int = 1,
 ) -> Iterator[None]:
-    broker = BrokerAccess(settings)
-    calls = Calls(
-        settings.topics.ingress,
-        settings.log.level,
-        settings.release,
+    # The other commands, and the workers in processes of their own, do not load FastAPI.
+    from proxy.admin.broker_access import BrokerAccess
+    from proxy.admin.calls import Site
+    from proxy.admin.pages import page_address
+    from proxy.admin.server import AdminServer
+    from proxy.admin.topic_readers import KafkaLetters, KafkaTraces
+
+    site = Site(
+        settings,
+        registry,
         read_statuses,
         workers,
-        broker,
+        BrokerAccess(settings),
+        KafkaLetters(settings),
+        KafkaTraces(settings),
     )
-    snapshots = Snapshots(registry, read_statuses, workers)
-    streams = EventStreams(snapshots.make, wall_clock_ms)
-    letters = LetterCalls(settings.topics, KafkaLetters(settings))
-    traces = TraceCalls(KafkaTraces(settings))
-    api = AdminApi(settings.admin, calls, letters, traces, streams)
-    with (
-        closing(letters),
-        closing(AdminServer(settings.admin, registry, read_statuses, api)) as server,
-    ):
+    with closing(site.replays), closing(AdminServer(site)) as server:
         log.info(
             "proxy started",
             broker=settings.bootstrap_servers,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
-from proxy.admin.pages import AdminPages
+from proxy.admin.app import AdminApp
+from proxy.config.settings import AdminSettings
 from proxy.kafka.client_settings import TUNED_PRODUCER
 from proxy.telemetry.status import Status
 from proxy.worker.run import STOP_WITHIN_S
@@ -22,6 +22,8 @@ from tests.support.chart.chart_sets import (
     TOPICS_BY_THE_HOOK,
 )
 from tests.support.chart.rendering import NAME, refusal, rendered
+from tests.support.simulation.admin_api import MadeUpApi
+from tests.support.simulation.admin_exchange import exchange
 
 pytestmark = pytest.mark.usefixtures("helm")
 
@@ -69,8 +71,9 @@ def test_probes_ask_for_pages_that_the_proxy_has(probe: str, path: str) -> None:
     asked = rendered().container[probe]["httpGet"]
     assert asked == {"path": path, "port": "admin"}
     status = Status(heartbeat_monotonic=time.monotonic(), assigned=True)
-    pages = AdminPages(CollectorRegistry(), lambda: [status], token="a token")
-    assert pages.answer(path, authorization="").code == 200
+    site = MadeUpApi(AdminSettings(token="a token")).site
+    site.read_statuses = lambda: [status]
+    assert exchange(AdminApp(site), "GET", path, {})[0] == 200
 
 
 def test_probes_and_services_reach_the_port_of_the_settings() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from proxy.admin.broker_access import BrokerAccess
-from proxy.admin.exchange import Problem
+from proxy.admin.problem import Problem
 from proxy.config.settings import Settings
 from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import admin_client, describe_topic

@@ -6,18 +6,20 @@ import json
 import os
 import signal
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from proxy.admin.dead_letters.kafka_letters import KafkaLetters
-from proxy.admin.dead_letters.letter_calls import LetterCalls
-from proxy.admin.exchange import Problem, Reply, Request
+from proxy.admin.app import AdminApp
+from proxy.admin.calls import Site
+from proxy.admin.topic_readers import KafkaLetters
 from proxy.config.sources import load_settings
 from tests.integration.dead_letter_operator import Operator
 from tests.support.dead_letters import letter_headers
 from tests.support.records import Outgoing, write
+from tests.support.simulation.admin_exchange import exchange
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.integration, pytest.mark.core]
@@ -27,9 +29,9 @@ WAIT = "?wait=30s"
 
 KILLED_AT_ITS_SECOND_BATCH = """
 import os, sys
-from proxy.admin.dead_letters.kafka_letters import KafkaLetters
-from proxy.admin.dead_letters.letter_calls import LetterCalls
-from proxy.admin.exchange import Request
+from proxy.admin.letters import wanted_by
+from proxy.admin.models import ReplayBody
+from proxy.admin.topic_readers import KafkaLetters
 from proxy.config.sources import load_settings
 from proxy.dead_letters.replay import Replayer
 commit, batches = Replayer._commit, []
@@ -38,9 +40,8 @@ def commit_or_die(self, letters):
     os.kill(os.getpid(), 9) if len(batches) == 2 else commit(self, letters)
 Replayer._commit = commit_or_die
 settings = load_settings()
-calls = LetterCalls(settings.topics, KafkaLetters(settings))
-headers = {"content-type": "application/json"}
-calls.replay(Request("POST", "/replays?wait=30s", headers, sys.argv[1].encode()))
+wanted = wanted_by(ReplayBody.model_validate_json(sys.argv[1]), settings.topics)
+KafkaLetters(settings).replay(wanted, lambda *_: None, lambda _: None, lambda: False)
 """
 
 
@@ -51,19 +52,21 @@ class Api:
         self.topic = operator.dead_letters
         with patch.dict(os.environ, operator.environment):
             settings = load_settings()
-        self.calls = LetterCalls(settings.topics, KafkaLetters(settings))
+        nothing = cast(Any, None)
+        letters = KafkaLetters(settings)
+        self.app = AdminApp(
+            Site(settings, CollectorRegistry(), list, nothing, nothing, letters, nothing)
+        )
 
     def list(self, query: str = "") -> dict[str, Any]:
-        return _body(self.calls.page(Request("GET", f"/dead-letters?{query}")))
+        return self.ask("GET", f"?{query}")
 
     def show(self, partition: int, offset: int) -> dict[str, Any]:
-        request = Request("GET", "/dead-letters")
-        return _body(self.calls.letter(request, self.topic, str(partition), str(offset)))
+        return self.ask("GET", f"/{self.topic}/{partition}/{offset}")
 
     def begin(self, wait: str = WAIT, **body: Any) -> dict[str, Any]:
         said = json.dumps({"topic": self.topic, "dry_run": False, **body}).encode()
-        headers = {"content-type": "application/json"}
-        return _body(self.calls.replay(Request("POST", f"/replays{wait}", headers, said)))
+        return self.ask("POST", f"/replays{wait}", said)
 
     def replay(self, **body: Any) -> dict[str, Any]:
         """Until it has ended."""
@@ -73,12 +76,13 @@ class Api:
         return said
 
     def follow(self, ident: str, wait: str = WAIT) -> dict[str, Any]:
-        return _body(self.calls.follow(Request("GET", f"/replays{wait}"), ident))
+        return self.ask("GET", f"/replays/{ident}{wait}")
 
-
-def _body(reply: Reply) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(reply.body)
-    return said
+    def ask(self, method: str, url: str, body: bytes = b"") -> dict[str, Any]:
+        headers = {"content-type": "application/json", "content-length": str(len(body))}
+        *_, text = exchange(self.app, method, f"/api/v1/dead-letters{url}", headers, body)
+        said: dict[str, Any] = json.loads(text)
+        return said
 
 
 @pytest.fixture
@@ -108,10 +112,9 @@ def test_letters_are_listed_newest_first_page_by_page_and_shown_whole(operator: 
     seen = api.show(only["partition"], only["offset"])
     assert (seen["value"]["base64"], seen["value_in_ingress"]) == ("aHVnZf8=", True)
     assert "Raise max.message.bytes" in seen["remedy"]
-    topics = _body(api.calls.topics(Request("GET", "/topics")))["topics"]
+    topics = api.ask("GET", "/topics")["topics"]
     assert topics[0] == {"topic": api.topic, "group": None, "offsets": 6}
-    with pytest.raises(Problem, match="No dead letter lies at 0/99"):
-        api.show(0, 99)
+    assert "No dead letter lies at 0/99" in api.show(0, 99)["detail"]
 
 
 def test_a_dry_run_changes_nothing_and_a_replay_sends_each_letter_once(operator: Operator) -> None:

@@ -10,7 +10,6 @@ from contextlib import closing, suppress
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
 
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
@@ -66,9 +65,7 @@ requests = st.builds(
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     made = MadeUpApi(AdminSettings(port=0))
-    with closing(
-        AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
-    ) as server:
+    with closing(AdminServer(made.site)) as server:
         yield server.port
 
 

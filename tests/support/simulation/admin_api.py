@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
-from proxy.admin.api import AdminApi
+from proxy.admin.app import AdminApp
 from proxy.admin.broker_access import Cancelled
-from proxy.admin.calls import Calls
-from proxy.admin.dead_letters.letter_calls import LetterCalls
-from proxy.admin.exchange import Request
-from proxy.admin.lineage.trace_calls import TraceCalls
-from proxy.admin.page.event_streams import EventStreams
-from proxy.admin.page.snapshots import Snapshots
+from proxy.admin.calls import Site
 from proxy.admin.query_mailbox import (
     Answer,
     CountedShard,
@@ -27,8 +22,7 @@ from proxy.admin.query_mailbox import (
     Query,
     ScanPending,
 )
-from proxy.clock import wall_clock_ms
-from proxy.config.settings import AdminSettings, ReleaseSettings, TopicSettings
+from proxy.config.settings import AdminSettings, ReleaseSettings, Settings
 from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.hops import NOT_COMMITTED, Moving, MovingState
 from proxy.kafka.ingress.unreadable import UnreadableBatch
@@ -40,6 +34,7 @@ from proxy.scheduling.batch import AuxiliaryRecord
 from proxy.scheduling.pending import END, Found, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status
 from storage.store import Key, TargetCounts
+from tests.support.simulation.admin_exchange import exchange
 from tests.support.simulation.admin_letters import MadeUpLetters
 from tests.support.simulation.admin_traces import MadeUpTraces
 from tests.support.simulation.stand_in import Record
@@ -212,19 +207,21 @@ class MadeUpApi:
         self,
         settings: AdminSettings | None = None,
         release: ReleaseSettings | None = None,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self.workers, self.broker = MadeUpWorkers(), MadeUpBroker()
-        self.letters = MadeUpLetters()
-        said = release or ReleaseSettings()
-        calls = Calls(INGRESS, "info", said, self.statuses, self.workers, self.broker)
-        snapshots = Snapshots(CollectorRegistry(), self.statuses, self.workers)
-        self.streams = EventStreams(snapshots.make, wall_clock_ms)
+        self.letters, self.traces = MadeUpLetters(), MadeUpTraces()
         self.next_offsets = [10]
-        self.settings = settings or AdminSettings()
-        letters = LetterCalls(TopicSettings(), self.letters)
-        self.traces = MadeUpTraces()
-        traces = TraceCalls(self.traces)
-        self.api = AdminApi(self.settings, calls, letters, traces, self.streams)
+        self.site = Site(
+            Settings(admin=settings or AdminSettings(), release=release or ReleaseSettings()),
+            registry or CollectorRegistry(),
+            self.statuses,
+            self.workers,
+            cast(Any, self.broker),
+            cast(Any, self.letters),
+            cast(Any, self.traces),
+        )
+        self.app = AdminApp(self.site)
 
     def statuses(self) -> list[Status]:
         next_offset = self.next_offsets.pop(0) if self.next_offsets[1:] else self.next_offsets[0]
@@ -266,9 +263,19 @@ class MadeUpApi:
         headers: dict[str, str] | None = None,
     ) -> tuple[int, Any]:
         """Status and JSON of the reply to a call under /api/v1."""
+        code, _, text = self.reply(f"/api/v1{url}", method, body, headers)
+        return code, json.loads(text)
+
+    def reply(
+        self,
+        url: str,
+        method: str = "GET",
+        body: object = None,
+        headers: dict[str, str] | None = None,
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of the reply to a request."""
         said = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body)
         kind = {} if body is None else {"content-type": "application/json"}
         raw = said.encode() if isinstance(said, str) else said
-        asked = Request(method, f"/api/v1{url}", {**LOCAL, **kind, **(headers or {})}, raw)
-        reply = self.api.answer(asked)
-        return reply.code, json.loads(reply.body)
+        lengths = {"content-length": str(len(raw))} if raw else {}
+        return exchange(self.app, method, url, {**LOCAL, **kind, **lengths, **(headers or {})}, raw)

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from proxy.admin.dead_letters.letter_replies import LetterTopic, ListedPage, SeenLetter
-from proxy.admin.dead_letters.wanted_replay import WantedReplay
+from proxy.admin.models import LetterTopic
+from proxy.admin.replay_jobs import WantedReplay
+from proxy.admin.topic_readers import ListedPage, SeenLetter
 from proxy.dead_letters.letter import Place
 from proxy.dead_letters.listing import LetterPage, summary_of
 from proxy.dead_letters.marks import Mark
@@ -33,8 +34,8 @@ class MadeUpLetters:
 
     def topics(self) -> Sequence[LetterTopic]:
         return [
-            LetterTopic("timer.dead-letters", None, 2),
-            LetterTopic(f"dlq.{GROUP}", GROUP, None),
+            LetterTopic(topic="timer.dead-letters", group=None, offsets=2),
+            LetterTopic(topic=f"dlq.{GROUP}", group=GROUP, offsets=None),
         ]
 
     def page(

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -12,13 +13,15 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from proxy.admin.pages import HEARTBEAT_LIMIT_S, AdminPages
+from proxy.admin.pages import HEARTBEAT_LIMIT_S, health, readiness
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from proxy.errors import PortTaken, SettingsError
 from proxy.telemetry.status import ShardState, ShardStatus, Status
+from tests.support.simulation.admin_api import MadeUpApi
 
 NOW = 1_000.0
+SECRET = "a-secret-of-sixteen"
 
 
 def a_shard(state: ShardState, partition: int = 0) -> ShardStatus:
@@ -31,9 +34,8 @@ def a_status(*states: ShardState, silent_s: float = 0.0, assigned: bool = True) 
 
 
 def ask(path: str, statuses: Sequence[Status]) -> tuple[int, dict[str, object]]:
-    pages = AdminPages(CollectorRegistry(), lambda: statuses, None, lambda: NOW)
-    code, _, body, _ = pages.answer(path, "")
-    return code, json.loads(body)
+    code, said = health(statuses, NOW) if path == "/healthz" else readiness(statuses)
+    return code, json.loads(json.dumps(said))
 
 
 def test_healthy_while_every_loop_turns() -> None:
@@ -96,7 +98,7 @@ def test_not_ready_before_the_group_has_answered_every_worker(statuses: list[Sta
         ("/page/style.css", "", 200),
         ("/page/../server.py", "", 401),
         ("/page/__init__.py", "", 401),
-        ("/metrics", "Bearer secret", 200),
+        ("/metrics", "Bearer " + SECRET, 200),
         ("/metrics", "Bearer sécret", 401),
         ("/healthz", "", 200),
         ("/readyz", "", 200),
@@ -105,15 +107,17 @@ def test_not_ready_before_the_group_has_answered_every_worker(statuses: list[Sta
 def test_with_a_token_only_probes_and_the_files_of_the_page_are_open(
     path: str, authorization: str, code: int
 ) -> None:
-    pages = AdminPages(CollectorRegistry(), lambda: [a_status()], "secret", lambda: NOW)
-    assert pages.answer(path, authorization)[0] == code
+    made = MadeUpApi(AdminSettings(token=SECRET))
+    made.site.read_statuses = lambda: [a_status(silent_s=NOW - time.monotonic())]
+    assert made.reply(path, headers={"authorization": authorization})[0] == code
 
 
 @pytest.fixture
 def server() -> Iterator[AdminServer]:
     registry = CollectorRegistry()
     Gauge("a_gauge", "", registry=registry).set(7)
-    with closing(AdminServer(AdminSettings(port=0), registry, list)) as running:
+    made = MadeUpApi(AdminSettings(port=0), registry=registry)
+    with closing(AdminServer(made.site)) as running:
         yield running
 
 
@@ -148,9 +152,9 @@ def test_a_client_that_sends_junk_or_nothing_harms_nobody(server: AdminServer) -
 
 def test_a_port_in_use_is_a_sentence(server: AdminServer) -> None:
     with pytest.raises(PortTaken, match=f"Port {server.port} on 127.0.0.1 is already in use"):
-        AdminServer(AdminSettings(port=server.port), CollectorRegistry(), list)
+        AdminServer(MadeUpApi(AdminSettings(port=server.port)).site)
 
 
 def test_a_host_of_another_machine_is_a_sentence() -> None:
     with pytest.raises(SettingsError, match=r"cannot listen on 203\.0\.113\.7:"):
-        AdminServer(AdminSettings(host="203.0.113.7", port=0), CollectorRegistry(), list)
+        AdminServer(MadeUpApi(AdminSettings(host="203.0.113.7", port=0)).site)

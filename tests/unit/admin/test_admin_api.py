@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from proxy.admin import calls as calls_module
-from proxy.admin.exchange import Problem, Request
+from proxy.admin import records, targets
+from proxy.admin.problem import Problem
 from proxy.admin.query_mailbox import FindId, FindRecord, MailboxFull, NoAnswer, PendingByTime
-from proxy.admin.release import noticed
 from proxy.config.settings import AdminSettings
-from tests.support.simulation.admin_api import LOCAL, MadeUpApi
+from tests.support.simulation.admin_api import MadeUpApi
 
 
 def test_pending_records_are_counted_by_target_over_all_workers() -> None:
@@ -25,7 +24,7 @@ def test_pending_records_are_counted_by_target_over_all_workers() -> None:
 
 
 def test_of_very_many_targets_those_with_most_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls_module, "TARGETS_SHOWN", 1)
+    monkeypatch.setattr(records, "TARGETS_SHOWN", 1)
     _, said = MadeUpApi().ask("/pending")
     assert (said["pending"], said["by_target"], said["others"]) == (9, {"bills": 5}, 4)
 
@@ -107,7 +106,7 @@ def test_a_record_is_shown_with_what_it_holds_if_that_is_asked_for() -> None:
 def test_a_record_that_cannot_be_found_says_why(
     place: str, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls_module, "STATUS_OLD_S", 0.0)
+    monkeypatch.setattr(records, "STATUS_OLD_S", 0.0)
     code, said = MadeUpApi().ask(f"/records/{place}")
     assert (code, said["error"]) == (404, error)
 
@@ -195,7 +194,7 @@ def test_pauses_are_made_listed_and_lifted() -> None:
 def test_a_pause_that_a_worker_has_not_noticed_in_time_is_accepted_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(noticed, "NOTICED_WITHIN_S", 0.01)
+    monkeypatch.setattr(targets, "NOTICED_WITHIN_S", 0.01)
     made = MadeUpApi()
     made.broker.is_noticed = False
     code, said = made.ask("/pauses/orders", "PUT")
@@ -286,9 +285,8 @@ def test_what_is_wrong_with_a_call_is_said_cleanly(
 
 
 def test_a_wrong_method_says_which_ones_there_are() -> None:
-    made = MadeUpApi()
-    reply = made.api.answer(Request("PATCH", "/api/v1/pauses/a", LOCAL))
-    assert dict(reply.headers) == {"Allow": "DELETE, PUT"}
+    _, headers, _ = MadeUpApi().reply("/api/v1/pauses/a", "PATCH")
+    assert headers["Allow"] == "DELETE, PUT"
 
 
 def admitted(settings: AdminSettings, **headers: str) -> int:
@@ -329,7 +327,7 @@ def test_with_a_token_whoever_shows_it_is_let_in_from_anywhere() -> None:
     )
     assert admitted(guarded, host="proxy:9464", authorization="Bearer sécret") == 401
     made = MadeUpApi(guarded)
-    reply = made.api.answer(Request("GET", "/api/v1/pending", {}))
-    assert reply.code == 401
-    assert dict(reply.headers) == {"WWW-Authenticate": "Bearer"}
-    assert json.loads(reply.body)["error"] == "token-needed"
+    code, headers, body = made.reply("/api/v1/pending")
+    assert code == 401
+    assert headers["Www-Authenticate"] == "Bearer"
+    assert json.loads(body)["error"] == "token-needed"

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from prometheus_client import CollectorRegistry
 
-from proxy.admin.api import PREFIX, document
+from proxy.admin.app import PREFIX, document
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
@@ -34,9 +33,7 @@ schema = schema.exclude(path="/events")  # has no end
 @pytest.fixture(scope="module")
 def base_url() -> Iterator[str]:
     made = MadeUpApi(AdminSettings(port=0))
-    with closing(
-        AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
-    ) as server:
+    with closing(AdminServer(made.site)) as server:
         yield f"http://127.0.0.1:{server.port}{PREFIX}"
 
 

@@ -6,7 +6,7 @@ import http.client
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any
 
@@ -14,27 +14,37 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from proxy.admin.exchange import Problem, Request
-from proxy.admin.page import event_streams
-from proxy.admin.page.event_streams import MOST_STREAMS, EventStreams
-from proxy.admin.page.page_files import FOLDER, page_address, page_file
-from proxy.admin.page.snapshots import Snapshots
+from proxy.admin import server as server_module
+from proxy.admin.events import MOST_STREAMS, Snapshots
+from proxy.admin.pages import FOLDER, page_address, page_file
 from proxy.admin.query_mailbox import NoAnswer
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.refused_targets import RefusedTarget
 from tests.support.simulation.admin_api import MadeUpApi
+from tests.support.waiting import wait_for
 
 LIMIT_S = 60.0
-REQUEST = Request("GET", "/api/v1/events")
+STREAM = b"GET /api/v1/events HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 @pytest.fixture
-def streams() -> Iterator[EventStreams]:
-    made = EventStreams(lambda now_ms: {"now": now_ms}, lambda: 7)
-    yield made
-    made.close()
+def made() -> MadeUpApi:
+    return MadeUpApi(AdminSettings(port=0))
+
+
+@pytest.fixture
+def port(made: MadeUpApi) -> Iterator[int]:
+    with closing(AdminServer(made.site)) as running:
+        yield running.port
+
+
+def stream(port: int) -> socket.socket:
+    """A connection that has asked for events."""
+    connection = socket.create_connection(("127.0.0.1", port), LIMIT_S)
+    connection.sendall(STREAM)
+    return connection
 
 
 def read_event(connection: socket.socket) -> Any:
@@ -46,11 +56,10 @@ def read_event(connection: socket.socket) -> Any:
     return json.loads(received.split(b"data: ")[-1])
 
 
-def test_every_file_of_the_page_is_served_under_a_strict_policy() -> None:
+def test_every_file_of_the_page_is_served_under_a_strict_policy(made: MadeUpApi) -> None:
     for file in FOLDER.iterdir():
-        reply = page_file(f"/page/{file.name}")
-        assert reply is not None
-        headers = dict(reply.headers)
+        code, headers, body = made.reply(f"/page/{file.name}")
+        assert (code, page_file(f"/page/{file.name}")) == (200, (headers["Content-Type"], body))
         assert headers["Content-Security-Policy"].startswith("default-src 'self';")
         assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -79,9 +88,9 @@ def test_no_file_of_the_page_asks_another_host_for_anything() -> None:
 
 def test_a_stream_over_the_socket_brings_snapshots_and_ends_with_the_port() -> None:
     made = MadeUpApi(AdminSettings(port=0))
-    server = AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
+    server = AdminServer(made.site)
     with closing(socket.create_connection(("127.0.0.1", server.port), LIMIT_S)) as connection:
-        connection.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        connection.sendall(STREAM)
         assert read_event(connection)["pending"] == 9
         server.close()
         while connection.recv(65_536):
@@ -105,39 +114,47 @@ def test_events_need_what_every_call_needs(
     settings: AdminSettings, headers: dict[str, str], code: int
 ) -> None:
     made = MadeUpApi(settings)
-    with closing(
-        AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
-    ) as server:
+    with closing(AdminServer(made.site)) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=LIMIT_S)
         with closing(connection):
             connection.request("GET", "/api/v1/events", headers=headers)
             assert connection.getresponse().status == code
 
 
-def test_more_streams_than_the_bound_are_refused(streams: EventStreams) -> None:
-    pairs = [socket.socketpair() for _ in range(MOST_STREAMS + 1)]
-    for _, client in pairs:
-        streams.add(client)
-    with pytest.raises(Problem, match="open already"):
-        streams.begin(REQUEST)
-    refused = pairs[-1][0]
-    refused.settimeout(LIMIT_S)
-    assert refused.recv(100) == b""
-    for pair in pairs:
-        pair[0].close()
+def test_more_streams_than_the_bound_are_refused_until_one_ends(made: MadeUpApi, port: int) -> None:
+    with ExitStack() as kept:
+        streams = [kept.enter_context(stream(port)) for _ in range(MOST_STREAMS)]
+        for one in streams:
+            read_event(one)
+        with stream(port) as refused:
+            assert b"open already" in b"".join(iter(lambda: refused.recv(65_536), b""))
+        streams[0].close()
+        wait_for(lambda: made.site.events.count < MOST_STREAMS, LIMIT_S, "a stream to end")
+        read_event(kept.enter_context(stream(port)))
 
 
-def test_a_reader_that_takes_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_streams, "EVERY_S", 0.001)
-    streams = EventStreams(lambda _: {"much": "x" * 200_000}, lambda: 7)
-    reader, client = socket.socketpair()
-    streams.add(client)
-    reader.settimeout(LIMIT_S)
-    while client.fileno() != -1:
-        streams._is_closed.wait(0.001)
-    while reader.recv(1_000_000):
-        pass
-    reader.close()
+def test_pages_that_are_open_share_one_snapshot_a_second(made: MadeUpApi, port: int) -> None:
+    with stream(port) as one, stream(port) as other:
+        assert read_event(one)["now"] == read_event(other)["now"]
+
+
+def test_a_reader_that_takes_nothing_is_dropped(
+    made: MadeUpApi, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "REPLY_WITHIN_S", 0.1)
+    made.site.events.make = lambda: {"much": "x" * 20_000_000}
+    with stream(port):
+        wait_for(lambda: made.site.events.count == 1, LIMIT_S, "the stream to begin")
+        wait_for(lambda: made.site.events.count == 0, LIMIT_S, "the stream to end")
+
+
+def test_head_of_the_events_is_no_stream(made: MadeUpApi, port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), LIMIT_S) as connection:
+        connection.sendall(STREAM.replace(b"GET", b"HEAD"))
+        head = b"".join(iter(lambda: connection.recv(65_536), b""))
+    assert head.startswith(b"HTTP/1.1 200 OK")
+    assert b"text/event-stream" in head
+    assert made.site.events.count == 0
 
 
 def test_workers_are_asked_once_in_five_seconds_however_many_snapshots_are_made() -> None:

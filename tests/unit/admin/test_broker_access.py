@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.admin.broker_access import BrokerAccess
-from proxy.admin.exchange import Problem
+from proxy.admin.problem import Problem
 from proxy.config.settings import Settings
 from proxy.config.target_limit import OverdueLimit, TargetLimit
 from proxy.dispatch.partitioning import partition_of

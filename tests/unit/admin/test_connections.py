@@ -3,149 +3,178 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from proxy.admin.connections import CONNECTIONS_AT_ONCE, REQUEST_WITHIN_S, Arriving, Connections
-from proxy.admin.server import AdminServer
+from proxy.admin import server as server_module
+from proxy.admin.app import MOST_BODY_BYTES
+from proxy.admin.server import MOST_HEAD_BYTES, AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
+from tests.support.waiting import wait_for
 
 LIMIT_S = 180.0
 SLOW = 40
 BEGUN = b"GET /metrics HTTP/1.1\r\nX-Slow: "
-
-
-class Taken:
-    """Connections that are turned by hand, with a clock of their own."""
-
-    def __init__(self) -> None:
-        self.requests: list[bytes] = []
-        self.given_up = 0
-        self.now_s = 0.0
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(listener.getsockname()[1])
-        self.connections = Connections(listener, self._take, self._give_up, lambda: self.now_s)
-
-    def client(self, sent: bytes = b"") -> socket.socket:
-        """A client that has been accepted, and has sent this."""
-        made = socket.create_connection(("127.0.0.1", self.port), LIMIT_S)
-        before = len(self.connections._arriving)
-        while len(self.connections._arriving) == before:
-            self.connections.turn()
-        made.sendall(sent)
-        return made
-
-    def turn_until_taken(self, count: int) -> None:
-        while len(self.requests) < count:
-            self.connections.turn()
-
-    def _take(self, client: socket.socket, sent: bytes) -> None:
-        self.requests.append(sent)
-        client.close()
-
-    def _give_up(self, client: socket.socket) -> None:
-        self.given_up += 1
-        client.close()
+PUT = b"PUT /api/v1/log-level HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+CALL = b"GET /api/v1/pending HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
 @pytest.fixture
-def taken() -> Iterator[Taken]:
-    made = Taken()
-    with closing(made.connections):
-        yield made
+def made() -> MadeUpApi:
+    return MadeUpApi(AdminSettings(port=0, token="a-token-nobody-guesses"))
+
+
+@pytest.fixture
+def server(made: MadeUpApi) -> Iterator[AdminServer]:
+    with closing(AdminServer(made.site)) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: AdminServer) -> Iterator[Callable[[bytes], socket.socket]]:
+    """Connects, and sends this."""
+    with ExitStack() as clients:
+
+        def connect(sent: bytes) -> socket.socket:
+            made = socket.create_connection(("127.0.0.1", server.port), LIMIT_S)
+            clients.enter_context(made)
+            made.sendall(sent)
+            return made
+
+        yield connect
+
+
+Client = Callable[[bytes], socket.socket]
+
+
+def answer(connection: socket.socket) -> bytes:
+    return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+def code_of(connection: socket.socket) -> int:
+    return int(answer(connection).split()[1])
+
+
+SHOWN = b"Authorization: Bearer a-token-nobody-guesses\r\n"
 
 
 @pytest.mark.parametrize(
     "parts",
     [
-        [b"GET / HTTP/1.1\r\n\r\n"],
-        [b"GET / HT", b"TP/1.1\r\n", b"\r", b"\n"],
-        [b"PUT / HTTP/1.1\r\ncontent-length: 3\r\n\r\na", b"b", b"c"],
-        [b"GET / HTTP/1.1\n\n"],
+        [CALL + SHOWN + b"\r\n"],
+        [CALL[:7], CALL[7:], SHOWN, b"\r", b"\n"],
+        [CALL.replace(b"\r", b""), SHOWN.replace(b"\r", b""), b"\n"],
+        [PUT + SHOWN + b"Content-Length: 17\r\n\r\n{", b'"level": "info', b'"}'],
     ],
 )
-def test_request_is_taken_once_it_is_whole_however_it_comes(
-    taken: Taken, parts: list[bytes]
+def test_request_is_answered_once_it_is_whole_however_it_comes(
+    client: Client, parts: list[bytes]
 ) -> None:
-    with taken.client() as client:
-        for part in parts[:-1]:
-            client.sendall(part)
-            taken.connections.turn()
-            assert taken.requests == []
-        client.sendall(parts[-1])
-        taken.turn_until_taken(1)
-    assert taken.requests == [b"".join(parts)]
+    connection = client(b"")
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for part in parts:
+        connection.sendall(part)
+    assert code_of(connection) == 200
 
 
-def test_head_that_comes_byte_by_byte_is_searched_once(taken: Taken) -> None:
-    arriving = Arriving(socket.socket(), 0.0)
-    sent = b"PUT / HTTP/1.1\r\ncontent-length: 2\r\nx: " + b"y" * 500 + b"\r\n\r\nab"
-    with arriving.socket:
-        whole = [arriving.take(sent[at : at + 1]) for at in range(len(sent))]
-    assert whole == [False] * (len(sent) - 1) + [True]
-
-
-def test_connection_closed_for_another_is_not_read_any_more(
-    taken: Taken, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sent", [b"", BEGUN, PUT + b"Content-Length: 99\r\n\r\n{"])
+def test_request_that_does_not_come_in_time_is_given_up(
+    client: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr("proxy.admin.connections.CONNECTIONS_AT_ONCE", 1)
-    with taken.client() as oldest:
-        newest = socket.create_connection(("127.0.0.1", taken.port), LIMIT_S)
-        oldest.sendall(BEGUN)
-        with newest:
-            newest.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            taken.turn_until_taken(1)
-    assert len(taken.requests) == 1
+    monkeypatch.setattr(server_module, "REQUEST_WITHIN_S", 0.3)
+    said = answer(client(sent))
+    assert said.split()[1] == b"408"
+    assert b'"error": "too-slow"' in said
 
 
-def test_request_that_announces_too_much_is_taken_as_it_is(taken: Taken) -> None:
-    sent = b"PUT / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\nx"
-    with taken.client(sent):
-        taken.turn_until_taken(1)
-    assert taken.requests == [sent]
+def test_time_of_a_request_is_not_begun_anew_by_each_byte(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "REQUEST_WITHIN_S", 0.5)
+    connection, is_over = client(BEGUN), threading.Event()
+
+    def trickle() -> None:
+        while not is_over.wait(0.05):
+            connection.sendall(b"x")
+
+    thread = threading.Thread(target=trickle, daemon=True)
+    thread.start()
+    head = connection.recv(65_536)
+    is_over.set()
+    assert head.split()[1] == b"408"
 
 
-def test_request_that_does_not_come_in_time_is_given_up(taken: Taken) -> None:
-    with taken.client(BEGUN):
-        taken.now_s = REQUEST_WITHIN_S - 0.1
-        taken.connections.turn()
-        assert taken.given_up == 0
-        taken.now_s = REQUEST_WITHIN_S
-        taken.connections.turn()
-        assert taken.given_up == 1
+def test_reply_that_is_not_taken_in_time_is_dropped(
+    made: MadeUpApi, server: AdminServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "REPLY_WITHIN_S", 0.3)
+    monkeypatch.setattr("proxy.admin.app.generate_latest", lambda _: b"x" * 20_000_000)
+    client(b"GET /metrics HTTP/1.1\r\nHost: a\r\n" + SHOWN + b"\r\n")
+    connections = server._server.server_state.connections
+    wait_for(lambda: bool(connections), LIMIT_S, "the connection to be made")
+    wait_for(lambda: not connections, LIMIT_S, "the connection to be cut")
 
 
-def test_client_that_leaves_without_a_word_is_forgotten(taken: Taken) -> None:
-    taken.client().close()
-    while taken.connections._arriving:
-        taken.connections.turn()
-    assert (taken.requests, taken.given_up) == ([], 0)
+def test_body_that_is_announced_too_large_is_refused_before_it_comes(client: Client) -> None:
+    sent = PUT + SHOWN + b"Content-Length: %d\r\n\r\nx" % (MOST_BODY_BYTES + 1)
+    connection = client(sent)
+    assert connection.recv(65_536).split()[1] == b"413"
 
 
-def test_more_connections_than_there_may_be_close_the_oldest(taken: Taken) -> None:
-    with ExitStack() as clients:
-        made = [clients.enter_context(taken.client()) for _ in range(CONNECTIONS_AT_ONCE)]
-        newest = clients.enter_context(socket.create_connection(("127.0.0.1", taken.port), LIMIT_S))
-        newest.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        taken.turn_until_taken(1)
-        assert made[0].recv(1) == b""
-        assert len(taken.connections._arriving) == CONNECTIONS_AT_ONCE - 1
+def test_head_that_is_too_long_is_refused(client: Client) -> None:
+    assert code_of(client(BEGUN + b"x" * (MOST_HEAD_BYTES + 1))) == 431
 
 
-def test_slow_clients_hold_up_neither_probes_nor_pages() -> None:
-    made = MadeUpApi(AdminSettings(port=0))
-    server = AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
-    with closing(server), ExitStack() as clients:
-        for _ in range(SLOW):
-            slow = clients.enter_context(
-                socket.create_connection(("127.0.0.1", server.port), LIMIT_S)
-            )
-            slow.sendall(BEGUN)
-        for path in (b"/readyz", b"/healthz", b"/metrics", b"/api/v1/pending"):
-            with socket.create_connection(("127.0.0.1", server.port), LIMIT_S) as client:
-                client.sendall(b"GET " + path + b" HTTP/1.0\r\n\r\n")
-                assert client.recv(100).split()[1] in {b"200", b"503"}
+def test_client_that_leaves_without_a_word_is_forgotten(
+    server: AdminServer, client: Client
+) -> None:
+    client(b"").close()
+    connections = server._server.server_state.connections
+    wait_for(lambda: not connections, LIMIT_S, "the connection to be forgotten")
+
+
+def test_more_connections_than_there_may_be_close_the_oldest(
+    server: AdminServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "CONNECTIONS_AT_ONCE", 3)
+    connections = server._server.server_state.connections
+    made = []
+    for count in range(1, 4):
+        made.append(client(BEGUN))
+        wait_for(lambda count=count: len(connections) == count, LIMIT_S, "it to be made")  # type: ignore[misc]
+    assert code_of(client(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n")) == 200
+    with pytest.raises(ConnectionResetError):
+        made[0].recv(1)
+    made[1].sendall(b"x\r\nHost: a\r\n\r\n")
+    assert code_of(made[1]) == 401
+
+
+def test_slow_clients_hold_up_neither_probes_nor_pages(client: Client) -> None:
+    for _ in range(SLOW):
+        client(BEGUN)
+        client(PUT + SHOWN + b"Content-Length: 99\r\n\r\n{")
+    for path in (b"/readyz", b"/healthz", b"/metrics", b"/api/v1/pending"):
+        sent = b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n" + SHOWN + b"\r\n"
+        assert code_of(client(sent)) in {200, 503}
+
+
+def test_calls_that_wait_do_not_keep_the_port_from_closing(made: MadeUpApi) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def ask(_: object) -> list[object]:
+        begun.set()
+        go_on.wait(LIMIT_S)
+        return []
+
+    made.workers.ask = ask  # type: ignore[method-assign, assignment]
+    server = AdminServer(made.site)
+    with socket.create_connection(("127.0.0.1", server.port), LIMIT_S) as connection:
+        connection.sendall(CALL.replace(b"pending", b"pending/by-time") + SHOWN + b"\r\n")
+        assert begun.wait(LIMIT_S)
+        server.close()
+        assert not go_on.is_set()
+    go_on.set()

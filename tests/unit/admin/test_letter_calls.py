@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from proxy.admin.dead_letters import replay_jobs
-from proxy.admin.dead_letters.letter_calls import READINGS_AT_ONCE, LetterCalls
-from proxy.admin.exchange import Problem, Request
-from proxy.config.settings import AdminSettings, TopicSettings
+from proxy.admin import replay_jobs
+from proxy.admin.calls import READINGS_AT_ONCE
+from proxy.admin.problem import Problem
+from proxy.config.settings import AdminSettings
 from proxy.dead_letters.letter import Place
 from tests.support.simulation.admin_api import MadeUpApi
-from tests.support.simulation.admin_letters import MadeUpLetters
 
 OWN = "timer.dead-letters"
 ENDED_WITHIN = "wait=30s"
@@ -182,14 +181,10 @@ def test_only_the_last_replays_are_remembered(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_closing_stops_what_goes_on_and_takes_no_more() -> None:
-    letters = MadeUpLetters()
-    calls = LetterCalls(TopicSettings(), letters)
-    letters.go_on.set()
-    calls.close()
-    body = b'{"topic": "timer.dead-letters", "dry_run": true}'
-    headers = {"content-type": "application/json"}
-    with pytest.raises(Problem, match="go on already"):
-        calls.replay(Request("POST", "/dead-letters/replays", headers, body))
+    made = MadeUpApi()
+    made.site.replays.close()
+    code, said = replay(made, dry_run=True)
+    assert (code, "go on already" in said["detail"]) == (503, True)
 
 
 def test_more_readings_than_the_bound_are_refused() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from proxy.admin import records
 from proxy.admin.query_mailbox import FindRecord
-from proxy.admin.release import moves
 from proxy.dispatch.hops import Moving
 from tests.support.simulation import admin_api
 from tests.support.simulation.admin_api import MadeUpApi
@@ -70,7 +70,7 @@ def test_what_was_only_just_read_is_moved_once_that_is_committed(
     made, looks = MadeUpApi(), iter([Moving("not-committed", 5)] * 2)
     found = admin_api._moving
     monkeypatch.setattr(admin_api, "_moving", lambda *asked: next(looks, None) or found(*asked))
-    monkeypatch.setattr(moves, "LOOK_EVERY_S", 0)
+    monkeypatch.setattr(records, "LOOK_EVERY_S", 0)
     assert patch(made, 5, SOON_MS)[0] == 202
     assert [record.offset for record in made.broker.moves] == [5]
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_moved_is_refused_and_nothing_written(
     code: str,
     why: str,
 ) -> None:
-    monkeypatch.setattr(moves, "COMMITTED_WITHIN_S", 0)
+    monkeypatch.setattr(records, "COMMITTED_WITHIN_S", 0)
     made = MadeUpApi()
     refused, said = patch(made, offset, deliver_at)
     assert (refused, said["error"]) == (status, code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.admin.release import limit_calls, noticed
+from proxy.admin import targets
 from proxy.config.settings import OverdueSettings, ReleaseSettings
 from tests.support.simulation.admin_api import MadeUpApi
 
@@ -47,7 +47,7 @@ def test_taking_in_is_paused_shown_and_goes_on() -> None:
 def test_what_no_worker_has_noticed_in_time_is_accepted_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(noticed, "NOTICED_WITHIN_S", 0.01)
+    monkeypatch.setattr(targets, "NOTICED_WITHIN_S", 0.01)
     made = MadeUpApi()
     made.broker.is_noticed = False
     assert made.ask("/ingest/paused", "PUT") == (202, {"paused": True, "in_force": False})
@@ -122,7 +122,7 @@ def test_a_limit_that_is_none_is_refused_by_name(body: object, found: str) -> No
 def test_one_limit_too_many_is_refused_and_one_that_is_there_can_be_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limit_calls, "MOST_LIMITS", 1)
+    monkeypatch.setattr(targets, "MOST_LIMITS", 1)
     made = MadeUpApi()
     for per_second in (1, 2):
         assert made.ask("/limits/a", "PUT", {"per_second": per_second})[0] == 200

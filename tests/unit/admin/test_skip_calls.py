@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.admin.release import noticed
+from proxy.admin import targets
 from proxy.kafka.ingress.unreadable import UnreadableBatch
 from tests.support.simulation.admin_api import MadeUpApi
 
@@ -38,7 +38,7 @@ def test_a_dry_run_finds_it_and_writes_nothing(made: MadeUpApi) -> None:
 def test_workers_that_have_not_read_on_yet_are_told(
     made: MadeUpApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(noticed, "NOTICED_WITHIN_S", 0.01)
+    monkeypatch.setattr(targets, "NOTICED_WITHIN_S", 0.01)
     made.next_offsets = [5]
     code, said = skip(made, 1, 5)
     assert (code, said["in_force"]) == (202, False)

@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from proxy.admin.server import AdminServer
 from proxy.cli.admin_port import (
@@ -104,7 +103,7 @@ def test_the_admin_port_is_asked_past_an_http_proxy(monkeypatch: pytest.MonkeyPa
 def test_the_proxy_of_the_settings_is_found_whatever_it_listens_on(host: str) -> None:
     admin = AdminSettings(host=host, port=0, token=TOKEN)
     api = MadeUpApi(admin)
-    with closing(AdminServer(admin, CollectorRegistry(), api.statuses, api.api)) as server:
+    with closing(AdminServer(api.site)) as server:
         address = address_of(admin.model_copy(update={"port": server.port}))
         assert ask(address, "/pauses", TOKEN)
 
@@ -232,9 +231,9 @@ def test_a_name_that_nobody_knows_is_said_when_it_is_asked() -> None:
 def test_instances_behind_one_name_are_all_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """On two loopback addresses of this machine, at the same port."""
     made = MadeUpApi(AdminSettings(host="127.0.0.1", port=0))
-    with closing(AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)) as first:
+    with closing(AdminServer(made.site)) as first:
         other = AdminSettings(host="127.0.0.2", port=first.port)
-        with closing(AdminServer(other, CollectorRegistry(), made.statuses, made.api)):
+        with closing(AdminServer(MadeUpApi(other).site)):
             _known(monkeypatch, "127.0.0.1", "127.0.0.2")
             named = addresses_of(AdminSettings(), [f"pods:{first.port}"])
             answers, silent = ask_each(named, lambda address: ask(address, "/pending", None))

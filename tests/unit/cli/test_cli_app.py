@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from proxy import __version__
 from proxy.admin.server import AdminServer
@@ -159,7 +158,7 @@ def test_pending_without_the_token_says_which_setting(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = MadeUpApi(AdminSettings(port=0, token="a-token-nobody-guesses"))
-    server = AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
+    server = AdminServer(made.site)
     with closing(server):
         address = f"127.0.0.1:{server.port}"
         assert "Set `admin: token`" in call("pending", "--admin", address)[2]

@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from proxy.admin.server import AdminServer
 from proxy.cli import admin_port, pending
@@ -25,7 +24,7 @@ def _broker_is_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.fixture
 def admin() -> Iterator[str]:
     made = MadeUpApi(AdminSettings(port=0))
-    server = AdminServer(made.settings, CollectorRegistry(), made.statuses, made.api)
+    server = AdminServer(made.site)
     with closing(server):
         yield f"127.0.0.1:{server.port}"
 

@@ -18,7 +18,6 @@ import proxy
 from tests.support.distributions import REPOSITORY, asked_for, closure
 
 BESIDE_CODE = {
-    "proxy/admin/openapi.yaml",
     "proxy/config/default.yaml",
     "proxy/embedded/kafka-jars.lock",
     "proxy/py.typed",

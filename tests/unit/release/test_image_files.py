@@ -13,9 +13,9 @@ import pytest
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from proxy.config.sources import load_settings
-from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.status import Status
 from tests.support.distributions import REPOSITORY
+from tests.support.simulation.admin_api import MadeUpApi
 from tools.image.context import sent
 from tools.image.dockerfile import Stage, needed, stages
 
@@ -148,7 +148,9 @@ def _healthy(port: int, *arguments: str) -> int:
 
 def test_health_check_tells_a_proxy_that_turns_from_one_that_is_ready() -> None:
     turns_unready = Status(heartbeat_monotonic=time.monotonic(), assigned=False)
-    server = AdminServer(AdminSettings(port=0), Metrics().registry, lambda: [turns_unready])
+    site = MadeUpApi(AdminSettings(port=0)).site
+    site.read_statuses = lambda: [turns_unready]
+    server = AdminServer(site)
     try:
         turning = _healthy(server.port), _healthy(server.port, "/readyz")
     finally:

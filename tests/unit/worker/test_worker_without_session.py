@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.admin.pages import AdminPages
+from proxy.admin.pages import health, readiness
 from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused
 from proxy.publishing.kafka_transactions import SessionLost
@@ -46,8 +46,8 @@ def _run_once(side: AdminSide) -> None:
 
 def test_without_a_session_a_worker_lives_and_is_not_ready(side: AdminSide) -> None:
     _run_once(side)
-    pages = AdminPages(side.metrics.registry, lambda: [side.board.read()])
-    assert [pages.answer(page, "").code for page in ("/healthz", "/readyz")] == [200, 503]
+    statuses = [side.board.read()]
+    assert (health(statuses, time.monotonic())[0], readiness(statuses)[0]) == (200, 503)
 
 
 def test_without_a_session_nothing_of_the_last_one_is_shown_but_the_pauses(

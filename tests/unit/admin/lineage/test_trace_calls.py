@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from proxy.admin.exchange import Problem
-from proxy.admin.lineage.trace_calls import AT_ONCE
+from proxy.admin.calls import READINGS_AT_ONCE as AT_ONCE
+from proxy.admin.problem import Problem
 from proxy.dead_letters.letter import Origin
 from tests.support.simulation.admin_api import MadeUpApi
 

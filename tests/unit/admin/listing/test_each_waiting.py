@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.admin.listing import each_waiting
-from proxy.admin.listing.each_waiting import COUNTED_WITHIN_S, EachWaiting
+from proxy.admin import listing
+from proxy.admin.listing import COUNTED_WITHIN_S, EachWaiting
 from proxy.scheduling.pending import Sought
 from tests.support.simulation.admin_api import MadeUpApi
 from tests.unit.admin.listing.test_page_reader import Pieces
@@ -19,7 +19,7 @@ def waiting(times_s: Sequence[float]) -> EachWaiting:
 
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(each_waiting, "AT_ONCE", 2)
+    monkeypatch.setattr(listing, "AT_ONCE", 2)
 
 
 def test_each_record_comes_once_and_that_these_are_all_is_known_then() -> None:

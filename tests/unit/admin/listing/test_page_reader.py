@@ -7,8 +7,7 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.admin.listing.filters import Place
-from proxy.admin.listing.page_reader import LEAST_PIECE, PAGE_S, Page, PageReader
+from proxy.admin.listing import LEAST_PIECE, PAGE_S, Page, PageReader, Place
 from proxy.admin.query_mailbox import Answer, ScanPending
 from proxy.scheduling.pending import END, Sought, WaitingPiece, WaitingRecord
 

@@ -2,7 +2,7 @@
 
 from base64 import b64decode
 
-from proxy.admin.listing.record_content import HEADERS, OTHER_BYTES, VALUE_BYTES, content_of
+from proxy.admin.record_content import HEADERS, OTHER_BYTES, VALUE_BYTES, content_of
 from proxy.protocol.body import Headers
 
 

@@ -1,6 +1,6 @@
 """A listed record that waits for a retry says why; others say nothing of it."""
 
-from proxy.admin.listing.listing_calls import _shown
+from proxy.admin.records import shown_waiting
 from proxy.scheduling.pending import Reason, WaitingRecord
 
 REASONS = {"orders": "not-authorised: no right to write"}
@@ -8,7 +8,7 @@ REASONS = {"orders": "not-authorised: no right to write"}
 
 def reason_of(target: str, why: Reason) -> object:
     record = WaitingRecord(20, 1, "timer.ingress/0/1", None, 5, target, 10, why, 2)
-    return _shown(record, set(), REASONS, 10)["reason"]
+    return shown_waiting(record, set(), REASONS, 10).reason
 
 
 def test_a_record_between_attempts_has_the_reason_of_its_target() -> None:

@@ -1,22 +1,26 @@
-"""What the calls about dead letters ask of the broker: short-lived clients, a bound on time, and
-most of the interpreter left to the worker's loop."""
+"""Reading topics for the API: dead letters, replays of them, and traces of records.
+
+Each call has clients of its own and a bound on time. It leaves most of the interpreter to the
+worker's loop. Calls may come from any thread, and raise Problem.
+"""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from proxy.admin.dead_letters.letter_queries import MOST_PARTITIONS
-from proxy.admin.dead_letters.letter_replies import LetterTopic, ListedPage, Marks, SeenLetter
-from proxy.admin.dead_letters.wanted_replay import WantedReplay
-from proxy.admin.exchange import Problem
+from proxy.admin.models import LetterTopic
+from proxy.admin.problem import Problem
+from proxy.admin.replay_jobs import WantedReplay
+from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
-from proxy.dead_letters.letter import Letter, Place
-from proxy.dead_letters.listing import LetterPages, LetterSummary, summary_of
+from proxy.dead_letters.letter import Letter, Origin, Place
+from proxy.dead_letters.listing import LetterPage, LetterPages, LetterSummary, summary_of
+from proxy.dead_letters.marks import Mark
 from proxy.dead_letters.replay import OnDecision, Replay, preview
 from proxy.dead_letters.replay_plan import Selection, is_original
 from proxy.dead_letters.topics import (
@@ -25,8 +29,11 @@ from proxy.dead_letters.topics import (
     NoSuchLetter,
 )
 from proxy.errors import ProxyError
-from proxy.kafka.access import Connection, explain, is_refusal
+from proxy.kafka.access import Connection, TopicUnknown, explain, is_refusal
 from proxy.kafka.log_ranges import answered_offset
+from proxy.lineage.links import NotAllRead
+from proxy.lineage.topics import Bounds, KafkaTopics
+from proxy.lineage.tracer import NoSuchRecord, RecordTrace, trace_record
 
 PAGE_S: Final = 4.0
 """A page that is not full by then is given as it is: filters that fit little look at much."""
@@ -35,7 +42,27 @@ PAUSE_PER_WORK: Final = 3
 """So many times as long as it works it leaves the interpreter to the worker's loop."""
 LONGEST_PAUSE_S: Final = 0.5
 MOST_TOPICS: Final = 200
+MOST_PARTITIONS: Final = 1_000
+MOST_RECORDS: Final = 1_000_000
+"""A trace that looks at so many says what it has not read."""
 ASK_TIMEOUT_S: Final = 8.0
+
+Marks = Mapping[Place, Mark]
+
+
+class ListedPage(NamedTuple):
+    """A page, and which of its letters have been replayed; None where there was no time to see."""
+
+    page: LetterPage
+    marks: Marks | None
+
+
+class SeenLetter(NamedTuple):
+    """One letter; its original's value where the letter has none and the ingress still has it."""
+
+    letter: Letter
+    mark: Mark | None
+    original: bytes | None
 
 
 class _TimeIsUp(Exception):
@@ -65,12 +92,12 @@ class ReadingPace:
 
 
 class KafkaLetters:
-    """Calls may come from any thread. Each has clients of its own. Raises Problem."""
+    """Dead letters in their topics."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def topics(self) -> Sequence[LetterTopic]:
+    def topics(self) -> list[LetterTopic]:
         """The dead-letter topic, and those of groups; MOST_TOPICS at most."""
         names = self._settings.topics
         with self._refusing():
@@ -88,9 +115,9 @@ class KafkaLetters:
         prefix = names.dlq_prefix
         return [
             LetterTopic(
-                topic,
-                None if topic == names.dead_letters else topic.removeprefix(prefix),
-                sizes[topic],
+                topic=topic,
+                group=None if topic == names.dead_letters else topic.removeprefix(prefix),
+                offsets=sizes[topic],
             )
             for topic in topics
         ]
@@ -227,3 +254,33 @@ def _offsets(
         except KafkaException:
             offsets.append(None)
     return offsets
+
+
+class KafkaTraces:
+    """Records' lives, read from the topics."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def trace(self, named: Origin, timeout_s: float, retries_within_ms: int) -> RecordTrace:
+        """What became of the record at `named`, an ingress record or what was made of one."""
+        settings, bounds = self._settings, Bounds(timeout_s, MOST_RECORDS)
+        with _refusing_traces(settings):
+            pace = ReadingPace()
+            topics = KafkaTopics(settings, bounds, after_poll=pace, skips_refused=True)
+            return trace_record(topics, settings, named, retries_within_ms, wall_clock_ms())
+
+
+@contextmanager
+def _refusing_traces(settings: Settings) -> Iterator[None]:
+    """Turns errors into refusals."""
+    try:
+        yield
+    except (TopicUnknown, NoSuchRecord) as missing:
+        raise Problem(404, "not-found", str(missing)) from None
+    except NotAllRead as late:
+        raise Problem(503, "no-answer", f"{late} Ask again with a longer `wait`.") from None
+    except ProxyError as error:
+        raise Problem(503, "broker", str(error)) from None
+    except KafkaException as error:
+        raise Problem(503, "broker", str(explain(error.args[0], settings))) from None

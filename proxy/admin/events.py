@@ -1,23 +1,27 @@
-"""What the page shows at one moment, from what is at hand: statuses and metrics.
+"""What the page shows at one moment, and the stream of server-sent events that brings it."""
 
-Only the numbers by time are asked of the workers, once in `BY_TIME_EVERY_S` however many pages
-are open.
-"""
-
+import asyncio
+import json
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+import structlog
 from prometheus_client import CollectorRegistry
 
 from proxy import __version__
-from proxy.admin.listing.by_time import waiting_by_time
+from proxy.admin.listing import waiting_by_time
+from proxy.admin.problem import Problem
 from proxy.admin.query_mailbox import MailboxFull, NoAnswer
+from proxy.admin.threads import in_thread
 from proxy.admin.workers import Workers
 from proxy.telemetry.status import Status
 from storage.store import added
 
+MOST_STREAMS: Final = 16
+EVERY_S: Final = 1.0
 BY_TIME_EVERY_S: Final = 5.0
 TARGETS_SHOWN: Final = 50
 SHARDS_SHOWN: Final = 200
@@ -25,10 +29,62 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 SCALES: Final = {"hour": (5 * MINUTE_MS, 12), "day": (HOUR_MS, 24), "month": (DAY_MS, 30)}
-"""How long a bucket is, and how many there are."""
+"""The length of a bucket, and the number of buckets."""
 _SPANS_MS: Final = sorted(
     {0, *(step * n for step, most in SCALES.values() for n in range(most + 1))}
 )
+
+log = structlog.get_logger(__name__)
+
+
+class EventStreams:
+    """A snapshot a second for each open page. All pages share one snapshot."""
+
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self.make = make
+        self.count = 0
+        """Open streams."""
+        self._newest, self._made_s = b"", float("-inf")
+        self._making, self._closing = asyncio.Lock(), asyncio.Event()
+
+    def begin(self) -> AsyncIterator[bytes]:
+        """Return a new stream. Raises Problem where too many are open."""
+        if self.count >= MOST_STREAMS:
+            detail = f"{MOST_STREAMS} streams are open already; close one."
+            raise Problem(503, "busy", detail)
+        return self._stream()
+
+    def close(self) -> None:
+        """End all streams. Called in the server's loop."""
+        self._closing.set()
+
+    async def _stream(self) -> AsyncIterator[bytes]:
+        if self.count >= MOST_STREAMS:
+            return
+        self.count += 1
+        try:
+            yield b": begins\n\n"
+            while not self._closing.is_set():
+                yield await self._event()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), EVERY_S)
+        finally:
+            self.count -= 1
+
+    async def _event(self) -> bytes:
+        async with self._making:
+            now_s = asyncio.get_running_loop().time()
+            if now_s - self._made_s >= EVERY_S / 2:
+                self._newest = await in_thread(self._encoded)
+                self._made_s = now_s
+            return self._newest
+
+    def _encoded(self) -> bytes:
+        try:
+            return f"data: {json.dumps(self.make())}\n\n".encode()
+        except Exception:
+            log.exception("a snapshot for the page could not be made")
+            return b": no snapshot\n\n"
 
 
 class Snapshots:

@@ -3,16 +3,15 @@
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, NamedTuple
 
 import structlog
 
-from proxy.admin.dead_letters.letter_replies import counts_json
-from proxy.admin.dead_letters.wanted_replay import WantedReplay
-from proxy.admin.exchange import Problem
+from proxy.admin import models
+from proxy.admin.problem import Problem
 from proxy.dead_letters.letter import Place
-from proxy.dead_letters.replay import OnDecision
-from proxy.dead_letters.replay_plan import ReplayCounts, ReplayDecision
+from proxy.dead_letters.replay import OnDecision, ReplayOptions
+from proxy.dead_letters.replay_plan import ReplayCounts, ReplayDecision, Selection
 
 AT_WORK: Final = 2
 KEPT: Final = 50
@@ -24,16 +23,19 @@ State = Literal["running", "finished", "stopped", "failed"]
 log = structlog.get_logger(__name__)
 
 
-class Replaying(Protocol):
-    """As `KafkaLetters.replay`; raises Problem."""
+class WantedReplay(NamedTuple):
+    """Letters of `topic` (`group`'s), those at `places` alone where it is not None."""
 
-    def __call__(
-        self,
-        wanted: WantedReplay,
-        on_decision: OnDecision,
-        on_missing: Callable[[Place], None],
-        is_stopping: Callable[[], bool],
-    ) -> None: ...
+    topic: str
+    group: str | None
+    selection: Selection
+    places: tuple[Place, ...] | None
+    options: ReplayOptions
+    is_dry: bool
+
+
+Replaying = Callable[[WantedReplay, OnDecision, Callable[[Place], None], Callable[[], bool]], None]
+"""`KafkaLetters.replay`. Raises Problem."""
 
 
 class ReplayJob:
@@ -65,20 +67,22 @@ class ReplayJob:
         """Until it has ended, or so long."""
         self._thread.join(timeout_s)
 
-    def shown(self) -> dict[str, Any]:
-        """How far it is."""
+    def shown(self) -> models.Replay:
+        """Return how far it is."""
         with self._lock:
-            return {
-                "id": self.ident,
-                "topic": self.wanted.topic,
-                "dry_run": self.wanted.is_dry,
-                "state": self._state,
-                **counts_json(self._counts),
-                "missing": list(self._missing),
-                "error": self._error,
-                "started": self._started_ms,
-                "ended": self._ended_ms,
-            }
+            return models.Replay(
+                id=self.ident,
+                topic=self.wanted.topic,
+                dry_run=self.wanted.is_dry,
+                state=self._state,
+                replayed=self._counts.replayable,
+                by_target=_by_target(self._counts),
+                left=_left(self._counts),
+                missing=list(self._missing),
+                error=self._error,
+                started=self._started_ms,
+                ended=self._ended_ms,
+            )
 
     def _run(self) -> None:
         state: State = "finished"
@@ -150,3 +154,25 @@ class ReplayJobs:
         ended = [ident for ident, job in self._jobs.items() if not job.is_running]
         for ident in ended[: max(0, len(self._jobs) - KEPT)]:
             del self._jobs[ident]
+
+
+def _by_target(counts: ReplayCounts) -> list[models.ReplayedTarget]:
+    """Return the targets, those with most letters first."""
+    return [
+        models.ReplayedTarget(
+            target=target,
+            letters=one.letters,
+            first_due=one.first_due_ms,
+            last_due=one.last_due_ms,
+        )
+        for target, one in sorted(counts.by_target.items(), key=lambda t: -t[1].letters)
+    ]
+
+
+def _left(counts: ReplayCounts) -> list[models.LeftLetters]:
+    return [
+        models.LeftLetters(
+            reason=kind, letters=one.letters, detail=one.detail, first=str(one.place)
+        )
+        for kind, one in sorted(counts.by_reason.items(), key=lambda r: -r[1].letters)
+    ]

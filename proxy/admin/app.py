@@ -1,0 +1,299 @@
+"""The application behind the admin port: who may ask, the pages, and the API below /api/v1.
+
+A request passes these steps: its body is read within the limits, the token or the name of the host
+is checked, then a probe, a page or a call answers. Probes come first and need nothing.
+"""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache, partial
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import StreamingResponse
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proxy.admin import letters, models, records, targets
+from proxy.admin.access import WrongTokens, admit, is_bearer, refuse_foreign_name
+from proxy.admin.calls import JSON_TYPE, REFUSED, CallRoute, Site, SiteOf, refusal_of
+from proxy.admin.pages import FILE_HEADERS, INDEX, health, page_file, readiness
+from proxy.admin.problem import Problem, bad_request
+from proxy.admin.threads import in_thread, room_in
+
+PREFIX: Final = "/api/v1"
+MOST_BODY_BYTES: Final = 65_536
+MOST_DIGITS: Final = 18
+SCRAPES_AT_ONCE: Final = 4
+DISCARDS_AT_ONCE: Final = 2
+"""Requests that are too large: a part of each is read, so that its client reads the refusal."""
+MOST_DISCARDED_BYTES: Final = 1_048_576
+DISCARD_WITHIN_S: Final = 2.0
+ALWAYS_SENT: Final = {
+    b"connection": b"close",
+    b"x-content-type-options": b"nosniff",
+    b"cache-control": b"no-store",
+}
+"""Unless the reply says otherwise."""
+DESCRIPTION: Final = """\
+What an operator asks a running proxy, and tells it. Served on the admin port.
+
+An answer covers the partitions that the asked process serves: with several instances ask each.
+What changes something (a cancel, a pause, a limit) counts for all of them, whichever is told.
+All times are epoch milliseconds. Lengths of time are written `500ms`, `30s`, `5m`, `2h`, `7d`.
+"""
+TAGS: Final = {
+    "records": "What waits, where it is, and how to take it back.",
+    "targets": "Holding back what is for some targets, limiting it, and stopping to take in.",
+    "dead letters": "What could not be delivered, and sending it in again.",
+    "process": "The process itself.",
+}
+TOKEN: Final = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "`admin.token` of the settings. Without one the API answers only where the "
+    "admin port cannot be reached from other machines.",
+}
+
+process = APIRouter(route_class=CallRoute, tags=["process"], responses=REFUSED)
+
+
+@process.get("/openapi.json", response_model=dict[str, Any])
+async def get_document() -> Response:
+    """This document."""
+    return Response(json.dumps(document()), media_type=JSON_TYPE)
+
+
+@process.get(
+    "/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def get_events(site: SiteOf, request: Request) -> Response:
+    """What the page shows, once a second.
+
+    Server-sent events without an end; the data of each is one snapshot in JSON. It belongs to the
+    page of the same version: its fields may change with any release. At most 16 streams at a time.
+    A stream whose reader is too slow ends.
+    """
+    events = site.events.begin()
+    if request.state.is_head:
+        return Response(media_type="text/event-stream")
+    return StreamingResponse(events, media_type="text/event-stream")
+
+
+@process.get("/log-level")
+def get_log_level(site: SiteOf) -> models.LogLevel:
+    """From which level on the process logs."""
+    return models.LogLevel(level=site.level)
+
+
+@process.put("/log-level")
+def set_log_level(site: SiteOf, body: models.LogLevel) -> models.LogLevel:
+    """Change it for all workers of this process, until it ends."""
+    site.level = body.level
+    site.workers.set_level(body.level)
+    return body
+
+
+async def _no_call(request: Request, _: Exception) -> Response:
+    """Answer a path or a method that no call has."""
+    path = request.scope["path"]
+    methods = {
+        method
+        for route in CALLS
+        if route.path_regex.match(path.removeprefix(PREFIX))
+        for method in route.methods or ()
+    }
+    if methods:
+        allowed = ", ".join(sorted(methods))
+        detail = f"This path takes {allowed}."
+        return refusal_of(Problem(405, "method-not-allowed", detail, {"Allow": allowed}), path)
+    detail = f"There is no {path[:200]}; see {PREFIX}/openapi.json."
+    return refusal_of(Problem(404, "no-such-path", detail), path)
+
+
+CALLS: Final = [
+    route
+    for router in (records.router, targets.router, letters.router, process)
+    for route in router.routes
+    if isinstance(route, CallRoute)
+]
+api = FastAPI(
+    title="kafka-delay-proxy admin API",
+    version="1",
+    description=DESCRIPTION,
+    license_info={"name": "MIT", "identifier": "MIT"},
+    servers=[{"url": f"http://127.0.0.1:9464{PREFIX}"}],
+    openapi_tags=[{"name": name, "description": text} for name, text in TAGS.items()],
+    openapi_url=None,
+    redirect_slashes=False,
+    exception_handlers={HTTPException: _no_call},
+)
+api.router.routes.extend(CALLS)
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document."""
+    found = api.openapi()
+    refused = {"$ref": "#/components/responses/Refused"}
+    for one in [one for path in found["paths"].values() for one in path.values()]:
+        found["components"]["responses"] = {"Refused": one["responses"]["default"]}
+        one["responses"]["default"] = refused
+    found["components"]["securitySchemes"] = {"token": TOKEN}
+    found["security"] = [{"token": []}, {}]
+    return found
+
+
+class AdminApp:
+    """The ASGI application of one admin port."""
+
+    def __init__(self, site: Site) -> None:
+        self._site, self._token = site, site.settings.admin.token
+        self._wrong_tokens = WrongTokens()
+        self._free_scrapes = threading.BoundedSemaphore(SCRAPES_AT_ONCE)
+        self._free_discards = threading.BoundedSemaphore(DISCARDS_AT_ONCE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        send = partial(_send_always, send)
+        headers = _headers_of(scope)
+        try:
+            most_bytes = _body_bytes(headers)
+        except Problem as refused:
+            await self._refuse_unread(refused, scope, receive, send)
+            return
+        with suppress(ClientDisconnect):
+            if most_bytes:
+                receive = _replayed(await Request(scope, receive).body(), receive)
+            reply = await self._reply(scope, headers)
+            await reply(self._inner(scope), receive, send)
+
+    async def _reply(self, scope: Scope, headers: Mapping[str, str]) -> ASGIApp:
+        path = _raw_path(scope)
+        try:
+            return self._probe(path, scope["method"]) or await self._admitted(scope, path, headers)
+        except Exception as error:  # noqa: BLE001 (a defect is logged)
+            return refusal_of(error, path)
+
+    def _probe(self, path: str, method: str) -> Response | None:
+        if method not in {"GET", "HEAD"} or path not in {"/healthz", "/readyz"}:
+            return None
+        statuses = self._site.read_statuses()
+        is_health = path == "/healthz"
+        code, said = health(statuses, time.monotonic()) if is_health else readiness(statuses)
+        return Response(f"{json.dumps(said)}\n", code, media_type=JSON_TYPE)
+
+    async def _admitted(self, scope: Scope, path: str, headers: Mapping[str, str]) -> ASGIApp:
+        """Return what answers a request that may be one of a stranger. Raises Problem."""
+        address = (scope["client"] or ("", 0))[0]
+        authorization = headers.get("authorization", "")
+        if self._token is None:
+            refuse_foreign_name(headers.get("host", ""))
+        elif "authorization" in headers:
+            self._wrong_tokens.refuse(address)
+        is_page = not path.startswith("/api/")
+        if is_page and scope["method"] not in {"GET", "HEAD"}:
+            detail = "This page can only be read."
+            raise Problem(405, "method-not-allowed", detail, {"Allow": "GET, HEAD"})
+        if is_page and (file := page_file(path)) is not None:
+            return Response(file[1], headers={"Content-Type": file[0], **FILE_HEADERS})
+        is_known = is_bearer(self._token, authorization)
+        if not is_known and "authorization" in headers:
+            self._wrong_tokens.add(address)
+        if not is_page:
+            admit(self._site.settings.admin, headers)
+            return api
+        if not is_known:
+            return _text(401, "This page needs the header `Authorization: Bearer <admin.token>`.\n")
+        if path == "/metrics":
+            with room_in(self._free_scrapes, "Other calls are waited for; try again."):
+                text = await in_thread(partial(generate_latest, self._site.registry))
+            return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return _text(404, f"There is no such page.\n{INDEX}")
+
+    def _inner(self, scope: Scope) -> Scope:
+        """Return the scope as the API takes it: HEAD is a GET whose body is not sent."""
+        is_head = scope["method"] == "HEAD"
+        return {
+            **scope,
+            "path": _raw_path(scope),
+            "root_path": PREFIX,
+            "method": "GET" if is_head else scope["method"],
+            "state": {"site": self._site, "is_head": is_head},
+        }
+
+    async def _refuse_unread(
+        self, refused: Problem, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Refuse a request, then read a little of it, so that the client reads the refusal."""
+        reply = refusal_of(refused, scope["path"])
+        start = {"type": "http.response.start", "status": reply.status_code}
+        await send({**start, "headers": reply.raw_headers})
+        await send({"type": "http.response.body", "body": reply.body, "more_body": True})
+        with suppress(Problem, TimeoutError), room_in(self._free_discards, ""):
+            async with asyncio.timeout(DISCARD_WITHIN_S):
+                await _discard(receive)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _discard(receive: Receive) -> None:
+    left = MOST_DISCARDED_BYTES
+    while left > 0:
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if not message.get("more_body", False):
+            return
+
+
+def _body_bytes(headers: Mapping[str, str]) -> int:
+    """Return the length of the body. Raises Problem where it is too long or not known."""
+    if "transfer-encoding" in headers:
+        raise Problem(411, "length-required", "Send the body with its Content-Length.")
+    length = headers.get("content-length", "0")
+    if len(length) > MOST_DIGITS:
+        raise bad_request("Content-Length is not a number.")
+    if int(length) > MOST_BODY_BYTES:
+        raise Problem(413, "too-large", f"A body has at most {MOST_BODY_BYTES} bytes.")
+    return int(length)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body that was read already."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return left.pop() if left else await receive()
+
+    return replay
+
+
+async def _send_always(send: Send, message: Message) -> None:
+    """Send a message with the headers that every reply has."""
+    if message["type"] == "http.response.start":
+        said: Sequence[tuple[bytes, bytes]] = message.get("headers", [])
+        names = {name.lower() for name, _ in said}
+        more = [(name, text) for name, text in ALWAYS_SENT.items() if name not in names]
+        message = {**message, "headers": [*said, *more]}
+    await send(message)
+
+
+def _headers_of(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
+
+
+def _raw_path(scope: Scope) -> str:
+    """Return the path as it was written: a %2F in it separates nothing."""
+    return bytes(scope["raw_path"]).decode("latin-1")
+
+
+def _text(code: int, text: str) -> Response:
+    return Response(text, code, media_type="text/plain")

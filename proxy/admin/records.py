@@ -1,0 +1,482 @@
+"""The calls about single records and what waits: counts, lists, cancels, recalls, moves, traces."""
+
+import time
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Final, cast
+
+from fastapi import APIRouter, Query
+from pydantic import WithJsonSchema
+
+from proxy.admin import models
+from proxy.admin.calls import (
+    REFUSED,
+    SPAN,
+    CallRoute,
+    Instant,
+    Limit,
+    PatternQuery,
+    Place,
+    Site,
+    SiteOf,
+    Wait,
+    instant_ms,
+    limit_of,
+    wait_s_of,
+)
+from proxy.admin.listing import (
+    CURSOR,
+    PageReader,
+    cursor_of,
+    dues_by_time,
+    place_of,
+    waiting_by_time,
+)
+from proxy.admin.models import pattern_of
+from proxy.admin.problem import Problem, bad_request
+from proxy.admin.query_mailbox import FindId, FindMoving, FindRecord
+from proxy.admin.record_content import content_of
+from proxy.admin.threads import room_in
+from proxy.clock import wall_clock_ms
+from proxy.dead_letters.letter import Origin
+from proxy.dispatch.hops import NOT_COMMITTED, Moving
+from proxy.protocol.header_values import LONGEST_ID_BYTES
+from proxy.protocol.outcomes import MISSED
+from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
+from proxy.protocol.times import LATEST_MS, parse_delay_ms, parse_instant_ms
+from proxy.scheduling.pending import Found, Sought, WaitingRecord
+from proxy.telemetry.status import covered_by, partitions_of
+from storage.store import added
+
+STATUS_OLD_S: Final = 1.0
+LOOK_EVERY_S: Final = 0.05
+COMMITTED_WITHIN_S: Final = 3.0
+MOST_STEPS: Final = 5
+"""How often a move follows a record that was rewritten, or tries again."""
+SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
+MOST_SPANS: Final = 50
+TARGETS_SHOWN: Final = 1_000
+WHY_NOT: Final = {
+    "not-committed": "It has been read, and that is not committed yet. Try again in a moment.",
+    "target-refused": "Its target is refused by now (targets.allow, targets.deny): moved, it would "
+    "become a dead letter. It waits as before.",
+    "half-message": "It is a half message that nobody has decided: it has no time yet. Commit it.",
+    "ended": "It has ended, as far as is known: its target or the outcomes topic has its end.",
+}
+
+router = APIRouter(route_class=CallRoute, tags=["records"], responses=REFUSED)
+
+
+@router.get("/pending")
+def get_pending(site: SiteOf) -> models.Pending:
+    """How many records wait, by target.
+
+    Exact, as of at most a second ago, or longer with tens of thousands of targets. Undecided half
+    messages are not counted.
+    """
+    statuses = site.read_statuses()
+    counts = added([status.pending_by_target for status in statuses])
+    shown, others = counts.largest(TARGETS_SHOWN)
+    return models.Pending(
+        pending=counts.total, by_target=shown, others=others, partitions=covered_by(statuses)
+    )
+
+
+@router.get("/pending/by-time")
+def get_pending_by_time(
+    site: SiteOf,
+    within: Annotated[
+        str,
+        Query(
+            description="Lengths of time from now, with commas; at most 50.",
+            json_schema_extra={
+                "pattern": r"^[0-9]{1,6}(ms|s|m|h|d)(,[0-9]{1,6}(ms|s|m|h|d)){0,49}$",
+                "maxLength": 450,
+            },
+            examples=["0s,1m,1h"],
+        ),
+    ] = SPANS,
+    target: Annotated[
+        PatternQuery, Query(description="Only those for this target, or pattern.")
+    ] = None,
+) -> models.PendingByTime:
+    """About how many records wait until when.
+
+    An estimate that costs the worker milliseconds. Records in memory are counted exactly. On disk
+    the wheel knows times to its slots. With `rocksdb` records that were written together are taken
+    to be due evenly over their time. Records that were cancelled or replaced count until their
+    time has come, and so do waits in line (`fires`, not `due`). With `target` the records for it
+    are counted one by one, by `due`, for twenty seconds at most.
+    """
+    spans = _spans(within)
+    now_ms, statuses = wall_clock_ms(), site.read_statuses()
+    edges_ms = [now_ms + span_ms for _, span_ms in spans]
+    is_all = {}
+    if target is None:
+        waiting = waiting_by_time(site.workers, statuses, edges_ms)
+        counts, cancelled, held = waiting.counts, waiting.cancelled, waiting.held
+    else:
+        dues = dues_by_time(site.workers, statuses, target, edges_ms)
+        counts, cancelled, held = dues.counts, 0, dues.held
+        is_all = {"counted_all": dues.is_all}
+    names: list[str | None] = [name for name, _ in spans]
+    buckets = [
+        models.Bucket(within=name, until=edge_ms, pending=count)
+        for name, edge_ms, count in zip([*names, None], [*edges_ms, None], counts, strict=True)
+    ]
+    return models.PendingByTime(
+        now=now_ms,
+        buckets=buckets,
+        cancelled=cancelled,
+        held=held,
+        partitions=covered_by(statuses),
+        **is_all,
+    )
+
+
+@router.get("/pending/records")
+def list_pending_records(
+    site: SiteOf,
+    target: Annotated[
+        PatternQuery, Query(description="A target, or a shell pattern of targets.")
+    ] = None,
+    due_from: Annotated[
+        Instant,
+        Query(
+            description="Epoch milliseconds or RFC 3339: what fires then or later, and half "
+            "messages that are due then or later."
+        ),
+    ] = None,
+    due_to: Annotated[Instant, Query(description="The same, up to and with this time.")] = None,
+    id_prefix: Annotated[
+        str, Query(description="How the id begins.", json_schema_extra={"maxLength": 256})
+    ] = "",
+    limit: Limit = "100",
+    cursor: Annotated[
+        str | None,
+        WithJsonSchema({"type": "string", "pattern": f"^{CURSOR.pattern}$"}),
+        Query(description="As the page before gave it."),
+    ] = None,
+) -> models.RecordPage:
+    """The records that wait, page by page.
+
+    In the order in which the proxy looks at them: `fires`, then partition, then offset. Undecided
+    half messages come last. A page may hold fewer records than asked for, or none, and a cursor
+    all the same: there is more to look at. A record that waits while all pages are read is on one
+    of them. A record that is rewritten meanwhile has a new origin.
+    """
+    sought = _sought(target, due_from, due_to, id_prefix)
+    most, place = limit_of(limit), place_of(cursor, sought)
+    statuses = site.read_statuses()
+    page = PageReader(site.workers.ask, sought, partitions_of(statuses), place).read(most)
+    paused = {pattern for status in statuses for pattern in status.paused}
+    reasons = {
+        one.target: f"{one.reason}: {one.detail}" for status in statuses for one in status.refused
+    }
+    now_ms = wall_clock_ms()
+    return models.RecordPage(
+        records=[shown_waiting(record, paused, reasons, now_ms) for record in page.records],
+        cursor=None if page.next is None else cursor_of(page.next),
+        partitions=page.partitions,
+    )
+
+
+@router.get("/half-messages")
+def get_half_messages(site: SiteOf) -> models.HalfMessages:
+    """How many half messages are undecided."""
+    shards = [shard for status in site.read_statuses() for shard in status.shards]
+    by_partition = {str(shard.partition): shard.undecided for shard in shards}
+    return models.HalfMessages(undecided=sum(by_partition.values()), by_partition=by_partition)
+
+
+@router.get("/records")
+def find_records(
+    site: SiteOf,
+    id: Annotated[  # noqa: A002 (the name in the query)
+        str,
+        Query(
+            description="A `timer-id`, of 1 to 256 bytes.",
+            json_schema_extra={"minLength": 1, "maxLength": LONGEST_ID_BYTES},
+            examples=["order-17"],
+        ),
+    ],
+) -> models.Records:
+    """What waits with an id.
+
+    One record for each partition in which the id is used. A record that the proxy is just
+    rewriting is not found for some milliseconds.
+    """
+    found = _found(site, FindId(_ident(id)))
+    if not found:
+        detail = "Nothing that this process serves waits with this id."
+        raise Problem(404, "not-found", detail)
+    return models.Records(
+        records=[models.Record.model_validate(_shown(one)) for one in found],
+        partitions=covered_by(site.read_statuses()),
+    )
+
+
+@router.get("/records/{topic}/{partition}/{offset}")
+def get_record(
+    site: SiteOf,
+    place: Place,
+    body: Annotated[
+        str,
+        WithJsonSchema({"type": "boolean", "default": False}),
+        Query(description="Whether to show key, value and headers, too."),
+    ] = "false",
+) -> models.Record:
+    """What has become of an ingress record, by its origin.
+
+    The record is read from the ingress, as long as that keeps it. How it has ended is not said
+    here: its target has it, or the outcomes topic, under its origin.
+    """
+    if body not in {"true", "false"}:
+        raise bad_request("`body` is true or false.")
+    _refuse_unread(site, place)
+    record = site.broker.read(place.partition, place.offset)
+    if record is None:
+        detail = "The ingress has no record there any more; its targets and outcomes may."
+        raise Problem(404, "not-found", detail)
+    key, value, headers = record.key(), record.value(), record.headers()
+    at = place.partition, place.offset
+    found = _found(site, FindRecord(at, (key, value, headers), record.timestamp()))
+    if not found:
+        raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
+    content = content_of(key, value, headers or []) if body == "true" else {}
+    return models.Record.model_validate({**_shown(found[0]), **content})
+
+
+@router.get("/records/{topic}/{partition}/{offset}/trace")
+def trace_record(
+    site: SiteOf,
+    place: Place,
+    wait: Annotated[Wait, Query(description="How long it may read, at most 30s.")] = "10s",
+    retries_within: Annotated[
+        str,
+        Query(
+            description="How long after each delivery a consumer's failure is looked for.",
+            json_schema_extra={"pattern": f"^{SPAN.pattern}$"},
+        ),
+    ] = "10m",
+) -> models.Trace:
+    """What became of a record, step by step, from its first origin to its end.
+
+    Read from the topics, so it goes by any origin of the record, and by the place of what was
+    delivered or became a dead letter. Two records are traced at a time. A trace ends after `wait`,
+    or a million records. It says what it has not read (`is_whole`, `unknown`). It reads slowly, so
+    that delivery is not delayed.
+    """
+    timeout_s = wait_s_of(wait)
+    if SPAN.fullmatch(retries_within) is None:
+        raise bad_request("`retries_within` is a length of time like 30s, 10m, 2h.")
+    if not is_legal_topic(place.topic):
+        raise Problem(404, "not-found", f"No topic has such a name: {TOPIC_NAME_RULE}.")
+    with room_in(site.free_traces, "2 records are traced already; try again."):
+        trace = site.traces.trace(place, timeout_s, parse_delay_ms(retries_within))
+    return models.Trace.model_validate(trace.data())
+
+
+@router.post("/cancellations")
+def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = "0s") -> models.CancelWritten:
+    """Cancel what waits with an id.
+
+    Writes a cancel to the ingress: to the partition given, else to that of the key given, else to
+    where this process knows the id to wait, else to that of the id as a key. Keys are placed by
+    murmur2, as Java clients do. librdkafka's own default is another. It must be the partition of
+    the record.
+    """
+    wait_s = wait_s_of(wait)
+    ident, key = _ident(body.id), None if body.key is None else body.key.encode()
+    partition = body.partition
+    if partition is None and key is None:
+        partition = _partition_of(site, ident)
+    done = site.broker.cancel(ident, key, partition, wait_s)
+    return models.CancelWritten(id=body.id, **done._asdict())
+
+
+@router.delete("/records/{topic}/{partition}/{offset}")
+def recall(site: SiteOf, place: Place, wait: Wait = "0s") -> models.RecallWritten:
+    """Recall a record by its origin.
+
+    Writes a recall to the record's partition of the ingress. It takes back this very record, or
+    the record that it was rewritten as: with an id or without, a half message too. To take back
+    many, cancels by their ids cost less.
+    """
+    wait_s, ingress = wait_s_of(wait), site.settings.topics.ingress
+    if place.topic != ingress:
+        raise Problem(404, "not-found", f"Records are recalled in {ingress}.")
+    done = site.broker.recall(place.partition, str(place), wait_s)
+    return models.RecallWritten(recalls=str(place), **done._asdict())
+
+
+@router.patch("/records/{topic}/{partition}/{offset}")
+def reschedule(
+    site: SiteOf, place: Place, body: models.MoveBody, wait: Wait = "0s"
+) -> models.MoveWritten:
+    """Have a record that waits delivered at another time.
+
+    Writes the record anew to its partition of the ingress, with the new time. As that is read, it
+    takes the place of the one that waits, or ends as `missed` where that has ended by then. Key,
+    value, headers, id and target stay. It goes by any origin of the record, or by that of its
+    prepare once that has been committed.
+    """
+    wait_s = wait_s_of(wait)
+    deliver_at_ms = _check_time(site, body, wall_clock_ms())
+    _refuse_unread(site, place)
+    offset = place.offset
+    done: models.MoveWritten | None = None
+    for _ in range(MOST_STEPS):
+        moving = _find_committed(site, place.partition, offset, deliver_at_ms)
+        if moving.at != offset:
+            offset = moving.at
+            continue
+        if moving.record is None:
+            if done is not None:
+                break
+            raise Problem(409, moving.state, WHY_NOT[moving.state])
+        written = site.broker.move(moving.record, wait_s)
+        done = models.MoveWritten(moves=str(place), **written._asdict())
+        if done.outcome != MISSED:
+            break
+    if done is None:
+        raise Problem(503, "busy", "It is rewritten again and again just now; try again.")
+    return done
+
+
+def _check_time(site: Site, body: models.MoveBody, now_ms: int) -> int:
+    """Return the time asked for. Raises Problem."""
+    try:
+        asked_ms = parse_instant_ms(str(body.deliver_at))
+    except ValueError as error:
+        raise Problem(409, "no-such-time", f"`deliver_at`: {error}.") from None
+    latest_ms = min(now_ms + site.broker.max_delay_ms, LATEST_MS)
+    if asked_ms > latest_ms:
+        detail = f"`deliver_at` lies beyond {latest_ms}, now and the setting `max_delay`."
+        raise Problem(409, "too-far", detail)
+    return asked_ms
+
+
+def _find_committed(site: Site, partition: int, offset: int, deliver_at_ms: int) -> Moving:
+    """Wait for the commit: a move that outlives an uncommitted record could read it otherwise."""
+    until_s = time.monotonic() + COMMITTED_WITHIN_S
+    while True:
+        moving = _find_moving(site, partition, offset, deliver_at_ms)
+        if moving.state != NOT_COMMITTED or time.monotonic() > until_s:
+            return moving
+        time.sleep(LOOK_EVERY_S)
+
+
+def _find_moving(site: Site, partition: int, offset: int, deliver_at_ms: int) -> Moving:
+    message = site.broker.read(partition, offset)
+    if message is None:
+        detail = (
+            "The ingress has no record there any more. If it waits, it was rewritten: "
+            "`pending list` and /pending/records show where it lies now."
+        )
+        raise Problem(404, "not-found", detail)
+    content = message.key(), message.value(), message.headers()
+    record = FindRecord((partition, offset), content, message.timestamp())
+    answers = cast(Sequence[Sequence[Moving]], site.workers.ask(FindMoving(record, deliver_at_ms)))
+    found = [one for answer in answers for one in answer]
+    if not found:
+        raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
+    return found[0]
+
+
+def _found(site: Site, query: FindId | FindRecord) -> list[Found]:
+    return [cast(Found, one) for answer in site.workers.ask(query) for one in answer]
+
+
+def _partition_of(site: Site, ident: bytes) -> int | None:
+    """Return the partition where the id waits, as the workers here know."""
+    origins = [one.origin for one in _found(site, FindId(ident))]
+    if len(origins) > 1:
+        detail = f"Several records wait with this id, from {origins}: name the partition."
+        raise Problem(409, "ambiguous", detail)
+    return int(origins[0].split("/")[1]) if origins else None
+
+
+def _refuse_unread(site: Site, place: Origin) -> None:
+    """Refuse an offset that was not read. A status is a moment old, so wait for the next one."""
+    ingress, until_s = site.settings.topics.ingress, time.monotonic() + STATUS_OLD_S
+    while True:
+        shards = [shard for status in site.read_statuses() for shard in status.shards]
+        next_offsets = {shard.partition: shard.next_offset for shard in shards}
+        if place.topic != ingress or place.partition not in next_offsets:
+            detail = f"This process serves of {ingress} the partitions {[*next_offsets]}."
+            raise Problem(404, "not-served-here", detail)
+        upto = next_offsets[place.partition]
+        if place.offset < upto:
+            return
+        if time.monotonic() > until_s:
+            detail = f"Partition {place.partition} is read up to offset {upto}."
+            raise Problem(404, "not-read-yet", detail)
+        time.sleep(LOOK_EVERY_S)
+
+
+def _ident(text: str) -> bytes:
+    ident = text.encode("utf-8", "replace")
+    if not 1 <= len(ident) <= LONGEST_ID_BYTES:
+        raise bad_request(f"An id has 1 to {LONGEST_ID_BYTES} bytes of UTF-8.")
+    return ident
+
+
+def _spans(text: str) -> list[tuple[str, int]]:
+    """Return the lengths of time asked for, short to long, each under its name."""
+    names = text.split(",")
+    if len(names) > MOST_SPANS or not all(map(SPAN.fullmatch, names)):
+        raise bad_request(f"`within` is up to {MOST_SPANS} lengths of time like 30s,5m,2h,7d.")
+    spans = {name: parse_delay_ms(name) for name in names}
+    return sorted(spans.items(), key=lambda span: span[1])
+
+
+def _sought(target: str | None, due_from: str | None, due_to: str | None, id_prefix: str) -> Sought:
+    sought = Sought()
+    if target is not None:
+        sought = sought._replace(pattern=pattern_of(target))
+    if due_from is not None:
+        sought = sought._replace(from_ms=instant_ms("due_from", due_from))
+    if due_to is not None:
+        sought = sought._replace(until_ms=instant_ms("due_to", due_to))
+    prefix = id_prefix.encode("utf-8", "replace")
+    if len(prefix) > LONGEST_ID_BYTES:
+        raise bad_request(f"An id has at most {LONGEST_ID_BYTES} bytes of UTF-8.")
+    return sought._replace(ident_prefix=prefix)
+
+
+def _text(ident: bytes | None) -> str | None:
+    return None if ident is None else ident.decode("utf-8", "backslashreplace")
+
+
+def _shown(found: Found) -> Mapping[str, object]:
+    return {
+        "origin": found.origin,
+        "id": _text(found.ident),
+        "state": found.state,
+        "target": found.target,
+        "due": found.due_ms,
+        "fires": found.fires_ms,
+    }
+
+
+def shown_waiting(
+    record: WaitingRecord, paused: set[str], reasons: Mapping[str, str], now_ms: int
+) -> models.WaitingRecord:
+    """Return a record as a list shows it. `reasons`: why a target refuses records, by target."""
+    why: str = record.why
+    if why == "scheduled" and record.fires_ms <= now_ms:
+        why = "overdue"
+    elif why == "held-back" and any(fnmatchcase(record.target, pattern) for pattern in paused):
+        why = "paused"
+    return models.WaitingRecord(
+        origin=record.origin,
+        id=_text(record.ident),
+        due=record.due_ms,
+        fires=None if record.why == "undecided" else record.fires_ms,
+        target=record.target,
+        bytes=record.size_bytes,
+        why=cast(Any, why),
+        attempt=record.attempt,
+        reason=reasons.get(record.target) if record.why == "requeued" else None,
+    )

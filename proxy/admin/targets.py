@@ -1,0 +1,329 @@
+"""The calls about targets and the ingest: pauses, limits, purges, skipped batches.
+
+What is set counts for all instances: it is written to the settings topic, or to the ingress.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query
+from pydantic import WithJsonSchema
+
+from proxy.admin import models
+from proxy.admin.calls import REFUSED, CallRoute, PatternPart, Site, SiteOf, Wait, wait_s_of
+from proxy.admin.listing import EachWaiting
+from proxy.admin.models import pattern_of
+from proxy.admin.problem import Problem, bad_request
+from proxy.clock import wall_clock_ms
+from proxy.config.settings import MOST_PER_SECOND, ReleaseSettings
+from proxy.config.target_limit import OverdueLimit, TargetLimit, by_precedence
+from proxy.kafka.settings.run_time_controls import MOST_LIMITS
+from proxy.protocol.outcomes import APPLIED
+from proxy.protocol.parsed import Purge
+from proxy.protocol.times import LATEST_MS, shown_delay
+from proxy.scheduling.pending import Sought
+from proxy.telemetry.status import Status, covered_by, partitions_of
+from storage.store import added
+
+NOTICED_WITHIN_S: Final = 5.0
+LOOK_EVERY_S: Final = 0.05
+RATE: Final = re.compile(r"[1-9][0-9]{0,6}")
+
+router = APIRouter(route_class=CallRoute, tags=["targets"], responses=REFUSED)
+
+
+def _is_noticed(site: Site, has_noticed: Callable[[Status], bool]) -> bool:
+    """Wait a while for all workers here. One that starts or recovers may not notice in time."""
+    until_s = time.monotonic() + NOTICED_WITHIN_S
+    while not (is_known := all(map(has_noticed, site.read_statuses()))):
+        if time.monotonic() > until_s:
+            break
+        time.sleep(LOOK_EVERY_S)
+    return is_known
+
+
+@router.get("/pauses")
+def get_pauses(site: SiteOf) -> models.Pauses:
+    """Which targets are paused."""
+    statuses = site.read_statuses()
+    paused = {pattern for status in statuses for pattern in status.paused}
+    rates = {name: n for status in statuses for name, n in status.release_rates.items()}
+    return models.Pauses(paused=sorted(paused), release_rates=dict(sorted(rates.items())))
+
+
+@router.put("/pauses/{pattern}")
+def pause(site: SiteOf, pattern: PatternPart) -> models.Pause:
+    """Hold back what is for these targets.
+
+    Counts for all instances, and outlives restarts. Due records are written to the ingress again,
+    and looked at after half the time that they are late: 5 s at least, 60 s at most. Other targets
+    do not wait.
+    """
+    site.broker.pause(pattern_of(pattern), wall_clock_ms())
+    in_force = _is_noticed(site, lambda status: pattern in status.paused)
+    return models.Pause(pattern=pattern, paused=True, per_second=None, in_force=in_force)
+
+
+@router.delete("/pauses/{pattern}")
+def resume(
+    site: SiteOf,
+    pattern: PatternPart,
+    per_second: Annotated[
+        str | None,
+        WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_PER_SECOND}),
+        Query(
+            description="How many held back records are released a second, over all partitions.",
+            examples=[500],
+        ),
+    ] = None,
+) -> models.Pause:
+    """Let it go again.
+
+    Records that were held back come at once, or at the rate named, in order of due. A pattern that
+    is not paused may be resumed too: that sets or forgets its rate. Another pause forgets it.
+    """
+    rate = None if per_second is None else _rate_of(per_second)
+    site.broker.resume(pattern_of(pattern), rate, wall_clock_ms())
+
+    def has_noticed(status: Status) -> bool:
+        return pattern not in status.paused and status.release_rates.get(pattern) == rate
+
+    in_force = _is_noticed(site, has_noticed)
+    return models.Pause(pattern=pattern, paused=False, per_second=rate, in_force=in_force)
+
+
+def _rate_of(text: str) -> int:
+    if RATE.fullmatch(text) is None or int(text) > MOST_PER_SECOND:
+        raise bad_request(f"`per_second` is a number from 1 to {MOST_PER_SECOND}.")
+    return int(text)
+
+
+@router.get("/ingest")
+def get_ingest(site: SiteOf) -> models.Ingest:
+    """Whether taking in is paused."""
+    statuses = site.read_statuses()
+    return models.Ingest(
+        paused=any(status.is_ingest_paused for status in statuses),
+        unread=sum(shard.behind for status in statuses for shard in status.shards),
+    )
+
+
+@router.put("/ingest/paused")
+def pause_ingest(site: SiteOf) -> models.IngestPaused:
+    """Take nothing more in.
+
+    Counts for all instances, and outlives restarts. Nothing more is read of the ingress: new
+    records, cancels, recalls, purges, commits of half messages, and what the proxy has rewritten
+    itself wait there, and count once it is read on. What was taken in goes on being delivered on
+    time. A partition that changes hands is first read up to its end as it was at that moment.
+    """
+    site.broker.pause_ingest(wall_clock_ms())
+    return _ingest_noticed(site, is_paused=True)
+
+
+@router.delete("/ingest/paused")
+def resume_ingest(site: SiteOf) -> models.IngestPaused:
+    """Read on."""
+    site.broker.resume_ingest()
+    return _ingest_noticed(site, is_paused=False)
+
+
+def _ingest_noticed(site: Site, *, is_paused: bool) -> models.IngestPaused:
+    in_force = _is_noticed(site, lambda status: status.is_ingest_paused is is_paused)
+    return models.IngestPaused(paused=is_paused, in_force=in_force)
+
+
+@router.get("/limits")
+def get_limits(site: SiteOf) -> models.Limits:
+    """Which caps and rules for the overdue count now, and where each comes from."""
+    set_now = by_precedence(_limits_set(site)).items()
+    limits = [
+        models.ShownLimit(**_parts(pattern, limit).model_dump(), source="run-time")
+        for pattern, limit in set_now
+    ]
+    return models.Limits(
+        limits=[*limits, *_of_settings(site.settings.release)], **_of_each_worker(site).model_dump()
+    )
+
+
+@router.put("/limits")
+def set_workers_limit(site: SiteOf, body: models.RateBody) -> models.WorkersLimitSet:
+    """Set the cap on each worker as a whole.
+
+    Counts for all instances, and outlives restarts. It comes in place of the setting
+    `release.max_per_second`, whether it is lower or higher.
+    """
+    site.broker.limit_workers(body.per_second, wall_clock_ms())
+    return _workers_noticed(site, body.per_second)
+
+
+@router.delete("/limits")
+def clear_workers_limit(site: SiteOf) -> models.WorkersLimitSet:
+    """Take back the cap that was set at run time; what the settings say counts again."""
+    site.broker.clear_workers_limit()
+    return _workers_noticed(site, None)
+
+
+@router.put("/limits/{pattern}")
+def set_limit(site: SiteOf, pattern: PatternPart, body: models.LimitBody) -> models.LimitSet:
+    """Set a cap, a rule for the overdue, or both, for the targets of a pattern.
+
+    Counts for all instances, and outlives restarts. What was set for the same pattern before is
+    forgotten. It comes before the settings. Of several patterns that fit a target one without
+    wildcards counts, else the longest. Caps and rules are looked up separately. At most 1,000
+    patterns.
+    """
+    limit, known = body.limit(), _limits_set(site)
+    if pattern_of(pattern) not in known and len(known) >= MOST_LIMITS:
+        detail = f"{MOST_LIMITS} patterns have limits set at run time: clear some first."
+        raise Problem(409, "too-many", detail)
+    site.broker.limit(pattern, limit, wall_clock_ms())
+    return _limit_noticed(site, pattern, limit)
+
+
+@router.delete("/limits/{pattern}")
+def clear_limit(site: SiteOf, pattern: PatternPart) -> models.LimitSet:
+    """Take back what was set at run time; what the settings say counts again."""
+    site.broker.clear_limit(pattern_of(pattern))
+    return _limit_noticed(site, pattern, None)
+
+
+def _limits_set(site: Site) -> dict[str, TargetLimit]:
+    return {name: one for status in site.read_statuses() for name, one in status.limits.items()}
+
+
+def _limit_noticed(site: Site, pattern: str, limit: TargetLimit | None) -> models.LimitSet:
+    in_force = _is_noticed(site, lambda status: status.limits.get(pattern) == limit)
+    return models.LimitSet(**_parts(pattern, limit).model_dump(), in_force=in_force)
+
+
+def _of_each_worker(site: Site) -> models.WorkersLimit:
+    """While workers differ, the lowest cap that was set at run time."""
+    found = [one.max_per_second for one in site.read_statuses()]
+    set_now = min((per_second for per_second in found if per_second is not None), default=None)
+    if set_now is not None:
+        return models.WorkersLimit(max_per_second=set_now, max_per_second_source="run-time")
+    of_settings = site.settings.release.max_per_second
+    return models.WorkersLimit(max_per_second=of_settings, max_per_second_source="settings")
+
+
+def _workers_noticed(site: Site, per_second: int | None) -> models.WorkersLimitSet:
+    in_force = _is_noticed(site, lambda status: status.max_per_second == per_second)
+    return models.WorkersLimitSet(**_of_each_worker(site).model_dump(), in_force=in_force)
+
+
+def _of_settings(release: ReleaseSettings) -> Iterator[models.ShownLimit]:
+    limits = [(name, TargetLimit(per_second=n)) for name, n in release.per_target.items()]
+    for rule in release.overdue:
+        overdue = OverdueLimit(older_than_ms=rule.older_than_ms, action=rule.action)
+        limits.append((rule.targets, TargetLimit(overdue=overdue)))
+    for pattern, limit in limits:
+        yield models.ShownLimit(**_parts(pattern, limit).model_dump(), source="settings")
+
+
+def _parts(pattern: str, limit: TargetLimit | None) -> models.LimitParts:
+    rule = None if limit is None else limit.overdue
+    shown = rule and models.ShownRule(
+        older_than=shown_delay(rule.older_than_ms), action=rule.action
+    )
+    per_second = None if limit is None else limit.per_second
+    return models.LimitParts(pattern=pattern, per_second=per_second, overdue=shown)
+
+
+@router.post("/purges")
+def purge(
+    site: SiteOf,
+    body: models.PurgeBody,
+    wait: Annotated[
+        Wait, Query(description="How long to wait until the purge counts in all partitions.")
+    ] = "30s",
+) -> models.Purged:
+    """Have nothing delivered that waits for these targets now.
+
+    Ends what was written before, for the targets and the dues asked for, in all partitions,
+    whichever instance is called. After a reply with `applied` none of it is delivered. The
+    outcomes (`cancelled`, with the purge's origin in `detail`) follow. Undecided half messages are
+    left alone.
+    """
+    wait_s, asked = wait_s_of(wait), _purge_of(body)
+    records, is_all = _purgeable(site, asked)
+    purged = models.Purged(
+        targets=asked.targets,
+        due_from=asked.due_from_ms or None,
+        due_to=None if asked.due_to_ms == LATEST_MS else asked.due_to_ms,
+        dry_run=body.dry_run,
+        records=records,
+        counted_all=is_all,
+        partitions=covered_by(site.read_statuses()),
+    )
+    if body.dry_run:
+        return purged
+    written = site.broker.purge(asked, wait_s)
+    refused = next((one for one in written if one.outcome not in {None, APPLIED}), None)
+    if refused is not None:
+        raise Problem(409, "refused", f"{refused.origin} was refused: {refused.detail}.")
+    purged.purges = [one.origin for one in written]
+    purged.applied = all(one.outcome == APPLIED for one in written)
+    return purged
+
+
+def _purge_of(body: models.PurgeBody) -> Purge:
+    due_to_ms = LATEST_MS if body.due_to is None else body.due_to
+    asked = Purge(body.targets, body.due_from or 0, due_to_ms)
+    if asked.due_from_ms > asked.due_to_ms:
+        raise Problem(409, "nothing-between", "`due_from` lies behind `due_to`.")
+    return asked
+
+
+def _purgeable(site: Site, asked: Purge) -> tuple[int, bool]:
+    """Return how many records here the purge would end, and whether all were counted."""
+    statuses = site.read_statuses()
+    if asked.due_from_ms == 0 and asked.due_to_ms == LATEST_MS:
+        counts = added([status.pending_by_target for status in statuses])
+        if not counts.others:
+            return sum(n for target, n in counts.by_name.items() if asked.is_for(target)), True
+    each = EachWaiting(site.workers.ask, Sought(asked.targets), partitions_of(statuses))
+    ended = sum(one.why != "undecided" and asked.ends(one.target, one.due_ms) for one in each)
+    return ended, each.is_all
+
+
+@router.post("/skips")
+def skip_batch(site: SiteOf, body: models.SkipBody) -> models.Skipped:
+    """Skip a record batch of the ingress that cannot be read.
+
+    Each of its records becomes a dead letter without content, `record-unreadable`, and the
+    partition is read on behind it. Counts for all instances, and for good. Only the batch at which
+    reading from the committed offset fails is skipped.
+    """
+    batch = site.broker.unreadable_batch(body.partition)
+    if batch is None:
+        detail = (
+            f"Partition {body.partition} can be read from the committed offset on: there is "
+            "nothing to skip. Records before a batch have to be committed first."
+        )
+        raise Problem(409, "readable", detail)
+    if batch.base != body.offset:
+        detail = (
+            f"Partition {body.partition} cannot be read on at offset {batch.base}, not at "
+            f"{body.offset}: name that offset to have its batch skipped."
+        )
+        raise Problem(409, "other-batch", detail)
+
+    def has_read_on(status: Status) -> bool:
+        return all(
+            shard.partition != body.partition or shard.next_offset >= batch.end
+            for shard in status.shards
+        )
+
+    if not body.dry_run:
+        site.broker.skip(body.partition, batch, wall_clock_ms())
+    return models.Skipped(
+        partition=body.partition,
+        offset=batch.base,
+        end=batch.end,
+        why=batch.error,
+        dry_run=body.dry_run,
+        in_force=not body.dry_run and _is_noticed(site, has_read_on),
+    )
