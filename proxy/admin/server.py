@@ -139,6 +139,11 @@ class BoundedProtocol(H11Protocol):
         self.since_s = time.monotonic()
         super().connection_made(transport)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        # The transport refers to itself, and the garbage collector is off beside a worker.
+        vars(self.transport).pop("_read_ready_cb", None)
+
     def eof_received(self) -> bool:  # type: ignore[override]
         """Return whether the connection stays open for the reply."""
         if self.is_arriving:

@@ -168,7 +168,7 @@ class Scene:
         try:
             self._operator.resume(target, None, now_ms)
         except Problem as problem:
-            if problem.reply.code != 503:
+            if problem.code != 503:
                 raise
             return False
         return True
