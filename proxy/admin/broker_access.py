@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -57,10 +57,6 @@ NO_SUCH_PARTITION: Final = frozenset(
 )
 
 
-Cancelled: TypeAlias = ControlResult
-"""A cancel, recall, purge or move that was written, and its outcome."""
-
-
 class BrokerAccess:
     """One per process, made before the broker is needed. Calls may come from any thread."""
 
@@ -76,17 +72,17 @@ class BrokerAccess:
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
-    ) -> Cancelled:
+    ) -> ControlResult:
         """Write a cancel to the partition given, else to that of the key, else to that of the id
         as a key; wait up to `wait_s` for what becomes of it. Raises Problem."""
         key, at = ident if key is None else key, -1 if partition is None else partition
         return self._take_back("cancel", (CANCEL, ident), key, at, wait_s)
 
-    def recall(self, partition: int, origin: str, wait_s: float) -> Cancelled:
+    def recall(self, partition: int, origin: str, wait_s: float) -> ControlResult:
         """Write a recall of the record there, and wait likewise. Raises Problem."""
         return self._take_back("recall", (RECALL, origin.encode()), None, partition, wait_s)
 
-    def purge(self, purge: Purge, wait_s: float) -> Sequence[Cancelled]:
+    def purge(self, purge: Purge, wait_s: float) -> Sequence[ControlResult]:
         """Write the purge to each partition of the ingress, and wait likewise. Raises Problem."""
         signer, partitions = self._signer()
         return self._write_and_wait(
@@ -97,7 +93,7 @@ class BrokerAccess:
             wait_s,
         )
 
-    def move(self, record: AuxiliaryRecord, wait_s: float) -> Cancelled:
+    def move(self, record: AuxiliaryRecord, wait_s: float) -> ControlResult:
         """Write what is to take the place of the record that it is about, and wait likewise: the
         outcome is that one's, where it has taken it. Raises Problem."""
         signer, _ = self._signer()
@@ -119,7 +115,7 @@ class BrokerAccess:
 
     def _take_back(
         self, kind: str, asked: tuple[str, bytes], key: bytes | None, at: int, wait_s: float
-    ) -> Cancelled:
+    ) -> ControlResult:
         """Write a cancel or recall. It is signed if the settings do not serve it to producers. Any
         recall is signed, so it needs no proof."""
         headers: Headers = [asked]
@@ -129,10 +125,10 @@ class BrokerAccess:
             headers = signer.signed(at, key, b"", headers)
         return self._write_and_wait([Request(headers, key, b"", at)], wait_s)[0]
 
-    def _write_and_wait(self, controls: Sequence[Request], wait_s: float) -> list[Cancelled]:
+    def _write_and_wait(self, controls: Sequence[Request], wait_s: float) -> list[ControlResult]:
         """Write these to the ingress, and wait for what becomes of them."""
         if not wait_s:
-            return [Cancelled(origin) for origin in self._write_all(controls)]
+            return [ControlResult(origin) for origin in self._write_all(controls)]
         topic = self._names.outcomes
         with closing(self._consumer()) as outcomes:
             try:

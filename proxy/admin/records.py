@@ -40,6 +40,7 @@ from proxy.admin.threads import room_in
 from proxy.clock import wall_clock_ms
 from proxy.dead_letters.letter import Origin
 from proxy.dispatch.hops import NOT_COMMITTED, Moving
+from proxy.kafka.control import ControlResult
 from proxy.protocol.header_values import LONGEST_ID_BYTES
 from proxy.protocol.outcomes import MISSED
 from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
@@ -292,7 +293,7 @@ def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = "0s") -> models.C
     if partition is None and key is None:
         partition = _partition_of(site, ident)
     done = site.broker.cancel(ident, key, partition, wait_s)
-    return models.CancelWritten(id=body.id, **done._asdict())
+    return models.CancelWritten(id=body.id, **_written(done))
 
 
 @router.delete("/records/{topic}/{partition}/{offset}")
@@ -307,7 +308,7 @@ def recall(site: SiteOf, place: Place, wait: Wait = "0s") -> models.RecallWritte
     if place.topic != ingress:
         raise Problem(404, "not-found", f"Records are recalled in {ingress}.")
     done = site.broker.recall(place.partition, str(place), wait_s)
-    return models.RecallWritten(recalls=str(place), **done._asdict())
+    return models.RecallWritten(recalls=str(place), **_written(done))
 
 
 @router.patch("/records/{topic}/{partition}/{offset}")
@@ -336,12 +337,16 @@ def reschedule(
                 break
             raise Problem(409, moving.state, WHY_NOT[moving.state])
         written = site.broker.move(moving.record, wait_s)
-        done = models.MoveWritten(moves=str(place), **written._asdict())
+        done = models.MoveWritten(moves=str(place), **_written(written))
         if done.outcome != MISSED:
             break
     if done is None:
         raise Problem(503, "busy", "It is rewritten again and again just now; try again.")
     return done
+
+
+def _written(result: ControlResult) -> dict[str, Any]:
+    return {"origin": result.origin, "outcome": result.outcome, "detail": result.detail}
 
 
 def _check_time(site: Site, body: models.MoveBody, now_ms: int) -> int:

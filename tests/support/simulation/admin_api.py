@@ -10,7 +10,6 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry
 
 from proxy.admin.app import AdminApp
-from proxy.admin.broker_access import Cancelled
 from proxy.admin.calls import Site
 from proxy.admin.query_mailbox import (
     Answer,
@@ -25,6 +24,7 @@ from proxy.admin.query_mailbox import (
 from proxy.config.settings import AdminSettings, ReleaseSettings, Settings
 from proxy.config.target_limit import TargetLimit
 from proxy.dispatch.hops import NOT_COMMITTED, Moving, MovingState
+from proxy.kafka.control import ControlResult
 from proxy.kafka.ingress.unreadable import UnreadableBatch
 from proxy.logs import Level
 from proxy.protocol.body import Headers, Message
@@ -129,30 +129,30 @@ class MadeUpBroker:
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
-    ) -> Cancelled:
+    ) -> ControlResult:
         if self.refusal is not None:
             raise self.refusal
         self.cancels.append((ident, key, partition))
         origin = f"{INGRESS}/{partition or 0}/9"
-        return Cancelled(origin, "applied", "") if wait_s else Cancelled(origin)
+        return ControlResult(origin, "applied", "") if wait_s else ControlResult(origin)
 
-    def recall(self, partition: int, origin: str, wait_s: float) -> Cancelled:
+    def recall(self, partition: int, origin: str, wait_s: float) -> ControlResult:
         if self.refusal is not None:
             raise self.refusal
         self.recalls.append((partition, origin))
         written = f"{INGRESS}/{partition}/9"
-        return Cancelled(written, "applied", "") if wait_s else Cancelled(written)
+        return ControlResult(written, "applied", "") if wait_s else ControlResult(written)
 
-    def move(self, record: AuxiliaryRecord, wait_s: float) -> Cancelled:
+    def move(self, record: AuxiliaryRecord, wait_s: float) -> ControlResult:
         self.moves.append(record)
         written = f"{INGRESS}/{record.partition}/9"
         outcome = self.outcomes.pop(0) if self.outcomes else "replaced"
-        return Cancelled(written, outcome, "moved") if wait_s else Cancelled(written)
+        return ControlResult(written, outcome, "moved") if wait_s else ControlResult(written)
 
-    def purge(self, purge: Purge, wait_s: float) -> Sequence[Cancelled]:
+    def purge(self, purge: Purge, wait_s: float) -> Sequence[ControlResult]:
         self.purges.append(purge)
         outcome = "applied" if wait_s else None
-        return [Cancelled(f"{INGRESS}/{number}/9", outcome) for number in range(3)]
+        return [ControlResult(f"{INGRESS}/{number}/9", outcome) for number in range(3)]
 
     def pause(self, pattern: str, now_ms: int) -> None:
         if self.is_noticed:
