@@ -1,4 +1,4 @@
-"""The command line that the jobs share: what an option is called, takes and means stands here."""
+"""The command line of the jobs: every option, once."""
 
 import os
 import re
@@ -6,15 +6,21 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from proxy.plain_text import plain_lines, show_any_text
-from spark_jobs.circumstances import LatenessLimits, lateness_limits
+from spark_jobs.audit_scope import LatenessLimits, lateness_limits
+from spark_jobs.histories.job import AuditJob
+from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
+from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.runtime.errors import AuditError
 from spark_jobs.runtime.frames import Location, location
 
@@ -26,7 +32,7 @@ SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def epoch_ms(text: str) -> int:
-    """Epoch milliseconds from digits, from RFC 3339 with a zone, or from `90m ago`."""
+    """Read epoch milliseconds, RFC 3339 with a zone, or `90m ago`. Return epoch milliseconds."""
     if text.isascii() and text.isdigit():
         return int(text)
     if ago := AGO.fullmatch(text):
@@ -43,7 +49,7 @@ def epoch_ms(text: str) -> int:
 
 
 def offset_ranges(texts: Iterable[str]) -> dict[int, OffsetRange]:
-    """By partition, from `3:100-199`, `3:100-` (to the end) or `3:100` (this one)."""
+    """Read `3:100-199`, `3:100-` (to the end) or `3:100` (one offset). Return them by partition."""
     found: dict[int, OffsetRange] = {}
     for text in texts:
         partition, asked = _offset_range(text)
@@ -66,34 +72,72 @@ def _offset_range(text: str) -> tuple[int, OffsetRange]:
 
 
 def limits(texts: Iterable[str]) -> LatenessLimits:
-    """How late deliveries may be, from `2s` and `orders-*=500ms`."""
+    """Read how late deliveries may be: `2s`, `orders-*=500ms`."""
     try:
         return lateness_limits(texts)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
 
-Bootstrap = Annotated[str, typer.Option(help="Kafka's bootstrap servers.")]
-Kafka = Annotated[
-    list[str] | None,
+Output = Annotated[
+    Location,
     typer.Option(
-        metavar="KEY=VALUE",
-        help="A librdkafka setting, as in the proxy's own settings (TLS, SASL); java.KEY=VALUE for "
-        "Spark's Java client alone. Repeatable.",
+        parser=location, metavar="DIR|URI", help="Where the results are added to those of others."
     ),
 ]
-Group = Annotated[str, typer.Option(help="The proxy's group_id.")]
-Ingress = Annotated[str, typer.Option(help="The ingress topic.")]
-DeadLetters = Annotated[str, typer.Option(help="The dead-letter topic.")]
-Outcomes = Annotated[str, typer.Option(help="The outcome topic.")]
-SettingsTopic = Annotated[str, typer.Option(help="The settings topic.")]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A target topic, or a shell pattern; repeatable. Default: all that the ingress asks "
-        "for and that exist."
-    ),
-]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Master = Annotated[str, typer.Option(help="Where Spark runs; spark-submit's own wins.")]
+DriverMemory = Annotated[str, typer.Option(help="Memory of Spark's Java process.")]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """The options of every audit."""
+
+    output: Output
+    bootstrap: Annotated[str, typer.Option(help="Kafka's bootstrap servers.")] = "localhost:9092"
+    kafka: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A librdkafka setting, as in the proxy's own settings (TLS, SASL); java.KEY=VALUE "
+            "for Spark's Java client alone. Repeatable.",
+        ),
+    ] = None
+    group: Annotated[str, typer.Option(help="The proxy's group_id.")] = "delay-proxy"
+    ingress: Annotated[str, typer.Option(help="The ingress topic.")] = "timer.ingress"
+    dead_letters: Annotated[str, typer.Option(help="The dead-letter topic.")] = "timer.dead-letters"
+    outcomes: Annotated[str, typer.Option(help="The outcome topic.")] = "timer.outcomes"
+    settings_topic: Annotated[str, typer.Option(help="The settings topic.")] = "timer.settings"
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A target topic, or a shell pattern; repeatable. Default: all that the ingress "
+            "asks for and that exist."
+        ),
+    ] = None
+    max_lateness: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[TARGET=]TIME",
+            help="Later is a violation: 2s for all targets, orders-*=500ms for some; repeatable.",
+        ),
+    ] = None
+    master: Master = "local[*]"
+    driver_memory: DriverMemory = "4g"
+
+    def job(self) -> AuditJob:
+        """Return the audit that they ask for. Raises `AuditError`."""
+        return AuditJob(
+            kafka_settings(self.bootstrap, self.kafka or ()),
+            self.group,
+            OwnTopics(self.ingress, self.dead_letters, self.outcomes, self.settings_topic),
+            self.target or (),
+            self.output,
+            limits=limits(self.max_lateness or ()),
+        )
+
+
 At = Annotated[
     int | None,
     typer.Option(
@@ -124,13 +168,6 @@ Offsets = Annotated[
         help="Only these ingress offsets: 3:100-199, 3:100- or 3:100; once for each partition.",
     ),
 ]
-MaxLateness = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="[TARGET=]TIME",
-        help="Later is a violation: 2s for all targets, orders-*=500ms for some; repeatable.",
-    ),
-]
 GoOn = Annotated[
     bool,
     typer.Option("--continue", help="Read on from the last audit in --output, if there is one."),
@@ -143,12 +180,6 @@ ContinueFrom = Annotated[
         help="Read on from the last audit there; --output gets what it left open.",
     ),
 ]
-Output = Annotated[
-    Location,
-    typer.Option(
-        parser=location, metavar="DIR|URI", help="Where the results are added to those of others."
-    ),
-]
 Again = Annotated[
     Path | None,
     typer.Option(
@@ -157,9 +188,6 @@ Again = Annotated[
         "otherwise.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Master = Annotated[str, typer.Option(help="Where Spark runs; spark-submit's own wins.")]
-DriverMemory = Annotated[str, typer.Option(help="Memory of Spark's Java process.")]
 AuditTopic = Annotated[str, typer.Option(help="Where the totals go, compacted; '' for nowhere.")]
 Every = Annotated[int, typer.Option(min=1, metavar="SECONDS", help="An audit so often.")]
 MaxOffsets = Annotated[
@@ -186,6 +214,25 @@ def readable_errors() -> Iterator[None]:
     except AuditError as error:
         print(plain_lines(f"Error: {error}"), file=sys.stderr)
         raise typer.Exit(error.exit_code) from error
+
+
+def with_audit_options(main: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of every audit beside its own.
+
+    It gets `AuditOptions` as its first argument.
+    """
+    shared = signature(AuditOptions).parameters
+    own = [*signature(main).parameters.values()][1:]
+
+    @wraps(main)
+    def command(**given: Any) -> None:
+        options = AuditOptions(**{name: given.pop(name) for name in shared})
+        main(options, **given)
+
+    every = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in (*shared.values(), *own)]
+    command.__signature__ = Signature(every)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in every}
+    return command
 
 
 def run(command: Callable[..., None]) -> None:

@@ -7,7 +7,6 @@ could not be made.
 
 import json as json_text
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib import metadata
@@ -18,20 +17,20 @@ from pyspark.sql import SparkSession
 
 from proxy.plain_text import plain
 from spark_jobs import arguments
-from spark_jobs.arguments import readable_errors
-from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.evidence.ends import record_histories
-from spark_jobs.evidence.inputs import Inputs, Portion, Previous, Reader
-from spark_jobs.evidence.open_records import check_same, partition_frame, read_so_far
-from spark_jobs.evidence.previous_audit import (
+from spark_jobs.arguments import AuditOptions, readable_errors, with_audit_options
+from spark_jobs.histories.ends import record_histories
+from spark_jobs.histories.job import (
     EVIDENCE_VERSION,
+    AuditJob,
     Evidence,
-    TableHash,
+    Selection,
     check_same_tables,
     read_evidence,
 )
-from spark_jobs.kafka.broker import Broker, kafka_settings
-from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, committed_state, now_ms
+from spark_jobs.histories.progress import check_same, partition_frame, read_so_far
+from spark_jobs.histories.reader import Portion, Reader
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.snapshot import CommittedState, committed_state, now_ms
 from spark_jobs.kafka.sources import LARGE_BYTES, LargeRecords
 from spark_jobs.results.report import report_page
 from spark_jobs.results.result_tables import what_was_audited, write_tables
@@ -54,14 +53,14 @@ from spark_jobs.results.summary import (
 from spark_jobs.runtime.errors import MemoryExhausted, RangeRefused, explained
 from spark_jobs.runtime.frames import Location, materialising
 from spark_jobs.runtime.session import INTERPRETED, job_session
-from spark_jobs.verdicts.evaluation import evaluate
+from spark_jobs.verdicts.evaluation import evaluate, in_scope
 from spark_jobs.verdicts.generations import open_rows
 
 DISTRIBUTION: Final = "kafka-delay-proxy"
 FEW: Final = 300_000
-"""Ingress records for which an audit is short."""
+"""An audit of at most this many ingress records is short."""
 VERY_FEW: Final = 15_000
-"""Ingress records for which nothing need be compiled."""
+"""For at most this many ingress records nothing is compiled."""
 LOOKS: Final = (
     f"Looking for records of more than {LARGE_BYTES // 1_000_000} MB: if there are any, the audit "
     "begins anew, and Spark reads hashes in their place."
@@ -69,7 +68,7 @@ LOOKS: Final = (
 
 
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
-    """Audit, and add what was found to the history in `job.output`, whole or not at all.
+    """Audit, and add the results to the history in `job.output`, whole or not at all.
 
     Raises `spark_jobs.runtime.errors.AuditError`.
     """
@@ -79,11 +78,10 @@ def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
 
 
 def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary | int:
-    """Audit as `audit` does. If there is more to read than `job.most`, add a portion of it to the
-    history instead, and return how many records it has.
+    """Audit as `audit` does, or add a portion to the history and return how many records it has.
 
-    Where Spark runs out of memory, the audit begins anew and spares it large records.
-    Raises `spark_jobs.runtime.errors.AuditError`.
+    There is a portion if there is more to read than `job.most`. If Spark runs out of memory, the
+    audit begins anew without large records. Raises `spark_jobs.runtime.errors.AuditError`.
     """
     large, own = LargeRecords(), (job.own.ingress, job.own.dead_letters)
     while True:
@@ -99,7 +97,7 @@ def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -
 def _audit(
     spark: SparkSession, job: AuditJob, selection: Selection, large: LargeRecords
 ) -> Summary | int:
-    """What stays open is written beside the verdicts: the one plans while the other runs."""
+    """Audit once. Open records are written beside the verdicts: one plans while the other runs."""
     with (
         writing(job.output),
         materialising(spark, job.output) as materialise,
@@ -108,18 +106,15 @@ def _audit(
         name, history = new_name(), History(spark, job.output)
         history.tables.sign(name)
         before = _before(spark, job, history)
-        broker = Broker(job.kafka)
-        committed = _committed(job, broker, before)
-        reader = Reader(spark, job.kafka, broker, materialise, large)
-        previous = Previous(before.read, history.records) if before else None
-        inputs = reader.inputs(committed, job, selection, previous)
+        committed = _committed(job, before)
+        read = before.read if before else None
+        reader = Reader(spark, job, committed, read, materialise, large)
+        inputs = reader.inputs(selection, history.records)
         if isinstance(inputs, Portion):
             return _keep(inputs, job, name, history, before)
         histories = record_histories(inputs.requests, inputs.ends)
-        partitions = partition_frame(spark, inputs.partitions)
-        found = evaluate(
-            histories, partitions, inputs.circumstances, materialise, inputs.read_check_backs
-        )
+        scoped = in_scope(partition_frame(spark, inputs.partitions), inputs.scope)
+        found = evaluate(histories, scoped, materialise, inputs.read_check_backs)
         waiting = history.records.waiting_beside(inputs.touched) if inputs.touched else None
         is_kept = not (selection.is_limited or job.again)
         left_open = open_rows(found.carried)
@@ -131,11 +126,25 @@ def _audit(
         if waiting is not None:
             summary = with_waiting(summary, waiting)
         page = report_page(replace(results, summary=summary))
-        evidence = _evidence(spark, job, name, inputs, committed, before, results.hashes)
+        evidence = Evidence(
+            EVIDENCE_VERSION,
+            name,
+            metadata.version(DISTRIBUTION),
+            spark.version,
+            job.kafka.bootstrap,
+            job.group,
+            committed,
+            inputs.snapshot,
+            inputs.scope.at_ms,
+            job.limits,
+            before.name if before else None,
+            results.hashes,
+            job.settled_only,
+        )
         made = row_of(name, summary, page, before, evidence.to_json())
         if put:
-            read = read_so_far(inputs.snapshot, job.group, inputs.partitions, inputs.asked_for)
-            made |= gone_on_from(read, put.result())
+            now = read_so_far(inputs.snapshot, job.group, inputs.partitions, inputs.asked_for)
+            made |= gone_on_from(now, put.result())
         history.add(made)
         if job.again:
             check_same_tables(job.again, evidence)
@@ -158,7 +167,7 @@ def _keep(
 
 
 def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit | None:
-    """The audit that this one goes on from; its open records are in the history then."""
+    """Return the audit that this one goes on from. Put its open records into the history."""
     if job.continue_from is None:
         return None
     is_here = job.continue_from == job.output
@@ -172,8 +181,9 @@ def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit |
     return before
 
 
-def _committed(job: AuditJob, broker: Broker, before: MadeAudit | None) -> CommittedState:
-    """What the proxy has committed, or had when the audit was made that is made again."""
+def _committed(job: AuditJob, before: MadeAudit | None) -> CommittedState:
+    """Return what the proxy has committed; for a repeated audit, what it had committed then."""
+    broker = Broker(job.kafka)
     if job.again:
         committed = job.again.committed_today(broker)
     else:
@@ -183,105 +193,47 @@ def _committed(job: AuditJob, broker: Broker, before: MadeAudit | None) -> Commi
     return committed
 
 
-def _evidence(
-    spark: SparkSession,
-    job: AuditJob,
-    name: str,
-    inputs: Inputs,
-    committed: CommittedState,
-    before: MadeAudit | None,
-    hashes: Mapping[str, TableHash],
-) -> Evidence:
-    return Evidence(
-        EVIDENCE_VERSION,
-        name,
-        metadata.version(DISTRIBUTION),
-        spark.version,
-        job.kafka.bootstrap,
-        job.group,
-        committed,
-        inputs.snapshot,
-        inputs.circumstances.at_ms,
-        job.limits,
-        before.name if before else None,
-        hashes,
-        job.settled_only,
-    )
-
-
+@with_audit_options
 def main(
-    output: arguments.Output,
-    bootstrap: arguments.Bootstrap = "localhost:9092",
-    kafka: arguments.Kafka = None,
-    group: arguments.Group = "delay-proxy",
-    ingress: arguments.Ingress = "timer.ingress",
-    dead_letters: arguments.DeadLetters = "timer.dead-letters",
-    outcomes: arguments.Outcomes = "timer.outcomes",
-    settings_topic: arguments.SettingsTopic = "timer.settings",
-    target: arguments.Targets = None,
+    options: AuditOptions,
     at: arguments.At = None,
     since: arguments.Since = None,
     until: arguments.Until = None,
     offsets: arguments.Offsets = None,
-    max_lateness: arguments.MaxLateness = None,
     go_on: arguments.GoOn = False,
     continue_from: arguments.ContinueFrom = None,
     again: arguments.Again = None,
     json: arguments.AsJson = False,
-    master: arguments.Master = "local[*]",
-    driver_memory: arguments.DriverMemory = "4g",
 ) -> None:
     """What became of every record that was written to the ingress: 0 violations, or which."""
-    own = OwnTopics(ingress, dead_letters, outcomes, settings_topic)
     selection = Selection(at, since, until, arguments.offset_ranges(offsets or ()))
-    limits = arguments.limits(max_lateness or ())
     with readable_errors():
         if go_on and continue_from:
             raise RangeRefused(
                 "--continue goes on from the last audit in --output.", "Leave out one."
             )
-        settings = kafka_settings(bootstrap, kafka or ())
-        job = AuditJob(settings, group, own, target or (), output, continue_from, limits)
+        job = replace(options.job(), continue_from=continue_from)
         _check(job, selection, go_on=go_on)
         if again:
             evidence = read_evidence(again.read_text("utf-8"))
-            job, selection = as_then(job, evidence), Selection(evidence.at_ms)
-        check_place(output)
-        most = _most_records(Broker(settings), own.ingress)
+            job, selection = job.as_in(evidence), Selection(evidence.at_ms)
+        check_place(job.output)
+        most = _most_records(Broker(job.kafka), job.own.ingress)
         how = INTERPRETED if most <= VERY_FEW else {}
-        with job_session("audit", master, driver_memory, how, is_short=most <= FEW) as spark:
-            if go_on and History(spark, output).has_any:
-                job = replace(job, continue_from=output)
+        resources = options.master, options.driver_memory, how
+        with job_session("audit", *resources, is_short=most <= FEW) as spark:
+            if go_on and History(spark, job.output).has_any:
+                job = replace(job, continue_from=job.output)
             summary = audit(spark, job, selection)
-    _print(summary, output, as_json=json)
+    _print(summary, job.output, as_json=json)
     raise typer.Exit(summary.exit_code)
 
 
 def _most_records(broker: Broker, ingress: str) -> int:
-    """How many records the ingress may hold; none where it is not there, which is said later."""
+    """Return how many records the ingress may hold; 0 if it does not exist."""
     places = [(ingress, number) for number in range(broker.topics().get(ingress, 0))]
     starts, ends = broker.log_starts(places), broker.high_watermarks(places)
     return sum(ends[place] - starts[place] for place in places)
-
-
-def as_then(job: AuditJob, evidence: Evidence) -> AuditJob:
-    """The job of that audit, at the broker and with the output of this one. Raises `RangeRefused`
-    where the audit that it went on from is not named."""
-    if evidence.goes_on_from and not job.continue_from:
-        raise RangeRefused(
-            f"That audit went on from {evidence.goes_on_from}.",
-            "Name in --continue-from the place that has it.",
-        )
-    return replace(
-        job,
-        group=evidence.group,
-        own=evidence.committed.own,
-        targets=[*evidence.taken.topic_ids],
-        continue_from=job.continue_from if evidence.goes_on_from else None,
-        limits=evidence.limits,
-        again=evidence,
-        settled_only=evidence.settled_only,
-    )
 
 
 def _check(job: AuditJob, selection: Selection, *, go_on: bool) -> None:

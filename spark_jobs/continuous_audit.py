@@ -2,52 +2,275 @@
 
 `kafka-delay-proxy audit --follow`, `python -m spark_jobs.continuous_audit`, or `spark-submit` with
 this file (docs/audit.md). Runs until it is stopped. Exit code 0: no violation; 2: violations; 1: it
-had to end.
+had to end. The totals of all audits are kept beside them, published, and shown as metrics.
 """
 
+import json
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from threading import Event
 from typing import Final
 
 import typer
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
 from py4j.protocol import Py4JError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as f
 
 from spark_jobs import arguments
-from spark_jobs.arguments import readable_errors
+from spark_jobs.arguments import AuditOptions, readable_errors, with_audit_options
 from spark_jobs.audit_delivery import audit_or_portion
-from spark_jobs.continuous import (
-    TABLE,
-    Gauges,
-    Totals,
-    count,
-    create_topic,
-    deleted,
-    publish,
-    totals_of,
-    uncounted,
-)
-from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.evidence.open_records import TABLE as OPEN_TABLE
-from spark_jobs.kafka.broker import Broker, kafka_settings
-from spark_jobs.kafka.snapshot import OwnTopics, now_ms
-from spark_jobs.results.result_tables import VERDICTS_TABLE, VIOLATIONS_TABLE
+from spark_jobs.histories.job import AuditJob, Selection
+from spark_jobs.histories.open_records import TABLE as OPEN_TABLE
+from spark_jobs.kafka.broker import Broker, KafkaSettings
+from spark_jobs.kafka.snapshot import now_ms
+from spark_jobs.results.result_tables import AUDIT, VERDICTS_TABLE, VIOLATIONS_TABLE
 from spark_jobs.results.summary import PORTION, VIOLATED, History, check_place
 from spark_jobs.results.summary import TABLE as AUDITS_TABLE
-from spark_jobs.runtime.errors import BrokerUnreachable, IngressGrew, StillOpen, explained
-from spark_jobs.runtime.frames import local_rows
+from spark_jobs.runtime.errors import (
+    AuditError,
+    BrokerUnreachable,
+    IngressGrew,
+    ResultsRefused,
+    StillOpen,
+    TopicMissing,
+    explained,
+)
+from spark_jobs.runtime.frames import Schema, local_rows
 from spark_jobs.runtime.session import job_session
+from spark_jobs.verdicts.evaluation import VERDICTS
+from spark_jobs.verdicts.verdict_names import ARRIVED, MEANINGS, NOT_DONE, PENDING, VIOLATIONS
+
+TABLE: Final = "totals"
+TOTALS: Final[Schema] = {"totals": "string"}
+"""One row, in JSON."""
+BUCKETS_MS: Final = (10, 50, 100, 250, 500, 1_000, 5_000, 30_000, 60_000, 600_000)
+PREFIX: Final = "delay_proxy_audit"
+KEY: Final = "totals"
+TIMEOUT_S: Final = 15.0
+TOPIC_CONFIG: Final = {"cleanup.policy": "compact,delete", "retention.ms": str(30 * 86_400_000)}
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The figures of all audits of a place."""
+
+    audit: str = ""
+    """The name of the last audit that is counted."""
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    """Records that have ended, by verdict. A violation of a record that had its verdict before
+    counts beside that verdict."""
+    violations: Mapping[str, int] = field(default_factory=dict)
+    late_by: Mapping[str, int] = field(default_factory=dict)
+    """Deliveries that were at most as many ms late as the key says (BUCKETS_MS)."""
+    deliveries: int = 0
+    late_sum_ms: int = 0
+    late: int = 0
+    """Deliveries that were later than is allowed, or usual."""
+    lost: int = 0
+    """Ingress offsets that were deleted before an audit read them."""
+    pending: int = 0
+    """Of the last audit, like the figures below."""
+    overdue: int = 0
+    unread: int = 0
+    until_ms: int = 0
+
+
+def totals_of(history: History) -> Totals:
+    """Return the totals of the place. Raises `ResultsRefused`."""
+    for row in history.tables.read(TABLE, TOTALS).collect():
+        try:
+            return Totals(**json.loads(row.totals))
+        except (TypeError, ValueError) as error:
+            raise ResultsRefused(
+                f"The totals in {history.place} cannot be read: {error}.",
+                f"Remove its folder {TABLE}: all audits there are counted again.",
+            ) from None
+    return Totals()
+
+
+def uncounted(history: History, before: Totals) -> list[Row]:
+    """Return audit, result and summary of each audit that is not counted yet, in order."""
+    rows = history.audits.where("read IS NOT NULL").where(f.col("audit") > before.audit)
+    return rows.select("audit", "result", "summary").orderBy("audit").collect()
+
+
+def deleted(ingress: str, audit: Row) -> Iterator[str]:
+    """Yield a sentence for each range that nobody can read any more."""
+    for one in json.loads(audit.summary)["unverifiable"]:
+        yield (
+            f"Retention has deleted {ingress}, partition {one['partition']}, from offset "
+            f"{one['start']} to {one['end'] - 1} before that was read: what was asked for there is "
+            "unverifiable."
+        )
+
+
+def count(history: History, before: Totals, audits: Iterable[Row]) -> Totals:
+    """Return the totals after these audits. Keep them in the place: an audit counts once."""
+    names = [row.audit for row in audits]
+    given = history.tables.read(VERDICTS_TABLE, {**AUDIT, **VERDICTS})
+    found = with_verdicts(before, given.where(f.col("audit").isin(names)))
+    for row in audits:
+        found = _with_summary(found, row)
+    kept = local_rows(given.sparkSession, [{"totals": json.dumps(asdict(found))}], TOTALS)
+    history.tables.replace(TABLE, kept)
+    return found
+
+
+def with_verdicts(before: Totals, given: DataFrame) -> Totals:
+    """Return the totals with these VERDICTS. Records that have not ended are left out."""
+    late = f.when(f.col("verdict").isin(*ARRIVED), f.greatest("lateness_ms", f.lit(0)))
+    rows = (
+        given.where(~f.col("verdict").isin(*NOT_DONE))
+        .groupBy("verdict", "is_violation")
+        .agg(
+            f.count("*").alias("records"),
+            f.coalesce(f.sum(late), f.lit(0)).alias("late_sum_ms"),
+            f.count_if("is_late").alias("late"),
+            *[
+                f.count_if(late <= bucket_ms).alias(f"within_{bucket_ms}")
+                for bucket_ms in BUCKETS_MS
+            ],
+        )
+        .collect()
+    )
+    arrived = [row for row in rows if row.verdict in ARRIVED]
+    late_by = {str(one): sum(row[f"within_{one}"] for row in arrived) for one in BUCKETS_MS}
+    return replace(
+        before,
+        verdicts=_plus(before.verdicts, {row.verdict: row.records for row in rows}),
+        violations=_plus(
+            before.violations, {row.verdict: row.records for row in rows if row.is_violation}
+        ),
+        late_by=_plus(before.late_by, late_by),
+        deliveries=before.deliveries + sum(row.records for row in arrived),
+        late_sum_ms=before.late_sum_ms + sum(row.late_sum_ms for row in arrived),
+        late=before.late + sum(row.late for row in arrived),
+    )
+
+
+def _with_summary(before: Totals, audit: Row) -> Totals:
+    told = json.loads(audit.summary)
+    lost = before.lost + sum(one["end"] - one["start"] for one in told["unverifiable"])
+    if audit.result == PORTION:
+        return replace(before, audit=audit.audit, lost=lost)
+    return replace(
+        before,
+        audit=audit.audit,
+        lost=lost,
+        pending=sum(told["verdicts"].get(name, 0) for name in NOT_DONE),
+        overdue=told["overdue"],
+        unread=sum(max(0, one["log_end"] - one["next_offset"]) for one in told["ranges"]),
+        until_ms=told["audited_until_ms"],
+    )
+
+
+def _plus(before: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
+    return {name: before.get(name, 0) + added.get(name, 0) for name in {**before, **added}}
+
+
+def publish(totals: Totals, settings: KafkaSettings, topic: str) -> None:
+    """Write the totals to the topic, as JSON. The last message is right."""
+    failed: list[KafkaError | None] = []
+    producer = Producer(dict(settings.librdkafka))
+    value = json.dumps(asdict(totals))
+    producer.produce(topic, value, KEY, on_delivery=lambda error, _message: failed.append(error))
+    producer.flush(TIMEOUT_S)
+    if failed != [None]:
+        why = failed[0].str() if failed and failed[0] else "the broker does not answer"
+        raise BrokerUnreachable(
+            f"The totals cannot be written to {topic}: {why}.",
+            "Grant Write on it, or name no --audit-topic: ''.",
+        )
+
+
+def create_topic(settings: KafkaSettings, topic: str) -> None:
+    """Create the topic unless it is there. Raises `TopicMissing` where that is refused."""
+    admin = AdminClient(dict(settings.librdkafka))
+    wanted = NewTopic(topic, num_partitions=1, config=TOPIC_CONFIG)
+    try:
+        admin.create_topics([wanted], request_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
+    except KafkaException as failed:
+        error = failed.args[0]
+        if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise TopicMissing(
+                f"The topic {topic} cannot be created: {error.str()}.",
+                "Create it (cleanup.policy=compact), or name another --audit-topic, or none: ''.",
+            ) from None
+
+
+class Gauges(Collector):
+    """The totals as metrics: none before the first ones."""
+
+    def __init__(self) -> None:
+        self.totals: Totals | None = None
+
+    def serve(self, host: str, port: int) -> None:
+        """Answer on http://host:port/metrics, in a thread. Raises `AuditError`."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        try:
+            start_http_server(port, host, registry)
+        except OSError as error:
+            raise AuditError(
+                f"The metrics cannot be served on {host}:{port}: {error}.",
+                "Name another --metrics-port, or 0 for none.",
+            ) from None
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics, for Prometheus' library."""
+        if self.totals is not None:
+            yield from _families(self.totals)
+
+
+def _families(totals: Totals) -> Iterator[Metric]:
+    yield _counts("verdicts", "Records by verdict.", totals.verdicts, MEANINGS)
+    yield _counts("violations", "Violations by verdict.", totals.violations, VIOLATIONS)
+    late = HistogramMetricFamily(f"{PREFIX}_lateness_seconds", "How late deliveries were.")
+    buckets = [(str(one / 1000), totals.late_by.get(str(one), 0)) for one in BUCKETS_MS]
+    late.add_metric([], [*buckets, ("+Inf", totals.deliveries)], totals.late_sum_ms / 1000)
+    yield late
+    for name, text, value in (
+        ("pending", "Records read by the proxy that have not ended.", totals.pending),
+        ("unread", "Ingress records the proxy has not read.", totals.unread),
+        ("lost_offsets", "Ingress offsets deleted before the audit read them.", totals.lost),
+        ("overdue", "Records due for longer than allowed, not ended.", totals.overdue),
+        (
+            "audited_until_seconds",
+            "Epoch seconds up to which all is judged.",
+            totals.until_ms / 1000,
+        ),
+    ):
+        yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
+
+
+def _counts(name: str, text: str, found: Mapping[str, int], names: Iterable[str]) -> Metric:
+    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=["verdict"])
+    for verdict in names:
+        if verdict != PENDING:
+            family.add_metric([verdict], found.get(verdict, 0))
+    return family
+
 
 LOOK_EVERY_S: Final = 1.0
 AGAIN_AFTER_S: Final = 10.0
 TIDY_EVERY: Final = 100
-"""Audits and portions: then small files are put together, and what is old is removed."""
+"""After this many audits and portions small files are put together, and old rows removed."""
 PASSES: Final = (BrokerUnreachable, IngressGrew, StillOpen)
 """After these errors the audit is tried again."""
 OF_FOLLOW: Final = f"(result = '{PORTION}' OR get_json_object(evidence, '$.settled_only') = 'true')"
@@ -55,8 +278,10 @@ OF_FOLLOW: Final = f"(result = '{PORTION}' OR get_json_object(evidence, '$.settl
 
 
 class Rounds:
-    """Audits of one job, one after the other, in a session that is there. `tell` gets the totals
-    after each. Verdicts stay for `keep_ms`, violations for good."""
+    """Audits of one job, one after the other, in one session.
+
+    `tell` gets the totals after each. Verdicts stay for `keep_ms`, violations for good.
+    """
 
     def __init__(
         self,
@@ -92,7 +317,7 @@ class Rounds:
         return False
 
     def _count(self) -> None:
-        """Count what is not counted yet: the last audit, also if the process ended after it."""
+        """Count new audits, also one after which the process ended."""
         before = totals_of(self._history)
         audits = uncounted(self._history, before)
         for row in audits:
@@ -116,48 +341,34 @@ class Rounds:
                 tables.tidy(name)
 
 
+@with_audit_options
 def main(
-    output: arguments.Output,
-    bootstrap: arguments.Bootstrap = "localhost:9092",
-    kafka: arguments.Kafka = None,
-    group: arguments.Group = "delay-proxy",
-    ingress: arguments.Ingress = "timer.ingress",
-    dead_letters: arguments.DeadLetters = "timer.dead-letters",
-    outcomes: arguments.Outcomes = "timer.outcomes",
-    settings_topic: arguments.SettingsTopic = "timer.settings",
-    target: arguments.Targets = None,
-    max_lateness: arguments.MaxLateness = None,
+    options: AuditOptions,
     audit_topic: arguments.AuditTopic = "timer.audit",
     every: arguments.Every = 60,
     max_offsets: arguments.MaxOffsets = 2_000_000,
     keep: arguments.KeepHours = 24,
     metrics_host: arguments.MetricsHost = "127.0.0.1",
     metrics_port: arguments.MetricsPort = 9465,
-    master: arguments.Master = "local[*]",
-    driver_memory: arguments.DriverMemory = "4g",
 ) -> None:
     """Audit as records end, until stopped. Goes on from the last audit in --output."""
-    own = OwnTopics(ingress, dead_letters, outcomes, settings_topic)
-    limits = arguments.limits(max_lateness or ())
     with readable_errors():
-        settings = kafka_settings(bootstrap, kafka or ())
-        job = AuditJob(settings, group, own, target or (), output, None, limits)
-        job = replace(job, settled_only=True, most=max_offsets)
-        check_place(output)
-        Broker(settings).topics()
+        job = replace(options.job(), settled_only=True, most=max_offsets)
+        check_place(job.output)
+        Broker(job.kafka).topics()
         gauges = Gauges()
         if metrics_port:
             gauges.serve(metrics_host, metrics_port)
         metrics_at = f"http://{metrics_host}:{metrics_port}/metrics" if metrics_port else ""
         if audit_topic:
-            create_topic(settings, audit_topic)
+            create_topic(job.kafka, audit_topic)
 
         def tell(totals: Totals) -> None:
             gauges.totals = totals
             if audit_topic:
-                publish(totals, settings, audit_topic)
+                publish(totals, job.kafka, audit_topic)
 
-        with job_session("continuous audit", master, driver_memory) as spark:
+        with job_session("continuous audit", options.master, options.driver_memory) as spark:
             rounds = Rounds(spark, job, keep * 3_600_000, tell)
             _say_what_comes(job, every, metrics_at)
             run_until_stopped(rounds.do, every, spark.sparkContext.cancelAllJobs)
@@ -170,11 +381,10 @@ def run_until_stopped(
     interrupt: Callable[[], None],
     again_after_s: float = AGAIN_AFTER_S,
 ) -> None:
-    """Do a round every `every_s` until SIGTERM or SIGINT. One that is interrupted leaves nothing.
+    """Do a round every `every_s` until SIGTERM or SIGINT. An interrupted round leaves nothing.
 
-    Begin the next one at once if `do` says that there is more to read. Try again after an error
-    that passes. Raise any other. A signal to the whole group ends Spark's Java process, too: then
-    there is nothing to interrupt.
+    Begin the next one at once if `do` returns that there is more to read. Try again after PASSES.
+    Raise any other error. A signal to the whole group ends Spark's Java process, too.
     """
     stopping = Event()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -195,8 +405,10 @@ def run_until_stopped(
 
 
 def _await(running: "Future[bool]", stopping: Event, interrupt: Callable[[], None]) -> None:
-    """Wait for the round. Interrupt it as long as it runs after a signal: Spark interrupts only its
-    own work, and while a query is planned there is none."""
+    """Wait for the round. After a signal interrupt it until it ends.
+
+    Spark interrupts only running work: there is none while a query is planned.
+    """
     while not running.done():
         with suppress(Exception):
             running.exception(LOOK_EVERY_S)

@@ -1,13 +1,18 @@
-"""Questions that auditors ask about the results of audits, and any other in SQL.
+"""Questions about the results of audits: files of SQL over the views, and any other SQL.
 
 `python -m spark_jobs.questions --output DIR` lists them, `--question NAME` answers one
-(docs/audit.md#questions).
+(docs/audit.md#questions). A file's first line is the question, as a comment. A comment
+`-- :name text` is a required parameter, `-- :name=value text` one with a default; an empty default
+is NULL.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Final
+from dataclasses import dataclass
+from importlib import resources
+from typing import Annotated, Final, NamedTuple
 
 import typer
 from pyspark.errors import PySparkException
@@ -16,17 +21,89 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.arguments import AsJson, DriverMemory, Master, Output, readable_errors, run
 from spark_jobs.results.formatting import print_rows
-from spark_jobs.results.question import Question, question, questions
 from spark_jobs.results.result_tables import register_views
 from spark_jobs.runtime.errors import QuestionRefused, explained
 from spark_jobs.runtime.session import spark_session
 
+FOLDER: Final = "results/questions"
+SUFFIX: Final = ".sql"
+COMMENT: Final = "-- "
+PARAMETER: Final = re.compile(r"^-- :(\w+)(?:=(\S*))? +(\S.*)$", re.MULTILINE)
 LOGGER: Final = "SQLQueryContextLogger"
-"""PySpark's: it writes each error in SQL to stderr, with its traceback, before it is raised."""
+"""PySpark's logger: it writes each error in SQL to stderr with its traceback."""
+
+
+class Parameter(NamedTuple):
+    """A value that a question takes. default: None if the value is required."""
+
+    name: str
+    default: str | None
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question: its name, its sentence, its parameters and its SQL."""
+
+    name: str
+    asks: str
+    parameters: tuple[Parameter, ...]
+    sql: str
+
+    def answer(self, spark: SparkSession, values: Mapping[str, str] | None = None) -> DataFrame:
+        """Return the answer, by the views of the session (`register_views`).
+
+        Raises `QuestionRefused` if a value is missing, or is of no parameter.
+        """
+        return spark.sql(self.sql, args=self._arguments(values or {}))
+
+    def _arguments(self, values: Mapping[str, str]) -> dict[str, str | None]:
+        names = [one.name for one in self.parameters]
+        for name in values:
+            if name not in names:
+                raise QuestionRefused(
+                    f"The question {self.name} takes no {name}.",
+                    f"It takes {', '.join(names) or 'nothing'}.",
+                )
+        for one in self.parameters:
+            if one.default is None and not values.get(one.name):
+                raise QuestionRefused(
+                    f"The question {self.name} needs a value for {one.name}: {one.meaning}.",
+                    f"Give it with --set {one.name}=VALUE.",
+                )
+        return {one.name: values.get(one.name, one.default) or None for one in self.parameters}
+
+
+def questions() -> dict[str, Question]:
+    """Return all questions by name, in the order of their names."""
+    files = resources.files("spark_jobs").joinpath(FOLDER).iterdir()
+    texts = {
+        file.name.removesuffix(SUFFIX): file.read_text("utf-8")
+        for file in files
+        if file.name.endswith(SUFFIX)
+    }
+    return {name: parsed(name, texts[name]) for name in sorted(texts)}
+
+
+def question(name: str) -> Question:
+    """Return the question of that name. Raises `QuestionRefused` if there is none."""
+    known = questions()
+    if name not in known:
+        raise QuestionRefused(
+            f"There is no question {name}.", f"The questions are {', '.join(known)}."
+        )
+    return known[name]
+
+
+def parsed(name: str, text: str) -> Question:
+    """Read a question's file."""
+    asks = text.partition("\n")[0].removeprefix(COMMENT)
+    parameters = (Parameter(*found.groups()) for found in PARAMETER.finditer(text))
+    return Question(name, asks, tuple(parameters), text)
 
 
 def values(texts: Iterable[str]) -> dict[str, str]:
-    """By name, from `id=17`."""
+    """Read values by name, from texts like `id=17`."""
     found = dict[str, str]()
     for text in texts:
         name, sign, value = text.partition("=")
@@ -37,7 +114,7 @@ def values(texts: Iterable[str]) -> dict[str, str]:
 
 
 def listed(known: Iterable[Question]) -> Iterator[str]:
-    """The questions, and below each what it takes, as a terminal shows them."""
+    """Yield the questions and their parameters, as a terminal shows them."""
     for one in known:
         yield f"{one.name}: {one.asks}"
         for name, default, meaning in one.parameters:
@@ -47,8 +124,9 @@ def listed(known: Iterable[Question]) -> Iterator[str]:
 
 def main(
     output: Output,
-    question: Annotated[
-        str | None, typer.Option(help="The question's name; without one all are listed.")
+    name: Annotated[
+        str | None,
+        typer.Option("--question", help="The question's name; without one all are listed."),
     ] = None,
     sql: Annotated[
         str | None, typer.Option(help="Any other question, as SQL over the same views.")
@@ -65,26 +143,24 @@ def main(
 ) -> None:
     """Answer a question about what audits found."""
     taken = values(given or ())
-    if question is None and sql is None:
+    if name is None and sql is None:
         print("\n".join(listed(questions().values())))
         return
     with readable_errors(), _readable_refusals():
-        if question is not None and sql is not None:
+        if name is not None and sql is not None:
             raise QuestionRefused("--question and --sql are two questions.", "Leave out one.")
         spark = spark_session("questions", master, driver_memory)
         register_views(spark, output)
-        print_rows(_answer(spark, question, sql or "", taken), as_json=json)
-
-
-def _answer(spark: SparkSession, name: str | None, sql: str, taken: dict[str, str]) -> DataFrame:
-    if name is None:
-        return spark.sql(sql, args=dict(taken))
-    return question(name).answer(spark, taken)
+        if name is None:
+            answer = spark.sql(sql or "", args=dict(taken))
+        else:
+            answer = question(name).answer(spark, taken)
+        print_rows(answer, as_json=json)
 
 
 @contextmanager
 def _readable_refusals() -> Iterator[None]:
-    """What Spark says of SQL or a value that it cannot take, as `QuestionRefused`."""
+    """Turn Spark's refusal of SQL or a value into a `QuestionRefused`."""
     PySparkLogger.getLogger(LOGGER).setLevel(logging.CRITICAL)
     try:
         with explained():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from unittest.mock import patch
@@ -27,28 +29,18 @@ if TYPE_CHECKING:
     from tests.support.oracle.auditor import Auditor
 
 SPARK = "tests/spark/"
-SPARK_CLUSTERS = "tests/spark/clusters/"
 FAULTS = "tests/faults/"
-JUDGED_BY_SPARK = {
-    "test_what_a_receipt_names_is_taken_back_and_nothing_else",
-    "test_what_was_rewritten_is_taken_back_also_while_the_proxy_is_dead",
-    "test_a_full_partition_is_read_on_as_room_is_made_and_all_arrive_once",
-    "test_broker_away_for_a_minute_costs_nothing_but_time",
-    "test_broker_away_for_a_while_costs_nothing_but_time",
-    "test_killed_again_and_again_for_ten_minutes",
-    "test_killed_many_times_at_random_moments_under_load",
-    "test_everything_that_can_happen_to_three_brokers_and_two_proxies",
-    "test_one_joins_and_leaves_and_another_joins_and_is_killed",
-    "test_proxy_killed_again_and_again_under_every_kind_of_request",
-    "test_worker_that_dies_is_started_anew_and_a_dead_parent_leaves_none_behind",
-}
-"""Of the fault tests, those that end with the audit."""
-SEVERAL_BROKERS = (
+CLUSTERS = (
+    "tests/spark/clusters/",
     "tests/faults/test_unavailable_targets.py",
     "tests/integration/test_group_owners.py",
     "tests/integration/test_kafka_cluster.py",
 )
-"""Files that start a cluster. So does a test that Spark judges: two at once starve each other."""
+"""Files that start a cluster. Two clusters at once starve each other."""
+ASKS_FOR_SPARK = re.compile(r"\b(?:spark|auditor): ")
+"""A test's argument. The process that shares tests out sees no fixtures, but it sees the files."""
+SPARK_SESSIONS = 2
+"""Workers that may have a session: each takes some 2 GB."""
 QUICK = ("tests/chart/", "tests/property/", "tests/unit/")
 NOT_QUICK = ("rest", "slow", "long")
 SLOWEST_FIRST = (SPARK, FAULTS, "tests/integration/", "tests/property/", "")
@@ -88,49 +80,72 @@ class StartBroker(Protocol):
     ) -> EmbeddedBroker: ...
 
 
-class TwoSparkSessions(LoadFileScheduling):  # type: ignore[misc]
-    """What shares a module's story stays on one worker; all that need Spark share two sessions, and
-    clusters, of brokers or of Spark's, run one at a time.
+@cache
+def uses_spark(scope: str) -> bool:
+    """Whether tests of the file, or of the clusters, may ask for a Spark session."""
+    path = Path(__file__).parents[1] / scope
+    is_named = path.suffix == ".py" and bool(ASKS_FOR_SPARK.search(path.read_text("utf-8")))
+    return scope.startswith(SPARK) or is_named
 
-    What takes longest begins first, so that no worker is left alone with it at the end.
+
+class FewSparkSessions(LoadFileScheduling):  # type: ignore[misc]
+    """Shares files out. SPARK_SESSIONS workers take those that use Spark. The longest come first.
+
+    Clusters, and fault tests that the audit judges, run one after the other.
     """
 
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._with_session: set[WorkerController] = set()
+
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(SPARK) and not nodeid.startswith(SPARK_CLUSTERS):
-            return SPARK
-        is_heavy = may_use_spark(nodeid) or nodeid.startswith(SEVERAL_BROKERS)
-        return SPARK_CLUSTERS if is_heavy else str(super()._split_scope(nodeid))
+        scope = str(super()._split_scope(nodeid))
+        is_heavy = scope.startswith(CLUSTERS) or (scope.startswith(FAULTS) and uses_spark(scope))
+        return CLUSTERS[0] if is_heavy else scope
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        self.workqueue.move_to_end(min(self.workqueue, key=_place_in_line), last=False)
+        scopes = [scope for scope in self.workqueue if self._may_take(node, scope)]
+        if not scopes:
+            node.shutdown()
+            return
+        scope = min(scopes, key=_place_in_line)
+        if uses_spark(scope):
+            self._with_session.add(node)
+        self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
+
+    def _may_take(self, node: WorkerController, scope: str) -> bool:
+        has_room = node in self._with_session or len(self._with_session) < SPARK_SESSIONS
+        return has_room or not uses_spark(scope)
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Free the session of a worker that has gone."""
+        self._with_session.discard(node)
+        crashed: str | None = super().remove_node(node)
+        return crashed
 
 
 def _place_in_line(scope: str) -> int:
     return next(n for n, folder in enumerate(SLOWEST_FIRST) if scope.startswith(folder))
 
 
-def may_use_spark(nodeid: str) -> bool:
-    """Whether the test runs on a worker that has a session."""
-    name = nodeid.rpartition("::")[2].partition("[")[0]
-    return nodeid.startswith(SPARK) or (nodeid.startswith(FAULTS) and name in JUDGED_BY_SPARK)
-
-
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TwoSparkSessions | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FewSparkSessions | None:
     """For `--dist loadfile`, as `make test` and `make test-all` run."""
-    return TwoSparkSessions(config, log) if config.getvalue("dist") == "loadfile" else None
+    return FewSparkSessions(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs no broker; no test may start a session on a third worker."""
+    """Mark what needs no broker; no test may start a session on another worker."""
     for item in items:
         if item.nodeid.startswith(QUICK) and not any(map(item.get_closest_marker, NOT_QUICK)):
             item.add_marker("quick")
         asks = "spark" in getattr(item, "fixturenames", ())
-        if asks and not may_use_spark(item.nodeid):
-            raise pytest.UsageError(f"{item.nodeid} asks for Spark: name it in JUDGED_BY_SPARK")
+        if asks and not uses_spark(item.nodeid.partition("::")[0]):
+            raise pytest.UsageError(
+                f"{item.nodeid} asks for Spark: name `spark` or `auditor` in its arguments"
+            )
 
 
 @pytest.fixture(autouse=True)
@@ -187,7 +202,7 @@ def own_broker(tmp_path: Path) -> Iterator[StartBroker]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on this machine with two cores and as many shuffle partitions.
 
-    Starting one takes longer than most tests: there are two for all (`TwoSparkSessions`).
+    Starting one takes longer than most tests: a worker has one (`FewSparkSessions`).
     """
     from spark_jobs.runtime.session import spark_session
 

@@ -1,14 +1,15 @@
-"""Questions to the broker beside Spark."""
+"""How to reach Kafka, and questions to the broker beside Spark."""
 
 import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,6 +18,7 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    Message,
     TopicCollection,
     TopicPartition,
 )
@@ -25,21 +27,20 @@ from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, Offs
 from spark_jobs.records.headers import INTERNAL_PREFIX
 from spark_jobs.runtime.errors import AuditError, BrokerUnreachable, TopicMissing
 
-# One set of `--kafka key=value` for two clients: librdkafka, and the Java client inside Spark.
+# One set of `--kafka key=value` for librdkafka and for Spark's Java client.
 #
-# The keys are librdkafka's, as in the proxy's own settings. What concerns the connection is
-# translated for the Java client, files included, so that no worker of Spark needs them on its
-# disk:
+# The keys are librdkafka's, as in the proxy's own settings. The keys of the connection are
+# translated for the Java client. Files are read, so that no worker of Spark needs them:
 #
-# security.protocol, client.id             the same sasl.mechanism, sasl.mechanisms
-# sasl.mechanism sasl.username and sasl.password          sasl.jaas.config (PLAIN and SCRAM)
-# ssl.ca.location, ssl.ca.pem              ssl.truststore.certificates ssl.certificate.location,
-# .pem           ssl.keystore.certificate.chain ssl.key.location, .pem, .password
-# ssl.keystore.key, ssl.key.password ssl.endpoint.identification.algorithm    the same; `none` is
-# empty
+#   security.protocol, client.id                 the same
+#   sasl.mechanism, sasl.mechanisms              sasl.mechanism
+#   sasl.username and sasl.password              sasl.jaas.config (PLAIN and SCRAM)
+#   ssl.ca.location, ssl.ca.pem                  ssl.truststore.certificates
+#   ssl.certificate.location, .pem               ssl.keystore.certificate.chain
+#   ssl.key.location, .pem, .password            ssl.keystore.key, ssl.key.password
+#   ssl.endpoint.identification.algorithm        the same; `none` is empty
 #
-# A key that begins with `java.` is for the Java client alone (`java.sasl.jaas.config=...`); every
-# other one is for librdkafka alone.
+# A key that begins with `java.` is for the Java client alone, every other one for librdkafka alone.
 
 VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 JAVA_ALONE: Final = "java."
@@ -55,7 +56,7 @@ TEXTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """How to reach the broker, by the keys of both clients."""
+    """Settings of the connection, by the keys of both clients."""
 
     bootstrap: str
     librdkafka: Mapping[str, str]
@@ -63,9 +64,10 @@ class KafkaSettings:
 
 
 def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
-    """From the environment and the command line: `pairs` are `key=value`, and win.
+    """Return the settings of the environment and of `pairs`, `key=value`, which win.
 
-    Raises `AuditError`."""
+    Raises `AuditError`.
+    """
     given = {**_from_environment(), **dict(map(_pair, pairs))}
     alone = {key.removeprefix(JAVA_ALONE): value for key, value in given.items() if _is_java(key)}
     own = {key: value for key, value in given.items() if not _is_java(key)}
@@ -77,7 +79,7 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
 
 
 def _from_environment() -> dict[str, str]:
-    """As `kafka-delay-proxy audit` hands them over, so that no password is among the arguments."""
+    """Read what `kafka-delay-proxy audit` passes on: no password is among the arguments."""
     try:
         found = json.loads(os.environ.get(VARIABLE) or "{}")
     except ValueError:
@@ -159,40 +161,32 @@ def _trust(own: Mapping[str, str]) -> dict[str, str]:
     return {"ssl.endpoint.identification.algorithm": "" if algorithm == "none" else algorithm}
 
 
-# The few questions to a broker that an audit asks, with answers a person can act on.
+# Questions to a broker, with answers that a person can act on.
 #
-# Errors of the client become `AuditError`s; its log lines are kept back, and its last error is
-# shown when nobody answers.
+# Errors of the client become `AuditError`s. Its log lines are suppressed. Its last error is shown
+# if no broker answers.
 
+READER: Final = "kafka-delay-proxy-audit"
+"""The group of consumers that read topics. They never commit."""
 ASK_TIMEOUT_S: Final = 15.0
 LED_WITHIN_S: Final = 15.0
 AGAIN_AFTER_S: Final = 0.2
 AT_ONCE: Final = 500
 CLEANUP: Final = "cleanup.policy"
-SILENT: Final = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-    }
-)
-UNREADABLE_BATCH: Final = frozenset(
-    {
-        KafkaError._BAD_COMPRESSION,  # noqa: SLF001
-        KafkaError._BAD_MSG,  # noqa: SLF001
-        KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
-    }
-)
+SILENT: Final = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
+UNREADABLE_BATCH: Final = {
+    KafkaError._BAD_COMPRESSION,  # noqa: SLF001
+    KafkaError._BAD_MSG,  # noqa: SLF001
+    KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
+}
 """A record batch does not unpack within the client's limits, is damaged, or of an unknown kind."""
-LEADER_AWAY: Final = frozenset(
-    {
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
-)
+LEADER_AWAY: Final = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 NOT_GIVEN: Final = KafkaError(
@@ -204,7 +198,7 @@ Place = tuple[str, int]
 
 
 class Broker:
-    """A connection for questions; it joins no group and changes nothing."""
+    """A connection for questions. It joins no group and changes nothing."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings, self._last_error = settings, ""
@@ -218,7 +212,7 @@ class Broker:
             ) from None
 
     def topics(self) -> dict[str, int]:
-        """Partition counts by topic; the broker's internal topics are left out."""
+        """Return partition counts by topic, without the broker's internal topics."""
         found = self.ask(lambda: self._admin.list_topics(timeout=ASK_TIMEOUT_S)).topics
         return {
             name: len(topic.partitions)
@@ -227,8 +221,10 @@ class Broker:
         }
 
     def matching(self, patterns: Iterable[str]) -> list[str]:
-        """Names of the topics for these names or shell patterns, in order; `TopicMissing` for one
-        that matches nothing."""
+        """Return the topics for these names or shell patterns, in order.
+
+        Raises `TopicMissing` for one that matches nothing.
+        """
         existing, chosen = sorted(self.topics()), set[str]()
         for pattern in patterns:
             found = [name for name in existing if fnmatchcase(name, pattern)]
@@ -241,14 +237,14 @@ class Broker:
         return sorted(chosen)
 
     def topic_id(self, topic: str) -> str:
-        """The topic's id, in the alphabet in which Kafka's own tools print it."""
+        """Return the topic's id, in the alphabet of Kafka's own tools."""
         asked = TopicCollection([topic])
         answers = self._admin.describe_topics(asked, request_timeout=ASK_TIMEOUT_S)
         found = self.ask(answers[topic].result)
         return str(found.topic_id).replace("+", "-").replace("/", "_")
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """The ids of many topics; one that has gone meanwhile is left out."""
+        """Return the ids of many topics, without deleted ones."""
         found = {}
         for first in range(0, len(topics), AT_ONCE):
             asked = TopicCollection([*topics[first : first + AT_ONCE]])
@@ -259,8 +255,7 @@ class Broker:
         return found
 
     def compacted(self, topics: Sequence[str]) -> set[str]:
-        """Which of these topics keep the last record of each key only; those of which that may not
-        be asked (DescribeConfigs) are not among them."""
+        """Return the compacted topics among these, without those that DescribeConfigs hides."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found = set()
         for first in range(0, len(asked), AT_ONCE):
@@ -270,24 +265,24 @@ class Broker:
         return found
 
     def log_starts(self, places: Sequence[Place]) -> dict[Place, int]:
-        """The first offset that each partition still has."""
+        """Return the first offset that each partition still has."""
         return self._offsets(places, EARLIEST, IsolationLevel.READ_UNCOMMITTED)
 
     def high_watermarks(self, places: Sequence[Place]) -> dict[Place, int]:
-        """Where each partition ends, open transactions included."""
+        """Return the end of each partition, open transactions included."""
         return self._offsets(places, LATEST, IsolationLevel.READ_UNCOMMITTED)
 
     def stable_ends(self, places: Sequence[Place]) -> dict[Place, int]:
-        """Where each partition ends for a reader of committed records (last stable offset)."""
+        """Return the last stable offset of each partition: the end for committed readers."""
         return self._offsets(places, LATEST, IsolationLevel.READ_COMMITTED)
 
     def offsets_at(self, places: Sequence[Place], at_ms: int) -> dict[Place, int]:
-        """The first offset with a timestamp of `at_ms` or later; -1 where there is none."""
+        """Return the first offset with a timestamp of `at_ms` or later; -1 for none."""
         at = OffsetSpec.for_timestamp(at_ms)
         return self._offsets(places, at, IsolationLevel.READ_UNCOMMITTED)
 
     def consumer(self, group_id: str) -> Consumer:
-        """A consumer of committed records that never commits; close it."""
+        """Return a consumer of committed records that never commits. Close it."""
         return Consumer(
             {
                 "fetch.wait.max.ms": "50",
@@ -299,36 +294,55 @@ class Broker:
             }
         )
 
-    def stuck_from(self, starts: Mapping[Place, int]) -> dict[Place, int]:
-        """Of the places where reading from these offsets fails at a record batch before any record
-        comes: where the batch begins."""
-        found: dict[Place, int] = {}
-        if not starts:
-            return found
-        with closing(self.consumer("kafka-delay-proxy-audit")) as consumer:
+    def messages(
+        self, starts: Mapping[Place, int], *, take_unreadable: bool = False
+    ) -> Iterator[tuple[Place, Message]]:
+        """Yield the committed records from these offsets on, and a message for each end.
+
+        An end has an error. take_unreadable: a batch that cannot be read is such an end, too.
+        Raises `AuditError` for other errors.
+        """
+        ends = {KafkaError._PARTITION_EOF} | (UNREADABLE_BATCH if take_unreadable else set())
+        with closing(self.consumer(READER)) as consumer:
+            for topic in {topic for topic, _ in starts} if len(starts) == 1 else ():
+                # The first offset is asked for at once if the leader is known, else in 500 ms.
+                self.ask(partial(consumer.list_topics, topic, ASK_TIMEOUT_S))
             consumer.assign([TopicPartition(*place, at) for place, at in starts.items()])
-            unheard = set(starts)
-            while unheard:
+            while True:
                 message = consumer.poll(ASK_TIMEOUT_S)
                 if message is None:
                     raise self.explained(KafkaError(KafkaError._TIMED_OUT))
-                error, place = message.error(), (message.topic() or "", message.partition() or 0)
-                if error is not None and error.code() in UNREADABLE_BATCH and place in unheard:
-                    found[place] = int(message.offset() or 0)
-                elif error is not None and error.code() != KafkaError._PARTITION_EOF:
+                error = message.error()
+                if error is not None and error.code() not in ends:
                     raise self.explained(error)
-                unheard.discard(place)
+                yield (message.topic() or "", message.partition() or 0), message
+
+    def stuck_from(self, starts: Mapping[Place, int]) -> dict[Place, int]:
+        """Return where an unreadable batch begins, if it comes before any record.
+
+        starts: the offset from which each place is read.
+        """
+        found: dict[Place, int] = {}
+        unheard = set(starts)
+        messages = self.messages(starts, take_unreadable=True) if starts else iter(())
+        for place, message in messages:
+            error = message.error()
+            if error is not None and error.code() in UNREADABLE_BATCH and place in unheard:
+                found[place] = int(message.offset() or 0)
+            unheard.discard(place)
+            if not unheard:
+                break
         return found
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """The answer; raises `BrokerUnreachable` or `TopicMissing` where the client fails."""
+        """Return the answer. Raises `BrokerUnreachable` or `TopicMissing` if the client fails."""
         try:
             return question()
         except KafkaException as failed:
             raise self.explained(failed.args[0]) from None
 
     def explained(self, error: KafkaError) -> BrokerUnreachable | TopicMissing:
-        """What a client's error means to a person."""
+        """Return a client's error as a person understands it."""
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return TopicMissing(f"A topic has gone: {error.str()}.", "Run the audit again.")
         self._admin.poll(0)
@@ -351,8 +365,10 @@ class Broker:
     def _offsets(
         self, places: Sequence[Place], asked: OffsetSpec, isolation: IsolationLevel
     ) -> dict[Place, int]:
-        """Asked again while a partition has no leader, with the metadata read anew: the client
-        goes on asking a leader that is one no more."""
+        """Ask until each partition has a leader. Read the metadata again in between.
+
+        Otherwise the client goes on asking a leader that has moved.
+        """
         if not places:
             return {}
         until_s = time.monotonic() + LED_WITHIN_S
@@ -380,8 +396,10 @@ class Broker:
 
 
 def _offset_of(answer: Future[Any]) -> int:
-    """Raises KafkaException where librdkafka has no offset and no error either, as it does while
-    a leader is away: an end of OFFSET_INVALID would make an empty topic of a full one."""
+    """Return the offset. Raises KafkaException if librdkafka gives neither offset nor error.
+
+    It does so while a leader is away. OFFSET_INVALID as an end would make a full topic look empty.
+    """
     offset = int(answer.result().offset)
     if offset < -1:
         raise KafkaException(NOT_GIVEN)

@@ -1,30 +1,41 @@
-"""Where everything stood when the audit began: what to read, and what the proxy says has ended."""
+"""Where everything stood when the audit began: what to read, and what has ended."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from spark_jobs.kafka.broker import Place
 from spark_jobs.records.bounded_json import read_json, whole
 
 VERSIONS: Final = (1, 2, 3, 4)
-"""2: the watermark was set back; what had ended beyond it before is not asked for until it is there
-again. 3: moves have missed, or records were shed, which their outcomes say. 4: a purge is at work;
-which records it has ended, their outcomes say."""
+"""Of committed metadata.
+
+2: the watermark was set back. What had ended beyond it is not asked for until it is there again.
+3: moves have missed, or older versions rejected records. Their outcomes say so.
+4: a purge is at work. The outcomes of the records that it ended say so.
+"""
 LAST_OFFSET: Final = 2**63 - 1
-"""Cursor when nothing at the watermark is left over."""
+"""The cursor if nothing at the watermark is left over."""
+OffsetRange = tuple[int, int]
+"""Offsets of a partition: the first, and the one behind the last."""
 
 
 class Range(NamedTuple):
-    """Offsets of one partition; `end` is exclusive."""
+    """Offsets of one partition. `end` is exclusive."""
 
     topic: str
     partition: int
     start: int
     end: int
 
+    @property
+    def place(self) -> Place:
+        """Topic and partition."""
+        return self.topic, self.partition
+
 
 def count_of(ranges: Iterable[Range]) -> int:
-    """How many records they hold, if none is gone."""
+    """Return how many records they hold, if none was deleted."""
     return sum(max(0, one.end - one.start) for one in ranges)
 
 
@@ -37,20 +48,16 @@ def first_of(ranges: Iterable[Range], most: int) -> Iterator[Range]:
             most -= end - one.start
 
 
-OffsetRange = tuple[int, int]
-"""Offsets of a partition: the first, and the one behind the last."""
-
-
 class Unreadable(NamedTuple):
-    """What no client can read of the ingress. skipped: by partition, the offsets that an operator
-    has skipped. stuck: by partition, the first offset of a batch that nobody has skipped: no
-    further is read."""
+    """Batches of the ingress that no client can read."""
 
     skipped: Mapping[int, Sequence[OffsetRange]] = {}
+    """The offsets that an operator has skipped, by partition."""
     stuck: Mapping[int, int] = {}
+    """The first offset of a batch that nobody has skipped, by partition. Reading ends there."""
 
     def bases(self, partition: int) -> list[int]:
-        """Where the batches of this partition begin."""
+        """Return where the batches of this partition begin."""
         stuck = [self.stuck[partition]] if partition in self.stuck else []
         return [base for base, _end in self.skipped.get(partition, ())] + stuck
 
@@ -62,13 +69,13 @@ class PolicyFrom(NamedTuple):
     digest: str
 
 
-def policies_from(told: Any) -> tuple[PolicyFrom, ...]:
-    """Read pairs of an offset and a digest. Raises ValueError or TypeError where they are none."""
-    return tuple(PolicyFrom(whole(first), str(digest)) for first, digest in told)
+def policies_from(stored: Any) -> tuple[PolicyFrom, ...]:
+    """Read pairs of an offset and a digest. Raises ValueError or TypeError for other values."""
+    return tuple(PolicyFrom(whole(first), str(digest)) for first, digest in stored)
 
 
 class OverdueText(NamedTuple):
-    """Rules for the overdue (JSON) as the settings topic has them, and since when (epoch ms)."""
+    """Rules for overdue records (JSON) in the settings topic, and since when (epoch ms)."""
 
     written_ms: int
     rules: str
@@ -79,7 +86,7 @@ class Committed:
     """What the proxy has committed of a partition (docs/exactly-once.md#what-is-committed).
 
     An ingress record at offset x with due d has ended iff x < next_offset and
-    (d, x) <= (watermark_ms, cursor). Without any commit next_offset is None and nothing has ended.
+    (d, x) <= (watermark_ms, cursor). Without a commit next_offset is None: nothing has ended.
     """
 
     partition: int
@@ -92,16 +99,19 @@ class Committed:
 
     @classmethod
     def from_metadata(cls, partition: int, next_offset: int, metadata: str | None) -> "Committed":
-        """Raises ValueError with what is wrong when a proxy of this version did not write it."""
+        """Read the metadata. Raises ValueError if a proxy of this version did not write it."""
         try:
             fields: dict[str, Any] = read_json(metadata, dict)
             if fields["v"] not in VERSIONS:
                 raise ValueError(f"version {fields['v']} is not among {VERSIONS}")
-            cursor = LAST_OFFSET if fields["c"] is None else whole(fields["c"])
-            policies = policies_from(fields["s"])
-            floor, watermark_ms = whole(fields["f"]), whole(fields["t"])
             return cls(
-                partition, next_offset, watermark_ms, cursor, floor, policies, str(fields["i"])
+                partition,
+                next_offset,
+                whole(fields["t"]),
+                LAST_OFFSET if fields["c"] is None else whole(fields["c"]),
+                whole(fields["f"]),
+                policies_from(fields["s"]),
+                str(fields["i"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"{type(error).__name__} {error}") from None
@@ -111,17 +121,17 @@ class Committed:
 class IngressPosition:
     """One ingress partition: what its log holds, what is committed, and what is audited of it.
 
-    The log holds [start, end), the audit looks at [audited_from, audited_to) within it. `start`
-    beyond 0: earlier records have aged out. log_end: where the log ended; beyond `end` where a
-    transaction is under way.
+    The log holds [start, end). The audit looks at [audited_from, audited_to) within it.
     """
 
     committed: Committed
     start: int
+    """Above 0 if earlier records have aged out."""
     end: int
     audited_from: int
     audited_to: int
     log_end: int
+    """The end of the log. It lies beyond `end` if a transaction is open."""
 
     @property
     def partition(self) -> int:
@@ -130,51 +140,46 @@ class IngressPosition:
 
     @property
     def next_offset(self) -> int:
-        """Offset of the first record that the proxy has not read; the log's start before any."""
+        """The first offset that the proxy has not read; without a commit the log's start."""
         committed = self.committed.next_offset
         return self.start if committed is None else committed
 
 
 @dataclass(frozen=True, slots=True)
 class EndRange:
-    """What is to be read of one partition of a target, dead-letter or outcome topic: [start, end).
-
-    has_lost: records before it were deleted, and nobody has read them. first_ms: when at
-    the latest those had been written, by the first that is left and the broker's own time; None if
-    there are none, or it cannot be known. is_open: a transaction is under way from its end on.
-    is_compacted: its topic keeps the last record of each key. is_recreated: an earlier audit had
-    read another topic of that name.
-    """
+    """What is to be read of one partition of a target, dead-letter or outcome topic."""
 
     range: Range
     has_lost: bool
+    """Records before it were deleted, and no audit has read them."""
     first_ms: int | None
+    """Latest time at which these can have been written; None if it cannot be known."""
     is_open: bool = False
+    """A transaction is open from its end on."""
     is_compacted: bool = False
     is_recreated: bool = False
+    """An earlier audit had read another topic of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that the committed positions call ended lies within these ranges, committed.
-
-    policies: JSON by digest, all that the settings topic holds, in the order written.
-    partitions: how many each topic has, ingress included. topic_ids: of the topics where records
-    end.
-    """
+    """Everything that the committed positions call ended is in these ranges, and is committed."""
 
     ingress_topic: str
     topic_id: str
     ingress: tuple[IngressPosition, ...]
     ends: tuple[EndRange, ...]
     policies: Mapping[str, str]
+    """All JSON texts in the settings topic by digest, in the order written."""
     partitions: Mapping[str, int]
+    """Partition counts of all topics, ingress included."""
     topic_ids: Mapping[str, str]
+    """Ids of the topics with ends."""
     taken_at_ms: int
 
     @property
     def ingress_ranges(self) -> list[Range]:
-        """All that the ingress holds, audited or not: what was rolled may go on anywhere."""
+        """All that the ingress holds, audited or not. Rewritten records may go on anywhere."""
         return [
             Range(self.ingress_topic, one.partition, one.start, one.end) for one in self.ingress
         ]

@@ -10,14 +10,13 @@ from typing import Final, NamedTuple
 from confluent_kafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
     KafkaError,
     KafkaException,
     Message,
     TopicPartition,
 )
 
-from spark_jobs.kafka.broker import ASK_TIMEOUT_S, Broker, Place
+from spark_jobs.kafka.broker import Broker, Place
 from spark_jobs.kafka.positions import (
     Committed,
     EndRange,
@@ -41,8 +40,6 @@ from spark_jobs.runtime.errors import (
     TopicMissing,
 )
 
-# What the proxy has committed, and its policies: read before anything else.
-
 STABLE_TIMEOUT_S: Final = 60.0
 SERVED: Final = "served/"
 OVERDUE: Final = "overdue/"
@@ -50,33 +47,38 @@ SKIPPED: Final = "skipped/"
 SHOWN_BYTES: Final = 60
 UNSTABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT})
 
+# What the proxy has committed, and its policies: read before anything else.
+
 
 def committed_positions(
     broker: Broker, group_id: str, topic: str, partitions: int, topic_id: str
 ) -> tuple[Committed, ...]:
-    """One for each partition of the ingress `topic`; waits for a commit that is under way.
+    """Return one for each ingress partition. Wait for a commit that is under way.
 
     Raises `NothingCommitted`, `NotOurs`, `StillOpen`.
     """
     places = [TopicPartition(topic, number) for number in range(partitions)]
-    with closing(broker.consumer(group_id)) as consumer:
-        found = _asked(broker, consumer, places)
-    positions = tuple(_position(place, group_id) for place in found)
+    positions = tuple(_position(one, group_id) for one in _asked(broker, group_id, places))
     if all(one.next_offset is None for one in positions):
         raise NothingCommitted(
             f"The group {group_id} has committed nothing for {topic}: no proxy has served it yet.",
             "Start the proxy, or correct --group and --ingress.",
         )
     for one in positions:
-        _check_topic_id(one, topic, topic_id)
+        if one.topic_id not in (None, topic_id):
+            raise NotOurs(
+                f"The committed offset {one.next_offset} of partition {one.partition} belongs to a "
+                f"topic {topic} with id {one.topic_id}; the one there now has id {topic_id}: it "
+                "was deleted and created anew.",
+                "What became of the old topic's records cannot be audited any more.",
+            )
     return positions
 
 
-def _asked(
-    broker: Broker, consumer: Consumer, places: list[TopicPartition]
-) -> list[TopicPartition]:
+def _asked(broker: Broker, group_id: str, places: list[TopicPartition]) -> list[TopicPartition]:
     try:
-        return consumer.committed(places, STABLE_TIMEOUT_S)
+        with closing(broker.consumer(group_id)) as consumer:
+            return consumer.committed(places, STABLE_TIMEOUT_S)
     except KafkaException as failed:
         if failed.args[0].code() in UNSTABLE:
             raise StillOpen(
@@ -100,34 +102,24 @@ def _position(place: TopicPartition, group_id: str) -> Committed:
         ) from None
 
 
-def _check_topic_id(one: Committed, topic: str, topic_id: str) -> None:
-    if one.topic_id not in (None, topic_id):
-        raise NotOurs(
-            f"The committed offset {one.next_offset} of partition {one.partition} belongs to a "
-            f"topic {topic} with id {one.topic_id}; the one there now has id {topic_id}: it was "
-            "deleted and created anew.",
-            "What became of the old topic's records cannot be audited any more.",
-        )
-
-
 class SettingsTopic(NamedTuple):
-    """What the settings topic holds.
-
-    policies: JSON by digest, in the order written; a text that is not what its digest was made from
-    is left out. served: by its key, a served partition's topic id and all its policies: committed
-    metadata names only those of records that are still needed. hop_secrets: by digest. overdue:
-    rules for the overdue, by key. skipped: the end of each skipped batch, by key. Records that
-    cannot be read are left out.
-    """
+    """What the settings topic holds. Records that cannot be read are left out."""
 
     policies: dict[str, str]
+    """JSON by digest, in the order written. A text with another digest is left out."""
     served: dict[str, tuple[str, tuple[PolicyFrom, ...]]]
+    """By key: a served partition's topic id and all its policies.
+
+    Committed metadata names only the policies of records that are still needed."""
     hop_secrets: dict[str, bytes]
+    """By digest."""
     overdue: dict[str, OverdueText]
+    """Rules for overdue records, by key."""
     skipped: dict[str, int]
+    """The end of each skipped batch, by key."""
 
     def skipped_of(self, group_id: str, topic_id: str) -> dict[int, list[OffsetRange]]:
-        """The skipped batches of one group's ingress, by partition."""
+        """Return the skipped batches of one group's ingress, by partition."""
         own = f"{SKIPPED}{group_id}/{topic_id}/"
         found: dict[int, list[OffsetRange]] = {}
         for key, end in self.skipped.items():
@@ -137,104 +129,35 @@ class SettingsTopic(NamedTuple):
         return {partition: sorted(ranges) for partition, ranges in found.items()}
 
     def overdue_of(self, group_id: str) -> list[OverdueText]:
-        """The rules for the overdue of one group."""
+        """Return the rules for overdue records of one group."""
         own = f"{OVERDUE}{group_id}/"
         return [text for key, text in self.overdue.items() if key.startswith(own)]
 
 
 def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic:
-    """What the settings topic holds, read from its beginning to its end."""
+    """Read the settings topic from its beginning to its end."""
     held = SettingsTopic({}, {}, {}, {}, {})
-    with closing(broker.consumer("kafka-delay-proxy-audit")) as consumer:
-        # A first offset is asked for at once only where the leader is known, else in half a second.
-        broker.ask(lambda: consumer.list_topics(topic, ASK_TIMEOUT_S))
-        consumer.assign(
-            [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
-        )
-        for message in _to_end(broker, consumer, partitions):
-            try:
-                _note(message, held)
-            except (ValueError, KeyError, TypeError) as error:
-                shown = (message.key() or b"")[:SHOWN_BYTES]
-                print(
-                    f"Passed over a record of {topic} that cannot be read, with the key {shown!r}: "
-                    f"{error}.",
-                    file=sys.stderr,
-                )
+    starts = {(topic, number): OFFSET_BEGINNING for number in range(partitions)}
+    for message in _to_end(broker, starts):
+        try:
+            _note(message, held)
+        except (ValueError, KeyError, TypeError) as error:
+            shown = (message.key() or b"")[:SHOWN_BYTES]
+            print(
+                f"Passed over a record of {topic} that cannot be read, with the key {shown!r}: "
+                f"{error}.",
+                file=sys.stderr,
+            )
     return held
 
 
 def settings_held(broker: Broker, topic: str) -> SettingsTopic:
-    """What the settings topic of this name holds."""
+    """Read the settings topic of this name."""
     return settings_topic(broker, topic, broker.topics()[topic])
 
 
-def with_earlier_policies(
-    positions: Iterable[Committed], held: SettingsTopic, group_id: str, topic: str
-) -> tuple[Committed, ...]:
-    """The positions with the policies that were in force before those they name."""
-
-    def of(one: Committed) -> Committed:
-        nothing: tuple[str, tuple[PolicyFrom, ...]] = "", ()
-        topic_id, known = held.served.get(f"{SERVED}{group_id}/{topic}/{one.partition}", nothing)
-        if topic_id != one.topic_id:
-            return one
-        first = one.policies[0].first_offset
-        earlier = [policy for policy in known if policy.first_offset < first]
-        return replace(one, policies=(*earlier, *one.policies))
-
-    return tuple(map(of, positions))
-
-
-def check_policies(positions: Iterable[Committed], texts: dict[str, str], topic: str) -> None:
-    """Raises `NotOurs` when a policy that is in force is not in the settings topic."""
-    named = {policy.digest for one in positions for policy in one.policies}
-    missing = sorted(named - set(texts))
-    if missing:
-        raise NotOurs(
-            f"The committed offsets name the settings {missing[0]}, which the topic {topic} does "
-            "not hold.",
-            "Correct --settings-topic; if its records were deleted, restore them.",
-        )
-
-
-def first_timestamps(broker: Broker, starts: dict[Place, int]) -> dict[Place, int]:
-    """The timestamp of the first committed record from these offsets on, where there is one and the
-    time is the broker's own: what was written before it is older then. By producers' own times it
-    may be younger."""
-    if not starts:
-        return {}
-    with closing(broker.consumer("kafka-delay-proxy-audit")) as consumer:
-        consumer.assign([TopicPartition(*place, start) for place, start in starts.items()])
-        found: dict[Place, int] = {}
-        for message in _to_end(broker, consumer, len(starts), first_only=True):
-            place = (message.topic() or "", message.partition() or 0)
-            kind, at_ms = message.timestamp()
-            if kind == TIMESTAMP_LOG_APPEND_TIME:
-                found.setdefault(place, at_ms)
-        return found
-
-
-def _to_end(
-    broker: Broker, consumer: Consumer, partitions: int, *, first_only: bool = False
-) -> Iterator[Message]:
-    """What the assigned partitions hold, or of each only what comes first."""
-    done: set[Place] = set()
-    while len(done) < partitions:
-        message = consumer.poll(ASK_TIMEOUT_S)
-        if message is None:
-            raise broker.explained(KafkaError(KafkaError._TIMED_OUT))
-        error, place = message.error(), (message.topic() or "", message.partition() or 0)
-        if error is None and place not in done:
-            yield message
-        elif error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise broker.explained(error)
-        if error is not None or first_only:
-            done.add(place)
-
-
 def _note(message: Message, held: SettingsTopic) -> None:
-    """Keep one record. Raises ValueError, KeyError or TypeError where it cannot be read."""
+    """Keep one record. Raises ValueError, KeyError or TypeError if it cannot be read."""
     key, text = message.key() or b"", message.value()
     if text is None:
         return
@@ -256,22 +179,67 @@ def _note(message: Message, held: SettingsTopic) -> None:
 
 
 def _skipped_key(key: bytes) -> str:
-    """Raises ValueError where it does not name a partition and an offset."""
+    """Return the key. Raises ValueError if it does not name a partition and an offset."""
     _rest, partition, base = key.decode().rsplit("/", 2)
     if min(int(partition), int(base)) < 0:
         raise ValueError("a number is below 0")
     return key.decode()
 
 
-# Takes the snapshot that an audit judges by, in an order that misses nothing.
-#
-# A transaction's markers reach its partitions one after the other. So: 1. the committed
-# positions, once no commit is under way; 2. where targets, dead letters and outcomes end; 3. wait
-# until what lies below is committed or aborted; 4. the same for the ingress. Then everything that
-# the positions call ended can be seen, and so can every successor of a record that was rewritten.
+def with_earlier_policies(
+    positions: Iterable[Committed], held: SettingsTopic, group_id: str, topic: str
+) -> tuple[Committed, ...]:
+    """Return the positions with the policies that were in force before those they name."""
 
-LOOK_EVERY_S: Final = 0.2
-SETTLED_WITHIN_S: Final = 60.0
+    def of(one: Committed) -> Committed:
+        nothing: tuple[str, tuple[PolicyFrom, ...]] = "", ()
+        topic_id, known = held.served.get(f"{SERVED}{group_id}/{topic}/{one.partition}", nothing)
+        if topic_id != one.topic_id:
+            return one
+        first = one.policies[0].first_offset
+        earlier = [policy for policy in known if policy.first_offset < first]
+        return replace(one, policies=(*earlier, *one.policies))
+
+    return tuple(map(of, positions))
+
+
+def _check_policies(positions: Iterable[Committed], texts: dict[str, str], topic: str) -> None:
+    named = {policy.digest for one in positions for policy in one.policies}
+    missing = sorted(named - set(texts))
+    if missing:
+        raise NotOurs(
+            f"The committed offsets name the settings {missing[0]}, which the topic {topic} does "
+            "not hold.",
+            "Correct --settings-topic; if its records were deleted, restore them.",
+        )
+
+
+def first_timestamps(broker: Broker, starts: dict[Place, int]) -> dict[Place, int]:
+    """Return the broker's time of the first committed record from these offsets on.
+
+    Records before it are older then. By producers' own times they may be younger: leave those out.
+    """
+    found: dict[Place, int] = {}
+    for message in _to_end(broker, starts, first_only=True):
+        kind, at_ms = message.timestamp()
+        if kind == TIMESTAMP_LOG_APPEND_TIME:
+            found[message.topic() or "", message.partition() or 0] = at_ms
+    return found
+
+
+def _to_end(
+    broker: Broker, starts: Mapping[Place, int], *, first_only: bool = False
+) -> Iterator[Message]:
+    """Yield all records of these partitions, or the first of each."""
+    left = set(starts)
+    for place, message in broker.messages(starts) if starts else ():
+        is_end = message.error() is not None
+        if not is_end and place in left:
+            yield message
+        if is_end or first_only:
+            left.discard(place)
+        if not left:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,12 +257,23 @@ class OwnTopics:
         return self.ingress, self.dead_letters, self.outcomes, self.settings
 
 
+# Takes the snapshot that an audit judges by, in an order that misses nothing.
+#
+# A transaction's markers reach its partitions one after the other. So:
+# 1. Read the committed positions, once no commit is under way.
+# 2. Ask where targets, dead letters and outcomes end.
+# 3. Wait until everything below is committed or aborted.
+# 4. Do the same for the ingress.
+# Then everything that the positions call ended is visible, and every successor of a rewritten
+# record.
+
+LOOK_EVERY_S: Final = 0.2
+SETTLED_WITHIN_S: Final = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """The first step: what is committed, and what the ingress held then up to there.
-
-    `ranges` is what to read in order to find the targets that anything committed went to.
-    """
+    """Step 1: what is committed, and what the ingress held then up to there."""
 
     own: OwnTopics
     topic_id: str
@@ -304,6 +283,7 @@ class CommittedState:
     overdue: Sequence[OverdueText]
     partitions: Mapping[str, int]
     ranges: list[Range]
+    """What to read to find all targets of committed records."""
     taken_at_ms: int
     unreadable: Unreadable = field(default_factory=Unreadable)
 
@@ -312,45 +292,43 @@ def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedS
     """Read what the proxy has committed. Raises the errors of `spark_jobs.runtime.errors`."""
     taken_at_ms = now_ms()
     partitions = broker.topics()
-    for topic in own.all:
-        _check_there(topic, partitions)
+    _check_there(own.all, partitions)
     topic_id, count = broker.topic_id(own.ingress), partitions[own.ingress]
     committed = committed_positions(broker, group_id, own.ingress, count, topic_id)
     held = settings_topic(broker, own.settings, partitions[own.settings])
     committed = with_earlier_policies(committed, held, group_id, own.ingress)
-    check_policies(committed, held.policies, own.settings)
+    _check_policies(committed, held.policies, own.settings)
     places = _places([own.ingress], partitions)
     starts, ends = broker.log_starts(places), broker.high_watermarks(places)
-    read_to = {
-        (own.ingress, one.partition): _read_to(one, ends[own.ingress, one.partition], own.ingress)
-        for one in committed
-    }
-    ranges = [Range(*place, starts[place], max(starts[place], read_to[place])) for place in places]
-    hop_keys = HopKeys(topic_id, held.hop_secrets)
+    ranges = [
+        Range(*place, starts[place], max(starts[place], _read_to(one, ends[place], own.ingress)))
+        for one, place in zip(committed, places, strict=True)
+    ]
     return CommittedState(
         own,
         topic_id,
         committed,
         held.policies,
-        hop_keys,
+        HopKeys(topic_id, held.hop_secrets),
         held.overdue_of(group_id),
         partitions,
         ranges,
         taken_at_ms,
-        unreadable_in(broker, held.skipped_of(group_id, topic_id), ranges, ends),
+        _unreadable_in(broker, held.skipped_of(group_id, topic_id), ranges, ends),
     )
 
 
-def unreadable_in(
+def _unreadable_in(
     broker: Broker,
     skipped: Mapping[int, Sequence[OffsetRange]],
     read: Iterable[Range],
     ends: Mapping[Place, int],
 ) -> Unreadable:
-    """What cannot be read of the ingress, in these ranges or where they end: there the proxy may be
-    stuck. ends: of the log."""
-    places = [((one.topic, one.partition), one.end) for one in read]
-    stuck = broker.stuck_from({place: at for place, at in places if at < ends[place]})
+    """Return the unreadable batches in these ranges, and at their ends. There the proxy may stand.
+
+    ends: of the log.
+    """
+    stuck = broker.stuck_from({one.place: one.end for one in read if one.end < ends[one.place]})
     return Unreadable(
         skipped,
         {
@@ -371,21 +349,18 @@ def take_snapshot(
     offsets: Mapping[int, OffsetRange] | None = None,
     wait_s: float | None = None,
 ) -> Snapshot:
-    """Take steps 2 to 4 for these target topics, which must exist.
+    """Take steps 2 to 4 for these target topics, which must exist. `state` is step 1.
 
-    `state` is step 1. Of the ingress, records with a timestamp in [since_ms, until_ms) are
-    audited; of `offsets` (by partition) only these, if there are any. A partition in which a
-    transaction stays open for `wait_s` (SETTLED_WITHIN_S) is read up to there. Raises
-    `RangeRefused` when no record lies in the range, and `IngressGrew` where the ends may be of
-    records in partitions that were not there at step 1.
+    Ingress records with a timestamp in [since_ms, until_ms) are audited, or those at `offsets` (by
+    partition). A partition in which a transaction stays open for `wait_s` (SETTLED_WITHIN_S) is
+    read up to there. Raises `RangeRefused` if no record lies in the range, and `IngressGrew` if the
+    ends may be of records in partitions that did not exist at step 1.
     """
     wait_s = SETTLED_WITHIN_S if wait_s is None else wait_s
     own, partitions = state.own, broker.topics()
     topics = sorted({*targets, own.dead_letters, own.outcomes} - {own.ingress, own.settings})
-    for topic in topics:
-        _check_there(topic, partitions)
-    places = _places(topics, partitions)
-    settled = settled_ends(broker, places, wait_s)
+    _check_there(topics, partitions)
+    settled = settled_ends(broker, _places(topics, partitions), wait_s)
     _check_not_grown(own.ingress, state.partitions, broker.topics())
     ingress_places = _places([own.ingress], state.partitions)
     ingress_settled = {
@@ -393,7 +368,7 @@ def take_snapshot(
         for place, one in settled_ends(broker, ingress_places, wait_s).items()
     }
     ingress_stable = {place: one.stable for place, one in ingress_settled.items()}
-    audited = _audited(broker, ingress_places, ingress_stable, since_ms, until_ms)
+    audited = _audited(broker, ingress_stable, since_ms, until_ms)
     if offsets:
         audited = _only(offsets, audited, broker.log_starts(ingress_places), own.ingress)
     return Snapshot(
@@ -409,25 +384,21 @@ def take_snapshot(
 
 
 class SettledEnd(NamedTuple):
-    """Where committed readers see a partition end, and where its log ends; where that is later, a
-    transaction has been open for long."""
+    """The end of a partition for committed readers, and of its log.
+
+    If the log ends later, a transaction has been open for long.
+    """
 
     stable: int
     log_end: int
 
-    @property
-    def is_open(self) -> bool:
-        """Whether what lies between is not settled."""
-        return self.stable < self.log_end
-
     def before(self, stuck: int | None) -> "SettledEnd":
-        """As far as it can be read. What lies behind is as unknown as an open transaction."""
+        """Return the end up to a stuck batch: nobody knows what lies behind it."""
         return self if stuck is None else self._replace(stable=min(self.stable, stuck))
 
 
 def settled_ends(broker: Broker, places: Sequence[Place], wait_s: float) -> dict[Place, SettledEnd]:
-    """Where each partition ends, once that is settled which lies below where it ends now, or after
-    `wait_s`."""
+    """Return the ends once everything below them is settled, or after `wait_s`."""
     to_reach = broker.high_watermarks(places)
     deadline = time.monotonic() + wait_s
     settled: dict[Place, SettledEnd] = {}
@@ -443,21 +414,22 @@ def settled_ends(broker: Broker, places: Sequence[Place], wait_s: float) -> dict
 
 
 def now_ms() -> int:
-    """This machine's time, epoch ms."""
+    """Return this machine's time, epoch ms."""
     return time.time_ns() // 1_000_000
 
 
-def _check_there(topic: str, partitions: Mapping[str, int]) -> None:
-    if topic not in partitions:
-        raise TopicMissing(
-            f"The topic {topic} does not exist.",
-            "Correct the names given with --ingress, --dead-letters, --outcomes, "
-            "--settings-topic and --target.",
-        )
+def _check_there(topics: Iterable[str], partitions: Mapping[str, int]) -> None:
+    for topic in topics:
+        if topic not in partitions:
+            raise TopicMissing(
+                f"The topic {topic} does not exist.",
+                "Correct the names given with --ingress, --dead-letters, --outcomes, "
+                "--settings-topic and --target.",
+            )
 
 
 def _check_not_grown(ingress: str, before: Mapping[str, int], now: Mapping[str, int]) -> None:
-    """Whatever is added from here on has no end among those that are settled."""
+    """Raise `IngressGrew`. Records of a later partition have no end among the settled ones."""
     if now.get(ingress, 0) > before[ingress]:
         raise IngressGrew(
             f"{ingress} has {now[ingress]} partitions, and had {before[ingress]} when this audit "
@@ -484,42 +456,36 @@ def _ingress(
     broker: Broker,
     state: CommittedState,
     ends: Mapping[Place, SettledEnd],
-    audited: Mapping[Place, tuple[int, int]],
+    audited: Mapping[Place, OffsetRange],
 ) -> tuple[IngressPosition, ...]:
     starts = broker.log_starts(list(ends))
-    places = [(one, (state.own.ingress, one.partition)) for one in state.committed]
     return tuple(
         IngressPosition(
             one,
             starts[place],
             ends[place].stable,
-            *_within(audited[place], starts[place]),
+            max(audited[place][0], starts[place]),
+            max(audited[place][1], starts[place]),
             ends[place].log_end,
         )
-        for one, place in places
+        for one in state.committed
+        for place in [(state.own.ingress, one.partition)]
     )
 
 
-def _within(audited: tuple[int, int], start: int) -> tuple[int, int]:
-    return max(audited[0], start), max(audited[1], start)
-
-
 def _audited(
-    broker: Broker,
-    places: Sequence[Place],
-    ends: Mapping[Place, int],
-    since_ms: int | None,
-    until_ms: int | None,
-) -> dict[Place, tuple[int, int]]:
+    broker: Broker, ends: Mapping[Place, int], since_ms: int | None, until_ms: int | None
+) -> dict[Place, OffsetRange]:
+    places = list(ends)
     first = dict.fromkeys(places, 0) if since_ms is None else broker.offsets_at(places, since_ms)
-    beyond = dict(ends) if until_ms is None else broker.offsets_at(places, until_ms)
+    beyond = ends if until_ms is None else broker.offsets_at(places, until_ms)
 
     def within(offset: int, end: int) -> int:
         return end if offset < 0 else min(offset, end)
 
     chosen = {
-        place: (within(first[place], ends[place]), within(beyond[place], ends[place]))
-        for place in places
+        place: (within(first[place], end), within(beyond[place], end))
+        for place, end in ends.items()
     }
     is_open = until_ms is None and (since_ms is None or since_ms <= now_ms())
     if not is_open and all(start >= end for start, end in chosen.values()):
@@ -560,7 +526,7 @@ def _ends(
             Range(*place, starts[place], max(end.stable, starts[place])),
             place in aged,
             first_ms.get(place),
-            end.is_open,
+            end.stable < end.log_end,
             place[0] in compacted,
         )
         for place, end in ends.items()

@@ -3,15 +3,14 @@
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import reduce
 from hashlib import sha256
 from typing import Any, Final, cast
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.kafka.broker import ASK_TIMEOUT_S, UNREADABLE_BATCH, Broker, KafkaSettings, Place
+from spark_jobs.kafka.broker import Broker, KafkaSettings, Place
 from spark_jobs.kafka.positions import OffsetRange, Range, Unreadable
 from spark_jobs.runtime.errors import RangeRefused
 from spark_jobs.runtime.frames import Schema, conformed, local_rows
@@ -43,12 +42,12 @@ class LargeRecords:
 
     def offsets(self, one: Range) -> list[int]:
         """Return the offsets of the known large records in this range, in order."""
-        found = self._found.get((one.topic, one.partition), {})
+        found = self._found.get(one.place, {})
         return sorted(offset for offset in found if one.start <= offset < one.end)
 
     def rows(self, one: Range) -> list[Row]:
         """Return the known large records in this range: RECORDS, binary columns in base 64."""
-        return [self._found[one.topic, one.partition][offset] for offset in self.offsets(one)]
+        return [self._found[one.place][offset] for offset in self.offsets(one)]
 
     def search(self, broker: Broker, hides_keys_of: Iterable[str]) -> bool:
         """Search the noted ranges. Return whether a large record was found that was not known.
@@ -58,15 +57,13 @@ class LargeRecords:
         """
         known = self._count()
         ranges, self._read = self._read, []
-        with closing(broker.consumer("kafka-delay-proxy-audit")) as consumer:
-            for one in ranges:
-                place = one.topic, one.partition
-                consumer.assign([TopicPartition(*place, one.start)])
-                for message in _messages(broker, consumer, one.end):
-                    row = _large_row(message, hides_key=one.topic in hides_keys_of)
-                    if row:
-                        self._found.setdefault(place, {})[row["offset"]] = row
-                        self._check_bound()
+        for one in ranges:
+            for place, message in broker.messages({one.place: one.start}, take_unreadable=True):
+                if message.error() is not None or (message.offset() or 0) >= one.end:
+                    break
+                if row := _large_row(message, hides_key=one.topic in hides_keys_of):
+                    self._found.setdefault(place, {})[row["offset"]] = row
+                    self._check_bound()
         return self._count() > known
 
     def _count(self) -> int:
@@ -80,21 +77,6 @@ class LargeRecords:
                 "and Spark ran out of memory with them. The first is {}/{}/{}.".format(*first),
                 "Give more with --driver-memory, or leave these records out with --offsets.",
             )
-
-
-def _messages(broker: Broker, consumer: Any, end: int) -> Iterator[Message]:
-    """Yield the records of the assigned partition below `end`."""
-    while True:
-        message = consumer.poll(ASK_TIMEOUT_S)
-        if message is None:
-            raise broker.explained(KafkaError(KafkaError._TIMED_OUT))
-        error = message.error()
-        is_behind = error is not None and error.code() in UNREADABLE_BATCH
-        if error is not None and not is_behind and error.code() != KafkaError._PARTITION_EOF:
-            raise broker.explained(error)
-        if error is not None or message.offset() >= end:
-            return
-        yield message
 
 
 def _large_row(message: Message, *, hides_key: bool) -> Row | None:
@@ -146,27 +128,35 @@ RECORDS: Final[Schema] = {
     "is_attested": "boolean",
     "large_bytes": "bigint",
 }
-"""What a topic holds. timestamp_ms: -1 where there is none; headers are null for a skipped record
-alone. is_attested: the timestamp is the broker's own (LogAppendTime), else it is what the producer
-claims. large_bytes: of key and value of a record that is too large for Spark, which gets hashes in
-place of its parts; null for others."""
+"""What a topic holds.
+
+timestamp_ms: -1 for none.
+headers: null for a skipped record only.
+is_attested: the timestamp is the broker's own (LogAppendTime), not a producer's claim.
+large_bytes: size of key and value of a record that is too large for Spark, with hashes in place of
+its parts; null for other records.
+"""
 
 COMMITTED: Final = {
     "kafka.isolation.level": "read_committed",
     "kafka.fetch.max.wait.ms": "20",
     "kafka.max.poll.records": "10000",
 }
-"""A transaction ends with a control record: who reads up to there asks for one record more than
-there is, and by default the broker lets him wait for half a second. Spark asks the broker twice how
-far the log goes for each poll, which gives 500 records by default."""
+"""Settings of Spark's reader.
+
+A transaction ends with a control record: a reader of a range that ends there asks for one record
+more, and by default the broker lets it wait for 500 ms. For each poll Spark asks the broker twice
+how far the log goes, and by default a poll gives 500 records."""
 
 BATCH_BY_BATCH: Final = {"kafka.max.partition.fetch.bytes": "1", "kafka.fetch.max.bytes": "1"}
-"""The broker answers with one record batch at a time. Spark reads on behind a range that ends with
-the marker of a transaction. With these settings it does not unpack the batch there."""
+"""The broker answers with one record batch at a time.
+
+Spark reads on behind a range that ends with the marker of a transaction. With these settings it
+does not unpack the batch there."""
 ONE_BY_ONE: Final = {**BATCH_BY_BATCH, "kafka.max.poll.records": "1"}
-"""The batch of a large record may hold others, too: what comes behind them is not unpacked."""
+"""The batch of a large record may hold others: records behind them are not unpacked."""
 NEAR: Final = 20_000
-"""So many offsets before a batch that cannot be read, or a large record, are read so."""
+"""This many offsets before an unreadable batch or a large record are read so."""
 READABLE: Final = Unreadable()
 
 
@@ -177,11 +167,11 @@ def records(
     unreadable: Unreadable = READABLE,
     large: LargeRecords | None = None,
 ) -> DataFrame:
-    """Return the records of these ranges, as RECORDS. A skipped record has its place alone.
-    `unreadable` describes the topic of these ranges. `large`: those that Spark does not read.
+    """Return the records of these ranges, as RECORDS. A skipped record has only its place.
 
-    Records of aborted transactions are left out. A range that the log no longer has whole when it
-    is read (retention) fails the job instead of giving less: `failures.explained` says so.
+    unreadable: of the topic of these ranges. large: records that Spark does not read.
+    Records of aborted transactions are left out. If retention deletes a part of a range before it
+    is read, the job fails instead of giving less: see `errors.explained`.
     """
     asked = [one for one in ranges if one.start < one.end]
     if not asked:
@@ -205,8 +195,10 @@ def records(
 def _apart(
     ranges: Iterable[Range], unreadable: Unreadable, large: LargeRecords
 ) -> tuple[list[Range], list[Range]]:
-    """Cut the skipped offsets and the large records out. Return the pieces that end far from an
-    unreadable batch or a large record, and the pieces that end near one."""
+    """Cut out skipped offsets and large records.
+
+    Return the pieces that end far from an unreadable batch or a large record, and those near one.
+    """
     far, near = list[Range](), list[Range]()
     for one in ranges:
         offsets = large.offsets(one)
@@ -233,14 +225,12 @@ def _left(one: Range, cut: Iterable[OffsetRange]) -> Iterator[Range]:
 
 def _one_of_each_partition(pieces: Iterable[Range]) -> list[list[Range]]:
     """Share the pieces out: Spark reads one range of a partition at a time."""
-    rounds = list[dict[tuple[str, int], Range]]()
+    rounds = list[dict[Place, Range]]()
     for piece in pieces:
-        place = piece.topic, piece.partition
-        free = next((held for held in rounds if place not in held), None)
+        free = next((held for held in rounds if piece.place not in held), None)
         if free is None:
-            rounds.append({place: piece})
-        else:
-            free[place] = piece
+            rounds.append(free := {})
+        free[piece.place] = piece
     return [list(held.values()) for held in rounds]
 
 
@@ -261,46 +251,41 @@ def _skipped(spark: SparkSession, ranges: Iterable[Range], unreadable: Unreadabl
     found = local_rows(spark, rows, spans).selectExpr(
         "topic", "partition", "explode(sequence(first, last)) AS offset"
     )
-    nothing = dict.fromkeys(("key", "value", "headers", "large_bytes"), "NULL")
-    return conformed(found, RECORDS, {**nothing, "timestamp_ms": "-1", "is_attested": "false"})
+    nothing = dict.fromkeys(RECORDS, "NULL") | {"timestamp_ms": "-1", "is_attested": "false"}
+    places = {name: name for name in found.columns}
+    return conformed(found, RECORDS, nothing | places)
 
 
 def _read(
     spark: SparkSession, settings: KafkaSettings, ranges: list[Range], more: Mapping[str, str]
 ) -> DataFrame:
-    reader = spark.read.format("kafka").options(**{**_options(ranges), **more})
-    for name, value in settings.java.items():
-        reader = reader.option(f"kafka.{name}", value)
-    reader = reader.option("minPartitions", spark.sparkContext.defaultParallelism)
+    topics: dict[str, dict[str, Range]] = {}
+    for one in ranges:
+        topics.setdefault(one.topic, {})[str(one.partition)] = one
+    options = {
+        "assign": json.dumps({topic: [*map(int, held)] for topic, held in topics.items()}),
+        "startingOffsets": _offsets(topics, "start"),
+        "endingOffsets": _offsets(topics, "end"),
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "minPartitions": str(spark.sparkContext.defaultParallelism),
+        **COMMITTED,
+        **more,
+        **{f"kafka.{name}": value for name, value in settings.java.items()},
+    }
     columns = {
         "timestamp_ms": "unix_millis(timestamp)",
         "is_attested": "timestampType = 1",
         "headers": f"coalesce(headers, CAST(array() AS {RECORDS['headers']}))",
         "large_bytes": "NULL",
     }
-    return conformed(reader.load(), RECORDS, columns)
+    return conformed(spark.read.format("kafka").options(**options).load(), RECORDS, columns)
 
 
-def _options(ranges: list[Range]) -> dict[str, str]:
-    return {
-        "assign": _partitions(ranges),
-        "startingOffsets": _offsets([(one, one.start) for one in ranges]),
-        "endingOffsets": _offsets([(one, one.end) for one in ranges]),
-        "includeHeaders": "true",
-        "failOnDataLoss": "true",
-        **COMMITTED,
-    }
-
-
-def _partitions(ranges: list[Range]) -> str:
-    topics: dict[str, list[int]] = {}
-    for one in ranges:
-        topics.setdefault(one.topic, []).append(one.partition)
-    return json.dumps(topics)
-
-
-def _offsets(rows: list[tuple[Range, int]]) -> str:
-    topics: dict[str, dict[str, int]] = {}
-    for one, offset in rows:
-        topics.setdefault(one.topic, {})[str(one.partition)] = offset
-    return json.dumps(topics)
+def _offsets(topics: Mapping[str, Mapping[str, Range]], edge: str) -> str:
+    return json.dumps(
+        {
+            topic: {partition: getattr(one, edge) for partition, one in held.items()}
+            for topic, held in topics.items()
+        }
+    )

@@ -1,4 +1,4 @@
-"""What any record of a topic carries: header names, headers as columns, fingerprints, topic names.
+"""What any record of a topic carries: header names, SQL over headers, fingerprints, topic names.
 
 May use `runtime`. Begin with `headers`.
 """

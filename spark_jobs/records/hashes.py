@@ -1,21 +1,17 @@
-"""Hashes and signatures as columns: fingerprints, murmur2, HMAC."""
+"""Hashes and signatures in SQL: fingerprints, murmur2, HMAC."""
 
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column
-from pyspark.sql import functions as f
-
 from spark_jobs.records.headers import HOP_MAC, NOT_IN_A_LETTER, PREFIX
-from spark_jobs.runtime.frames import Schema
+from spark_jobs.runtime.frames import Schema, quoted
 
-# The number that Kafka's Java client makes of a key where it chooses the partition.
+# The number by which Kafka's Java client chooses the partition of a key.
 #
-# murmur2 with Kafka's seed, modulo the number of partitions (org.apache.kafka.clients.producer.
-# internals.BuiltInPartitioner). Apache Commons' MurmurHash2, which comes with Spark, computes
-# just that of a text's UTF-8 bytes: so keys that are UTF-8 go through it in half a microsecond.
-# All others are hashed by expressions of Spark, which take some ten.
+# It is murmur2 with Kafka's seed (org.apache.kafka.clients.producer.internals.BuiltInPartitioner).
+# Apache Commons' MurmurHash2 comes with Spark and computes it for UTF-8 text in half a
+# microsecond. SQL computes it for all other keys, in some ten.
 
 JAVA_CLASS: Final = "org.apache.commons.codec.digest.MurmurHash2"
 SEED: Final = 0x9747_B28C
@@ -25,61 +21,59 @@ POSITIVE: Final = 0x7FFF_FFFF
 WORD_BYTES: Final = 4
 
 
-def key_number(key: Column) -> Column:
-    """Of a binary column: bigint from 0 to 2^31 - 1, null without a key.
+def key_number(key: str) -> str:
+    """Return SQL of a binary key's number: bigint from 0 to 2^31 - 1, null without a key.
 
-    The partition is this modulo the number of partitions."""
-    text = key.cast("string")
-    of_text = f.reflect(f.lit(JAVA_CLASS), f.lit("hash32"), text).cast("bigint")
-    number = f.when(f.is_valid_utf8(text), of_text).otherwise(_of_bytes(key))
-    return f.when(key.isNotNull(), number.bitwiseAND(f.lit(POSITIVE)))
+    The partition is this modulo the number of partitions.
+    """
+    text = f"CAST({key} AS string)"
+    of_text = f"CAST(reflect('{JAVA_CLASS}', 'hash32', {text}) AS bigint)"
+    number = f"IF(is_valid_utf8({text}), {of_text}, {_of_bytes(key)})"
+    return f"IF({key} IS NOT NULL, {number} & {POSITIVE}, NULL)"
 
 
 def text_key_number(text: str) -> str:
-    """The same in SQL, of a key that is text (SQL); null of none, for which Java would fail."""
+    """Return the same for a key that is text; null without one, for which Java would fail."""
     of_text = f"reflect('{JAVA_CLASS}', 'hash32', {text})"
     return f"(CAST(IF({text} IS NULL, NULL, {of_text}) AS bigint) & {POSITIVE})"
 
 
-def _of_bytes(key: Column) -> Column:
-    """Unsigned 32 bits, as a bigint. Each step is bound to a name by a `transform` of one."""
-    size = f.octet_length(key)
-    hashed = f.transform(f.array(f.hex(key)), lambda digits: _all_words(digits, size))
-    mixed = f.transform(hashed, lambda h: _times(_xor_shifted(h, 13)))
-    return f.get(f.transform(mixed, lambda h: _xor_shifted(h, 15)), f.lit(0))
+def _of_bytes(key: str) -> str:
+    """Return SQL of unsigned 32 bits, as a bigint. A `transform` of one value gives it a name."""
+    hashed = f"transform(array(hex({key})), digits -> {_all_words(f'octet_length({key})')})"
+    mixed = f"transform({hashed}, h -> {_times(_xor_shifted('h', 13))})"
+    return f"get(transform({mixed}, h -> {_xor_shifted('h', 15)}), 0)"
 
 
-def _all_words(digits: Column, size: Column) -> Column:
-    """The hash before its last mixing; `digits`: the bytes in hexadecimal."""
-    whole = size - size % WORD_BYTES
-    starts = f.when(whole > 0, f.sequence(f.lit(0), whole - 1, f.lit(WORD_BYTES)))
-    words = f.transform(starts, lambda at: _times(_bytes_at(digits, at, WORD_BYTES)))
-    mixed = f.transform(words, lambda word: _times(_xor_shifted(word, 24)))
-    seed = f.lit(SEED).bitwiseXOR(size.cast("bigint"))
-    hashed = f.aggregate(mixed, seed, lambda h, word: _times(h).bitwiseXOR(word))
-    before_rest = f.coalesce(hashed, seed)
-    rest = _bytes_at(digits, whole, WORD_BYTES - 1)
-    return f.when(size == whole, before_rest).otherwise(_times(before_rest.bitwiseXOR(rest)))
+def _all_words(size: str) -> str:
+    """Return SQL of the hash before its last mixing. `digits` are the bytes in hexadecimal."""
+    whole = f"({size} - {size} % {WORD_BYTES})"
+    starts = f"IF({whole} > 0, sequence(0, {whole} - 1, {WORD_BYTES}), NULL)"
+    words = f"transform({starts}, at -> {_times(_bytes_at('at', WORD_BYTES))})"
+    mixed = f"transform({words}, word -> {_times(_xor_shifted('word', 24))})"
+    seed = f"({SEED} ^ CAST({size} AS bigint))"
+    hashed = f"coalesce(aggregate({mixed}, {seed}, (h, word) -> {_times('h')} ^ word), {seed})"
+    rest = _times(f"({hashed} ^ {_bytes_at(whole, WORD_BYTES - 1)})")
+    return f"IF({size} = {whole}, {hashed}, {rest})"
 
 
-def _bytes_at(digits: Column, at: Column, count: int) -> Column:
-    """So many bytes from there on, if there are, as a little-endian number."""
-    pairs = [f.substr(digits, (at + n) * 2 + 1, f.lit(2)) for n in reversed(range(count))]
-    return f.conv(f.concat(*pairs), 16, 10).cast("bigint")
+def _bytes_at(at: str, count: int) -> str:
+    """Return SQL of up to `count` bytes from there on, as a little-endian number."""
+    pairs = [f"substr(digits, ({at} + {n}) * 2 + 1, 2)" for n in reversed(range(count))]
+    return f"CAST(conv(concat({', '.join(pairs)}), 16, 10) AS bigint)"
 
 
-def _times(number: Column) -> Column:
-    return (number * MULTIPLIER).bitwiseAND(f.lit(LOW_32_BITS))
+def _times(number: str) -> str:
+    return f"(({number} * {MULTIPLIER}) & {LOW_32_BITS})"
 
 
-def _xor_shifted(number: Column, bits: int) -> Column:
-    return number.bitwiseXOR(f.shiftrightunsigned(number, bits))
+def _xor_shifted(number: str, bits: int) -> str:
+    return f"({number} ^ shiftrightunsigned({number}, {bits}))"
 
 
-# Fingerprints of what must arrive unchanged, as column expressions: 64 bits of xxHash each; and
-# that of a policy, as its key in the settings topic.
+# Fingerprints of all that must arrive unchanged: 64 bits of xxHash each.
 #
-# xxhash64 skips nulls, so whether a value is null goes into the hash by itself.
+# xxhash64 skips nulls, so whether a value is null is hashed, too.
 
 FINGERPRINTS: Final[Schema] = {
     "key_hash": "bigint",
@@ -87,72 +81,69 @@ FINGERPRINTS: Final[Schema] = {
     "headers_hash": "bigint",
     "letter_hash": "bigint",
 }
-"""Of the key at the target, of the value, of the user's headers, and of what a dead letter shows
-again: the ingress record's own key and all its headers."""
+"""Hashes of the key at the target, the value, and the user's headers.
+
+letter_hash: of all that a dead letter repeats: the ingress record's own key and headers.
+"""
+_NOT_SAID_ANEW: Final = f"header -> header.key NOT IN {quoted(NOT_IN_A_LETTER)}"
 
 
 def policy_digest(text: bytes) -> str:
-    """The key in the settings topic of a policy's JSON."""
+    """Return the key of a policy's JSON in the settings topic."""
     return sha256(text).hexdigest()[:16]
 
 
-def bytes_hash(column: Column) -> Column:
-    """Of a binary column: bigint; null and empty differ."""
-    return f.xxhash64(column)
+def content_bytes(key: str, value: str, large_bytes: str) -> str:
+    """Return SQL of the size of key and value. large_bytes: as RECORDS has it."""
+    sizes = " + ".join(f"coalesce(octet_length({one}), 0)" for one in (key, value))
+    return f"coalesce({large_bytes}, CAST({sizes} AS bigint))"
 
 
-def content_bytes(key: Column, value: Column, large_bytes: Column) -> Column:
-    """How much key and value take: bigint. large_bytes: as RECORDS has it."""
-    sizes = (f.coalesce(f.octet_length(one), f.lit(0)) for one in (key, value))
-    return f.coalesce(large_bytes, sum(sizes, f.lit(0)).cast("bigint"))
+def headers_bytes(headers: str) -> str:
+    """Return SQL of the size of headers, names and values."""
+    values = f"array_join(transform({headers}.value, one -> hex(one)), '')"
+    names = f"octet_length(array_join({headers}.key, ''))"
+    return f"CAST({names} + octet_length({values}) / 2 AS bigint)"
 
 
-def headers_bytes(headers: Column) -> Column:
-    """How much these headers take, names and values: bigint."""
-    values = f.transform(headers["value"], f.hex)
-    names = f.octet_length(f.array_join(headers["key"], ""))
-    return (names + f.octet_length(f.array_join(values, "")) / 2).cast("bigint")
+def headers_hash(headers: str) -> str:
+    """Return SQL of the hash of the user's headers among these, in order."""
+    return plain_hash(f"filter({headers}, header -> NOT startswith(header.key, '{PREFIX}'))")
 
 
-def headers_hash(headers: Column) -> Column:
-    """Of the user's headers among these (array of name and value), in order: bigint."""
-    return plain_hash(f.filter(headers, lambda header: ~header["key"].startswith(PREFIX)))
+def letter_hash(key: str, headers: str) -> str:
+    """Return SQL of the hash of a record's key and of the headers that its dead letter repeats."""
+    said_anew = f"array{quoted(NOT_IN_A_LETTER)}"
+    shown = f"""
+      IF(arrays_overlap({headers}.key, {said_anew}),
+        filter({headers}, {_NOT_SAID_ANEW}), {headers})"""
+    return f"xxhash64({key}, {key} IS NULL, {plain_hash(shown)})"
 
 
-def letter_hash(key: Column, headers: Column) -> Column:
-    """Of an ingress record's key and of the headers that its dead letter must show again."""
-    said_anew = f.array(*map(f.lit, NOT_IN_A_LETTER))
-    shown = f.when(
-        f.arrays_overlap(headers["key"], said_anew),
-        f.filter(headers, lambda header: ~header["key"].isin(*NOT_IN_A_LETTER)),
-    ).otherwise(headers)
-    return f.xxhash64(key, key.isNull(), plain_hash(shown))
+def is_bare_letter(key: str, value: str, headers: str) -> str:
+    """Return SQL: whether a dead letter repeats nothing of its ingress record."""
+    shown = f"size(filter({headers}, {_NOT_SAID_ANEW}))"
+    return f"({key} IS NULL AND {value} IS NULL AND {shown} = 0)"
 
 
-def is_bare_letter(key: Column, value: Column, headers: Column) -> Column:
-    """Whether a dead letter shows nothing of its ingress record."""
-    shown = f.filter(headers, lambda header: ~header["key"].isin(*NOT_IN_A_LETTER))
-    return key.isNull() & value.isNull() & (f.size(shown) == 0)
+def plain_hash(headers: str) -> str:
+    """Return SQL of the hash of all these headers.
+
+    `arrays_overlap` is null if there may be a null value: only then nulls are told from none.
+    """
+    nulls = f"transform({headers}, header -> header.value IS NULL)"
+    return f"""
+      IF(NOT arrays_overlap(({headers}).value, array(X'')),
+        xxhash64({headers}), xxhash64({headers}, {nulls}))"""
 
 
-def plain_hash(headers: Column) -> Column:
-    """Of all these headers: bigint.
-
-    A null value is told from none, where there may be one: such an array has no common element
-    with another, and that there is none is not known either."""
-    is_full = ~f.arrays_overlap(headers["value"], f.array(f.lit(b"")))
-    nulls = f.transform(headers, lambda header: header["value"].isNull())
-    return f.when(is_full, f.xxhash64(headers)).otherwise(f.xxhash64(headers, nulls))
-
-
-# Whether the proxy itself wrote a record to the ingress: the audit's own reading of the MAC
-# (docs/exactly-once.md#who-may-hop), as column expressions.
+# Whether the proxy itself wrote a record to the ingress: the audit's own check of the MAC
+# (docs/exactly-once.md#who-may-hop).
 #
-# HMAC-SHA256 by its definition (RFC 2104), since Spark has no more than SHA-256: the key, padded
-# to a block, is known to the driver.
+# Spark has SHA-256 only, so this is HMAC by its definition (RFC 2104) over a padded key.
 
 KEY_PREFIX: Final = "hop-key/"
-"""What their records' keys in the settings topic begin with; the digest follows."""
+"""A key's record in the settings topic has this and the digest as its key."""
 BLOCK_BYTES: Final = 64
 INNER: Final = 0x36
 OUTER: Final = 0x5C
@@ -161,14 +152,14 @@ DIGEST_DIGITS: Final = 16
 
 
 class HopKeys(NamedTuple):
-    """Secrets by digest, and the id of the ingress topic whose records they are for."""
+    """Secrets by digest, and the id of the ingress topic whose records they sign."""
 
     topic_id: str
     secrets: Mapping[str, bytes]
 
 
 def hop_key(record_key: bytes, text: bytes) -> tuple[str, bytes]:
-    """Digest and secret, of a record of the settings topic; raises ValueError if it is no key."""
+    """Return digest and secret of a settings record. Raises ValueError if it is no key."""
     secret = bytes.fromhex(text.decode())
     digest = sha256(secret).hexdigest()[:DIGEST_DIGITS]
     if record_key != f"{KEY_PREFIX}{digest}".encode():
@@ -177,27 +168,23 @@ def hop_key(record_key: bytes, text: bytes) -> tuple[str, bytes]:
 
 
 def padded(secret: bytes, pad: int) -> str:
-    """The key's block for the INNER or the OUTER hash, in hexadecimal."""
+    """Return the key's block for the INNER or the OUTER hash, in hexadecimal."""
     return bytes(byte ^ pad for byte in secret.ljust(BLOCK_BYTES, b"\0")).hex()
 
 
-def is_own(partition: Column, key: Column, value: Column, headers: Column, by: Column) -> Column:
-    """Whether a record's last header is its MAC; `by` has hop_topic_id, hop_inner and hop_outer."""
-    signed = f.slice(headers, f.lit(1), f.size(headers) - 1)
-    text = f.concat_ws(
-        ",",
-        by["hop_topic_id"],
-        partition.cast("string"),
-        _hex(key),
-        f.coalesce(f.sha2(value, 256), f.lit("-")),
-        f.flatten(f.transform(signed, lambda h: f.array(_hex(h["key"]), _hex(h["value"])))),
-    )
-    inner = f.sha2(f.concat(f.unhex(by["hop_inner"]), text.cast("binary")), 256)
-    mac = f.sha2(f.concat(f.unhex(by["hop_outer"]), f.unhex(inner)), 256)
-    last = f.element_at(headers, -1)
-    said = last["value"].cast("string")
-    return (last["key"] == HOP_MAC) & said.eqNullSafe(f.left(mac, f.lit(MAC_DIGITS)))
+def is_signed(partition: str, key: str, value: str, headers: str, policy: str) -> str:
+    """Return SQL: whether a record's last header is its MAC, by the keys of the policy."""
+    signed = f"slice({headers}, 1, size({headers}) - 1)"
+    shown = f"flatten(transform({signed}, h -> array({_hex('h.key')}, {_hex('h.value')})))"
+    text = f"""
+      concat_ws(',', {policy}.hop_topic_id, CAST({partition} AS string), {_hex(key)},
+        coalesce(sha2({value}, 256), '-'), {shown})"""
+    inner = f"sha2(concat(unhex({policy}.hop_inner), CAST({text} AS binary)), 256)"
+    mac = f"sha2(concat(unhex({policy}.hop_outer), unhex({inner})), 256)"
+    last = f"element_at({headers}, -1)"
+    said = f"CAST({last}.value AS string) <=> left({mac}, {MAC_DIGITS})"
+    return f"({last}.key = '{HOP_MAC}' AND {said})"
 
 
-def _hex(content: Column) -> Column:
-    return f.coalesce(f.lower(f.hex(content)), f.lit("-"))
+def _hex(content: str) -> str:
+    return f"coalesce(lower(hex({content})), '-')"

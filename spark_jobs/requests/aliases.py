@@ -1,461 +1,390 @@
-"""Headers of other schedulers, read as ours."""
+"""Headers of other schedulers (docs/aliases.md), translated to ours.
 
-from collections.abc import Callable, Collection, Mapping
-from functools import reduce
-from operator import or_
+A record with such headers gets our own ones with the same meaning, behind its own. Then it is read
+like any other record. Policies without aliases cost nothing.
+
+Each alias is a table of pieces, by the tables of docs/aliases.md. In their SQL `has`, `raw` and
+`text` look a header up by its name. If one of our own headers has decided a part of the request,
+the other scheduler's header for it is not read.
+"""
+
+from collections.abc import Collection
 from typing import Final, NamedTuple
-
-from pyspark.sql import Column
-from pyspark.sql import functions as f
 
 from spark_jobs.records import headers as names
 from spark_jobs.records.hashes import letter_hash
-from spark_jobs.records.headers import (
-    ATTEMPT,
-    CANCEL,
-    DELIVER_AT,
-    HOP_FROM,
-    ID,
-    LEVEL,
-    PARTITION,
-    RECALL,
-    RETRY_GROUP,
-    TIMES,
-    TOPIC,
-    RequestHeaders,
-    by_name,
-    is_legal,
-)
-from spark_jobs.requests import alias_headers as n
+from spark_jobs.records.headers import HEADERS, has_any, is_legal, with_headers
 from spark_jobs.requests import error_codes as codes
-from spark_jobs.requests.alias_headers import ALIAS_HEADERS
-from spark_jobs.requests.error_codes import first_of, refused
-from spark_jobs.requests.targets import LARGEST_PARTITION
+from spark_jobs.requests.error_codes import first_code
 from spark_jobs.requests.times import rfc_3339_ms
+from spark_jobs.runtime.frames import quoted
 
-# A record with headers of another scheduler, and what these are in our own headers.
-#
-# Where one of our own headers has decided a part of the request, the other scheduler's header for
-# it is not looked at.
-
-MILLISECONDS: Final = 1
-SECONDS: Final = 1_000
 LATEST_MS: Final = 10**15 - 1
-WHOLE: Final = r"\A[0-9]{1,19}\z"
-SIGNED_WHOLE: Final = r"\A[+-]?[0-9]{1,19}\z"
-BLANK: Final = r"\A[ \t\n\r\x0B\f]*\z"
-PIECES: Final = "array<struct<key:string,value:binary>>"
+LARGEST_PARTITION: Final = 2**31 - 1
 DECIMAL: Final = "decimal(38,0)"
-
-
-class Translated(NamedTuple):
-    """What is asked for: why it is refused (null: it is not), and headers of ours to be added."""
-
-    code: Column
-    pieces: Column
-
-    def where(self, condition: Column) -> "Translated":
-        """This, only where the condition holds."""
-        pieces = f.when(condition, self.pieces).otherwise(nothing())
-        return Translated(f.when(condition, self.code), pieces)
-
-
-def nothing() -> Column:
-    """No headers."""
-    return f.array().cast(PIECES)
-
-
-def translated(name: str, value: Column, code: Column | None = None) -> Translated:
-    """One header of ours with this value (binary or text), unless a code refuses it."""
-    piece = f.struct(f.lit(name).alias("key"), value.cast("binary").alias("value"))
-    return Translated(
-        f.lit(None).cast("string") if code is None else code, f.array(piece).cast(PIECES)
-    )
-
-
-def refusal(code: str) -> Translated:
-    """Nothing but a refusal."""
-    return Translated(f.lit(code), nothing())
-
-
-def together(*parts: Translated) -> Translated:
-    """All of these; of their refusals the first."""
-    return Translated(first_of(*(a.code for a in parts)), f.concat(*(a.pieces for a in parts)))
-
-
-def text_of(number: Column) -> Column:
-    """A whole number as our own headers carry it."""
-    return number.cast(DECIMAL).cast("string")
-
-
-class AliasedRecord(RequestHeaders):
-    """headers: a map of each name to its last header. key, value: the record's."""
-
-    def __init__(self, headers: Column, key: Column, value: Column) -> None:
-        super().__init__(headers)
-        self.key, self._value = key, value
-
-    def text(self, name: str) -> Column:
-        """The value as text; empty where it is null."""
-        return f.coalesce(super().text(name), f.lit(""))
-
-    @property
-    def needs_time(self) -> Column:
-        """Whether our own headers leave the time open."""
-        return ~self.has_any((*names.TIMES, names.RETRY_GROUP))
-
-    @property
-    def is_deletion(self) -> Column:
-        """Whether etf1 takes it for the end of a schedule: no value, and no request of ours."""
-        ours = f.filter(f.map_keys(self._column), lambda name: name.startswith(names.PREFIX))
-        return self._value.isNull() & ~f.exists(ours, lambda name: ~name.isin(*names.STAMPS))
-
-    def whole(self, name: str, *, signed: bool = False) -> Column:
-        """The whole number that a header says: decimal; null where it says none."""
-        text = self.text(name)
-        pattern = SIGNED_WHOLE if signed else WHOLE
-        return f.when(text.rlike(pattern), text.try_cast(DECIMAL))
-
-    def target(self, name: str) -> Translated:
-        """The target topic, which must be named and legal."""
-        raw = self.raw(name)
-        code = first_of(
-            refused(codes.TARGET_MISSING, raw.isNull()),
-            refused(codes.TARGET_ILLEGAL, ~is_legal(self.text(name))),
-        )
-        return translated(names.TOPIC, raw, code).where(
-            ~self.has_any((names.TOPIC, names.RETRY_GROUP, names.TRANSACTION))
-        )
-
-    def due_at(self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False) -> Translated:
-        """A point in time, in units since 1970."""
-        return self._time(names.DELIVER_AT, name, unit_ms, signed=signed)
-
-    def due_after(
-        self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False
-    ) -> Translated:
-        """A delay, in units."""
-        return self._time(names.DELAY, name, unit_ms, signed=signed)
-
-    def target_key(self, name: str) -> Translated:
-        """The key at the target; null without the header."""
-        return translated(names.KEY, self.raw(name)).where(~self.has(names.KEY))
-
-    def target_partition(self, name: str) -> Translated:
-        """The partition, if the header is there."""
-        number = self.whole(name)
-        is_bad = number.isNull() | (number > LARGEST_PARTITION)
-        partition = translated(
-            names.PARTITION, text_of(number), refused(codes.PARTITION_BAD, is_bad)
-        )
-        return partition.where(self.has(name) & ~self.has(names.PARTITION))
-
-    def identity(self) -> Translated:
-        """The record's key as its id."""
-        return translated(names.ID, self.key, self._no_key()).where(~self.has(names.ID))
-
-    def cancel(self) -> Translated:
-        """The record's key as the id of what is to be cancelled."""
-        return translated(names.CANCEL, self.key, self._no_key())
-
-    def _time(self, ours: str, name: str, unit_ms: int, *, signed: bool) -> Translated:
-        """What lies before zero has passed."""
-        length_ms = f.greatest(self.whole(name, signed=signed), f.lit(0).cast(DECIMAL)) * unit_ms
-        is_bad = self.whole(name, signed=signed).isNull() | (length_ms > LATEST_MS)
-        return translated(ours, text_of(length_ms), refused(codes.TIME_UNREADABLE, is_bad)).where(
-            self.needs_time
-        )
-
-    def _no_key(self) -> Column:
-        is_blank = self.key.isNull() | self.key.cast("string").rlike(BLANK)
-        return refused(codes.HEADER_UNREADABLE, is_blank)
-
-
-# What each of the other schedulers' headers asks for, in our own: a function for each table of
-# docs/aliases.md. rocketmq has two, for what the clouds added must agree with what was there.
-
-KARAFKA_SERVED: Final = "1.0.0"
-NATS_AT: Final = "@at "
-SPRING_LONG_BYTES: Final = 8
-SPRING_FIRST_RETRY: Final = 2
-"""Spring counts deliveries, and writes the number of the next."""
-HEXADECIMAL: Final = 16
 UNSIGNED_LONG: Final = "decimal(20,0)"
-
-
-def cesium(record: AliasedRecord) -> Translated:
-    """A point in time, or else a delay."""
-    is_instant = record.has(n.CESIUM_DELIVER_AT)
-    return together(
-        record.due_at(n.CESIUM_DELIVER_AT).where(is_instant),
-        record.due_after(n.CESIUM_DELAY_MS).where(~is_instant),
-    )
-
-
-def etf1(record: AliasedRecord) -> Translated:
-    """A schedule, or without a value the end of one."""
-    schedule = together(
-        record.target(n.ETF1_TOPIC),
-        record.due_at(n.ETF1_EPOCH, SECONDS),
-        record.target_key(n.ETF1_KEY),
-        record.identity(),
-    )
-    return together(record.cancel().where(record.is_deletion), schedule.where(~record.is_deletion))
-
-
-def karafka(record: AliasedRecord) -> Translated:
-    """A schedule, or the end of one; of schema 1.0.0 alone."""
-    kind = record.text(n.KARAFKA_TYPE)
-    is_served = ~record.has(n.KARAFKA_VERSION) | (record.text(n.KARAFKA_VERSION) == KARAFKA_SERVED)
-    ends = is_served & kind.isin("cancel", "tombstone")
-    schedules = is_served & (kind == "schedule")
-    return together(
-        refusal(codes.HEADER_UNSUPPORTED).where(~is_served),
-        refusal(codes.HEADER_UNREADABLE).where(~ends & ~schedules),
-        record.cancel().where(ends),
-        _karafka_schedule(record).where(schedules),
-    )
-
-
-def _karafka_schedule(record: AliasedRecord) -> Translated:
-    """A key of its own for the partition is refused: our partitions follow the target's key."""
-    is_its_own = ~record.raw(n.KARAFKA_PARTITION_KEY).eqNullSafe(record.raw(n.KARAFKA_KEY))
-    is_asked = record.has(n.KARAFKA_PARTITION_KEY) & ~record.has(PARTITION)
-    return together(
-        refusal(codes.HEADER_UNSUPPORTED).where(is_asked & is_its_own),
-        record.target(n.KARAFKA_TOPIC),
-        record.due_at(n.KARAFKA_EPOCH, SECONDS),
-        record.target_key(n.KARAFKA_KEY),
-        record.target_partition(n.KARAFKA_PARTITION),
-        record.identity(),
-    )
-
-
-def rocketmq(record: AliasedRecord) -> Translated:
-    """A delete, or a time with an id: the level beats the seconds, and so on."""
-    is_delete = record.has(n.ROCKETMQ_DELETE)
-    unique_key = record.raw(n.ROCKETMQ_UNIQUE_KEY)
-    has_identity = ~record.has(ID) & (f.octet_length(unique_key) > 0)
-    identity = translated(ID, unique_key).where(f.coalesce(has_identity, f.lit(False)))
-    schedule = together(_rocketmq_time(record).where(record.needs_time), identity)
-    return together(_rocketmq_delete(record).where(is_delete), schedule.where(~is_delete))
-
-
-def rocketmq_cloud(record: AliasedRecord) -> Translated:
-    """The clouds' point in time."""
-    is_asked = record.has(n.ROCKETMQ_CLOUD_MS) & ~record.has(n.ROCKETMQ_DELETE)
-    return record.due_at(n.ROCKETMQ_CLOUD_MS, signed=True).where(is_asked)
-
-
-def _rocketmq_time(record: AliasedRecord) -> Translated:
-    level = record.whole(n.ROCKETMQ_LEVEL, signed=True)
-    has_level = record.has(n.ROCKETMQ_LEVEL) & (level.isNull() | (level > 0))
-    has_seconds, has_ms = record.has(n.ROCKETMQ_DELAY_SEC), record.has(n.ROCKETMQ_DELAY_MS)
-    has_instant = record.has(n.ROCKETMQ_DELIVER_MS)
-    by_level = translated(LEVEL, text_of(level), refused(codes.LEVEL_UNKNOWN, level.isNull()))
-    by_seconds = record.due_after(n.ROCKETMQ_DELAY_SEC, SECONDS, signed=True)
-    by_ms = record.due_after(n.ROCKETMQ_DELAY_MS, signed=True)
-    by_instant = record.due_at(n.ROCKETMQ_DELIVER_MS, signed=True)
-    return together(
-        by_level.where(has_level),
-        by_seconds.where(~has_level & has_seconds),
-        by_ms.where(~has_level & ~has_seconds & has_ms),
-        by_instant.where(~has_level & ~has_seconds & ~has_ms & has_instant),
-    )
-
-
-def _rocketmq_delete(record: AliasedRecord) -> Translated:
-    """The unique key, perhaps behind the topic and a plus sign."""
-    named = f.substring_index(record.text(n.ROCKETMQ_DELETE), "+", -1)
-    return translated(CANCEL, named, refused(codes.HEADER_UNREADABLE, named == ""))
-
-
-def rabbitmq(record: AliasedRecord) -> Translated:
-    """A delay; zero or less asks for nothing."""
-    number = record.whole(n.RABBITMQ_DELAY_MS, signed=True)
-    parts = number.isNull() | (number > 0)
-    return record.due_after(n.RABBITMQ_DELAY_MS, signed=True).where(parts)
-
-
-def nats(record: AliasedRecord) -> Translated:
-    """`@at` and the target; all that belongs to recurring schedules is refused."""
-    is_purge = record.has(n.NATS_NEXT) & (record.text(n.NATS_NEXT) == "purge")
-    is_unserved = record.has_any((n.NATS_SOURCE, n.NATS_TIME_ZONE))
-    schedule = together(
-        refusal(codes.HEADER_UNSUPPORTED).where(is_unserved),
-        _nats_time(record).where(record.needs_time),
-        record.target(n.NATS_TARGET),
-    )
-    return together(
-        refusal(codes.HEADER_UNSUPPORTED).where(is_purge),
-        schedule.where(record.has_any((n.NATS_SCHEDULE, n.NATS_TARGET))),
-    )
-
-
-def _nats_time(record: AliasedRecord) -> Translated:
-    text = record.text(n.NATS_SCHEDULE)
-    due_ms = rfc_3339_ms(f.substr(text, f.lit(len(NATS_AT) + 1)))
-    code = first_of(
-        refused(codes.TIME_UNREADABLE, text == ""),
-        refused(codes.HEADER_UNSUPPORTED, ~text.startswith(NATS_AT)),
-        refused(codes.TIME_UNREADABLE, due_ms.isNull()),
-    )
-    return translated(DELIVER_AT, text_of(f.greatest(due_ms, f.lit(0))), code)
-
-
-def spring(record: AliasedRecord) -> Translated:
-    """The due, and beside a retry group of ours the count of failures: both in big-endian bytes."""
-    is_retry = record.has(RETRY_GROUP) & ~record.has(ATTEMPT) & record.has(n.SPRING_ATTEMPTS)
-    return together(
-        _spring_due(record).where(record.needs_time & record.has(n.SPRING_DUE)),
-        _spring_attempt(record).where(is_retry),
-    )
-
-
-def _spring_due(record: AliasedRecord) -> Translated:
-    size, due = _bytes_of(record, n.SPRING_DUE), f.hex(record.raw(n.SPRING_DUE))
-    is_negative = due >= "8"
-    due_ms = f.when(is_negative, f.lit(0).cast(UNSIGNED_LONG)).otherwise(_unsigned(due))
-    is_bad = ~size.between(1, SPRING_LONG_BYTES)
-    code = first_of(
-        refused(codes.TIME_UNREADABLE, is_bad),
-        refused(codes.TIME_UNREADABLE, due_ms > LATEST_MS),
-    )
-    return translated(DELIVER_AT, f.when(~is_bad, text_of(due_ms)), code)
-
-
-def _spring_attempt(record: AliasedRecord) -> Translated:
-    size, count = _bytes_of(record, n.SPRING_ATTEMPTS), f.hex(record.raw(n.SPRING_ATTEMPTS))
-    is_bad = ~size.isin(1, 4) | ((size == 4) & (count >= "8"))
-    failures = f.greatest(_unsigned(count) - SPRING_FIRST_RETRY, f.lit(0).cast(UNSIGNED_LONG))
-    return translated(
-        ATTEMPT, f.when(~is_bad, text_of(failures)), refused(codes.HEADER_UNREADABLE, is_bad)
-    )
-
-
-def _bytes_of(record: AliasedRecord, name: str) -> Column:
-    return f.coalesce(f.octet_length(record.raw(name)), f.lit(0))
-
-
-def _unsigned(hexadecimal: Column) -> Column:
-    """At most eight bytes as a number."""
-    short = f.substring(hexadecimal, 1, 2 * SPRING_LONG_BYTES)
-    return f.conv(short, HEXADECIMAL, 10).try_cast(UNSIGNED_LONG)
-
-
-READERS: Final[dict[str, tuple[Callable[[AliasedRecord], Translated], ...]]] = {
-    "cesium": (cesium,),
-    "etf1": (etf1,),
-    "karafka": (karafka,),
-    "rocketmq": (rocketmq, rocketmq_cloud),
-    "rabbitmq": (rabbitmq,),
-    "nats": (nats,),
-    "spring": (spring,),
+LOOKUP: Final = {
+    "has": "(by_name['{}'] IS NOT NULL)",
+    "raw": "by_name['{}'].value",
+    "text": "coalesce(CAST(by_name['{}'].value AS string), '')",
 }
-"""By alias."""
+Check = tuple[str, str]
+"""A code, and SQL of the condition for it."""
 
 
-# Other schedulers' headers (docs/aliases.md), translated by column expressions.
-#
-# A record with such headers gets our own ones that mean the same, behind its own; from then on it
-# is read like any other. Only policies that name aliases cost anything.
+class Piece(NamedTuple):
+    """Where `holds` (SQL), the record gets our header `name` with this value, or is refused.
 
-DELETING = "etf1"
-"""The alias that takes a record without value and without any request for a cancel."""
-TIME = "time"
-UNCHANGED = (
+    name: None for a piece that only refuses.
+    """
+
+    holds: str
+    name: str | None
+    value: str = ""
+    checks: tuple[Check, ...] = ()
+
+    def only(self, holds: str) -> "Piece":
+        """Return the piece with a further condition."""
+        return self._replace(holds=f"({holds}) AND ({self.holds})")
+
+    @property
+    def code(self) -> str:
+        """SQL of why the record is refused."""
+        return f"IF({self.holds}, {first_code(*self.checks)}, NULL)"
+
+    @property
+    def added(self) -> str:
+        """SQL of the headers to add."""
+        header = f"named_struct('key', '{self.name}', 'value', CAST({self.value} AS binary))"
+        return f"IF({self.holds}, CAST(array({header}) AS {HEADERS}), {names.NO_HEADERS})"
+
+
+def _refusal(holds: str, code: str) -> Piece:
+    return Piece(holds, None, checks=((code, "true"),))
+
+
+def _where(holds: str, *pieces: Piece) -> tuple[Piece, ...]:
+    return tuple(piece.only(holds) for piece in pieces)
+
+
+def _number(name: str, sign: str = "") -> str:
+    """Return SQL of the whole number in a header: decimal; null where it is none."""
+    pattern = rf"R'\A{sign}[0-9]{{1,19}}\z'"
+    return f"IF(text({name}) RLIKE {pattern}, try_cast(text({name}) AS {DECIMAL}), NULL)"
+
+
+def _text_of(number: str) -> str:
+    return f"CAST(CAST({number} AS {DECIMAL}) AS string)"
+
+
+SIGNED: Final = "[+-]?"
+NEEDS_TIME: Final = f"NOT {has_any((*names.TIMES, names.RETRY_GROUP))}"
+IS_DELETION: Final = f"""
+(value IS NULL AND NOT exists(map_keys(by_name),
+  name -> startswith(name, '{names.PREFIX}') AND name NOT IN {quoted(names.STAMPS)}))
+"""
+"""Whether etf1 takes a record for the end of a schedule: no value, and no request of ours."""
+_NO_KEY: Final = (
+    codes.HEADER_UNREADABLE,
+    r"key IS NULL OR CAST(key AS string) RLIKE R'\A[ \t\n\r\x0B\f]*\z'",
+)
+_IDENTITY: Final = Piece(f"NOT has({names.ID})", names.ID, "key", (_NO_KEY,))
+_CANCEL: Final = Piece("true", names.CANCEL, "key", (_NO_KEY,))
+
+
+def _time(ours: str, name: str, unit_ms: int = 1, sign: str = "") -> Piece:
+    """Return a time in units. A time before zero has passed."""
+    number = _number(name, sign)
+    length_ms = f"greatest({number}, CAST(0 AS {DECIMAL})) * {unit_ms}"
+    is_bad = f"{number} IS NULL OR {length_ms} > {LATEST_MS}"
+    return Piece(NEEDS_TIME, ours, _text_of(length_ms), ((codes.TIME_UNREADABLE, is_bad),))
+
+
+def _due_at(name: str, unit_ms: int = 1, sign: str = "") -> Piece:
+    return _time(names.DELIVER_AT, name, unit_ms, sign)
+
+
+def _due_after(name: str, unit_ms: int = 1, sign: str = "") -> Piece:
+    return _time(names.DELAY, name, unit_ms, sign)
+
+
+def _target(name: str) -> Piece:
+    return Piece(
+        f"NOT {has_any((names.TOPIC, names.RETRY_GROUP, names.TRANSACTION))}",
+        names.TOPIC,
+        f"raw({name})",
+        (
+            (codes.TARGET_MISSING, f"raw({name}) IS NULL"),
+            (codes.TARGET_ILLEGAL, f"NOT {is_legal(f'text({name})')}"),
+        ),
+    )
+
+
+def _target_key(name: str) -> Piece:
+    return Piece(f"NOT has({names.KEY})", names.KEY, f"raw({name})")
+
+
+def _karafka() -> tuple[Piece, ...]:
+    """Return a schedule, or the end of one, of schema 1.0.0.
+
+    A key of its own for the partition is refused: our partitions follow the target's key.
+    """
+    kind, partition = "text(schedule_source_type)", _number("schedule_target_partition")
+    is_served = "(NOT has(schedule_schema_version) OR text(schedule_schema_version) = '1.0.0')"
+    ends = f"({is_served} AND {kind} IN ('cancel', 'tombstone'))"
+    schedules = f"({is_served} AND {kind} = 'schedule')"
+    other_key = (
+        f"has(schedule_target_partition_key) AND NOT has({names.PARTITION}) AND NOT"
+        " raw(schedule_target_partition_key) <=> raw(schedule_target_key)"
+    )
+    is_bad = f"{partition} IS NULL OR {partition} > {LARGEST_PARTITION}"
+    return (
+        _refusal(f"NOT {is_served}", codes.HEADER_UNSUPPORTED),
+        _refusal(f"NOT {ends} AND NOT {schedules}", codes.HEADER_UNREADABLE),
+        _CANCEL.only(ends),
+        *_where(
+            schedules,
+            _refusal(other_key, codes.HEADER_UNSUPPORTED),
+            _target("schedule_target_topic"),
+            _due_at("schedule_target_epoch", 1_000),
+            _target_key("schedule_target_key"),
+            Piece(
+                f"has(schedule_target_partition) AND NOT has({names.PARTITION})",
+                names.PARTITION,
+                _text_of(partition),
+                ((codes.PARTITION_BAD, is_bad),),
+            ),
+            _IDENTITY,
+        ),
+    )
+
+
+def _rocketmq() -> tuple[Piece, ...]:
+    """Return a delete, or a time with an id.
+
+    The level beats the seconds, those the milliseconds, those the instant. The clouds' instant
+    must agree with these.
+    """
+    level, is_delete = _number("DELAY", SIGNED), "has(TIMER_DEL_UNIQKEY)"
+    has_level = f"has(DELAY) AND ({level} IS NULL OR {level} > 0)"
+    times = (
+        (
+            has_level,
+            Piece(
+                "true", names.LEVEL, _text_of(level), ((codes.LEVEL_UNKNOWN, f"{level} IS NULL"),)
+            ),
+        ),
+        ("has(TIMER_DELAY_SEC)", _due_after("TIMER_DELAY_SEC", 1_000, SIGNED)),
+        ("has(TIMER_DELAY_MS)", _due_after("TIMER_DELAY_MS", 1, SIGNED)),
+        ("has(TIMER_DELIVER_MS)", _due_at("TIMER_DELIVER_MS", 1, SIGNED)),
+    )
+    earlier, by_time = ["false"], list[Piece]()
+    for holds, piece in times:
+        none_before = f"NOT ({' OR '.join(f'({one})' for one in earlier)})"
+        by_time.append(piece.only(f"{none_before} AND {holds} AND {NEEDS_TIME}"))
+        earlier.append(holds)
+    deleted = "substring_index(text(TIMER_DEL_UNIQKEY), '+', -1)"
+    has_identity = f"NOT has({names.ID}) AND octet_length(raw(UNIQ_KEY)) > 0"
+    return (
+        Piece(is_delete, names.CANCEL, deleted, ((codes.HEADER_UNREADABLE, f"{deleted} = ''"),)),
+        *_where(
+            f"NOT {is_delete}",
+            *by_time,
+            Piece(has_identity, names.ID, "raw(UNIQ_KEY)"),
+            _due_at("__STARTDELIVERTIME", 1, SIGNED).only("has(__STARTDELIVERTIME)"),
+        ),
+    )
+
+
+def _nats() -> tuple[Piece, ...]:
+    """Return `@at` and the target. Headers of recurring schedules are refused."""
+    text = "text(Nats-Schedule)"
+    due_ms = rfc_3339_ms(f"substr({text}, 5)")
+    checks = (
+        (codes.TIME_UNREADABLE, f"{text} = ''"),
+        (codes.HEADER_UNSUPPORTED, f"NOT startswith({text}, '@at ')"),
+        (codes.TIME_UNREADABLE, f"{due_ms} IS NULL"),
+    )
+    recurs = "has(Nats-Schedule-Source) OR has(Nats-Schedule-Time-Zone)"
+    value = _text_of(f"greatest({due_ms}, 0)")
+    return (
+        _refusal("text(Nats-Schedule-Next) = 'purge'", codes.HEADER_UNSUPPORTED),
+        *_where(
+            "has(Nats-Schedule) OR has(Nats-Schedule-Target)",
+            _refusal(recurs, codes.HEADER_UNSUPPORTED),
+            Piece(NEEDS_TIME, names.DELIVER_AT, value, checks),
+            _target("Nats-Schedule-Target"),
+        ),
+    )
+
+
+def _spring() -> tuple[Piece, ...]:
+    """Return the due, and with a retry group of ours the failures: both in big-endian bytes.
+
+    Spring counts deliveries, and writes the number of the next one.
+    """
+    due, count = ("retry_topic-backoff-timestamp", "retry_topic-attempts")
+
+    def size(name: str) -> str:
+        return f"coalesce(octet_length(raw({name})), 0)"
+
+    def unsigned(name: str) -> str:
+        return f"try_cast(conv(substring(hex(raw({name})), 1, 16), 16, 10) AS {UNSIGNED_LONG})"
+
+    zero = f"CAST(0 AS {UNSIGNED_LONG})"
+    due_ms = f"IF(hex(raw({due})) >= '8', {zero}, {unsigned(due)})"
+    bad_due = f"{size(due)} NOT BETWEEN 1 AND 8"
+    bad_count = f"{size(count)} NOT IN (1, 4) OR ({size(count)} = 4 AND hex(raw({count})) >= '8')"
+    failures = f"greatest({unsigned(count)} - 2, {zero})"
+    return (
+        Piece(
+            f"{NEEDS_TIME} AND has({due})",
+            names.DELIVER_AT,
+            f"IF(NOT ({bad_due}), {_text_of(due_ms)}, NULL)",
+            ((codes.TIME_UNREADABLE, bad_due), (codes.TIME_UNREADABLE, f"{due_ms} > {LATEST_MS}")),
+        ),
+        Piece(
+            f"has({names.RETRY_GROUP}) AND NOT has({names.ATTEMPT}) AND has({count})",
+            names.ATTEMPT,
+            f"IF(NOT ({bad_count}), {_text_of(failures)}, NULL)",
+            ((codes.HEADER_UNREADABLE, bad_count),),
+        ),
+    )
+
+
+class Alias(NamedTuple):
+    """Another scheduler: the headers that make a record its own, and all that they ask for."""
+
+    triggers: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+
+
+DELAYS: Final = _number("x-delay", SIGNED)
+ALIASES: Final = {
+    "cesium": Alias(
+        ("cesium-delay-ms", "cesium-deliver-at"),
+        (
+            _due_at("cesium-deliver-at").only("has(cesium-deliver-at)"),
+            _due_after("cesium-delay-ms").only("NOT has(cesium-deliver-at)"),
+        ),
+    ),
+    "etf1": Alias(
+        ("scheduler-epoch", "scheduler-target-topic", "scheduler-target-key"),
+        (
+            _CANCEL.only(IS_DELETION),
+            *_where(
+                f"NOT {IS_DELETION}",
+                _target("scheduler-target-topic"),
+                _due_at("scheduler-epoch", 1_000),
+                _target_key("scheduler-target-key"),
+                _IDENTITY,
+            ),
+        ),
+    ),
+    "karafka": Alias(
+        (
+            *("schedule_schema_version", "schedule_source_type", "schedule_target_epoch"),
+            *("schedule_target_topic", "schedule_target_key", "schedule_target_partition"),
+            "schedule_target_partition_key",
+        ),
+        _karafka(),
+    ),
+    "rocketmq": Alias(
+        (
+            *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"),
+            *("__STARTDELIVERTIME", "TIMER_DEL_UNIQKEY"),
+        ),
+        _rocketmq(),
+    ),
+    "rabbitmq": Alias(
+        ("x-delay",),
+        (_due_after("x-delay", 1, SIGNED).only(f"{DELAYS} IS NULL OR {DELAYS} > 0"),),
+    ),
+    "nats": Alias(("Nats-Schedule", "Nats-Schedule-Target", "Nats-Schedule-Next"), _nats()),
+    "spring": Alias(("retry_topic-backoff-timestamp", "retry_topic-attempts"), _spring()),
+}
+"""By name, in the order in which they are read."""
+DELETING: Final = "etf1"
+"""This alias takes a record without value and without any request for a cancel."""
+UNCHANGED: Final = (
     *("partition", "offset", "timestamp_ms", "key", "value", "large_bytes"),
-    *("is_blurred", "policy"),
+    *("is_blurred", "policy_number"),
 )
 
 
-def translation(named: Collection[str], policy: Column) -> list[list[Column | str]]:
-    """The selects that add to a record's headers what these aliases ask for, if its policy (POLICY)
-    names them, too.
+def translation(named: Collection[str]) -> list[list[str]]:
+    """Return the selects that add to a record's headers all that these aliases ask for.
 
-    They add alias_code, why a record is refused, and raw_letter_hash, that of the record as it
-    came, where it differs.
+    An alias counts if the record's `policy` names it. The selects add alias_code, why a record is
+    refused, and raw_letter_hash, that of the record as it came, where it differs.
     """
-    aliases = tuple(name for name in ALIAS_HEADERS if name in named)
+    aliases = [name for name in ALIASES if name in named]
     if not aliases:
-        return [["*", _null("string", "alias_code"), _null("bigint", "raw_letter_hash")]]
-    headers, key, value = f.col("headers"), f.col("key"), f.col("value")
-    record = AliasedRecord(f.col("by_name"), key, value)
-    counts = {alias: _counts(alias, policy) for alias in ALIAS_HEADERS}
-    request, pieces = f.col("translated"), f.col("translated.pieces")
-    translated = f.when(f.col("is_aliased"), _translated(record, aliases, counts))
-    code = first_of(request["code"], _contradiction(pieces))
-    added = f.when(f.col("alias_code").isNull(), f.array_distinct(pieces)).otherwise(nothing())
-    has_more = f.size(pieces) > 0
+        nothing = "CAST(NULL AS string) AS alias_code", "CAST(NULL AS bigint) AS raw_letter_hash"
+        return [["*", *nothing]]
+    is_of = {name: _is_of(name) for name in aliases}
+    deletes = f"({IS_DELETION} AND {_counts(DELETING)})"
+    our_own = f"has({names.CANCEL}) OR has({names.HOP_FROM})"
+    recalls = f"has({names.RECALL}) AND policy.recalls_in IS NOT NULL"
+    is_aliased = f"""
+      ({" OR ".join(is_of.values())} OR {deletes}) AND NOT ({our_own}) AND NOT ({recalls})"""
+    pieces = [piece.only(is_of[name]) for name in aliases for piece in ALIASES[name].pieces]
+    pieces.append(_CANCEL.only(f"NOT ({' OR '.join(is_of.values())}) AND {deletes}"))
+    code = f"coalesce({', '.join(piece.code for piece in pieces if piece.checks)})"
+    added = f"concat({', '.join(piece.added for piece in pieces if piece.name)})"
+    request = f"IF(is_aliased, named_struct('code', {code}, 'pieces', {added}), NULL)"
     return [
-        ["*", by_name(headers).alias("by_name")],
-        ["*", _is_aliased(record, aliases, counts, policy).alias("is_aliased")],
-        ["*", translated.alias("translated")],
-        ["*", f.when(f.col("is_aliased"), code).alias("alias_code")],
+        ["*", "map_from_arrays(headers.key, headers) AS by_name"],
+        ["*", with_headers(f"{is_aliased} AS is_aliased", LOOKUP)],
+        ["*", with_headers(f"{request} AS translated", LOOKUP)],
+        [
+            "*",
+            "translated.pieces AS pieces",
+            f"IF(is_aliased, coalesce(translated.code, {CONTRADICTION}), NULL) AS alias_code",
+        ],
         [
             *UNCHANGED,
             "alias_code",
-            f.when(has_more, letter_hash(key, headers)).alias("raw_letter_hash"),
-            f.when(has_more, f.concat(headers, added)).otherwise(headers).alias("headers"),
+            f"IF(size(pieces) > 0, {letter_hash('key', 'headers')}, NULL) AS raw_letter_hash",
+            f"""IF(size(pieces) > 0, concat(headers,
+              IF(alias_code IS NULL, array_distinct(pieces), {names.NO_HEADERS})), headers)
+              AS headers""",
         ],
     ]
 
 
-def _null(kind: str, name: str) -> Column:
-    return f.lit(None).cast(kind).alias(name)
+def _is_of(name: str) -> str:
+    return f"({_counts(name)} AND {has_any(ALIASES[name].triggers)})"
 
 
-def _is_aliased(
-    record: AliasedRecord, aliases: tuple[str, ...], counts: Mapping[str, Column], policy: Column
-) -> Column:
-    """Our own cancel or recall decides everything, and what the proxy wrote itself has our own
-    headers."""
-    is_recall = record.has_any((RECALL,)) & policy["recalls_in"].isNotNull()
-    parts = reduce(or_, (_is_of(record, alias, counts) for alias in aliases))
-    deletes = record.is_deletion & counts[DELETING]
-    return (parts | deletes) & ~record.has_any((CANCEL, HOP_FROM)) & ~is_recall
+def _counts(name: str) -> str:
+    """Return SQL: whether the record's policy names the alias."""
+    return f"coalesce(array_contains(policy.aliases, '{name}'), false)"
 
 
-def _is_of(record: AliasedRecord, alias: str, counts: Mapping[str, Column]) -> Column:
-    return counts[alias] & record.has_any(ALIAS_HEADERS[alias].triggers)
+TIME: Final = "time"
 
 
-def _counts(alias: str, policy: Column) -> Column:
-    """Whether the policy names the alias."""
-    return f.coalesce(f.array_contains(policy["aliases"], alias), f.lit(False))
+def _about(piece: str) -> str:
+    """Return SQL of what a piece speaks of. All times are one matter."""
+    return f"IF({piece}.key IN {quoted(names.TIMES)}, '{TIME}', {piece}.key)"
 
 
-def _translated(
-    record: AliasedRecord, aliases: tuple[str, ...], counts: Mapping[str, Column]
-) -> Column:
-    """What all aliases ask for together: struct of code and pieces."""
-    is_of = {alias: _is_of(record, alias, counts) for alias in aliases}
-    parts = [read(record).where(is_of[alias]) for alias in aliases for read in READERS[alias]]
-    deletes = ~reduce(or_, is_of.values()) & record.is_deletion & counts[DELETING]
-    request = together(*parts, record.cancel().where(deletes))
-    return f.struct(request.code.alias("code"), request.pieces.alias("pieces"))
-
-
-def _contradiction(pieces: Column) -> Column:
-    """The code of the first piece that contradicts one before it, or a cancel beside anything."""
-    contradicting = f.filter(
-        pieces,
-        lambda piece, number: f.exists(
-            f.slice(pieces, 1, number),
-            lambda before: (_about(before) == _about(piece)) & ~before.eqNullSafe(piece),
-        ),
-    )
-    about = _about(f.get(contradicting, f.lit(0)))
-    subjects = f.array_distinct(f.transform(pieces, _about))
-    cancels_and_more = f.array_contains(subjects, CANCEL) & (f.size(subjects) > 1)
-    return first_of(
-        refused(codes.TIME_UNREADABLE, about == TIME),
-        refused(codes.TARGET_ILLEGAL, about == TOPIC),
-        refused(codes.PARTITION_BAD, about == PARTITION),
-        refused(codes.HEADER_UNREADABLE, about.isNotNull() | cancels_and_more),
-    )
-
-
-def _about(piece: Column) -> Column:
-    """What a piece speaks of: all times are one matter."""
-    return f.when(piece["key"].isin(*TIMES), f.lit(TIME)).otherwise(piece["key"])
+_FIRST_OTHER: Final = f"""
+get(filter(translated.pieces, (piece, number) -> exists(slice(translated.pieces, 1, number),
+  before -> {_about("before")} = {_about("piece")} AND NOT before <=> piece)), 0)
+"""
+"""The first piece that contradicts one before it."""
+_MATTERS: Final = f"array_distinct(transform(translated.pieces, piece -> {_about('piece')}))"
+_WRONG: Final = _about(_FIRST_OTHER)
+CONTRADICTION: Final = first_code(
+    (codes.TIME_UNREADABLE, f"{_WRONG} = '{TIME}'"),
+    (codes.TARGET_ILLEGAL, f"{_WRONG} = '{names.TOPIC}'"),
+    (codes.PARTITION_BAD, f"{_WRONG} = '{names.PARTITION}'"),
+    (codes.HEADER_UNREADABLE, f"{_WRONG} IS NOT NULL"),
+    (
+        codes.HEADER_UNREADABLE,
+        f"array_contains({_MATTERS}, '{names.CANCEL}') AND size({_MATTERS}) > 1",
+    ),
+)
+"""SQL of a code where pieces contradict each other, or a cancel stands beside anything."""

@@ -1,12 +1,6 @@
-"""The codes of `timer-error` for what is wrong with a record itself, and which of several wins.
-
-A check is a column expression: the code, or null. Of several the first that has one counts.
-"""
+"""Codes of `timer-error`, and SQL of which of several counts."""
 
 from typing import Final
-
-from pyspark.sql import Column
-from pyspark.sql import functions as f
 
 RECORD_UNREADABLE: Final = "record-unreadable"
 HEADER_UNREADABLE: Final = "header-unreadable"
@@ -29,55 +23,30 @@ PARTITION_BAD: Final = "partition-bad"
 DEFECT: Final = "defect"
 
 DECIDED_WHEN_READ: Final = (
-    RECORD_UNREADABLE,
-    HEADER_UNREADABLE,
-    HEADER_UNKNOWN,
-    HEADER_UNSUPPORTED,
-    TARGET_MISSING,
-    TARGET_ILLEGAL,
-    TARGET_REFUSED,
-    TIME_UNREADABLE,
-    LEVEL_UNKNOWN,
-    DELAY_TOO_LONG,
-    TIME_PAST,
-    ID_BAD,
-    RECALL_BAD,
-    RETRY_BAD,
-    TRANSACTION_BAD,
-    HOP_BAD,
-    PURGE_BAD,
+    *(RECORD_UNREADABLE, HEADER_UNREADABLE, HEADER_UNKNOWN, HEADER_UNSUPPORTED, TARGET_MISSING),
+    *(TARGET_ILLEGAL, TARGET_REFUSED, TIME_UNREADABLE, LEVEL_UNKNOWN, DELAY_TOO_LONG, TIME_PAST),
+    *(ID_BAD, RECALL_BAD, RETRY_BAD, TRANSACTION_BAD, HOP_BAD, PURGE_BAD),
 )
-"""Codes that depend on the record alone: a record that is not to be refused cannot have them."""
-
+"""These depend on the record alone: a record that is accepted cannot have them."""
 TRANSIENT: Final = ("target-unknown", "not-authorised", "partition-unavailable")
-"""Codes of what is tried again and again before it is a dead letter."""
-
+"""Publishing is tried again and again before these make a dead letter."""
 OF_OLDER_VERSIONS: Final = "too-many"
-"""Given to records that found no room to wait: now reading is held instead."""
+"""Older versions gave it to records that found no room to wait. Now reading is held instead."""
 BELIEVED: Final = (
     *TRANSIENT,
-    PARTITION_BAD,
-    "too-large",
-    "publish-failed",
-    "body-gone",
-    OF_OLDER_VERSIONS,
-    DEFECT,
+    *(PARTITION_BAD, "too-large", "publish-failed", "body-gone", OF_OLDER_VERSIONS, DEFECT),
 )
-"""Codes of what depends on the broker: no topic shows that it was so."""
+"""These depend on the broker: no topic shows whether they are right."""
 OVERDUE: Final = "overdue"
 DECIDED_AT_ITS_DUE: Final = (*TRANSIENT, "publish-failed", "body-gone", OVERDUE)
-"""Codes of what waited until it was due: nothing else had ended it by then."""
+"""A record with one of these waited until its due: nothing else had ended it by then."""
 TRANSACTION_EXPIRED: Final = "transaction-expired"
-"""Of a half message whose outcome is `expired`, and of nothing else."""
+"""Only a half message with the outcome `expired` has it."""
 OF_DEAD_LETTERED: Final = (*DECIDED_WHEN_READ, *BELIEVED, OVERDUE)
-"""Codes of what has the outcome `dead-lettered`."""
+"""Codes of records with the outcome `dead-lettered`."""
 
 
-def refused(code: str, condition: Column) -> Column:
-    """The code where the condition holds."""
-    return f.when(condition, f.lit(code))
-
-
-def first_of(*codes: Column) -> Column:
-    """The code of the first check that refuses; later ones are not evaluated then."""
-    return f.coalesce(*codes)
+def first_code(*checks: tuple[str, str]) -> str:
+    """Return SQL of the code of the first condition that holds; else null."""
+    branches = (f"WHEN {holds} THEN '{code}'" for code, holds in checks)
+    return f"CASE {' '.join(branches)} END"

@@ -1,59 +1,65 @@
 """What each ingress record asks for: the audit's own reading of docs/guide.md.
 
-The steps of a record: its policy is found, other schedulers' headers are translated, the headers
-are sorted by name, requests beyond plain delivery are read, then where and when it is to go, and
-last what is wrong with it. Each step is one select, so that nothing is computed twice; conditions
-keep plain records from what costs most.
+A record goes through these steps. Its policy is found. Other schedulers' headers are translated.
+The headers are sorted by name. Requests beyond plain delivery are read, then where and when the
+record is to go, then what is wrong with it. Each step is one select in SQL, so nothing is computed
+twice. Conditions keep plain records from the expensive parts.
+
+In the SQL `has`, `raw` and `text` look up one of our headers.
 """
 
-from functools import lru_cache, reduce
-from operator import or_
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.records import hashes as hop_macs
 from spark_jobs.records import headers as names
 from spark_jobs.records.hashes import (
     FINGERPRINTS,
-    bytes_hash,
     content_bytes,
     headers_hash,
+    is_signed,
     key_number,
     letter_hash,
 )
 from spark_jobs.records.headers import (
     NO_HEADERS,
-    RequestHeaders,
     as_the_proxy_reads,
-    by_name,
     count_of_own,
+    has_any,
     is_blurred,
-    position_of,
-    request_headers,
-    special_names_in,
+    is_legal,
+    with_headers,
 )
-from spark_jobs.requests import controls, due_times, retries
-from spark_jobs.requests.aliases import translation
-from spark_jobs.requests.error_codes import RECORD_UNREADABLE, first_of
-from spark_jobs.requests.policies import Policies, policy_of
-from spark_jobs.requests.targets import partition_code, partition_of, target_code
-from spark_jobs.requests.times import digits, plain_digits
-from spark_jobs.runtime.frames import Schema, conformed
+from spark_jobs.requests import error_codes as codes
+from spark_jobs.requests.aliases import LARGEST_PARTITION, translation
+from spark_jobs.requests.error_codes import first_code
+from spark_jobs.requests.policies import Policies
+from spark_jobs.requests.times import (
+    DAY_MS,
+    delay_ms,
+    digits,
+    level_ms,
+    plain_digits,
+    rfc_3339_ms,
+    worded_delay_ms,
+)
+from spark_jobs.runtime.frames import Schema, conformed, quoted
 
+RECORD: Final = "record"
+CANCELS: Final = "cancel"
+RECALLS: Final = "recall"
+PURGES: Final = "purge"
 REFUSED: Final = "refused"
-MOST_STEPS: Final = 8
-"""Sets of policies whose steps are kept: an audit without end meets new ones now and then."""
-KINDS: Final = (
-    controls.RECORD,
-    names.PREPARE,
-    *controls.DECISIONS,
-    controls.CANCELS,
-    controls.RECALLS,
-    controls.PURGES,
-    REFUSED,
-)
+DECISIONS: Final = (names.COMMIT, names.ROLLBACK, names.EXPIRE)
+TAKE_BACK: Final = (CANCELS, RECALLS, PURGES)
+CONTROLS: Final = (*TAKE_BACK, *DECISIONS)
+"""Kinds of records that say something about others, and are not delivered."""
+KINDS: Final = (RECORD, names.PREPARE, *DECISIONS, *TAKE_BACK, REFUSED)
+
+CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
+"""Where check-backs go, when the first is due, how long after it each next one, how many."""
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 PARSED: Final[Schema] = {
     "partition": "int",
@@ -83,294 +89,499 @@ PARSED: Final[Schema] = {
     "moved_due_ms": "bigint",
     "hop_attempt": "int",
     "expires_ms": "bigint",
-    "checks": controls.CHECKS,
+    "checks": CHECKS,
     "size_bytes": "bigint",
     "is_blurred": "boolean",
     "raw_letter_hash": "bigint",
     **FINGERPRINTS,
 }
-"""What each ingress record asks for. kind: one of KINDS; `code` says why refused. wanted_ms: when
-it may be delivered at the soonest; fires_ms: when it is taken up, to be delivered or rolled.
-hop_from: the offset of the record that it goes on from, null for a producer's own; first_offset: of
-a successor, that of the record that all hops have come from; recalled: of a recall, that of what it
-names; needs_proof: whether it must prove that it knows that, by known_key or known_ident.
-ingress_key_hash: of the key that may prove this, null without one. purge_from_ms, purge_to_ms: of a
-purge, the first and the last due; its target is a pattern.
-moved_fires_ms, moved_due_ms: of a record that is to take the place of the one at hop_from, if that
-still waits, what it says of that one; null for others. key_number: what a key counts as where it
-chooses the partition, null without a key. size_bytes: of key and value. is_blurred: a header's name
-has U+FFFD, or bytes that are not UTF-8, for which the proxy refuses the record: Java shows both
-alike. raw_letter_hash: what a dead letter shows of a record with another scheduler's headers that
-was not even read for its due; null without such headers."""
+"""What each ingress record asks for.
 
-Select: TypeAlias = list[Column | str]
-"""What a step makes of each record."""
+kind: one of KINDS, null if no policy is known; code: why it is refused.
+key_number: the number of the key that chooses the partition, null without a key.
+wanted_ms: the earliest time of delivery; fires_ms: when it is taken up, to be delivered or rolled.
+hop_from: the offset of the record that it goes on from, null for a producer's own record.
+first_offset: of a successor, the offset of the first record of its hops.
+recalled: the offset that a recall names; needs_proof: it must prove that it knows that record, by
+known_key or known_ident; ingress_key_hash: of the key that may prove this, null without one.
+purge_from_ms, purge_to_ms: the first and the last due of a purge, whose target is a pattern.
+moved_fires_ms, moved_due_ms: what a move says of the record at hop_from, whose place it takes.
+size_bytes: of key and value.
+is_blurred: a header's name has U+FFFD, or is not UTF-8, for which the proxy refuses the record;
+Java shows both alike.
+raw_letter_hash: what a dead letter repeats of a record with another scheduler's headers that was
+not read for its due; null without such headers.
+"""
+
+LONGEST_ID_BYTES: Final = 256
+FIRST_MS: Final = 0
+LAST_MS: Final = 2**63 - 1
+"""A purge without times means all between the two."""
+LATEST_MS: Final = 10**15 - 1
+"""A later timestamp of a record is not from a clock."""
+LONGEST_HOP_MS: Final = 7 * DAY_MS
+LOOKUP: Final = {
+    "has": "(request_headers.`timer-{}` IS NOT NULL)",
+    "raw": "request_headers.`timer-{}`.value",
+    "text": "CAST(request_headers.`timer-{}`.value AS string)",
+}
+
+
+def _any(*headers: str) -> str:
+    return has_any(name.removeprefix(names.PREFIX) for name in headers)
+
+
+def _bad_ident(raw: str) -> str:
+    """Return SQL: whether a header that is there cannot be an id."""
+    return f"({raw} IS NULL OR octet_length({raw}) NOT BETWEEN 1 AND {LONGEST_ID_BYTES})"
+
+
+def _serves(kind: str) -> str:
+    """Return SQL: whether producers may ask for this."""
+    return f"(policy.serves IS NULL OR array_contains(policy.serves, '{kind}'))"
+
+
+# Controls: ids, cancels, recalls, purges, half messages, and records that the proxy wrote itself.
+
+_HAS_RECALLS: Final = "(policy.recalls_in IS NOT NULL)"
+_IS_RECALL: Final = f"(has(recall) AND {_HAS_RECALLS})"
+_IS_PURGE: Final = (
+    f"({_any(*names.PURGES)} AND {_HAS_RECALLS} AND NOT has(cancel) AND NOT has(recall))"
+)
+_TAKES_BACK: Final = f"(has(cancel) OR {_IS_RECALL} OR {_IS_PURGE})"
+_IS_RETRY: Final = "(is_special AND (has(retry-group) OR has(attempt)))"
+_IS_SIGNED: Final = "(has(hop-mac) AND NOT coalesce(is_forged, false))"
+_OF_RECALLS: Final = "concat(policy.recalls_in, '/', partition, '/')"
+_NAMED: Final = f"substring(text(recall), length({_OF_RECALLS}) + 1, length(text(recall)))"
+_RECALLED: Final = rf"""
+IF(startswith(text(recall), {_OF_RECALLS}) AND {_NAMED} RLIKE R'\A(0|[1-9][0-9]{{0,17}})\z'
+  AND try_cast({_NAMED} AS bigint) < offset, try_cast({_NAMED} AS bigint), NULL)
+"""
+"""The offset of an earlier record of its partition that a recall names; null if it names none."""
+_IS_SERVED: Final = f"""
+(IF(has(transaction), {_serves("transaction")}, NOT has(id) OR {_serves("replace")})
+  AND (NOT {_any("retry-group", "attempt")} OR {_serves("retry")}))
+"""
+"""Whether a producer may ask for all that a record asks for which takes nothing back."""
+_WHOLE_NUMBERS: Final = " AND ".join(
+    f"(NOT has({name}) OR {digits(f'text({name})')} IS NOT NULL)"
+    for name in (name.removeprefix(names.PREFIX) for name in names.HOP_NUMBERS)
+)
+_IS_WHOLE_HOP: Final = f"""
+((has(first-origin) OR text(transaction) <=> '{names.EXPIRE}') AND {_WHOLE_NUMBERS}
+  AND coalesce({digits("text(hop-from)")} < offset, false))
+"""
+"""Whether the proxy's own headers are as the proxy writes them."""
+
+
+def _purge_ms(name: str, otherwise_ms: int) -> str:
+    """Return SQL of the first or last due of a purge; null if it cannot be read."""
+    return f"IF(has({name}), {digits(f'text({name})')}, {otherwise_ms})"
+
+
+_PURGE_FROM: Final = _purge_ms("purge-from", FIRST_MS)
+_PURGE_TO: Final = _purge_ms("purge-to", LAST_MS)
+_IS_WHOLE_PURGE: Final = rf"""
+(coalesce(text(purge) RLIKE R'\A[a-zA-Z0-9._*?\[\]!-]{{1,249}}\z', false)
+  AND {_PURGE_FROM} IS NOT NULL AND {_PURGE_TO} IS NOT NULL)
+"""
+_UNKNOWN: Final = f"""
+get(filter(special_names, name -> name NOT IN {quoted(names.KNOWN)}
+  OR (name IN {quoted(names.SINCE_RECALLS)} AND NOT {_HAS_RECALLS})), 0)
+"""
+_OPENING_CODE: Final = f"""
+coalesce(
+  IF(has(cancel) OR ({_any("recall", "purge")} AND {_HAS_RECALLS}), NULL, {
+    first_code(
+        (codes.HEADER_UNREADABLE, f"{_UNKNOWN} = '{names.UNREADABLE}'"),
+        (codes.HEADER_UNKNOWN, f"{_UNKNOWN} IS NOT NULL"),
+    )
+}),
+  CASE WHEN has(cancel) THEN {
+    first_code(
+        (codes.HEADER_UNSUPPORTED, f"NOT {_serves('cancel')} AND NOT {_IS_SIGNED}"),
+        (codes.ID_BAD, _bad_ident("raw(cancel)")),
+    )
+}
+  WHEN {_IS_RECALL} THEN {
+    first_code(
+        (codes.HEADER_UNSUPPORTED, f"NOT {_serves('recall')} AND NOT {_IS_SIGNED}"),
+        (codes.RECALL_BAD, f"{_RECALLED} IS NULL"),
+    )
+}
+  WHEN {_IS_PURGE} THEN {
+    first_code(
+        (codes.PURGE_BAD, f"coalesce(is_forged, false) OR NOT {_IS_WHOLE_PURGE}"),
+    )
+}
+  ELSE {
+    first_code(
+        (codes.ID_BAD, f"has(id) AND {_bad_ident('raw(id)')}"),
+        (
+            codes.HOP_BAD,
+            f"{_any(*names.HOPS)} AND (NOT {_IS_WHOLE_HOP} OR coalesce(is_forged, false))",
+        ),
+        (codes.HEADER_UNSUPPORTED, f"NOT has(hop-from) AND NOT {_IS_SERVED}"),
+    )
+} END)
+"""
+"""What is wrong before it is known whether the record goes on from another one."""
+_IS_DECISION: Final = f"""
+(coalesce(text(transaction) IN {quoted(DECISIONS)}, false)
+  AND (text(transaction) <=> '{names.EXPIRE}') = (hop IS NOT NULL))
+"""
+_TRANSACTION_CODE: Final = f"""
+IF(has(transaction) AND NOT {_TAKES_BACK}, {
+    first_code(
+        (
+            codes.TRANSACTION_BAD,
+            f"NOT text(transaction) <=> '{names.PREPARE}' AND NOT {_IS_DECISION}",
+        ),
+        (codes.ID_BAD, "NOT has(id)"),
+    )
+}, NULL)
+"""
+"""Only the proxy itself asks for expiry."""
+_MOVE_CODE: Final = first_code(
+    (codes.HOP_BAD, "(has(hop-fires) OR has(hop-due)) AND NOT (has(hop-fires) AND has(hop-due))")
+)
+"""A record that takes the place of another one says both of that one's times."""
+_ASKED_KIND: Final = f"""
+CASE WHEN NOT is_special THEN '{RECORD}'
+  WHEN has(cancel) THEN '{CANCELS}' WHEN {_IS_RECALL} THEN '{RECALLS}'
+  WHEN {_IS_PURGE} THEN '{PURGES}'
+  WHEN text(transaction) IN {quoted((names.PREPARE, *DECISIONS))} THEN text(transaction)
+  ELSE '{RECORD}' END
+"""
+"""What a record would be if nothing were wrong with it."""
+
+# Targets, and retries of consumers (docs/guide.md#where, docs/guide.md#retries-of-consumers).
+
+
+def _matches(topic: str, pattern: str) -> str:
+    return f"(policy.{pattern} IS NOT NULL AND rlike({topic}, policy.{pattern}))"
+
+
+def _is_allowed(topic: str) -> str:
+    return f"(policy.allow IS NULL OR rlike({topic}, policy.allow))"
+
+
+def _target_code(topic: str, is_served: str) -> str:
+    """Return SQL of why the topic (null: none is named) cannot be a target.
+
+    is_served: whether the consumer group may be served after which the proxy names the topic; null
+    for other topics. Such a topic is reserved only if it is one of `marks`.
+    """
+    is_reserved = f"""
+      NOT array_contains(policy.named, {topic}) AND (
+        ({is_served} IS NULL AND {_matches(topic, "reserved")}) OR {_matches(topic, "marks")})"""
+    is_own = f"""
+      array_contains(policy.own_topics, {topic})
+        OR startswith({topic}, '{names.INTERNAL_PREFIX}')"""
+    return first_code(
+        (codes.TARGET_MISSING, f"{topic} IS NULL"),
+        (codes.TARGET_ILLEGAL, f"NOT {is_legal(topic)}"),
+        (codes.TARGET_REFUSED, f"{is_own} OR {_matches(topic, 'deny')}"),
+        (codes.TARGET_REFUSED, is_reserved),
+        (codes.TARGET_REFUSED, f"NOT coalesce({is_served}, {_is_allowed(topic)})"),
+    )
+
+
+_GROUP: Final = "text(retry-group)"
+_IS_EXHAUSTED: Final = "(attempt >= rule.max_attempts)"
+_RETRY_TOPIC: Final = f"concat(policy.retry_prefix, {_GROUP})"
+_GROUP_IS_SERVED: Final = f"""
+(NOT policy.checks_groups OR policy.retry_groups[{_GROUP}] IS NOT NULL
+  OR {_is_allowed(_RETRY_TOPIC)})
+"""
+_DELAYS: Final = "rule.delays_ms"
+_ADDRESSED: Final = {
+    "retry_code": f"""
+      IF({_IS_RETRY} AND (coalesce({_GROUP}, '') = '' OR attempt IS NULL),
+        '{codes.RETRY_BAD}', NULL)""",
+    "topic": f"""
+      CASE WHEN NOT {_IS_RETRY} THEN text(topic)
+        WHEN {_IS_EXHAUSTED} THEN concat(policy.dlq_prefix, {_GROUP})
+        WHEN raw(topic) IS NOT NULL THEN text(topic) ELSE {_RETRY_TOPIC} END""",
+    "is_served": f"""
+      IF({_IS_RETRY} AND ({_IS_EXHAUSTED} OR raw(topic) IS NULL), {_GROUP_IS_SERVED}, NULL)""",
+    "retry_ms": f"""
+      IF({_IS_RETRY} AND NOT {_IS_EXHAUSTED},
+        get({_DELAYS}, CAST(least(attempt, size({_DELAYS}) - 1) AS int)), NULL)""",
+    "is_given_up": f"coalesce({_IS_RETRY} AND NOT has(hop-from) AND {_IS_EXHAUSTED}, false)",
+    "asked_partition": f"""
+      IF(has(partition) AND {digits("text(partition)", 10)} <= {LARGEST_PARTITION},
+        CAST({digits("text(partition)", 10)} AS int), NULL)""",
+    "asked_key": "IF(has(key), raw(key), key)",
+}
+"""Where to, at which partition, with which key. The last delay counts for all retries beyond."""
+
+# Times: a point in time beats a delay, that a level (docs/guide.md#when).
+
+
+def _after(delay: str) -> str:
+    return f"IF(timestamp_ms >= 0, try_add(timestamp_ms, {delay}), NULL)"
+
+
+_AT, _DELAY, _LEVEL = names.TIMES
+_TIME: Final = {
+    "time_name": f"""
+      CASE WHEN is_given_up THEN NULL WHEN has(deliver-at) THEN '{_AT}'
+        WHEN has(delay) THEN '{_DELAY}' WHEN has(level) THEN '{_LEVEL}' END""",
+    "time_text": """
+      CASE WHEN is_given_up THEN NULL WHEN has(deliver-at) THEN text(deliver-at)
+        WHEN has(delay) THEN text(delay) ELSE text(level) END""",
+}
+"""The header with a time that counts. A record that has failed too often is given up at once."""
+_ASKED_MS: Final = f"""
+CASE WHEN time_name = '{_AT}' THEN coalesce(time_number, {rfc_3339_ms("time_text")})
+  WHEN time_name = '{_DELAY}'
+    THEN {_after(f"coalesce(time_number, {worded_delay_ms('time_text')})")}
+  WHEN time_name = '{_LEVEL}' THEN {_after(level_ms("time_number", "policy.levels_ms"))}
+  WHEN retry_ms > 0 THEN {_after("retry_ms")}
+  ELSE greatest(timestamp_ms, CAST(0 AS bigint)) END
+"""
+"""The due; null if it cannot be read, or there is no timestamp to count from."""
+_PAST_MS: Final = "try_subtract(timestamp_ms, asked_ms)"
+_AHEAD_MS: Final = "IF(timestamp_ms >= 0, try_subtract(asked_ms, timestamp_ms), NULL)"
+_DUE_CODE: Final = first_code(
+    (codes.TIME_UNREADABLE, f"timestamp_ms > {LATEST_MS}"),
+    (codes.LEVEL_UNKNOWN, f"asked_ms IS NULL AND time_name <=> '{_LEVEL}' AND time_number IS NULL"),
+    (codes.TIME_UNREADABLE, "asked_ms IS NULL"),
+    (
+        codes.TIME_PAST,
+        f"time_name = '{_AT}' AND NOT has(hop-from) AND {_PAST_MS} > policy.max_past_ms",
+    ),
+    (
+        codes.DELAY_TOO_LONG,
+        f"time_name IS NOT NULL AND NOT has(hop-from) AND {_AHEAD_MS} > policy.max_delay_ms",
+    ),
+)
+"""A record that goes on from another one was accepted before."""
+_NOT_BEFORE_MS: Final = f"""
+IF(has(hop-not-before), least({digits("text(hop-not-before)")},
+  try_add(timestamp_ms, greatest(policy.max_delay_ms, CAST({LONGEST_HOP_MS} AS bigint)))), NULL)
+"""
+"""No record waits longer than this for its next attempt."""
+_FIRES_MS: Final = f"least(asked_wanted_ms, {_after('policy.roll_after_ms')})"
+"""It is taken up in time to be rewritten before the ingress ages it out."""
+_IMMUNITY_MS: Final = delay_ms("text(check-immunity)")
+_FIRST_CHECK_MS: Final = f"""
+(greatest(timestamp_ms, 0) + least(coalesce({_IMMUNITY_MS}, policy.immunity_ms),
+  coalesce(floor(policy.roll_after_ms / 2), policy.max_delay_ms)))
+"""
+"""A half message is decided before it ages out, so the time until the first check has a bound."""
+_EXPIRES_MS: Final = f"({_FIRST_CHECK_MS} + policy.max_checks * policy.check_interval_ms)"
+"""A half message that nobody decides expires one interval after its last check."""
+_CHECKS: Final = f"""
+IF(has(check-topic), named_struct('topic', text(check-topic),
+  'first_ms', CAST({_FIRST_CHECK_MS} AS bigint), 'interval_ms', policy.check_interval_ms,
+  'most', policy.max_checks), NULL)
+"""
+_CHECK_TOPIC: Final = "coalesce(text(check-topic), '')"
+_CHECK_CODE: Final = f"""
+coalesce({
+    first_code(
+        (codes.TIME_UNREADABLE, "timestamp_ms < 0"),
+        (codes.TIME_UNREADABLE, f"has(check-immunity) AND {_IMMUNITY_MS} IS NULL"),
+    )
+}, IF(has(check-topic), {_target_code(_CHECK_TOPIC, "CAST(NULL AS boolean)")}, NULL))
+"""
+_CODE: Final = f"""
+coalesce(IF(is_blurred IS NULL, '{codes.RECORD_UNREADABLE}', NULL), alias_code,
+  IF(is_special, coalesce(opening_code, {_TRANSACTION_CODE}), NULL),
+  IF(asked_kind IN ('{RECORD}', '{names.PREPARE}'), coalesce(retry_code,
+    {_target_code("topic", "is_served")}, due_code,
+    {first_code((codes.PARTITION_BAD, "has(partition) AND asked_partition IS NULL"))},
+    IF(is_special, {_MOVE_CODE}, NULL),
+    IF(asked_kind = '{names.PREPARE}', {_CHECK_CODE}, NULL)), NULL))
+"""
+"""What is wrong with the record: the first that is found, in the order of reading."""
+
+# The answers: all columns of PARSED. What a kind of record does not have is null.
+
+_IS_ENTRY: Final = f"kind IN ('{RECORD}', '{names.PREPARE}')"
+_GOES_ON: Final = f"kind IN ('{RECORD}', '{REFUSED}') AND own_hop IS NOT NULL"
+_PROVES: Final = f"kind = '{RECALLS}' AND policy.proves_recalls AND NOT {_IS_SIGNED}"
+
+
+def _if_any(content: str) -> str:
+    return f"IF(octet_length({content}) > 0, {content}, NULL)"
+
+
+def _where(holds: str, columns: Mapping[str, str]) -> dict[str, str]:
+    return {name: f"IF({holds}, {sql}, NULL)" for name, sql in columns.items()}
+
+
+_ANSWERS: Final = {
+    **_where(f"kind = '{REFUSED}'", {"code": "code"}),
+    **_where(
+        f"kind != '{REFUSED}'",
+        {
+            "ident": f"""CASE WHEN kind = '{CANCELS}' THEN raw(cancel)
+              WHEN kind NOT IN {quoted(TAKE_BACK)} THEN raw(id) END""",
+            "raw_letter_hash": "raw_letter_hash",
+        },
+    ),
+    **_where(
+        _IS_ENTRY,
+        {
+            "target_partition": "asked_partition",
+            "target_key": "asked_key",
+            "key_number": f"""IF(asked_key IS NOT NULL AND asked_partition IS NULL,
+              {key_number("asked_key")}, NULL)""",
+            "due_ms": "asked_ms",
+            "wanted_ms": "asked_wanted_ms",
+            "fires_ms": _FIRES_MS,
+            "key_hash": "xxhash64(asked_key)",
+        },
+    ),
+    "target": f"CASE WHEN {_IS_ENTRY} THEN topic WHEN kind = '{PURGES}' THEN text(purge) END",
+    **_where(f"kind != '{names.PREPARE}'", {"hop_from": "own_hop"}),
+    "first_origin": "text(first-origin)",
+    **_where(
+        _GOES_ON,
+        {
+            "first_offset": digits("text(hop-first)"),
+            "moved_fires_ms": digits("text(hop-fires)"),
+            "moved_due_ms": digits("text(hop-due)"),
+        },
+    ),
+    **_where(f"kind = '{RECALLS}'", {"recalled": _RECALLED}),
+    **_where(
+        _PROVES,
+        {
+            "needs_proof": "true",
+            "known_key": _if_any("key"),
+            "known_ident": _if_any("raw(id)"),
+        },
+    ),
+    "ingress_key_hash": f"xxhash64({_if_any('key')})",
+    **_where(f"kind = '{PURGES}'", {"purge_from_ms": _PURGE_FROM, "purge_to_ms": _PURGE_TO}),
+    "hop_attempt": "IF(is_special, try_cast(text(hop-attempt) AS int), NULL)",
+    **_where(f"kind = '{names.PREPARE}'", {"expires_ms": _EXPIRES_MS, "checks": _CHECKS}),
+    "size_bytes": "size_bytes",
+    "is_blurred": "coalesce(is_blurred, false)",
+    "value_hash": "value_hash",
+    "headers_hash": "headers_hash",
+    "letter_hash": f"""
+      IF(kind = '{REFUSED}', coalesce(raw_letter_hash, letter_hash), letter_hash)""",
+}
+
+# The steps, one after the other.
+
+_KNOWN: Final = (*PLACE, "key", "policy_number", "is_blurred", "alias_code", "raw_letter_hash")
+_HEADED: Final = ("is_forged", "value_hash", "headers_hash", "letter_hash", "size_bytes")
+_SAYS_IT_IS_OWN: Final = " OR ".join(
+    f"array_position(headers.key, '{name}') > 0"
+    for name in (names.HOP_FROM, names.HOP_MAC, *names.PURGES)
+)
+_IS_OWN: Final = is_signed("partition", "key", "value", "headers", "policy")
+_IS_FORGED: Final = f"""
+IF(({_SAYS_IT_IS_OWN}) AND policy.hop_inner IS NOT NULL, NOT {_IS_OWN}, NULL)
+"""
+"""Whether a record says that the proxy wrote it, and the proxy did not.
+
+It is null if the record does not say so, or if its policy is from before records were signed."""
+_USUAL: Final = " + ".join(f"IF(named['{name}'] IS NOT NULL, 1, 0)" for name in names.ALWAYS_READ)
+_SPECIAL_NAMES: Final = f"""
+IF({_USUAL} = own, CAST(array() AS array<string>), filter(map_keys(named),
+  name -> startswith(name, '{names.PREFIX}') AND name NOT IN {quoted(names.USUAL)}))
+"""
+"""The `timer-` names that ask for more than delivery under an id, known or not."""
+_OWN_ID: Final = f"named['{names.ID}']"
+_IS_SPECIAL: Final = f"""
+(size(special_names) > 0 OR ({_OWN_ID} IS NOT NULL
+  AND ({_bad_ident(f"{_OWN_ID}.value")} OR NOT {_serves("replace")})))
+"""
+"""Whether the record asks for more than plain delivery. A bad id is found before other faults."""
+
+
+def _as(columns: Mapping[str, str]) -> Iterable[str]:
+    return (f"{sql} AS {name}" for name, sql in columns.items())
+
+
+def _request_headers() -> str:
+    usual = [f"'{name}', named['{name}']" for name in names.ALWAYS_READ]
+    special = [
+        f"'{name}', IF(is_special, named['{name}'], NULL)" for name in names.READ_WHERE_SPECIAL
+    ]
+    return f"named_struct({', '.join((*usual, *special))})"
+
+
+_BY_NAME: Final = {
+    "named": "map_from_arrays(headers.key, headers)",
+    "own": count_of_own("headers"),
+    "is_forged": _IS_FORGED,
+    "value_hash": "xxhash64(value)",
+    "headers_hash": headers_hash("headers"),
+    "letter_hash": letter_hash("key", "headers"),
+    "size_bytes": content_bytes("key", "value", "large_bytes"),
+}
+"""Headers by name, and fingerprints. The content stays behind: each step copies what it leaves."""
+_ATTEMPT: Final = f"IF(has(attempt), {digits('text(attempt)', 9)}, CAST(0 AS bigint))"
+_RULE: Final = f"coalesce(policy.retry_groups[{_GROUP}], policy.retry)"
+_HOP: Final = f"""
+IF(is_special AND opening_code IS NULL AND NOT {_TAKES_BACK}, {digits("text(hop-from)")}, NULL)
+"""
+_OWN_HOP: Final = f"IF(kind = '{REFUSED}' AND {_MOVE_CODE} IS NOT NULL, NULL, hop)"
+_KIND: Final = f"""
+CASE WHEN policy_number IS NULL THEN NULL WHEN code IS NOT NULL THEN '{REFUSED}'
+  ELSE asked_kind END
+"""
+STEPS: Final = (
+    (*_KNOWN, *_as(_BY_NAME)),
+    ("*", f"{_SPECIAL_NAMES} AS special_names"),
+    ("*", f"{_IS_SPECIAL} AS is_special"),
+    (*_KNOWN, *_HEADED, "special_names", "is_special", f"{_request_headers()} AS request_headers"),
+    (
+        "*",
+        f"IF(is_special, {_OPENING_CODE}, NULL) AS opening_code",
+        f"{_ASKED_KIND} AS asked_kind",
+    ),
+    (
+        "*",
+        f"{_HOP} AS hop",
+        *_as(_where(_IS_RETRY, {"attempt": _ATTEMPT, "rule": _RULE})),
+    ),
+    ("*", *_as(_ADDRESSED)),
+    ("*", *_as(_TIME)),
+    ("*", f"{plain_digits('time_text')} AS time_number"),
+    ("*", f"{_ASKED_MS} AS asked_ms"),
+    (
+        "*",
+        f"IF(is_special, greatest(asked_ms, 0, {_NOT_BEFORE_MS}), asked_ms) AS asked_wanted_ms",
+        f"{_DUE_CODE} AS due_code",
+    ),
+    ("*", f"{_CODE} AS code"),
+    ("*", f"{_KIND} AS kind"),
+    ("*", f"{_OWN_HOP} AS own_hop"),
+    (*PLACE, "kind", *_as(_ANSWERS)),
+)
+"""All that is done to a record beside the number of its policy."""
 
 
 def parsed(records: DataFrame, policies: Policies) -> DataFrame:
-    """PARSED, a row for each of RECORDS in the ingress. One for which no policy is known has a null
-    kind."""
+    """Return PARSED, a row for each of RECORDS in the ingress."""
     read = _with_policy(records, policies.ranges)
-    for columns in _steps(policies.aliases, policies.texts):
-        read = read.select(*columns)
+    for columns in (*translation(policies.aliases), *STEPS):
+        beside = read.withColumn("policy", policies.column("policy_number"))
+        read = beside.selectExpr(*[with_headers(one, LOOKUP) for one in columns]).drop("policy")
     return conformed(read, PARSED)
 
 
 def _with_policy(records: DataFrame, ranges: DataFrame) -> DataFrame:
-    """Each record beside the number of the policy (RANGES) that was in force at its offset. Of a
-    skipped record is_blurred is null."""
-    ranges = ranges.withColumnRenamed("partition", "policy_partition")
+    """Return each record beside the number of the policy (RANGES) in force at its offset.
+
+    is_blurred is null for a skipped record.
+    """
+    ranges = ranges.withColumnsRenamed({"partition": "policy_partition", "policy": "policy_number"})
     in_force = f.expr(
         "partition = policy_partition AND offset >= first_offset AND offset < until_offset"
     )
     joined = records.join(f.broadcast(ranges), in_force, "left")
-    headers = f.col("headers")
-    return joined.select(
-        *PLACE,
-        "key",
-        "value",
-        "large_bytes",
-        as_the_proxy_reads(f.coalesce(headers, f.expr(NO_HEADERS))).alias("headers"),
-        is_blurred(headers).alias("is_blurred"),
-        "policy",
+    return joined.selectExpr(
+        *(*PLACE, "key", "value", "large_bytes", "policy_number"),
+        f"{as_the_proxy_reads(f'coalesce(headers, {NO_HEADERS})')} AS headers",
+        f"{is_blurred('headers')} AS is_blurred",
     )
-
-
-@lru_cache(MOST_STEPS)
-def _steps(aliases: frozenset[str], policies: str) -> list[Select]:
-    """All that is done to a record beside the number of its policy. Built once: that takes seconds,
-    and is the same for all records."""
-    policy = policy_of(f.col("policy"), policies)
-    return [
-        *translation(aliases, policy),
-        *_headed(policy),
-        *_controlled(policy),
-        *_addressed(policy),
-        *_timed(policy),
-        *_answered(policy),
-    ]
-
-
-def _headed(policy: Column) -> list[Select]:
-    """The headers by name, and fingerprints of what must arrive: the content itself stays behind,
-    since each step copies what it leaves for the next."""
-    headers, named = f.col("headers"), f.col("named")
-    known = (*PLACE, "key", "policy", "is_blurred", "alias_code", "raw_letter_hash")
-    return [
-        [
-            *known,
-            by_name(headers).alias("named"),
-            count_of_own(headers).alias("own"),
-            _is_forged(policy).alias("is_forged"),
-            bytes_hash(f.col("value")).alias("value_hash"),
-            headers_hash(headers).alias("headers_hash"),
-            letter_hash(f.col("key"), headers).alias("letter_hash"),
-            content_bytes(f.col("key"), f.col("value"), f.col("large_bytes")).alias("size_bytes"),
-        ],
-        ["*", special_names_in(named, f.col("own")).alias("special_names")],
-        ["*", _is_special(named, policy).alias("is_special")],
-        [
-            *known,
-            "special_names",
-            "is_special",
-            request_headers(named, f.col("is_special")).alias("request_headers"),
-            *("is_forged", "value_hash", "headers_hash", "letter_hash", "size_bytes"),
-        ],
-    ]
-
-
-def _is_special(named: Column, policy: Column) -> Column:
-    """Records beyond plain delivery; a bad id is found before other faults."""
-    ident = named[names.ID]
-    is_bad = ident.isNotNull() & (
-        controls.is_bad_ident(ident["value"]) | ~controls.is_served(policy, "replace")
-    )
-    return (f.size(f.col("special_names")) > 0) | is_bad
-
-
-def _is_forged(policy: Column) -> Column:
-    """Whether a record says that the proxy wrote it, which did not; null where it is not said, or
-    where the policy is from before it was signed."""
-    headers = f.col("headers")
-    is_own = hop_macs.is_own(f.col("partition"), f.col("key"), f.col("value"), headers, policy)
-    says_so = reduce(
-        or_, (position_of(headers, n) > 0 for n in (names.HOP_FROM, names.HOP_MAC, *names.PURGES))
-    )
-    return f.when(says_so & policy["hop_inner"].isNotNull(), ~is_own)
-
-
-def _controlled(policy: Column) -> list[Select]:
-    """What is asked for beyond plain delivery, if anything is."""
-    headers, is_special = _headers(), f.col("is_special")
-    code = controls.opening_code(
-        headers,
-        f.col("special_names"),
-        policy,
-        f.col("partition"),
-        f.col("offset"),
-        f.col("is_forged"),
-    )
-    hop = f.when(is_special & f.col("opening_code").isNull(), controls.hop_from(headers, policy))
-    return [
-        [
-            "*",
-            f.when(is_special, code).alias("opening_code"),
-            f.when(is_special, controls.asked_kind(headers, policy))
-            .otherwise(f.lit(controls.RECORD))
-            .alias("asked_kind"),
-        ],
-        ["*", hop.alias("hop")],
-    ]
-
-
-def _addressed(policy: Column) -> list[Select]:
-    """Where to, at which partition, with which key; and what a retry says of where and when."""
-    headers = _headers()
-    is_retry = f.col("is_special") & retries.asks_retry(headers)
-    retry = retries.retry_of(headers, policy, f.col("attempt"), f.col("rule"))
-    gives_up = f.when(is_retry & ~headers.has(names.HOP_FROM), retry.is_exhausted)
-    partition = f.when(headers.has(names.PARTITION), partition_of(headers.text(names.PARTITION)))
-    return [
-        [
-            "*",
-            f.when(is_retry, retries.attempt_of(headers)).alias("attempt"),
-            f.when(is_retry, retries.rule_of(headers, policy)).alias("rule"),
-        ],
-        [
-            "*",
-            f.when(is_retry, retry.code).alias("retry_code"),
-            f.when(is_retry, retry.topic).otherwise(headers.text(names.TOPIC)).alias("topic"),
-            f.when(is_retry & retry.is_derived, retry.is_served).alias("is_served"),
-            f.when(is_retry, retry.delay_ms).alias("retry_ms"),
-            f.coalesce(gives_up, f.lit(False)).alias("is_given_up"),
-            partition.alias("asked_partition"),
-            f.when(headers.has(names.KEY), headers.raw(names.KEY))
-            .otherwise(f.col("key"))
-            .alias("asked_key"),
-        ],
-    ]
-
-
-def _timed(policy: Column) -> list[Select]:
-    """When. A record that has failed too often is given up at once, whatever time it asks for."""
-    headers, timestamp_ms = _headers(), f.col("timestamp_ms")
-    header = due_times.TimeHeader(f.col("time_name"), f.col("time_text"), f.col("time_number"))
-    counts, due = ~f.col("is_given_up"), f.col("asked_ms")
-    wanted = f.when(f.col("is_special"), due_times.wanted_ms(headers, timestamp_ms, policy, due))
-    code = due_times.due_code(header, timestamp_ms, policy, due, headers.has(names.HOP_FROM))
-    return [
-        [
-            "*",
-            f.when(counts, due_times.time_name(headers)).alias("time_name"),
-            f.when(counts, due_times.time_text(headers)).alias("time_text"),
-        ],
-        ["*", plain_digits(header.text).alias("time_number")],
-        ["*", due_times.due_ms(header, timestamp_ms, policy, f.col("retry_ms")).alias("asked_ms")],
-        ["*", wanted.otherwise(due).alias("asked_wanted_ms"), code.alias("due_code")],
-        ["*", _code(headers, policy).alias("code")],
-    ]
-
-
-def _code(headers: RequestHeaders, policy: Column) -> Column:
-    """What is wrong with the record: the first that is found, in the order of its reading."""
-    kind, partition = f.col("asked_kind"), f.col("asked_partition")
-    return first_of(
-        f.when(f.col("is_blurred").isNull(), f.lit(RECORD_UNREADABLE)),
-        f.col("alias_code"),
-        f.when(
-            f.col("is_special"),
-            first_of(
-                f.col("opening_code"), controls.transaction_code(headers, policy, f.col("hop"))
-            ),
-        ),
-        f.when(
-            kind.isin(controls.RECORD, names.PREPARE),
-            first_of(
-                f.col("retry_code"),
-                target_code(f.col("topic"), f.col("is_served"), policy),
-                f.col("due_code"),
-                partition_code(headers.has(names.PARTITION), partition),
-                f.when(f.col("is_special"), controls.move_code(headers)),
-                f.when(
-                    kind == names.PREPARE,
-                    controls.check_code(headers, f.col("timestamp_ms"), policy),
-                ),
-            ),
-        ),
-    )
-
-
-def _answered(policy: Column) -> list[Select]:
-    """The columns of PARSED; what a kind of record does not have is null."""
-    headers, kind = _headers(), f.col("kind")
-    is_entry, is_refused = kind.isin(controls.RECORD, names.PREPARE), kind == REFUSED
-    is_purge = kind == controls.PURGES
-    hop = f.when(~(is_refused & controls.move_code(headers).isNotNull()), f.col("hop"))
-    goes_on = kind.isin(controls.RECORD, REFUSED) & hop.isNotNull()
-    ident = f.when(kind == controls.CANCELS, headers.raw(names.CANCEL)).otherwise(
-        f.when(~kind.isin(*controls.TAKE_BACK), headers.raw(names.ID))
-    )
-    from_ms = controls.purge_ms(headers, names.PURGE_FROM, controls.FIRST_MS)
-    to_ms = controls.purge_ms(headers, names.PURGE_TO, controls.LAST_MS)
-    recalled = controls.recalled(headers, policy, f.col("partition"), f.col("offset"))
-    key = _if_any(f.col("key"))
-    has_proof = controls.needs_proof(headers, policy, f.col("is_forged"))
-    needs_proof = f.when((kind == controls.RECALLS) & has_proof, f.lit(True))
-    fires = due_times.fires_ms(f.col("asked_wanted_ms"), f.col("timestamp_ms"), policy)
-    hop_attempt = f.when(f.col("is_special"), headers.text(names.HOP_ATTEMPT).try_cast("int"))
-    chooses = f.col("asked_key").isNotNull() & f.col("asked_partition").isNull()
-    shown = f.coalesce(f.col("raw_letter_hash"), f.col("letter_hash"))
-    expires = controls.expires_ms(headers, f.col("timestamp_ms"), policy)
-    answers = {
-        "code": f.when(is_refused, f.col("code")),
-        "ident": f.when(~is_refused, ident),
-        "target": f.when(is_entry, f.col("topic")).when(is_purge, headers.text(names.PURGE)),
-        "target_partition": f.when(is_entry, f.col("asked_partition")),
-        "target_key": f.when(is_entry, f.col("asked_key")),
-        "key_number": f.when(is_entry & chooses, key_number(f.col("asked_key"))),
-        "due_ms": f.when(is_entry, f.col("asked_ms")),
-        "wanted_ms": f.when(is_entry, f.col("asked_wanted_ms")),
-        "fires_ms": f.when(is_entry, fires),
-        "hop_from": f.when(kind != names.PREPARE, hop),
-        "first_origin": headers.text(names.FIRST_ORIGIN),
-        "first_offset": f.when(goes_on, digits(headers.text(names.HOP_FIRST))),
-        "recalled": f.when(kind == controls.RECALLS, recalled),
-        "needs_proof": needs_proof,
-        "known_key": f.when(needs_proof, key),
-        "known_ident": f.when(needs_proof, _if_any(headers.raw(names.ID))),
-        "ingress_key_hash": bytes_hash(key),
-        "purge_from_ms": f.when(is_purge, from_ms),
-        "purge_to_ms": f.when(is_purge, to_ms),
-        "moved_fires_ms": f.when(goes_on, digits(headers.text(names.HOP_FIRES))),
-        "moved_due_ms": f.when(goes_on, digits(headers.text(names.HOP_DUE))),
-        "hop_attempt": hop_attempt,
-        "expires_ms": f.when(kind == names.PREPARE, expires),
-        "checks": f.when(
-            kind == names.PREPARE, controls.checks(headers, f.col("timestamp_ms"), policy)
-        ),
-        "key_hash": f.when(is_entry, bytes_hash(f.col("asked_key"))),
-        "size_bytes": f.col("size_bytes"),
-        "is_blurred": f.coalesce("is_blurred", f.lit(False)),
-        "raw_letter_hash": f.when(~is_refused, f.col("raw_letter_hash")),
-        "value_hash": f.col("value_hash"),
-        "headers_hash": f.col("headers_hash"),
-        "letter_hash": f.when(is_refused, shown).otherwise(f.col("letter_hash")),
-    }
-    columns = [column.alias(name) for name, column in answers.items()]
-    return [["*", _kind().alias("kind")], [*PLACE, "kind", *columns]]
-
-
-def _if_any(content: Column) -> Column:
-    return f.when(f.octet_length(content) > 0, content)
-
-
-def _kind() -> Column:
-    """Null where no policy is known for the record."""
-    return f.when(
-        f.col("policy").isNotNull(),
-        f.when(f.col("code").isNotNull(), f.lit(REFUSED)).otherwise(f.col("asked_kind")),
-    )
-
-
-def _headers() -> RequestHeaders:
-    return RequestHeaders(f.col("request_headers"))

@@ -1,11 +1,12 @@
-"""The policies: the settings by which records were accepted, each in force from an offset on.
+"""Policies: the settings by which records were accepted, each in force from an offset on.
 
-A policy's JSON lies in the settings topic under its digest; the committed metadata names from which
-offset on which digest counts (docs/exactly-once.md#3-ingestion-is-a-pure-function).
+A policy's JSON is in the settings topic under its digest. The committed metadata names the first
+offset of each digest (docs/exactly-once.md#3-ingestion-is-a-pure-function).
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,13 +39,13 @@ DEFAULTS: Final[dict[str, Any]] = {
     "serves": None,
     "proves_recalls": False,
 }
-"""What a policy means that was written before the field was there."""
+"""Meaning of a policy that was written before the field existed."""
 ALWAYS_THERE: Final = frozenset(
     {"levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol"}
 )
 NO_KEYS: Final = HopKeys("", {})
 PROTOCOL: Final = 2
-"""The only one that was ever released."""
+"""The only released one."""
 
 RETRY: Final = "struct<delays_ms:array<bigint>,max_attempts:int>"
 RANGES: Final[Schema] = {
@@ -53,7 +54,7 @@ RANGES: Final[Schema] = {
     "until_offset": "bigint",
     "policy": "int",
 }
-"""The number of the policy in force for each range of offsets (until_offset is exclusive)."""
+"""The number of the policy in force for each range of offsets. until_offset is exclusive."""
 POLICY: Final[Schema] = {
     "levels_ms": "array<bigint>",
     "max_delay_ms": "bigint",
@@ -81,13 +82,18 @@ POLICY: Final[Schema] = {
     "hop_inner": "string",
     "hop_outer": "string",
 }
-"""allow, deny, reserved, marks: Java regular expressions of the topics; null where all are allowed,
-none is denied or reserved. named: the entries of allow, which take a topic out of the reserved.
-retry: the rule of groups that have none in retry_groups. hop_inner, hop_outer: of the key by which
-the proxy signs its own records (`records.hop_macs`), null where it does not. recalls_in: the
-ingress topic, null where there are no recalls. checks_groups: whether consumer groups must be
-named or allowed. serves: what producers may ask for beyond delivery, null for all. proves_recalls:
-whether a recall must have the key or id of its record."""
+"""A policy as the rules read it.
+
+allow, deny, reserved, marks: Java regular expressions of topics; null: all are allowed, none is
+denied or reserved.
+named: the entries of allow; a named topic is not reserved.
+retry: the rule of groups that are not in retry_groups.
+hop_inner, hop_outer: the key that signs the proxy's own records; null: they are not signed.
+recalls_in: the ingress topic; null: there are no recalls.
+checks_groups: consumer groups must be named or allowed.
+serves: all that producers may ask for beyond delivery; null: everything.
+proves_recalls: a recall must have the key or id of its record.
+"""
 
 
 class InForce(NamedTuple):
@@ -98,9 +104,47 @@ class InForce(NamedTuple):
     digest: str
 
 
+class Policies(NamedTuple):
+    """Policies by number, as one JSON array of POLICY; their RANGES; all aliases they name."""
+
+    ranges: DataFrame
+    texts: str
+    aliases: frozenset[str]
+
+    def column(self, number: str) -> Column:
+        """Return POLICY as a struct; null for null.
+
+        It is looked up in a constant, so records carry only the number from step to step.
+        """
+        kind = f"array<struct<{columns_of(POLICY)}>>"
+        return f.get(f.from_json(f.lit(self.texts), kind, {"mode": "FAILFAST"}), f.col(number))
+
+
+def policies(
+    spark: SparkSession,
+    texts: Mapping[str, str],
+    in_force: Iterable[InForce],
+    hop_keys: HopKeys = NO_KEYS,
+) -> Policies:
+    """Return the policies of these JSON texts, by digest. A range ends where the next one begins.
+
+    Raises NotOurs: a digest has no text or key, or its text cannot be read.
+    """
+    ranges = sorted(in_force)
+    digests = sorted({this.digest for this in ranges})
+    read = [_fields(digest, texts.get(digest), hop_keys) for digest in digests]
+    rows = []
+    for this, after in pairwise([*ranges, InForce(-1, LAST_OFFSET, "")]):
+        until = after.first_offset if after.partition == this.partition else LAST_OFFSET
+        values = this.partition, this.first_offset, until, digests.index(this.digest)
+        rows.append(dict(zip(RANGES, values, strict=True)))
+    columns = [{name: fields[name] for name in POLICY} for fields in read]
+    aliases = frozenset(name for fields in read for name in fields["aliases"])
+    return Policies(local_rows(spark, rows, RANGES), json.dumps(columns), aliases)
+
+
 def least_attempts(texts: Mapping[str, str]) -> int:
-    """How often the proxy tries to publish a record before it gives up, at least, by any of these
-    policies (JSON, by digest). Texts that are no policy do not count."""
+    """Return the smallest number of publish attempts among these policies. Skip other texts."""
     found = (_attempts(text) for text in texts.values())
     return min((one for one in found if one), default=int(DEFAULTS["retry_max_attempts"]))
 
@@ -110,52 +154,6 @@ def _attempts(text: str) -> int | None:
         return whole(_known_fields(read_json(text, dict))["retry_max_attempts"])
     except (ValueError, TypeError):
         return None
-
-
-class Policies(NamedTuple):
-    """ranges: RANGES. texts: of each number its POLICY, as one JSON array. aliases: all that they
-    name."""
-
-    ranges: DataFrame
-    texts: str
-    aliases: frozenset[str]
-
-
-def policy_of(number: Column, texts: str) -> Column:
-    """POLICY as a struct, null for null: looked up in a constant, so that records carry no more
-    than the number from step to step."""
-    every = f.from_json(f.lit(texts), f"array<struct<{columns_of(POLICY)}>>", {"mode": "FAILFAST"})
-    return f.get(every, number)
-
-
-def policies(
-    spark: SparkSession,
-    texts: Mapping[str, str],
-    in_force: Iterable[InForce],
-    hop_keys: HopKeys = NO_KEYS,
-) -> Policies:
-    """From the JSON texts by digest. Each range ends where its partition's next begins.
-
-    Raises NotOurs: a digest without text or key, or a text that this version cannot read.
-    """
-    ranges = sorted(in_force)
-    digests = sorted({this.digest for this in ranges})
-    read = [_fields(digest, texts.get(digest), hop_keys) for digest in digests]
-    rows = [
-        dict(zip(RANGES, (*this[:2], until, digests.index(this.digest)), strict=True))
-        for this, until in _with_ends(ranges)
-    ]
-    told = [{name: fields[name] for name in POLICY} for fields in read]
-    aliases = frozenset(name for fields in read for name in fields["aliases"])
-    return Policies(local_rows(spark, rows, RANGES), json.dumps(told), aliases)
-
-
-def _with_ends(ranges: Sequence[InForce]) -> list[tuple[InForce, int]]:
-    following = [*ranges[1:], None]
-    return [
-        (this, after.first_offset if after and after.partition == this.partition else LAST_OFFSET)
-        for this, after in zip(ranges, following, strict=True)
-    ]
 
 
 def _fields(digest: str, text: str | None, hop_keys: HopKeys) -> dict[str, Any]:
@@ -188,21 +186,25 @@ def _known_fields(found: dict[str, Any]) -> dict[str, Any]:
 
 def _columns(policy: dict[str, Any]) -> dict[str, Any]:
     levels_ms, first_level = policy["levels_ms"], policy["retry_first_level"]
-    delays_ms = levels_ms[first_level - 1 :] or levels_ms[-1:]
+    patterns = {
+        name: java_regex(policy[name]) if policy[name] else None
+        for name in ("deny", "reserved", "marks")
+    }
+    groups = reversed(policy["retry_groups"])
     return {
         **policy,
+        **patterns,
         "allow": None if "*" in policy["allow"] else java_regex(policy["allow"]),
-        **{name: _pattern(policy[name]) for name in ("deny", "reserved", "marks")},
         "named": policy["allow"],
-        "retry": _retry(delays_ms, policy["retry_max_attempts"]),
-        "retry_groups": {
-            name: _retry(delays, most) for name, delays, most in reversed(policy["retry_groups"])
-        },
+        "retry": _retry(
+            levels_ms[first_level - 1 :] or levels_ms[-1:], policy["retry_max_attempts"]
+        ),
+        "retry_groups": {name: _retry(delays_ms, most) for name, delays_ms, most in groups},
     }
 
 
-def _pattern(names: Sequence[str]) -> str | None:
-    return java_regex(names) if names else None
+def _retry(delays_ms: Sequence[int], max_attempts: int) -> dict[str, Any]:
+    return {"delays_ms": delays_ms, "max_attempts": max_attempts}
 
 
 def _hop_columns(digest: str | None, hop_keys: HopKeys) -> dict[str, Any]:
@@ -216,7 +218,3 @@ def _hop_columns(digest: str | None, hop_keys: HopKeys) -> dict[str, Any]:
         "hop_inner": padded(secret, INNER),
         "hop_outer": padded(secret, OUTER),
     }
-
-
-def _retry(delays_ms: Sequence[int], max_attempts: int) -> dict[str, Any]:
-    return {"delays_ms": delays_ms, "max_attempts": max_attempts}

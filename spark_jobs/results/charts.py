@@ -1,7 +1,6 @@
-"""The charts of the report as SVG text, ready to stand in a page.
+"""The charts of the report as SVG text. All have the same time axis.
 
-All share one time axis. Their colours are variables of the page's style sheet, so that they suit a
-dark page, too.
+Their colours are variables of the page's style sheet, so they suit a dark page, too.
 """
 
 import math
@@ -28,7 +27,7 @@ VARIABLES: Final = {
     FAINT: "var(--faint)",
     LINE: "var(--line)",
 }
-"""What the page calls these colours."""
+"""Names of these colours in the page."""
 DAY_MS: Final = 86_400_000
 """matplotlib counts dates in days since 1970."""
 LATE_TICKS_MS: Final = (
@@ -37,11 +36,11 @@ LATE_TICKS_MS: Final = (
 )
 POINTS_PER_INCH: Final = 72
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 34
-"""What lies around the charts, in points: the same for all, so that their times are in line."""
+"""Margins of the charts, in points: the same for all, so that their times are in line."""
 ROW: Final = 30
-"""Of the violations of one verdict, in points."""
+"""Height of the violations of one verdict, in points."""
 NO_LEGEND: Final = 6
-"""What a panel without one has above it, in points."""
+"""Space above a panel without a legend, in points."""
 STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -55,11 +54,11 @@ STYLE: Final[dict[Any, Any]] = {
 }
 ONLY_IN_FILES: Final = re.compile(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
 DECIMALS: Final = re.compile(r"(\d+\.\d\d)\d+(?![\d<])")
-"""More than are seen, of what is no label."""
+"""Invisible decimals in anything but a label."""
 
 
 class Width(NamedTuple):
-    """Of a chart: its name in the style sheet, its width in points, how many times it shows."""
+    """Width of a chart: its name in the style sheet, points, and how many times it shows."""
 
     name: str
     points: int
@@ -71,7 +70,7 @@ NARROW: Final = Width("narrow", 300, 4)
 
 
 class Plan(NamedTuple):
-    """Panels of these heights, one above the other, with so much above each; all in points."""
+    """Panels of these heights, one above the other, with a space above each; in points."""
 
     title: str
     draw: Callable[[Sequence[Axes], Timeline], None]
@@ -80,20 +79,20 @@ class Plan(NamedTuple):
 
 
 def lateness_chart(seen: Timeline, width: Width) -> str:
-    """How late deliveries were, by the time at which they were due; empty without any."""
+    """Draw how late deliveries were, by due; empty without any."""
     if not any(seen.late):
         return ""
     return _chart(Plan("Lateness by due time", _draw_lateness, (130,)), seen, width)
 
 
 def over_time_chart(seen: Timeline, width: Width) -> str:
-    """How many records were due and delivered, and below it how many waited."""
+    """Draw how many records were due and delivered, and below it how many waited."""
     title = "Due, delivered and waiting over time"
     return _chart(Plan(title, _draw_over_time, (110, 90)), seen, width)
 
 
 def violations_chart(seen: Timeline, width: Width) -> str:
-    """A row for each verdict that has violations; empty without any."""
+    """Draw a row for each verdict that has violations; empty without any."""
     rows = len(seen.violations)
     if not rows:
         return ""
@@ -121,7 +120,7 @@ def _draw_lateness(panels: Sequence[Axes], seen: Timeline) -> None:
 
 
 def _late_by(late_ms: float, _: int) -> str:
-    """What is less, or not late at all, stands on the lowest line."""
+    """Format a lateness. Shorter ones, and none, are on the lowest line."""
     return f"≤ {milliseconds(late_ms)}" if late_ms <= 1 else milliseconds(late_ms)
 
 
@@ -197,7 +196,7 @@ def _times_along(axes: Axes, along: Axis, width: Width, *, is_last: bool) -> Non
 def _outlines(
     along: Axis, rows: Sequence[Sequence[float] | None], columns: int
 ) -> list[list[float]]:
-    """The times (days) and each column's values: level over a step, apart where a row is None."""
+    """Return the times (days) and values of each column: level over a step, with gaps for None."""
     found: list[list[float]] = [[] for _ in range(columns + 1)]
     for step, row in enumerate(rows):
         from_ms = along.first_ms + step * along.step_ms
@@ -221,7 +220,7 @@ def _legend(axes: Axes, columns: int) -> None:
 
 
 def _svg(figure: Figure, title: str, width: Width) -> str:
-    """Without what only a file of its own needs; the page gives it its width and colours."""
+    """Return the SVG without parts that only a file needs. The page sets width and colours."""
     text = StringIO()
     figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     drawn = ONLY_IN_FILES.sub("", text.getvalue())

@@ -1,4 +1,4 @@
-"""Figures as people read them: numbers and moments, and small frames on a terminal."""
+"""Numbers and moments as people read them, and small frames on a terminal."""
 
 import json
 from datetime import UTC, datetime
@@ -13,23 +13,22 @@ from proxy.plain_text import plain
 UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 MOST_ROWS: Final = 1000
 WIDEST: Final = 10_000
-"""Of a table on a terminal, in characters: what is wider than the window goes on in the next line,
-where Rich would cut it off."""
+"""Width of a table, in characters. Wider rows wrap in the window, where Rich would cut them."""
 STARTS: Final = frozenset({"minute_ms", "hour_ms"})
 MOMENTS: Final = frozenset(
     {"asked_ms", "at_ms", "audit_at_ms", "delivered_ms", "due_from_ms", "due_ms", "ended_ms"}
     | {"first_ms", "last_ms", "timestamp_ms", "until_ms"}
 )
-"""Columns that hold points in time; STARTS are shown to the minute. Other `_ms` are durations."""
+"""Columns with points in time. STARTS are shown to the minute. Other `_ms` are durations."""
 
 
 def thousands(number: int) -> str:
-    """1234567 as `1 234 567`, with spaces that do not break."""
+    """Format 1234567 as `1 234 567`, with spaces that do not break."""
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def milliseconds(duration_ms: float | None) -> str:
-    """A duration with the unit that fits it: `37 ms`, `1.5 s`, `2 h`; a dash for None."""
+    """Format a duration: `37 ms`, `1.5 s`, `2 h`; a dash for None."""
     if duration_ms is None:
         return "\N{EN DASH}"
     for unit_ms, unit in UNITS:
@@ -39,7 +38,7 @@ def milliseconds(duration_ms: float | None) -> str:
 
 
 def moment(at_ms: int) -> str:
-    """Epoch ms as `2026-01-01 09:00:00.250 UTC`; beyond the calendar the number itself."""
+    """Format epoch ms as `2026-01-01 09:00:00.250 UTC`; beyond the calendar as a number."""
     try:
         at = datetime.fromtimestamp(at_ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -48,15 +47,12 @@ def moment(at_ms: int) -> str:
 
 
 def sentence(text: str) -> str:
-    """A verdict's detail as a person reads it: with a capital and a full stop."""
+    """Format a verdict's detail, with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def print_rows(frame: DataFrame, *, as_json: bool, most: int = MOST_ROWS) -> None:
-    """Print the first `most` rows, in their order, and say so when there are more.
-
-    In a table for people, STARTS and MOMENTS are moments and other `_ms` durations.
-    """
+    """Print the first `most` rows in order, and say if there are more."""
     rows = frame.limit(most + 1).collect()
     shown = [row.asDict() for row in rows[:most]]
     if as_json:

@@ -1,4 +1,4 @@
-"""The report: one HTML file that a person reads, without Spark and without a network."""
+"""The report: one HTML file, to be read without Spark and without a network."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -31,7 +31,7 @@ from spark_jobs.verdicts.verdict_names import (
 SHOWN_RANGES: Final = 200
 SHOWN_TOPICS: Final = 20
 NAMED_RANGES: Final = 4
-"""At the top of the page; all are in the table at its end."""
+"""At the top of the page. The table at its end has all."""
 CHARTS: Final = {
     "lateness": lateness_chart,
     "over_time": over_time_chart,
@@ -40,7 +40,7 @@ CHARTS: Final = {
 
 
 def report_page(results: Results) -> str:
-    """The page of an audit."""
+    """Render the page of an audit."""
     summary = results.summary
     page: str = _template().render(
         **_figures(summary),
@@ -53,14 +53,16 @@ def report_page(results: Results) -> str:
 
 
 def _halves(results: Results) -> int:
-    """How many half messages there are whose check-backs were not compared with them: only where
-    all of the ingress is known are they (`check_rules`)."""
+    """Return how many half messages were not compared with their check-backs.
+
+    They are compared only if all of the ingress is known.
+    """
     ranges = results.summary.audited.ranges
-    return results.counts.halves if any(row.log_start for row in ranges) else 0
+    return results.counts.sum("halves") if any(row.log_start for row in ranges) else 0
 
 
 def _charts(seen: Timeline | None) -> dict[str, Any]:
-    """Each in two widths; the page shows the one that fits."""
+    """Draw each chart in two widths. The page shows the one that fits."""
     drawn: dict[str, Any] = dict.fromkeys(CHARTS, "")
     if seen is None:
         return {**drawn, "step": ""}
@@ -112,12 +114,12 @@ def _figures(summary: Summary) -> dict[str, Any]:
 
 
 def _outside(one: AuditedRange) -> int:
-    """How many offsets, of those that the log holds, get no verdict by this audit."""
+    """Return how many offsets in the log get no verdict by this audit."""
     return max(0, one.start - one.log_start) + max(0, one.log_end - max(one.end, one.log_start))
 
 
 def _verdict_rows(counts: Mapping[str, int]) -> Sequence[dict[str, Any]]:
-    """Violations first, then what held; within each what was found before what was not."""
+    """Return violations first, then sound verdicts; within each, found ones first."""
     rows = [
         {
             "name": name,
@@ -131,7 +133,7 @@ def _verdict_rows(counts: Mapping[str, int]) -> Sequence[dict[str, Any]]:
 
 
 def _shown(value: object) -> object:
-    """Text from records cannot reverse the order of letters beside it."""
+    """Return the value. Text from records cannot reverse the order of letters beside it."""
     is_text = isinstance(value, str) and not hasattr(value, "__html__")
     return plain_lines(value) if is_text else value
 

@@ -8,10 +8,9 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.circumstances import OPEN_TRANSACTION, USUAL_MS
-from spark_jobs.evidence.inputs import Inputs
-from spark_jobs.evidence.open_records import up_to_ms
-from spark_jobs.evidence.previous_audit import TableHash
+from spark_jobs.audit_scope import OPEN_TRANSACTION, USUAL_MS
+from spark_jobs.histories.job import TableHash
+from spark_jobs.histories.reader import Inputs
 from spark_jobs.requests.error_codes import BELIEVED
 from spark_jobs.results.summary import (
     Audited,
@@ -24,10 +23,10 @@ from spark_jobs.results.summary import (
 )
 from spark_jobs.results.timeline import Axis, Timeline, axis_of, timed, timeline
 from spark_jobs.runtime.errors import ResultsRefused
-from spark_jobs.runtime.frames import Location, Schema, conformed
+from spark_jobs.runtime.frames import Location, Schema, conformed, quoted
 from spark_jobs.tables import Tables
 from spark_jobs.verdicts.evaluation import VERDICTS
-from spark_jobs.verdicts.rules import RECORD_DELETED, names
+from spark_jobs.verdicts.rules import RECORD_DELETED
 from spark_jobs.verdicts.verdict_names import (
     ARRIVED,
     DEAD_LETTERED,
@@ -38,18 +37,18 @@ from spark_jobs.verdicts.verdict_names import (
     UNVERIFIABLE,
 )
 
-# What is counted of an audit's verdicts, all in one query.
+# Counts of an audit's verdicts, all in one query.
 
 IS_UNSURE: Final = f"""
 ((verdict = '{UNVERIFIABLE}' AND detail != '{RECORD_DELETED}')
   OR (verdict = '{PENDING}' AND startswith(detail, '{OPEN_TRANSACTION}')))
 """
-"""SQL: whether a record could not be judged, for the reason that `detail` gives."""
+"""SQL: whether a record could not be judged, for the reason in `detail`."""
 _IS_BELIEVED: Final = (
-    f"verdict = '{DEAD_LETTERED}' AND substring_index(detail, ':', 1) IN {names(BELIEVED)}"
+    f"verdict = '{DEAD_LETTERED}' AND substring_index(detail, ':', 1) IN {quoted(BELIEVED)}"
     " AND NOT kind <=> 'refused'"
 )
-"""What is refused by the record itself is known."""
+"""Whether no topic shows the reason of a dead letter. The detail begins with its code."""
 _GROUPS: Final = ("partition", "verdict", "is_violation")
 _COUNTS: Final = {
     "given": "timestamp_ms IS NOT NULL",
@@ -60,6 +59,8 @@ _COUNTS: Final = {
     "behind": "overdue_ms IS NOT NULL",
     "halves": "kind = 'prepare'",
 }
+"""What is counted: given: ingress records that were read; late: later than allowed, or usual;
+attested: the time is the broker's; behind: due and not ended; halves: half messages."""
 _TIMES: Final = {
     "first_ms": "min(least(due, ended, wrong))",
     "first_written_ms": "min(written)",
@@ -69,8 +70,7 @@ _TIMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class VerdictCounts:
-    """Of VERDICTS, by ingress partition, verdict, and whether it is a violation. given: of an
-    ingress record that was read; halves: of a half message."""
+    """Counts of VERDICTS by ingress partition, verdict, and whether it is a violation."""
 
     groups: Sequence[Row]
 
@@ -82,14 +82,18 @@ class VerdictCounts:
         figures = [*map(f.expr, (*counts, *times)), *hash_sums(VERDICTS)]
         return cls(verdicts.groupBy(*_GROUPS).agg(*figures).collect())
 
+    def sum(self, name: str, verdicts: Sequence[str] | None = None) -> int:
+        """Return one of _COUNTS, of these verdicts or of all."""
+        return sum(row[name] for row in self.groups if not verdicts or row.verdict in verdicts)
+
     @property
-    def verdicts(self) -> Mapping[str, int]:
-        """How many have each verdict; of one that there is none of, 0."""
+    def verdicts(self) -> dict[str, int]:
+        """How many have each verdict, also if none has."""
         return {**dict.fromkeys(MEANINGS, 0), **_by_verdict(self.groups)}
 
     @property
-    def violations(self) -> Mapping[str, int]:
-        """How many violations have each verdict; none with 0."""
+    def violations(self) -> dict[str, int]:
+        """How many violations have each verdict, if any has."""
         return _by_verdict(row for row in self.groups if row.is_violation)
 
     @property
@@ -102,72 +106,29 @@ class VerdictCounts:
         return found
 
     @property
-    def behind(self) -> set[int]:
-        """Partitions in which something is due and has not ended."""
-        return {row.partition for row in self.groups if row.behind}
-
-    @property
-    def late(self) -> int:
-        """Delivered later than was asked for, or than is usual."""
-        return self._sum("late", ARRIVED)
-
-    @property
-    def overdue(self) -> int:
-        """Due for longer than was asked for, or than is usual, and not ended."""
-        return self._sum("late", NOT_DONE)
-
-    @property
-    def unjudged_overdue(self) -> int:
-        """The same, where nobody asked for it to be judged."""
-        return 0 if self.verdicts[OVERDUE] else self.overdue
-
-    @property
-    def attested(self) -> int:
-        """Deliveries whose time is the broker's."""
-        return self._sum("attested", ARRIVED)
-
-    @property
-    def believed(self) -> int:
-        """Dead letters whose reason is one that no topic shows: their detail begins with its
-        code."""
-        return self._sum("believed")
-
-    @property
-    def unsure(self) -> int:
-        """Records that could not be judged (IS_UNSURE)."""
-        return self._sum("unsure")
-
-    @property
-    def halves(self) -> int:
-        """Half messages."""
-        return self._sum("halves")
-
-    @property
     def hash(self) -> TableHash:
         """Of all rows."""
         return hash_of(self.groups)
 
     @property
     def axis(self) -> Axis | None:
-        """Of time, for all that happened; None where nothing has a time."""
-        first, written, last = (_there(self.groups, name) for name in _TIMES)
+        """The time axis of everything that happened; None if nothing has a time."""
+        times = [[row[name] for row in self.groups if row[name] is not None] for name in _TIMES]
+        first, written, last = times
         return axis_of(
             min(first, default=None), min(written, default=None), max(last, default=None)
         )
 
-    def _sum(self, name: str, verdicts: Sequence[str] | None = None) -> int:
-        return sum(row[name] for row in self.groups if not verdicts or row.verdict in verdicts)
-
 
 def hash_sums(columns: Iterable[str]) -> list[Column]:
-    """Aggregates that `hash_of` makes a hash of."""
+    """Return the aggregates for `hash_of`."""
     found = [f.col(name) for name in columns]
     hashed = f.xxhash64(*found, *[one.isNull() for one in found]).cast("decimal(38,0)")
     return [f.count("*").alias("rows"), f.sum(hashed).alias("hash")]
 
 
 def hash_of(sums: Iterable[Row]) -> TableHash:
-    """Of rows whose `hash_sums` these are: the same for the same rows, whatever their order."""
+    """Return the hash of rows by their `hash_sums`. It does not depend on their order."""
     found = [(row.rows, int(row.hash or 0)) for row in sums]
     return TableHash(sum(rows for rows, _ in found), str(sum(hashed for _, hashed in found)))
 
@@ -179,19 +140,15 @@ def _by_verdict(groups: Iterable[Row]) -> dict[str, int]:
     return found
 
 
-def _there(groups: Iterable[Row], name: str) -> list[int]:
-    return [row[name] for row in groups if row[name] is not None]
-
-
-# What an audit leaves: Delta tables, each row with the audit that wrote it (AUDIT before all).
+# The results of an audit: Delta tables. AUDIT, the audit that wrote a row, comes first in each.
 #
-# verdicts/    VERDICTS: what an audit found; the newest of a record is what became of it
-# violations/  VIOLATION: the violations, and the commands that show each of them; none, no rows
+# verdicts/    VERDICTS. The newest verdict of a record says what became of it.
+# violations/  VIOLATION: the violations, and the commands that show each of them.
 
 VERDICTS_TABLE: Final = "verdicts"
 VIOLATIONS_TABLE: Final = "violations"
 AUDIT: Final[Schema] = {"audit": "string", "audit_at_ms": "bigint"}
-"""The audit's name, and the instant that it judged as of."""
+"""The audit's name, and the instant that it judged."""
 VIOLATION: Final[Schema] = {**VERDICTS, "look": "string"}
 FOLDERS: Final = ("audit",)
 SHOW_ALL: Final = (
@@ -207,7 +164,7 @@ NO_ROWS: Final = TableHash(0, "0")
 
 
 def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
-    """From what was read, for the results."""
+    """Return the audited ranges and the scope, for the results."""
     ranges = tuple(
         AuditedRange(
             state.partition,
@@ -215,41 +172,42 @@ def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
             state.audited_to,
             state.next_offset,
             state.watermark_ms,
-            one.start,
+            state.log_start,
             one.end,
         )
         for state, one in zip(inputs.partitions, inputs.snapshot.ingress, strict=True)
     )
-    topic, at_ms = inputs.snapshot.ingress_topic, inputs.circumstances.at_ms
     return Audited(
         bootstrap,
-        topic,
-        at_ms,
+        inputs.snapshot.ingress_topic,
+        inputs.scope.at_ms,
         ranges,
         tuple(inputs.unverifiable),
         inputs.uncovered,
-        inputs.circumstances.limits,
+        inputs.scope.limits,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Of an audit, what its report shows. by_target: lateness, of those with most deliveries.
-    broken: the first violations (VIOLATION). hashes: of the tables, by their names."""
+    """What the report of an audit shows."""
 
     summary: Summary
     counts: VerdictCounts
     timeline: Timeline | None
     by_target: Sequence[tuple[str, Figures]]
+    """Lateness of the targets with most deliveries."""
     broken: Sequence[Mapping[str, Any]]
+    """The first violations (VIOLATION)."""
     hashes: Mapping[str, TableHash]
+    """By table."""
 
 
 def write_tables(verdicts: DataFrame, audited: Audited, audit: str, tables: Tables) -> Results:
-    """Add the rows of the audit of this name to all tables; what they come to.
+    """Add the rows of an audit to all tables. Return the results.
 
-    The verdicts are computed once: all else is made from the table written first, which is read
-    three times, and more often only where there are violations, or records that nobody can judge.
+    The verdicts are computed once, and written. That table is read three times, and more often if
+    there are violations, or records that nobody can judge.
     """
     tables.append(VERDICTS_TABLE, _of(audit, audited, conformed(verdicts, VERDICTS)), FOLDERS)
     written = timed(read_verdicts(tables, audit), audited.at_ms)
@@ -283,13 +241,13 @@ def _first(violations: DataFrame) -> list[dict[str, Any]]:
 
 
 def read_verdicts(tables: Tables, audit: str) -> DataFrame:
-    """VERDICTS that the audit of this name gave."""
+    """Return VERDICTS of the audit of this name."""
     found = tables.read(VERDICTS_TABLE, {**AUDIT, **VERDICTS})
     return found.where(f.col("audit") == audit).select(*VERDICTS)
 
 
 def read_violations(tables: Tables, audit: str) -> DataFrame:
-    """VIOLATIONS that the audit of this name found."""
+    """Return VIOLATION of the audit of this name."""
     found = tables.read(VIOLATIONS_TABLE, {**AUDIT, **VIOLATION})
     return found.where(f.col("audit") == audit).select(*VIOLATION)
 
@@ -299,7 +257,7 @@ def _of(audit: str, audited: Audited, rows: DataFrame) -> DataFrame:
 
 
 def look(bootstrap: str, ingress_topic: str) -> Column:
-    """The commands that show the ingress record and its end, one a line; Kafka's own console."""
+    """Return the commands that show the ingress record and its end: Kafka's console, one a line."""
     server = shlex.quote(bootstrap)
 
     def command(topic: Column, partition: str, offset: str) -> Column:
@@ -323,29 +281,41 @@ def look(bootstrap: str, ingress_topic: str) -> Column:
 def _summary(
     counts: VerdictCounts, late: Figures | None, written: DataFrame, audited: Audited
 ) -> Summary:
-    broken = counts.violations
+    broken, attested = counts.violations, counts.sum("attested", ARRIVED)
     return Summary(
-        dict(counts.verdicts),
+        counts.verdicts,
         sum(broken.values()),
-        dict(broken),
+        broken,
         {name: getattr(late, f"{name}_ms", None) for name in ("p50", "p99", "max")},
-        counts.late,
-        counts.overdue,
-        up_to_ms(audited.at_ms, audited.ranges, counts.behind),
+        counts.sum("late", ARRIVED),
+        counts.sum("late", NOT_DONE),
+        _judged_to_ms(counts, audited),
         _not_judged(counts, written, audited),
         audited,
-        counts.attested,
-        (late.records if late else 0) - counts.attested,
-        counts.believed,
+        attested,
+        (late.records if late else 0) - attested,
+        counts.sum("believed"),
     )
 
 
+def _judged_to_ms(counts: VerdictCounts, audited: Audited) -> int:
+    """Return the time up to which all is judged.
+
+    It is not beyond the proxy's watermark of a partition in which something is due and has not
+    ended.
+    """
+    behind = {row.partition for row in counts.groups if row.behind}
+    stood = (one.watermark_ms for one in audited.ranges if one.partition in behind)
+    return max(0, min([audited.at_ms, *stood]))
+
+
 def _not_judged(counts: VerdictCounts, written: DataFrame, audited: Audited) -> dict[str, int]:
-    """By reason, at most so many; what the ingress has deleted is counted by its offsets."""
-    found = _reasons(written) if counts.unsure else {}
-    rest = counts.unsure - sum(found.values())
+    """Return how many were not judged, by reason. Deleted ingress records count by offset."""
+    unsure = counts.sum("unsure")
+    found = _reasons(written) if unsure else {}
+    rest = unsure - sum(found.values())
     found[DELETED] = sum(one.end - one.start for one in audited.unverifiable)
-    found[BEHIND] = counts.unjudged_overdue
+    found[BEHIND] = 0 if counts.verdicts[OVERDUE] else counts.sum("late", NOT_DONE)
     found["for other reasons"] = rest
     return {reason: count for reason, count in found.items() if count}
 
@@ -356,8 +326,6 @@ def _reasons(written: DataFrame) -> dict[str, int]:
     return {row["detail"]: row["count"] for row in rows}
 
 
-# What became of each record, by all audits that went on from one another.
-
 NEWEST: Final[Schema] = {**AUDIT, **VERDICTS}
 """The newest verdict of each record, with the audit that gave it."""
 
@@ -365,7 +333,7 @@ NEWEST: Final[Schema] = {**AUDIT, **VERDICTS}
 def newest_of_chain(history: History) -> DataFrame:
     """Return NEWEST of the last audit there and those that it goes on from.
 
-    Raises `ResultsRefused` where there is none.
+    Raises `ResultsRefused` if there is none.
     """
     names = history.last_chain()
     if not names:
@@ -382,24 +350,22 @@ def newest_of_chain(history: History) -> DataFrame:
     return placed.select("newest.*").unionByName(nameless)
 
 
-# Views for SQL over the audits of a place.
-#
-# audits      AUDITS: each complete audit chain       the same, of the last audit and those that
-# it goes on from verdicts    VERDICTS with AUDIT, all that complete audits gave newest      the
-# same, the newest of each record of the chain: what became of it violations  VIOLATION with AUDIT
-# lateness    how late the deliveries in `verdicts` were: FIGURES by AUDIT, target and minute_ms
-
-
 def register_views(spark: SparkSession, place: Location) -> None:
     """Make the views in the session, over what the place holds now.
 
-    Raises `ResultsRefused` where there is no audit."""
+    Raises `ResultsRefused` if there is no audit.
+    """
     for name, frame in views(spark, place).items():
         frame.createOrReplaceTempView(name)
 
 
 def views(spark: SparkSession, place: Location) -> dict[str, DataFrame]:
-    """What each view shows, by name."""
+    """Return the views by name.
+
+    audits: AUDITS, each complete audit. chain: the last one and those that it goes on from.
+    verdicts: VERDICTS with AUDIT, of all complete audits. newest: the newest of each record of the
+    chain. violations: VIOLATION with AUDIT. lateness: FIGURES by AUDIT, target and minute_ms.
+    """
     history = History(spark, place)
     audits = history.audits
 

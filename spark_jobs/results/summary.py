@@ -1,4 +1,4 @@
-"""What an audit found, in numbers, and in those before it."""
+"""The figures of an audit, and the history of the audits in a location."""
 
 import json
 import secrets
@@ -12,22 +12,21 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.circumstances import NO_LIMITS, LatenessLimits
-from spark_jobs.evidence.control_total import PartitionTotal
-from spark_jobs.evidence.open_records import OpenRecords, Unverifiable
-from spark_jobs.evidence.previous_audit import ReadSoFar
+from spark_jobs.audit_scope import NO_LIMITS, LatenessLimits
+from spark_jobs.histories.open_records import OpenRecords
+from spark_jobs.histories.progress import ReadSoFar, Unverifiable
+from spark_jobs.histories.reader import PartitionTotal
 from spark_jobs.results.formatting import moment
 from spark_jobs.runtime.errors import BEGIN_ANEW, ResultsRefused, explained
-from spark_jobs.runtime.frames import Location, Schema, local_rows
+from spark_jobs.runtime.frames import Location, Schema, local_rows, quoted
 from spark_jobs.tables import Tables
-from spark_jobs.verdicts.rules import names
 from spark_jobs.verdicts.verdict_names import ARRIVED, PENDING
 
-# How late deliveries were: by target, by step of a time axis, and by minute.
+# Lateness of deliveries: by target, by step of a time axis, and by minute.
 
 MINUTE_MS: Final = 60_000
 EXACTNESS: Final = 10_000
-"""percentile_approx is off by at most one part in so many, in rank."""
+"""The rank of percentile_approx is off by at most 1 / EXACTNESS."""
 FIGURES: Final[Schema] = {
     "records": "bigint",
     "p50_ms": "bigint",
@@ -37,11 +36,11 @@ FIGURES: Final[Schema] = {
 _FIGURES: Final = ("records", "ranked[0] AS p50_ms", "ranked[1] AS p99_ms", "max_ms")
 _GROUPS: Final = ("has_arrived", "target", "step")
 _OF_ARRIVED, _OF_TARGETS, _OF_STEPS = 0b011, 0b101, 0b110
-"""Spark's numbers of the sets: a bit for each of _GROUPS that is left out."""
+"""Spark's numbers of the grouping sets: a bit for each of _GROUPS that is left out."""
 
 
 class Figures(NamedTuple):
-    """How late so many deliveries were."""
+    """How late a number of deliveries were."""
 
     records: int
     p50_ms: int
@@ -50,23 +49,23 @@ class Figures(NamedTuple):
 
 
 class Lateness(NamedTuple):
-    """Of an audit's deliveries: `arrived` as they should (ARRIVED), None without one; and all, by
-    target and by step of a time axis."""
+    """Lateness of an audit's deliveries: of all, by target and by step of a time axis."""
 
     arrived: Figures | None
+    """Of those that arrived as they should (ARRIVED); None without any."""
     by_target: Mapping[str, Figures]
     by_step: Mapping[int, Figures]
 
     def of_most(self, count: int) -> Sequence[tuple[str, Figures]]:
-        """So many targets at most, those with most deliveries first."""
+        """Return the targets with most deliveries."""
         ordered = sorted(self.by_target.items(), key=lambda one: (-one[1].records, one[0]))
         return ordered[:count]
 
 
 def lateness(verdicts: DataFrame, step: Column) -> Lateness:
-    """Of VERDICTS, by one query. `step`: the number of a record's step, null for none."""
+    """Return the lateness of VERDICTS, by one query. step: the number of a record's step."""
     late = verdicts.where("lateness_ms IS NOT NULL").select(
-        f.expr(f"verdict IN {names(ARRIVED)}").alias("has_arrived"),
+        f.expr(f"verdict IN {quoted(ARRIVED)}").alias("has_arrived"),
         "target",
         step.alias("step"),
         "lateness_ms",
@@ -94,7 +93,7 @@ def by_minute(verdicts: DataFrame, *beside: str) -> DataFrame:
 
 
 def _counted() -> list[Column]:
-    """What _FIGURES are made of: one sketch of the ranks serves both percentiles."""
+    """Return the aggregates of _FIGURES. One sketch of the ranks serves both percentiles."""
     late = f.col("lateness_ms")
     return [
         f.count(late).alias("records"),
@@ -102,8 +101,6 @@ def _counted() -> list[Column]:
         f.max(late).alias("max_ms"),
     ]
 
-
-# The figures of an audit, and the one sentence that they come to.
 
 HELD: Final = 0
 VIOLATED: Final = 2
@@ -119,7 +116,7 @@ LatenessMs = dict[str, int | None]
 
 
 class AuditedRange(NamedTuple):
-    """What was audited of an ingress partition: offsets [start, end); where the proxy stood."""
+    """The audited offsets [start, end) of an ingress partition, and where the proxy stood."""
 
     partition: int
     start: int
@@ -132,15 +129,16 @@ class AuditedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What was audited. at_ms: the moment for which the verdicts are given, epoch ms. uncovered:
-    topics in which nobody looked for deliveries."""
+    """What was audited."""
 
     bootstrap: str
     ingress_topic: str
     at_ms: int
+    """The audited instant, epoch ms."""
     ranges: tuple[AuditedRange, ...]
     unverifiable: tuple[Unverifiable, ...] = ()
     uncovered: tuple[str, ...] = ()
+    """Topics in which nobody looked for deliveries."""
     limits: LatenessLimits = NO_LIMITS
 
 
@@ -148,11 +146,11 @@ class Audited:
 class Summary:
     """The figures of an audit.
 
-    late, overdue: later than was asked for, or than is usual (`lateness_limits`); they are
-    violations only where it was asked. until_ms: up to when all is judged. not_judged: how many
-    records could not be, by reason. attested, claimed: deliveries by whose time it is, the broker's
-    or the proxy's. believed: dead letters whose reason no topic shows. control: by ingress
-    partition, what was read and judged.
+    late, overdue: later than allowed, or than usual. They are violations only if a limit was given.
+    until_ms: all is judged up to then. not_judged: how many records could not be judged, by reason.
+    attested, claimed: deliveries with the broker's time, and with the proxy's.
+    believed: dead letters whose reason no topic shows.
+    control: the records that were read and judged, by ingress partition.
     """
 
     verdicts: dict[str, int]
@@ -177,7 +175,7 @@ class Summary:
         return NOT_ALL_JUDGED if self.not_judged else HELD
 
     def to_json(self) -> dict[str, Any]:
-        """As `summary.json` and `--json` show it."""
+        """Return it as `summary.json` and `--json` show it."""
         audited = self.audited
         return {
             "result": WORDS[self.exit_code],
@@ -200,7 +198,7 @@ class Summary:
         }
 
     def lines(self) -> Iterator[str]:
-        """As a terminal shows it."""
+        """Yield it as a terminal shows it."""
         for verdict, count in self.verdicts.items():
             if count:
                 yield f"{count:>12,}  {verdict.replace('_', ' ')}"
@@ -218,20 +216,20 @@ class Summary:
 
 
 NO_VERDICTS: Final = Summary({}, 0, {}, {}, 0, 0, 0, {}, Audited("", "", 0, ()))
-"""Of a portion that was read and is not judged yet."""
+"""The summary of a portion that is not judged yet."""
 
 
 def with_waiting(summary: Summary, count: int) -> Summary:
-    """The same with so many more that are pending: of earlier audits, and not looked at again."""
+    """Return the summary with more pending records, which earlier audits left open."""
     pending = summary.verdicts.get(PENDING, 0) + count
     return replace(summary, verdicts={**summary.verdicts, PENDING: pending})
 
 
-# The audits of one location, one after the other: which were made, and what each goes on from.
+# The audits of one location, one after the other.
 #
-# A location has Delta tables. `audits` has a row for each audit, written last: without it an
-# audit does not exist, whatever rows other tables have of it (`result_tables`). On this machine's
-# disk the newest audit's report and figures lie beside them as files.
+# The Delta table `audits` has a row for each audit, written last. Without it an audit does not
+# exist, whatever rows other tables have. On this machine's disk the newest audit's report and
+# figures lie beside the tables as files.
 
 TABLE: Final = "audits"
 AUDITS: Final[Schema] = {
@@ -247,23 +245,26 @@ AUDITS: Final[Schema] = {
     "evidence": "string",
     "report": "string",
 }
-"""audit: its name; names sort as the audits were made. at_ms: the audited instant; until_ms: up to
-when all is judged. goes_on_from: the audit before, null where everything was read. result: as in
-`summary.json`, or PORTION. read: how far it read; open_version: of the table `open`; both are null
-where options limited it, and nobody goes on from it. summary, evidence: as the files. report: the
-page."""
+"""audit: its name. Names sort as the audits were made.
+at_ms: the audited instant; until_ms: all is judged up to then.
+goes_on_from: the audit before it, null if everything was read.
+result: as in `summary.json`, or PORTION.
+read: how far it read; open_version: of the table `open`. Both are null if options limited it:
+no audit goes on from it.
+summary, evidence: the texts of the files. report: the page.
+"""
 SUMMARY: Final = "summary.json"
 REPORT: Final = "report.html"
 EVIDENCE: Final = "evidence.json"
 PORTION: Final = "portion"
-"""The result of a row that is no audit: records were read that the next audit judges."""
+"""The result of a row that is no audit: the next audit judges its records."""
 OLD_STATE: Final = ("state", "checkpoint")
-"""Folders in which `audit --follow` of older versions kept its state."""
+"""Folders with the state of `audit --follow` of older versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeAudit:
-    """An audit that others can go on from: its name, how far it read, and its `open` table."""
+    """An audit that others can go on from."""
 
     name: str
     read: ReadSoFar
@@ -285,7 +286,7 @@ class History:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is an audit that can be gone on from."""
+        """Whether there is an audit to go on from."""
         return not self._whole().isEmpty()
 
     def check_no_old_state(self) -> None:
@@ -294,13 +295,14 @@ class History:
             raise _old_state(self.place)
 
     def newest(self) -> MadeAudit:
-        """The last one that can be gone on from.
+        """Return the last audit to go on from.
 
-        Raises `ResultsRefused` where there is none, or what it says cannot be read."""
+        Raises `ResultsRefused` if there is none, or if it cannot be read.
+        """
         return self._made(self._whole())
 
     def named(self, name: str) -> MadeAudit:
-        """The audit of this name, if it can be gone on from. Raises `ResultsRefused`."""
+        """Return the audit of this name to go on from. Raises `ResultsRefused`."""
         return self._made(self._whole().where(f.col("audit") == name))
 
     def _made(self, audits: DataFrame) -> MadeAudit:
@@ -321,8 +323,7 @@ class History:
         )
 
     def last_chain(self) -> list[str]:
-        """The names of the last audit and of those that it goes on from, as far as they are here;
-        none where there is no audit."""
+        """Return the names of the last audit here and of those that it goes on from."""
         rows = self.audits.select("audit", "goes_on_from").collect()
         before = {row.audit: row.goes_on_from for row in rows}
         chain: list[str] = []
@@ -336,7 +337,7 @@ class History:
         return self.audits.where("read IS NOT NULL").select("audit", "read", "open_version")
 
     def add(self, made: dict[str, Any]) -> None:
-        """Add an audit (a row of AUDITS) whose tables are written: with this, it is there."""
+        """Add an audit (a row of AUDITS) whose tables are written. Then it exists."""
         self.tables.append(TABLE, local_rows(self._spark, [made], AUDITS).coalesce(1))
         folder = self.place.folder
         if folder and made["result"] != PORTION:
@@ -346,7 +347,7 @@ class History:
 
 
 def new_name() -> str:
-    """Of an audit that begins now: after all older ones in order."""
+    """Return the name of an audit that begins now. It sorts after all older ones."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(2)}"
 
 
@@ -357,7 +358,7 @@ def row_of(
     before: MadeAudit | None,
     evidence: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """AUDITS of one that nobody goes on from."""
+    """Return the row of AUDITS of an audit that no other goes on from."""
     return {
         "audit": name,
         "at_ms": summary.audited.at_ms,
@@ -374,18 +375,17 @@ def row_of(
 
 
 def row_of_portion(name: str, summary: Summary, before: MadeAudit | None) -> dict[str, Any]:
-    """AUDITS of a portion."""
+    """Return the row of AUDITS of a portion."""
     return {**row_of(name, summary, "", before), "result": PORTION}
 
 
 def gone_on_from(read: ReadSoFar, open_version: int) -> dict[str, Any]:
-    """What AUDITS has of one that another can go on from."""
+    """Return the columns of AUDITS by which another audit can go on."""
     return {"read": json.dumps(read.to_json()), "open_version": open_version}
 
 
 def check_place(place: Location) -> None:
-    """Raises `ResultsRefused` where a folder of this machine holds something else than audits, or
-    cannot be written to."""
+    """Raise `ResultsRefused` if a local folder holds something else, or cannot be written to."""
     folder = place.folder
     if folder is None:
         return
@@ -416,7 +416,7 @@ def _old_state(place: Location) -> ResultsRefused:
 
 @contextmanager
 def writing(place: Location) -> Iterator[None]:
-    """What disk and Spark refuse while results are written to the place, as `AuditError`s."""
+    """Turn errors of disk and Spark into `AuditError`s while results are written to the place."""
     try:
         with explained():
             yield
@@ -428,7 +428,7 @@ def writing(place: Location) -> Iterator[None]:
 
 
 def _write(place: Path, text: str) -> None:
-    """The file appears whole, in place of an older one."""
+    """Write a file by a rename, in place of an older one."""
     arriving = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
         arriving.write_text(text, "utf-8")

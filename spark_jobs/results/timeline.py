@@ -1,4 +1,4 @@
-"""What happened over time, counted in a few hundred steps at most, for the charts of the report."""
+"""Events over time, counted in a few hundred steps at most, for the charts of the report."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,34 +9,33 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from spark_jobs.results.summary import Figures
-from spark_jobs.verdicts.rules import names
+from spark_jobs.runtime.frames import quoted
 from spark_jobs.verdicts.verdict_names import NOT_DONE
 
 MOST_STEPS: Final = 240
 CALENDAR_MS: Final = (0, 250_000_000_000_000)
-"""What has a date: until the year 9892."""
+"""Times with a date: until the year 9892."""
 STEPS_MS: Final = (
     *(100, 250, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000, 1_800_000),
     *(3_600_000, 21_600_000, 86_400_000, 604_800_000, 2_592_000_000),
 )
-_IS_DONE: Final = f"verdict NOT IN {names(NOT_DONE)}"
+_IS_DONE: Final = f"verdict NOT IN {quoted(NOT_DONE)}"
 _DUE_FROM: Final = "delivered_ms - lateness_ms"
-"""When a record that was delivered could first have been: a due before the record was written
-counts when it was written."""
+"""When a delivered record was due. A due before it was written counts as then."""
 TIMES: Final = {
     "due": f"IF({_IS_DONE}, {_DUE_FROM}, NULL)",
     "written": f"IF(ended_ms IS NOT NULL OR NOT {_IS_DONE}, timestamp_ms, NULL)",
     "ended": f"IF({_IS_DONE} AND timestamp_ms IS NOT NULL, ended_ms, NULL)",
     "wrong": "IF(is_violation, coalesce(greatest(due_ms, timestamp_ms), ended_ms), NULL)",
 }
-"""SQL of the times, in epoch ms, at which something happened to a record. It waits from `written`
-to `ended`; what has no end that can be seen, and need not wait, has neither. wrong: of a
-violation, when it was due; where nothing was asked, when its end was written. What has a `due` here
-was delivered."""
+"""SQL of the times of a record, epoch ms.
+
+It waits from `written` to `ended`. A record without a visible end that need not wait has neither.
+due: of a delivered record. wrong: when a violation was due, or when its end was written."""
 _COUNTED: Final = ("+", "-", "-due")
 """Written, ended otherwise, and delivered: no verdict has such a name."""
 _EVENTS: Final = ("written, '+'", "ended, IF(due IS NULL, '-', '-due')", "wrong, verdict")
-"""SQL of a time, and what happened then."""
+"""SQL of a time, and of the event."""
 
 
 class Axis(NamedTuple):
@@ -52,14 +51,16 @@ class Axis(NamedTuple):
         return self.first_ms + self.steps * self.step_ms
 
     def step_of(self, at_ms: str) -> Column:
-        """`step`, its number: the first one for all that happened before it. Null of null."""
+        """Return `step`, the number of the step of a time. Earlier times count in the first one."""
         step = f.floor((f.col(at_ms) - f.lit(self.first_ms)) / f.lit(self.step_ms))
         return f.when(step < 0, f.lit(0)).otherwise(step.cast("int")).alias("step")
 
 
 class Timeline(NamedTuple):
-    """By step: how many records were due, delivered, and waiting when it ended. late: None where
-    nothing was due. violations: of each verdict, how many, by the steps that have any."""
+    """By step: how many records were due, delivered, and waiting when it ended.
+
+    late: None if nothing was due. violations: by verdict, how many in each step that has any.
+    """
 
     axis: Axis
     due: Sequence[int]
@@ -70,9 +71,9 @@ class Timeline(NamedTuple):
 
 
 def timed(verdicts: DataFrame, at_ms: int) -> DataFrame:
-    """VERDICTS given at that moment, and TIMES of each.
+    """Return VERDICTS of an audit at that moment, and their TIMES.
 
-    What is due later is a violation of that moment.
+    A violation that is due later counts at that moment.
     """
     low, high = CALENDAR_MS
     most = {**dict.fromkeys(TIMES, high), "wrong": at_ms}
@@ -84,8 +85,10 @@ def timed(verdicts: DataFrame, at_ms: int) -> DataFrame:
 
 
 def axis_of(first_ms: int | None, first_written_ms: int | None, last_ms: int | None) -> Axis | None:
-    """From the first record that was due or ended on: what was written earlier waited then. None
-    where nothing has a time."""
+    """Return the axis from the first record that was due or ended on; None without any time.
+
+    Records that were written earlier wait at its beginning.
+    """
     start_ms = first_written_ms if first_ms is None else first_ms
     if start_ms is None or last_ms is None:
         return None
@@ -95,7 +98,7 @@ def axis_of(first_ms: int | None, first_written_ms: int | None, last_ms: int | N
 
 
 def timeline(verdicts: DataFrame, axis: Axis, late: Mapping[int, Figures]) -> Timeline:
-    """Of VERDICTS with TIMES, by one query. `late`: of the deliveries, by the step of their due."""
+    """Count VERDICTS with TIMES, by one query. late: of deliveries, by the step of their due."""
     counts = _counts(verdicts, axis)
     written, ended, delivered = (counts.pop(name) for name in _COUNTED)
     steps = range(axis.steps)
@@ -110,7 +113,7 @@ def timeline(verdicts: DataFrame, axis: Axis, late: Mapping[int, Figures]) -> Ti
 
 
 def _counts(verdicts: DataFrame, axis: Axis) -> dict[str, Counter[int]]:
-    """By what happened (_COUNTED, or the verdict of a violation), how often in each step."""
+    """Return how often each event (_COUNTED, or the verdict of a violation) is in each step."""
     happened = verdicts.selectExpr(f"stack({len(_EVENTS)}, {', '.join(_EVENTS)}) AS (at_ms, what)")
     grouped = happened.where("at_ms IS NOT NULL").groupBy("what", axis.step_of("at_ms"))
     found: dict[str, Counter[int]] = {name: Counter() for name in _COUNTED}
@@ -120,6 +123,6 @@ def _counts(verdicts: DataFrame, axis: Axis) -> dict[str, Counter[int]]:
 
 
 def _step_ms(span_ms: int) -> int:
-    """So that there is one step before the first and one after the last: a single one is seen."""
+    """Return a step that leaves one step before the first event and one after the last."""
     fitting = (step_ms for step_ms in STEPS_MS if span_ms <= step_ms * (MOST_STEPS - 4))
     return next(fitting, span_ms // (MOST_STEPS - 4) + 1)

@@ -1,4 +1,4 @@
-"""What can go wrong in a job, and the sentence that says so."""
+"""Errors of the jobs. A job prints their sentences on stderr and ends with their `exit_code`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,19 +9,15 @@ from pyspark.errors import PySparkException
 
 from proxy.errors import ProxyError
 
-# Errors a person meets: each says what was found, where, and what to do about it.
-#
-# A job prints the message of an `AuditError` as it is, on stderr, and ends with its `exit_code`.
-
 BEGIN_ANEW: Final = "Audit without --continue and --continue-from, or name another --output."
 
 
 class AuditError(ProxyError):
-    """Root of all errors that are meant to be read: the audit could not be made."""
+    """The audit could not be made."""
 
 
 class SparkUnusable(AuditError):
-    """Spark, its Java or its connector to Kafka is not there or does not start."""
+    """Spark, its Java or its connector to Kafka is missing or does not start."""
 
 
 class MemoryExhausted(SparkUnusable):
@@ -33,45 +29,40 @@ class BrokerUnreachable(AuditError):
 
 
 class BrokerRefused(AuditError):
-    """The broker does not let the audit in: waiting does not help."""
+    """The broker does not let the audit in. Waiting does not help."""
 
 
 class TopicMissing(AuditError):
-    """A topic that the audit cannot do without does not exist."""
+    """A required topic does not exist."""
 
 
 class NothingCommitted(AuditError):
-    """The group has no committed offset: no proxy has served this ingress topic."""
+    """The group has no committed offset."""
 
 
 class NotOurs(AuditError):
-    """What stands at the broker was not written by a proxy of this version, or not for this topic.
-
-    Metadata that cannot be read, a topic created anew, settings that are gone.
-    """
+    """Metadata, settings or a topic are not those of a proxy of this version."""
 
 
 class RangeRefused(AuditError):
-    """The range asked for is not in the log, or cannot be read."""
+    """The range is not in the log, or cannot be read."""
 
 
 class IngressGrew(AuditError):
-    """The ingress got partitions meanwhile: where the proxy stands in these was not asked."""
+    """The ingress got partitions during the audit."""
 
 
 class StillOpen(AuditError):
-    """A transaction stayed open: what it wrote can be neither counted nor left out."""
+    """A transaction stayed open."""
 
 
 class ResultsRefused(AuditError):
-    """The results cannot be written to this folder, or are not there to be read."""
+    """The results cannot be written to this place, or read from it."""
 
 
 class QuestionRefused(AuditError):
-    """There is no such question, or it cannot be asked with these values."""
+    """There is no such question, or not with these values."""
 
-
-# What Spark throws while a job runs, as sentences a person can act on.
 
 CAUSES: Final = (
     (
@@ -137,12 +128,12 @@ CAUSES: Final = (
         BrokerUnreachable("The broker stopped answering.", "Run the audit again."),
     ),
 )
-"""The texts by which Spark's message is recognised: the first that is found counts."""
+"""Parts of Spark's messages, and their errors. The first that is found counts."""
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what Spark or the disk throws inside into an `AuditError` where the cause is known."""
+    """Turn errors of Spark or the disk into an `AuditError` if the cause is known."""
     try:
         yield
     except (Py4JNetworkError, ConnectionError) as error:

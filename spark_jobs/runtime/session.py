@@ -24,19 +24,14 @@ from proxy.embedded.jars import CacheUnusable, JarsUnavailable, JavaMissing, jar
 from proxy.extras import ExtraMissing
 from spark_jobs.runtime.errors import SparkUnusable
 
-# Spark's connector to Kafka: jars pinned by a lock file, kept in the user's cache.
-#
-# `python -m spark_jobs.jars` prints them as `spark-submit --jars` wants them.
+# Spark's connector to Kafka: jars pinned by a lock file, in the user's cache.
 
 LOCK_NAME: Final = "connector-jars.lock"
 NAME: Final = "Spark's Kafka connector"
 
 
 def connector_jars() -> list[Path]:
-    """Where the connector and what it needs beside Spark lie; fetches what the cache lacks.
-
-    Raises `SparkUnusable`.
-    """
+    """Return the connector's jars. Fetch missing ones into the cache. Raises `SparkUnusable`."""
     lock = resources.files("spark_jobs.runtime").joinpath(LOCK_NAME).read_text("utf-8")
     try:
         return ensure_all(NAME, jars_of(lock))
@@ -44,11 +39,10 @@ def connector_jars() -> list[Path]:
         raise SparkUnusable(error.found, error.remedy) from error
 
 
-# The Java that runs Spark: the user's own where it can, else the one that comes as a package.
+# The Java that runs Spark: the user's own if it can, else the packaged one.
 #
 # Spark's launcher always adds a module that the packaged runtime does not have. A folder in the
 # user's cache holds a `bin/java` that leaves the module out (docs/audit.md#what-it-needs).
-# `python -m spark_jobs.java_home` prints the folder, for `spark-submit`.
 
 MODULE: Final = "--add-modules=jdk.incubator.vector"
 VERSIONS: Final = frozenset({"17", "21"})
@@ -57,10 +51,9 @@ ASK_TIMEOUT_S: Final = 30
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder to name in JAVA_HOME before Spark starts.
+    """Return the folder for JAVA_HOME: the named one if Spark can start it.
 
-    The one that is named already, when it is a Java 17 or 21 that Spark can start. Raises
-    `SparkUnusable` when there is no Java at all.
+    Raises `SparkUnusable` if there is no Java at all.
     """
     named = environment.get("JAVA_HOME", "")
     if named and _serves(Path(named)):
@@ -77,7 +70,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _serves(home: Path) -> bool:
-    """Whether its `java` starts as Spark's launcher starts it, and is of a version for Spark."""
+    """Return whether its `java` starts as Spark's launcher starts it, with a version for Spark."""
     try:
         asked = subprocess.run(
             [str(home / "bin" / "java"), MODULE, "-version"],
@@ -112,7 +105,7 @@ def _is_whole(wrapper: Path, script: str) -> bool:
 
 
 def _write_program(wrapper: Path, script: str) -> None:
-    """By a rename, so that others who start meanwhile find the old file or the new one."""
+    """Write it by a rename: others that start meanwhile find the old file or the new one."""
     number, name = tempfile.mkstemp(dir=wrapper.parent, prefix=".java-", text=True)
     with os.fdopen(number, "w", encoding="utf-8") as arriving:
         arriving.write(script)
@@ -120,13 +113,12 @@ def _write_program(wrapper: Path, script: str) -> None:
     Path(name).replace(wrapper)
 
 
-# The Spark session of a job: on this machine, unless `spark-submit` or the caller decides.
-
 SPARK: Final = "4.0."
 HERE: Final = "127.0.0.1"
 ONE_COMPILER: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
-"""Half of what a small audit takes is Java compiling code twice that runs for some seconds. With
-one compiler Java keeps 48 MB for its code, which an audit fills; then it compiles no more."""
+"""A small audit spends half its time on compiling code twice that runs for some seconds.
+
+With one compiler Java keeps 48 MB for code. An audit fills it, then nothing more is compiled."""
 TWO_COMPILERS: Final = (
     "-XX:-DontCompileHugeMethods",
     "-XX:Tier4InvocationThreshold=50000",
@@ -134,11 +126,12 @@ TWO_COMPILERS: Final = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-"""Spark's generated programs are long, each runs for some seconds, and there are hundreds of them:
-none is left to the interpreter, and the second compiler, which takes half of a core otherwise, has
-the hottest alone (ten times Java's own thresholds)."""
+"""Spark generates hundreds of long programs. Each runs for some seconds.
+
+None is left to the interpreter. The second compiler takes half a core otherwise: it gets only the
+hottest (ten times Java's own thresholds)."""
 COLLECTOR: Final = "-XX:+UseParallelGC"
-"""What a job makes is garbage within a second; short pauses help nobody."""
+"""A job's objects are garbage within a second. Short pauses help nobody."""
 _OTHER_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_SETTINGS: Final = (
     "JAVA_TOOL_OPTIONS",
@@ -147,7 +140,7 @@ _JAVA_SETTINGS: Final = (
     "SPARK_SUBMIT_OPTS",
 )
 LOCAL_PARTITIONS: Final = "32"
-"""Where nobody knows how much there is; Spark's own 200 take a minute for none at all."""
+"""For an unknown number of records. Spark's own 200 take a minute for none at all."""
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 RECORDS_A_PARTITION: Final = 300_000
 """Some 80 MB of an audit."""
@@ -161,31 +154,31 @@ WHAT_JOBS_REST_ON: Final = {
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
-"""A header repeated counts with its last value: so does a map made of headers. Java compiles no
-method of more than 8,000 bytes unless it is told to (TWO_COMPILERS), as executors of a cluster are
-not: what would become one runs in smaller pieces. The pruning of
-partitions traces what tables are joined by through all steps before, which took minutes here; and
-no table is partitioned by that. ICU is not needed for hexadecimal digits, and takes seconds to
-start. Figures by minute are of many groups with few rows each, which need no sorting."""
+"""LAST_WIN: a repeated header counts with its last value.
+
+hugeMethodLimit: Java compiles no longer method. Executors do not have TWO_COMPILERS.
+dynamicPartitionPruning: it took minutes here, and no table is partitioned by join keys.
+icu: it takes seconds to start, and hexadecimal digits do not need it.
+objectHashAggregate: figures by minute have many small groups, which need no sorting."""
 INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""For some thousands of records: to make and compile a program for each step, and to plan anew
-after each, takes longer than it spares."""
+"""For some thousands of records, compiling and replanning each step takes longer than it saves."""
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-"""As Delta Lake's own instructions have it; known when the session is made, or never."""
+"""As in Delta Lake's instructions. It must be known when the session is made."""
 KEEPS_NO_RECORDS: Final = {
     f"spark.kafka.consumer.{cache}.{time}": "1s"
     for cache in ("cache", "fetchedData.cache")
     for time in ("timeout", "evictorThreadRunInterval")
 }
-"""Spark's reader of Kafka keeps what it read last for five minutes. A job reads a range once, and
-the last record may be one for which there is no memory."""
+"""Spark's reader of Kafka keeps its last records for five minutes.
+
+A job reads a range once, and there may be no memory for the last record."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -202,11 +195,10 @@ def spark_session(
     *,
     is_short: bool = False,
 ) -> SparkSession:
-    """A session in which the jobs of this package run: UTC, with the connector to Kafka.
+    """Return a session for the jobs: UTC, with the connector to Kafka.
 
-    A session that is there already, or that `spark-submit` prepares, is used: its master, memory
-    and jars are the caller's affair then (`--jars $(python -m spark_jobs.jars)`). `more` are
-    further Spark settings; they win. is_short: the job is done before Java's second compiler pays.
+    An existing session, or the one of `spark-submit`, is used with the caller's master, memory and
+    jars. `more` Spark settings win. is_short: the job ends before Java's second compiler pays.
     Raises `SparkUnusable`.
     """
     if SparkSession.getActiveSession() is None and not _is_submitted():
@@ -239,9 +231,11 @@ def job_session(
     *,
     is_short: bool = False,
 ) -> Iterator[SparkSession]:
-    """The same for a job that ends with it: executors are told to go, unless the session was there
-    before, which does not get `more` either: what comes after the job would keep it. Spark's
-    process may have gone by then: a signal to the whole group ends it, too."""
+    """Yield a session, and stop it at the end.
+
+    A session that was there before is not stopped, and does not get `more`. Spark's process may
+    have gone by then: a signal to the whole group ends it, too.
+    """
     was_there = SparkSession.getActiveSession() is not None
     own = None if was_there else more
     session = spark_session(app, master, driver_memory, own, is_short=is_short)
@@ -254,8 +248,10 @@ def job_session(
 
 
 def size_shuffles(session: SparkSession, records: int) -> None:
-    """Have what is laid out anew in as many parts as so many records need, and no fewer than there
-    are cores; unless the caller has said in how many, when the session was made."""
+    """Set the number of shuffle partitions for so many records, at least one for each core.
+
+    A number that was set when the session was made stays.
+    """
     asked = session.sparkContext.getConf().get(SHUFFLE_PARTITIONS, LOCAL_PARTITIONS)
     if asked != LOCAL_PARTITIONS:
         return
@@ -264,14 +260,14 @@ def size_shuffles(session: SparkSession, records: int) -> None:
 
 
 def java_options(environment: Mapping[str, str], *, is_short: bool) -> list[str]:
-    """How Java runs a job; two collectors are an error, so that of the environment counts."""
+    """Return the options for Java. Two collectors are an error: the environment's one counts."""
     told = " ".join(environment.get(name, "") for name in _JAVA_SETTINGS)
     collector = [] if _OTHER_COLLECTOR.search(told) else [COLLECTOR]
     return [*collector, *(ONE_COMPILER if is_short else TWO_COMPILERS)]
 
 
 def _is_submitted() -> bool:
-    """`spark-submit` has started the JVM before Python and says where."""
+    """Return whether `spark-submit` started the JVM before Python."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -286,10 +282,10 @@ def _refuse_nameless_user() -> None:
 
 
 def _scratch_folder(cache: Path) -> Path:
-    """Make a folder in which the JVM works and unpacks its libraries, and remove it at the end.
+    """Make a folder for the JVM's work and libraries, and remove it at the end.
 
-    Spark 4.0.0 leaves a folder `artifacts` in it (SPARK-52396). Libraries cannot be loaded from a
-    mount with `noexec`: then it lies in `cache`, where Java itself is.
+    Spark 4.0.0 leaves a folder `artifacts` in it (SPARK-52396). A mount with `noexec` does not load
+    libraries: then it lies in `cache`, where Java itself is.
     """
     temporary = Path(tempfile.gettempdir())
     parent = next((one for one in (temporary, cache) if _loads_libraries(one)), None)

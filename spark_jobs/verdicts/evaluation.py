@@ -1,4 +1,4 @@
-"""The verdict of each record."""
+"""The verdict of each record, by its history and the rules, and a sentence if one is needed."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,18 @@ from typing import Final, NamedTuple, TypeAlias
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.circumstances import Circumstances
-from spark_jobs.evidence.ends import PLACE
-from spark_jobs.evidence.open_records import IS_MOVE, WAS_MOVED
+from spark_jobs.audit_scope import AuditScope
+from spark_jobs.histories.ends import IS_MOVE, PLACE, WAS_MOVED
 from spark_jobs.records.headers import CHECK, ID, TRANSACTION
-from spark_jobs.runtime.frames import Materialise, Schema
-from spark_jobs.verdicts.doubts import DOUBT, HAS_FIRED, SIGHT, SIGHTED, amended, contradicted
+from spark_jobs.runtime.frames import Materialise, Schema, quoted
+from spark_jobs.verdicts.cross_checks import (
+    CROSS_CHECK,
+    HAS_FIRED,
+    SIGHT,
+    SIGHTED,
+    amended,
+    contradicted,
+)
 from spark_jobs.verdicts.generations import (
     GENERATION,
     GETS_VERDICT,
@@ -49,7 +55,6 @@ from spark_jobs.verdicts.rules import (
     MUST_HAVE_ENDED,
     OVERDUE_MS,
     differences,
-    names,
     ruling,
     sentence,
     unseen_outcome,
@@ -57,13 +62,12 @@ from spark_jobs.verdicts.rules import (
 )
 from spark_jobs.verdicts.verdict_names import ARRIVED, NOT_DONE, VIOLATIONS
 
-# The order that is promised: records of one ingress partition with the same due are delivered in
-# the order in which they were written (docs/guide.md#what-arrives).
+# The promised order: records of one ingress partition with the same due are delivered in the order
+# in which they were written, within a partition of a target (docs/guide.md#what-arrives).
 #
-# In a partition of a target; records that went on as others, and half messages, have no place in
-# it.
+# Records that went on as others, and half messages, have no place in it.
 
-HAS_PLACE: Final = f"verdict IN {names(ARRIVED)} AND kind = 'record'"
+HAS_PLACE: Final = f"verdict IN {quoted(ARRIVED)} AND kind = 'record'"
 _BEFORE: Final = """
 OVER (PARTITION BY partition, due_ms, at_topic, at_partition ORDER BY offset
   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
@@ -74,8 +78,10 @@ _WHY: Final = sentence(
 
 
 def out_of_order(verdicts: DataFrame) -> DataFrame:
-    """Of these VERDICTS, none of them of a hop, those that overtook an earlier record: partition,
-    offset, `why_wrong`."""
+    """Return those of VERDICTS that overtook an earlier record: partition, offset, `why_wrong`.
+
+    None of the verdicts is of a hop.
+    """
     placed = verdicts.filter(HAS_PLACE).selectExpr(
         "partition",
         "offset",
@@ -86,14 +92,14 @@ def out_of_order(verdicts: DataFrame) -> DataFrame:
     return wrong.selectExpr("partition", "offset", f"{_WHY} AS why_wrong")
 
 
-# Rules for check-backs: each question comes once, not before its time, about a half message that
-# asked for it, and shows that as it is (docs/guide.md#half-messages).
+# Check-backs: each comes once, not before its time, about a half message that asked for it, and
+# shows that message unchanged (docs/guide.md#half-messages).
 #
-# A check-back has no origin: it is found by topic and id. One of which no half message is known
+# A check-back has no origin: it is found by topic and id. If no half message is known for it, it
 # may be another installation's.
 
 ReadCheckBacks: TypeAlias = Callable[[list[str]], DataFrame]
-"""Gives the CHECK_BACKS in these topics."""
+"""Returns the CHECK_BACKS in these topics."""
 STAMPS: Final = f"{TRANSACTION},{ID},{CHECK}"
 ASKED_FOR: Final = """
 IF(request.kind = 'prepare' AND request.checks IS NOT NULL, named_struct(
@@ -102,8 +108,9 @@ IF(request.kind = 'prepare' AND request.checks IS NOT NULL, named_struct(
   'timestamp_ms', request.timestamp_ms, 'knows_all', knows_all, 'key_hash', request.key_hash,
   'value_hash', request.value_hash, 'headers_hash', request.headers_hash), NULL)
 """
-"""SQL: of a half message that wants to be asked about, what a check-back of it has to be.
-knows_all: whether all half messages that there ever were are known; else it may be of another."""
+"""SQL: what a check-back of a half message has to be.
+
+knows_all: all half messages that ever were are known. Otherwise it may be of another one."""
 _OTHER: Final = differences(
     {
         "key": ("half.key_hash", "key_hash"),
@@ -130,10 +137,9 @@ _TOO_MANY: Final = sentence(
 def wrong_checks(
     asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
 ) -> list[DataFrame]:
-    """Half messages that were asked about as they must not be: partition, offset, `why_wrong`.
+    """Return half messages with a wrong check-back: partition, offset, `why_wrong`.
 
-    asked_for: partition, offset and `half` (ASKED_FOR), in these topics; nothing is read where
-    there are none.
+    asked_for: partition, offset and `half` (ASKED_FOR), in these topics.
     """
     if not topics:
         return []
@@ -147,8 +153,10 @@ def wrong_checks(
 
 
 def _unsound(candidates: DataFrame) -> DataFrame:
-    """Checks that are right for none of the half messages with their id, and may be about no other
-    one: held against the last of them."""
+    """Return checks that fit none of the half messages with their id, and no unknown one.
+
+    They are held against the last of these half messages.
+    """
     at = "struct(timestamp_ms, partition, offset, wrong)"
     found = candidates.selectExpr("*", "half.timestamp_ms AS timestamp_ms").groupBy("check_id")
     best = found.agg(
@@ -160,22 +168,25 @@ def _unsound(candidates: DataFrame) -> DataFrame:
 
 
 def _repeated(candidates: DataFrame) -> DataFrame:
-    """Checks that came more often than there are half messages that they are right for."""
-    sound = candidates.filter("wrong IS NULL")
+    """Return checks that came more often than there are half messages that they fit."""
     content = ("topic", "ident", "number", "key_hash", "value_hash", "headers_hash")
-    counted = sound.groupBy(*content).agg(
-        f.count_distinct("check_id").alias("times"),
-        f.count_distinct("partition", "offset").alias("halves"),
-        f.min(f.struct("partition", "offset")).alias("first"),
+    counted = (
+        candidates.filter("wrong IS NULL")
+        .groupBy(*content)
+        .agg(
+            f.count_distinct("check_id").alias("times"),
+            f.count_distinct("partition", "offset").alias("halves"),
+            f.min(f.struct("partition", "offset")).alias("first"),
+        )
     )
     return counted.filter("times > halves").selectExpr(
         "first.partition AS partition", "first.offset AS offset", f"{_TOO_MANY} AS why_wrong"
     )
 
 
-# What other records tell of a record: by its id (`id_generations`), and since it hopped (`hops`).
+# What other records say of a record: those with its id (`generations`), and those of its hops.
 #
-# That takes several sorts and joins, so it is found on the few columns that it depends on.
+# This takes several sorts and joins, so it is found on the few columns that it depends on.
 
 GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
 """SQL: whether a successor tells what became of it, or may: its outcome may lie unseen."""
@@ -184,22 +195,14 @@ coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
   OR outcome.end IN ('cancelled', 'replaced') OR request.known_to_others
   OR request.kind NOT IN ('record', 'refused')), false)
 """
-"""SQL: whether other records tell what may become of this one: by its id, since it hopped, was
-moved or recalled."""
-TOLD: Final = (*GENERATION, "must_have_ended", *HOPS)
+"""SQL: whether other records decide what may become of this one.
+
+It has an id, hopped, or was moved or recalled."""
+FROM_OTHERS: Final = (*GENERATION, "must_have_ended", *HOPS)
 _OF_A_REQUEST: Final = (
-    *("kind", "ident", "timestamp_ms", "wanted_ms", "fires_ms", "expires_ms"),
-    *(
-        "hop_from",
-        "first_origin",
-        "first_offset",
-        "moved_due_ms",
-        "recalled",
-        "hop_attempt",
-        *SAME.values(),
-        "known_from",
-        "known_first_ms",
-    ),
+    *("kind", "ident", "timestamp_ms", "wanted_ms", "fires_ms", "expires_ms", "hop_from"),
+    *("first_origin", "first_offset", "moved_due_ms", "recalled", "hop_attempt"),
+    *(*SAME.values(), "known_from", "known_first_ms"),
 )
 _SEEN: Final = {
     "request": f"struct({', '.join(f'request.{name}' for name in _OF_A_REQUEST)})",
@@ -209,30 +212,31 @@ _SEEN: Final = {
     "is_seen": f"deliveries > 0 OR outcomes > 0"
     f" OR coalesce({unseen_outcome('offset')}.until_ms < request.timestamp_ms, true)",
 }
-"""SQL of what is looked at of a history. is_seen: its outcome, or it would be if there were one."""
+"""SQL of the needed columns of a history. is_seen: an outcome of it would be seen."""
 _AROUND: Final = (
     *("known_from", "next_offset", "watermark_ms", "cursor", "at_ms", "ingress_topic"),
     "IF(outcomes_unseen IS NULL, NULL, true) AS outcomes_unseen",
 )
-"""SQL of the same of partitions and circumstances."""
+"""SQL of the needed columns of partitions and scope."""
 
 
-def told_by_nobody(histories: DataFrame) -> DataFrame:
-    """The histories, beside their partitions and the circumstances, with the columns TOLD as they
-    are where no other record tells anything."""
-    alone = without_hops(without_generations(histories))
-    return alone.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
+def alone(histories: DataFrame) -> DataFrame:
+    """Return the histories with FROM_OTHERS, as if no other record said anything."""
+    found = without_hops(without_generations(histories))
+    return found.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
 
 
-def told_by_others(
+def from_others(
     histories: DataFrame,
     purges: DataFrame | None,
     materialise: Materialise,
     *,
     has_recalls: bool,
 ) -> DataFrame:
-    """PLACE and TOLD of each of the histories, all of which have a place. They stand beside their
-    partitions and the circumstances. `purges`: those among them, as `purges_in` finds them."""
+    """Return PLACE and FROM_OTHERS of the histories, which all have a place.
+
+    They stand beside their partitions and the scope. purges: of `purges_in`, among them.
+    """
     seen = histories.selectExpr(
         *PLACE, *[f"{sql} AS {name}" for name, sql in _SEEN.items()], *_AROUND
     )
@@ -241,10 +245,8 @@ def told_by_others(
     )
     known = materialise(generations.selectExpr("*", f"{GOES_ON} AS goes_on"))
     hops, others = with_hops(known.filter("goes_on")), without_hops(known.filter("NOT goes_on"))
-    return others.unionByName(hops).select(*PLACE, *TOLD)
+    return others.unionByName(hops).select(*PLACE, *FROM_OTHERS)
 
-
-# One verdict for each record, by its history and the rules, and a sentence where it is needed.
 
 RULES: Final = (*KNOWN_RULES, *COUNT_RULES, *ENDLESS_RULES, *DELIVERY_RULES, *OUTCOME_RULES)
 """The first that holds is the verdict."""
@@ -272,7 +274,7 @@ VERDICTS: Final[Schema] = {
     "next_offset": "bigint",
     "ended_by": "bigint",
 }
-"""What became of each ingress record, and what names one that never was (docs/audit.md)."""
+"""What became of each ingress record, and ends of records that never were (docs/audit.md)."""
 _END: Final = "coalesce(delivery, outcome, letter)"
 _ID: Final = """
 IF(is_valid_utf8(CAST(request.ident AS string)), CAST(request.ident AS string), hex(request.ident))
@@ -286,7 +288,7 @@ _COLUMNS: Final = {
     "partition": "partition",
     "offset": "offset",
     "verdict": "ruling.verdict",
-    "is_violation": f"ruling.verdict IN {names(VIOLATIONS)}",
+    "is_violation": f"ruling.verdict IN {quoted(VIOLATIONS)}",
     "detail": "ruling.detail",
     "kind": "request.kind",
     "id": _ID,
@@ -295,9 +297,9 @@ _COLUMNS: Final = {
     "timestamp_ms": "request.timestamp_ms",
     "delivered_ms": "delivery.at_ms",
     "lateness_ms": LATENESS_MS,
-    "overdue_ms": f"IF(ruling.verdict IN {names(NOT_DONE)}, {OVERDUE_MS}, NULL)",
+    "overdue_ms": f"IF(ruling.verdict IN {quoted(NOT_DONE)}, {OVERDUE_MS}, NULL)",
     "ended_ms": f"{_END}.at_ms",
-    "is_late": f"ruling.verdict IN {names((*ARRIVED, *NOT_DONE))} AND {IS_LATE}",
+    "is_late": f"ruling.verdict IN {quoted((*ARRIVED, *NOT_DONE))} AND {IS_LATE}",
     "is_attested": f"{_END}.is_attested",
     "at_topic": f"{_END}.topic",
     "at_partition": f"{_END}.at_partition",
@@ -309,128 +311,143 @@ _FIELDS: Final = ", ".join(
     f"'{name}', CAST({_COLUMNS[name]} AS {kind})" for name, kind in VERDICTS.items()
 )
 VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
-"""SQL of a struct of VERDICTS; null where this audit gives none."""
+"""SQL of a struct of VERDICTS; null if this audit gives none."""
 _IS_RECALL: Final = "request.kind = 'recall'"
 _MISSED: Final = f"({_IS_RECALL} OR {IS_MOVE}) AND outcome.end = 'missed'"
-_RECALLED_OR_MISSED: Final = f"({_MISSED}) OR {_IS_RECALL}"
-"""What may name a record of which nothing else tells: where outcomes may be unseen, a recall may
-have ended it."""
+NAMES_ANOTHER: Final = f"""
+coalesce(({_MISSED}) OR ({_IS_RECALL} AND outcomes_unseen IS NOT NULL), false)
+"""
+"""SQL: whether a record that is judged alone has to be judged with the one that names it.
+
+If outcomes may be unseen, any recall may have ended it."""
 _NAMED: Final = "coalesce(request.recalled, request.hop_from)"
-KNOWS_ALL: Final = "NOT settled_only AND max(known_from) OVER () = 0 AS knows_all"
-"""SQL: whether all of the ingress is known: without end, some topics are seen further than it."""
+KNOWS_ALL: Final = """
+NOT settled_only AND max(known_from) OVER (PARTITION BY scope) = 0 AS knows_all
+"""
+"""SQL: whether all of the ingress is known. An audit without end sees some topics further."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """verdicts: VERDICTS, a row for each record that gets one. carried: the histories that an audit
-    that continues this one has to know, as `carry_over.carried` has them. skipped: the partition of
-    each ingress record that gets no verdict."""
+    """The result of an evaluation."""
 
     verdicts: DataFrame
+    """VERDICTS, a row for each record that gets one."""
     carried: DataFrame
+    """Histories that the next audit has to know, as `generations.carried` has them."""
     skipped: DataFrame
+    """The partition of each ingress record that gets no verdict."""
+
+
+class Scoped(NamedTuple):
+    """Partitions (PARTITION_STATE) beside their SCOPE, and the known TARGETS."""
+
+    partitions: DataFrame
+    targets: DataFrame
+
+
+def in_scope(partitions: DataFrame, scope: AuditScope, number: int = 0) -> Scoped:
+    """Return the partitions within this scope."""
+    spark = partitions.sparkSession
+    beside = partitions.crossJoin(scope.frame(spark, number))
+    return Scoped(beside, scope.targets(spark, number))
 
 
 def evaluate(
     histories: DataFrame,
-    partitions: DataFrame,
-    circumstances: Circumstances,
+    scoped: Scoped,
     materialise: Materialise,
     read_check_backs: ReadCheckBacks | None = None,
 ) -> Evaluation:
-    """Give verdicts by the histories; `partitions` (PARTITION_STATE) has each audited partition.
-    Without `read_check_backs` these are not judged.
+    """Give verdicts by the histories. `scoped` has each audited partition.
 
-    Records outside the audited ranges say what becomes of the others and get no verdict. Most
-    records are judged as they are read; those that depend on others afterwards.
+    Without `read_check_backs` check-backs are not judged. Records outside the audited ranges tell
+    what becomes of the others, and get no verdict. Most records are judged as they are read,
+    those that depend on others afterwards.
     """
-    spark = histories.sparkSession
-    known = partitions.crossJoin(circumstances.frame(spark)).selectExpr("*", KNOWS_ALL)
-    state = f.broadcast(known)
-    targets = f.broadcast(circumstances.targets(spark))
+    state = f.broadcast(scoped.partitions.selectExpr("*", KNOWS_ALL))
+    targets = f.broadcast(scoped.targets)
     first = materialise(_evaluated_alone(histories, state, targets))
-    naming = _RECALLED_OR_MISSED if circumstances.has_unseen_outcomes else _MISSED
-    alone, others, has_recalls = _apart(first, histories.columns, naming, materialise)
-    purges = purges_in(others)
-    placed = _beside_state(others, state)
-    told = told_by_others(placed, purges, materialise, has_recalls=has_recalls)
+    apart = _apart(first, histories.columns, materialise)
+    others, purges = apart.others, purges_in(apart.others)
+    told = from_others(
+        _beside_state(others, state), purges, materialise, has_recalls=apart.has_recalls
+    )
     second = materialise(_evaluated_together(others, told, state, targets))
 
     def of_both(name: str, *columns: str) -> DataFrame:
-        chosen = (one.filter(f"{name} IS NOT NULL") for one in (alone, second))
+        chosen = (one.filter(f"{name} IS NOT NULL") for one in (apart.alone, second))
         parts = (one.select(*(columns or (f"{name}.*",))) for one in chosen)
         return reduce(DataFrame.unionByName, parts)
 
-    doubts = of_both("doubt", "verdict.partition", "verdict.offset", "doubt")
+    checks = of_both("cross_check", "verdict.partition", "verdict.offset", "cross_check")
     asked_for = second.filter("half IS NOT NULL").select("partition", "offset", "half")
-    kinds, topics = _to_look_at(doubts, asked_for)
-    ignored = contradicted(doubts, kinds, first.select(*SIGHTED))
-    overtaking = out_of_order(of_both("verdict", "verdict.*", "is_hop").filter("NOT is_hop"))
-    asked = wrong_checks(asked_for, topics, read_check_backs) if read_check_backs else []
-    purged = [] if purges is None else [_fired_after_purges(of_both, purges)]
-    wrong = [*ignored, *asked, *purged, overtaking]
+    kinds, topics = _to_look_at(checks, asked_for)
+    wrong = contradicted(checks, kinds, first.select(*SIGHTED))
+    if read_check_backs:
+        wrong += wrong_checks(asked_for, topics, read_check_backs)
+    if purges is not None:
+        fired = of_both("verdict", "verdict.*", "waits_from", "has_fired").filter("has_fired")
+        wrong.append(fired_all_the_same(fired, purges))
+    wrong.append(out_of_order(of_both("verdict", "verdict.*", "is_hop").filter("NOT is_hop")))
     verdicts = amended(of_both("verdict"), wrong, materialise)
-    passed = (one.filter("is_read AND verdict IS NULL") for one in (alone, second))
+    passed = (one.filter("is_read AND verdict IS NULL") for one in (apart.alone, second))
     skipped = reduce(DataFrame.unionByName, (one.select("partition") for one in passed))
     return Evaluation(verdicts, of_both("history"), skipped)
 
 
 class _Apart(NamedTuple):
-    """What is judged: `alone`, by its own history; `others`, those histories that depend on one
-    another. has_recalls: whether there are any among these."""
+    """Records judged alone, and the histories of those that depend on one another."""
 
     alone: DataFrame
     others: DataFrame
     has_recalls: bool
+    """Whether there are any among the others."""
 
 
-def _apart(
-    first: DataFrame, columns: Sequence[str], naming: str, materialise: Materialise
-) -> _Apart:
-    """Beside what needs others stands what waits alone, but is named by those of them for which
-    `naming` (SQL) holds."""
+def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
+    """Separate the records that need others. Waiting records that one of these names join them."""
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
-    others = asked.select("history.*").select(*columns)
+    naming = "names_another"
+    others = asked.select("history.*", naming).select(*columns, naming)
     wanted = (_IS_RECALL, naming, NEEDS_PROOF)
     has = others.agg(*(f.bool_or(f.expr(one)) for one in wanted)).first() or (0, 0, 0)
     if has[2]:
         others = materialise(without_unproven(others, first))
     if not has[1]:
-        return _Apart(alone, others, bool(has[0]))
+        return _Apart(alone, others.drop(naming), bool(has[0]))
     named = others.filter(naming).selectExpr("partition", f"{_NAMED} AS offset").distinct()
     open_still = alone.filter("history IS NOT NULL").select("history.*").select(*columns)
     waiting = materialise(open_still.join(named, [*PLACE], "left_semi"))
     rest = alone.join(waiting.select(*PLACE), [*PLACE], "left_anti")
-    return _Apart(rest, others.unionByName(waiting), bool(has[0]))
+    return _Apart(rest, others.drop(naming).unionByName(waiting), bool(has[0]))
 
 
-def _fired_after_purges(of_both: Callable[..., DataFrame], purges: DataFrame) -> DataFrame:
-    fired = of_both("verdict", "verdict.*", "waits_from", "has_fired").filter("has_fired")
-    return fired_all_the_same(fired, purges)
-
-
-def _to_look_at(doubts: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[str]]:
-    """What kinds of doubt there are, and which topics for check-backs."""
-    kinds = doubts.selectExpr("doubt.about AS kind", "CAST(NULL AS string) AS topic")
+def _to_look_at(checks: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[str]]:
+    """Return the kinds of cross-checks, and the topics for check-backs."""
+    kinds = checks.selectExpr("cross_check.about AS kind", "CAST(NULL AS string) AS topic")
     topics = asked_for.selectExpr("CAST(NULL AS string) AS kind", "half.topic AS topic")
     rows = kinds.unionByName(topics).distinct().collect()
     return {row.kind for row in rows if row.kind}, {row.topic for row in rows if row.topic}
 
 
 def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """`needs_others`; where not, `verdict` (VERDICTS) and its `doubt`; `history` where it is needed
-    again; SIGHTED."""
-    known = told_by_nobody(_beside(histories, state, targets))
+    """Return `needs_others`; without it, `verdict` and `cross_check`; `history`; SIGHTED.
+
+    history: null if the next audit does not need it.
+    """
+    known = alone(_beside(histories, state, targets))
     ruled = _ruled(known.selectExpr("*", f"{NEEDS_OTHERS} AS needs_others"), "NOT needs_others")
     return ruled.selectExpr(
         "needs_others",
+        f"{NAMES_ANOTHER} AS names_another",
         "false AS is_hop",
         "offset AS waits_from",
         f"{HAS_FIRED} AS has_fired",
         "request IS NOT NULL AS is_read",
         *[f"CAST({SIGHT[name]} AS {kind}) AS {name}" for name, kind in SIGHTED.items()],
         f"IF(NOT needs_others, {VERDICT}, NULL) AS verdict",
-        f"IF(NOT needs_others AND {GETS_VERDICT}, {DOUBT}, NULL) AS doubt",
+        f"IF(NOT needs_others AND {GETS_VERDICT}, {CROSS_CHECK}, NULL) AS cross_check",
         f"IF(needs_others OR {IS_LEFT_OPEN} OR {HAS_ENDS_AHEAD},"
         f" {carried(IS_LEFT_OPEN)}, NULL) AS history",
     )
@@ -439,7 +456,7 @@ def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame)
 def _evaluated_together(
     histories: DataFrame, told: DataFrame, state: DataFrame, targets: DataFrame
 ) -> DataFrame:
-    """`verdict`, `doubt` and `history` as above, by what other records tell (TOLD), too."""
+    """Return `verdict`, `cross_check` and `history` as above, by FROM_OTHERS, too."""
     ruled = _ruled(_beside(histories.join(told, [*PLACE], "left"), state, targets), "true")
     return ruled.selectExpr("*", f"{NEEDED_FROM} AS needed_from").selectExpr(
         f"{VERDICT} AS verdict",
@@ -450,15 +467,15 @@ def _evaluated_together(
         "partition",
         "offset",
         "request IS NOT NULL AS is_read",
-        f"IF({GETS_VERDICT}, {DOUBT}, NULL) AS doubt",
+        f"IF({GETS_VERDICT}, {CROSS_CHECK}, NULL) AS cross_check",
         f"IF({IS_NEEDED} OR {HAS_ENDS_AHEAD}, {carried(IS_NEEDED)}, NULL) AS history",
     )
 
 
 def _beside(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """Each history with the state of its partition, the circumstances, and what its target is."""
-    placed = _beside_state(histories, state)
-    return placed.join(targets, f.expr("request.target = target_topic"), "left")
+    """Return each history with its partition, the scope, and what is known of its target."""
+    is_its = f.expr("request.target = target_topic AND scope = target_scope")
+    return _beside_state(histories, state).join(targets, is_its, "left")
 
 
 def _beside_state(histories: DataFrame, state: DataFrame) -> DataFrame:
@@ -466,5 +483,5 @@ def _beside_state(histories: DataFrame, state: DataFrame) -> DataFrame:
 
 
 def _ruled(histories: DataFrame, where: str) -> DataFrame:
-    """With `ruling`: verdict and detail by the first rule that holds; null but `where` (SQL)."""
+    """Return the histories with `ruling`: verdict and detail; null unless `where` (SQL) holds."""
     return with_unseen_ends(histories).selectExpr("*", f"IF({where}, {RULING}, NULL) AS ruling")

@@ -1,4 +1,4 @@
-"""Records of one id, one after the other, over several audits."""
+"""Generations: records that share an id, in the order of the log, over several audits."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,12 +6,21 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.evidence.audit_job import SUBJECT, subject_hash
-from spark_jobs.evidence.ends import ENDS, IS_SHED, KINDS_OF_END, NOT_COMPARED, PLACE
-from spark_jobs.evidence.open_records import ALWAYS, IS_MOVE, MISSED_ITS_PLACE, NEVER, OPEN
-from spark_jobs.evidence.previous_audit import REQUESTS
-from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
-from spark_jobs.runtime.frames import Schema, conformed
+from spark_jobs.histories.ends import (
+    ENDS,
+    IS_MOVE,
+    IS_SHED,
+    KINDS_OF_END,
+    MISSED_ITS_PLACE,
+    NOT_COMPARED,
+    PLACE,
+    REQUESTS,
+    SUBJECT,
+    subject_hash,
+)
+from spark_jobs.histories.open_records import ALWAYS, NEVER, OPEN
+from spark_jobs.requests.parsing import CONTROLS, TAKE_BACK
+from spark_jobs.runtime.frames import Schema, conformed, quoted
 from spark_jobs.verdicts.requests import (
     NAMES_ONE,
     WAITS_FROM,
@@ -19,26 +28,27 @@ from spark_jobs.verdicts.requests import (
     with_purges,
     with_subjects,
 )
-from spark_jobs.verdicts.rules import names
+from spark_jobs.verdicts.rules import in_steps
 from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 
 # What the log alone says of records that share an id (docs/guide.md#cancel-and-replace).
 #
-# Within a partition a new generation of an id begins with each record, half message or cancel
-# that a producer writes under it: that is the *opener*, and may end what the generation before it
-# began. So does a recall of what the generation before it began. Records without an id, of which
-# a recall may speak, have their receipt in place of one (`recalls`). Commits and rollbacks decide
-# the half message that opened their generation. The successor of a hop belongs to the generation
-# of the record that it came from; if another opener was written while it was in mid-hop, it has
-# been *overtaken*, and ends as it arrives. A purge (`purges`) that means what waits ends it, as
-# the next opener would. Where a purge and an opener came while it was in mid-hop, either may be
-# said: what the opener ends needs no purge, and the proxy may have forgotten it. A move
-# (`evidence.moves`) belongs to the generation, too, unless it came too late.
+# - Each record, half message or cancel that a producer writes under an id begins a new generation
+#   of the id in its partition. It is the *opener*, and may end the generation before it.
+# - A recall is an opener, too, if it names the record that waits.
+# - Without an id, the offset at which a record was first written stands in for one.
+# - Commits and rollbacks decide the half message that opened their generation.
+# - The successor of a hop belongs to the generation of the record that it came from. If another
+#   opener was written in between, the successor is *overtaken*, and ends as it arrives.
+# - A purge ends a waiting record as the next opener would. If a purge and an opener came in
+#   mid-hop, either may be named.
+# - A move belongs to the generation, unless it came too late.
 
 EITHER: Final = "either"
-"""What a cancel has to say that met a record between two publish attempts, or one of which an
-outcome may be unseen; and any control record that may name what the ingress has deleted: applied or
-missed."""
+"""A control record may say applied or missed.
+
+It met a record between two publish attempts, or one whose outcome may be unseen, or it names a
+deleted record."""
 OPENER: Final = "struct<offset:bigint,kind:string,timestamp_ms:bigint>"
 GENERATION: Final = {
     "subject": SUBJECT,
@@ -50,18 +60,22 @@ GENERATION: Final = {
     "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint,"
     "ended_ms:bigint,is_seen:boolean>",
 }
-"""subject: SUBJECT. prev_opener: what opened the generation. overtaken_by: the last opener while
-the record was in mid-hop, or a purge. next_opener: the first after it, or a purge before that.
-decision: what decided the half message.
-expected: what a control record has to say: applied, missed, or either. named: what the subject
-names as the record is read, and how that ended; ended_ms: when, unless something ended it; is_seen:
-whether its outcome would be seen if it had one."""
+"""subject: SUBJECT.
+prev_opener: the opener of the generation.
+overtaken_by: the last opener while the record was in mid-hop, or a purge.
+next_opener: the first opener after it, or a purge before that.
+decision: the commit, rollback or expiry of a half message.
+expected: for a control record: applied, missed, or either.
+named: the record with the subject as this one is read, and how it ended. ended_ms: when it ended by
+itself. is_seen: its outcome would be seen.
+"""
 
 
 def _previous(what: str, order: str = "ASC") -> str:
-    """SQL of the nearest record before with the same subject for which `what` is not null.
+    """Return SQL of `what` in the nearest record before with the same subject, if not null.
 
-    Records without one are each alone."""
+    A record without a subject is alone.
+    """
     alone = "IF(subject IS NULL, offset, NULL)"
     return (
         f"last({what}, true) OVER (PARTITION BY partition, subject, {alone}"
@@ -79,7 +93,7 @@ _THIS: Final = (
 OWN_END_MS: Final = """
 coalesce(delivery.at_ms, IF(outcome.end IN ('dead-lettered', 'expired'), outcome.at_ms, NULL))
 """
-"""SQL: when a record ended that nothing else ended."""
+"""SQL: when a record ended that no other record ended."""
 _MEMBER: Final = f"""
 named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
   'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms, 'ended_ms', {OWN_END_MS},
@@ -89,8 +103,7 @@ _HAS_SUBJECT: Final = "subject IS NOT NULL"
 _IS_CONTROL: Final = f"request.kind IN {CONTROLS}"
 _MAY_WAIT: Final = "request.kind IN ('record', 'prepare')"
 _WAITS: Final = f"({_MAY_WAIT} AND NOT {IS_SHED} AND NOT {MISSED_ITS_PLACE})"
-"""What found no room to wait, with an older version: its id, which nothing else had, names it no
-more."""
+"""The id of a record that an older version rejected does not name it any more."""
 _WRITTEN: Final = f"({_WAITS} AND request.hop_from IS NULL)"
 _HITS: Final = """
 (request.kind = 'recall' AND coalesce(written_before = recalled_first, subject.ident IS NULL)
@@ -98,23 +111,23 @@ _HITS: Final = """
   AND NOT coalesce(outcome.end = 'missed'
     AND NOT coalesce(landed.end IN ('requeued', 'rolled', 'cancelled'), false), false))
 """
-"""Whether a recall takes back what has its subject: that is what it names, as it is now. It may say
-that it missed, and prevail, where that was being tried again."""
+"""Whether a recall takes back the record with its subject: it names that record as it is now.
+
+It may say that it missed and still prevail, if the record was being tried again."""
 _FINDS: Final = """
 (coalesce(prev_opener.offset = recalled_first, subject.ident IS NULL)
   AND request.recalled IN (recalled_first, holder.offset) AND holder IS NOT NULL)
 """
-"""Whether a recall names what has its subject, as it is now."""
+"""Whether a recall names the record with its subject, as it is now."""
 _MAY_HAVE_BEEN_SHED: Final = """
 (holder.offset = prev_opener.offset AND NOT holder.is_seen)
 """
-"""Whether the half message that is decided may have found no room to wait: its end is not seen."""
+"""Whether an older version may have rejected the decided half message: its end is not seen."""
 _OPENED_MEANWHILE: Final = """
 IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
-"""A recall of what has replaced it changes nothing: that counts. Older versions of the proxy named
-the recall."""
+"""A recall of the record that replaced it changes nothing. Older versions named the recall."""
 STEPS: Final = (
     {
         "written_before": _previous(f"IF({_WRITTEN}, offset, NULL)"),
@@ -153,11 +166,13 @@ STEPS: Final = (
         " OR decided_by.offset < opened_next.offset), decided_by, NULL)",
     },
 )
-"""What is added step by step, each by the columns before it. member: a record of the generation,
-and how it ended. candidate: a decision that names the half message which opened the generation;
-it `decides` if it is the first of them. holder: what has the subject as the record is read.
-prev_of_id: the last opener but recalls. opened_meanwhile, opened_next: the last opener while the
-record was in mid-hop; the first after it."""
+"""Columns that are added step by step.
+
+opener: the record, if it opens a generation. prev_of_id: the last opener except recalls.
+opened_meanwhile, opened_next: the last opener while it was in mid-hop; the first after it.
+member: a record of the generation, and how it ended. holder: the member that this record meets.
+candidate: a decision on the half message that opened the generation. The first one `decides`.
+"""
 NO_PURGE: Final = {"purge": f"CAST(NULL AS {OPENER})", "holder_purge": f"CAST(NULL AS {OPENER})"}
 PURGE_STEPS: Final = (
     {
@@ -171,7 +186,7 @@ PURGE_STEPS: Final = (
     {"of_member": "IF(member IS NULL, NULL, struct(purge))"},
     {"holder_purge": f"{_previous('of_member')}.purge"},
 )
-"""purge: the first that means what waits, as an OPENER. holder_purge: that of the holder."""
+"""purge: the first that ends the waiting record, as an OPENER. holder_purge: that of the holder."""
 LAST_STEPS: Final = (
     {"is_purged": "coalesce(holder_purge.offset < offset, false)"},
     {
@@ -204,37 +219,39 @@ LAST_STEPS: Final = (
               ELSE 'applied' END END""",
     },
 )
-"""What both of it comes to. is_purged: whether a purge had ended what has the subject."""
+"""The result of both. is_purged: a purge had ended the holder."""
 
 
 def with_generations(
     histories: DataFrame, purges: DataFrame | None, *, has_recalls: bool
 ) -> DataFrame:
-    """The histories, beside the circumstances, with GENERATION; records without a subject have
-    none. `purges`: as `purges_in` finds them."""
+    """Return the histories, which stand beside the scope, with GENERATION.
+
+    It is null for records without a subject. purges: of `purges_in`.
+    """
     found = with_purges(with_subjects(histories, has_recalls=has_recalls), purges)
-    for step in (*STEPS, *((NO_PURGE,) if purges is None else PURGE_STEPS), *LAST_STEPS):
-        found = found.selectExpr("*", *[f"{sql} AS {name}" for name, sql in step.items()])
+    of_purges = (NO_PURGE,) if purges is None else PURGE_STEPS
+    found = in_steps(found, (*STEPS, *of_purges, *LAST_STEPS))
     return found.select(*histories.columns, *GENERATION)
 
 
 def without_generations(histories: DataFrame) -> DataFrame:
-    """The same columns, for records of which it is known that they have no id."""
+    """Return the same columns, for records that have no id."""
     nothing = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in GENERATION.items()]
     return histories.selectExpr("*", *nothing)
 
 
-# What an audit leaves for the next one that continues it: records that are not done yet.
+# What an audit leaves for the next one: records that are not done yet.
 #
-# A record that the proxy has read is done once it has a verdict other than pending; from then on
-# another end of it is one too many. What the proxy has not read yet is read again next time, by
-# the settings in force then; only its ends, if it has any, are kept. Of records that share an id,
-# those are kept as well that say what becomes of one that is not done, and so are purges.
+# A record that the proxy has read is done once its verdict is not pending. Another end of it is one
+# too many then. A record that the proxy has not read is read again, by the settings in force then:
+# only its ends are kept. Records that say what becomes of an open one with the same id are kept,
+# and so are purges.
 
 MOST_ENDS: Final = 2
-"""Of each kind: more are no other violation."""
+"""Of each kind. More are no other violation."""
 _ARE_TWO: Final = "coalesce(outcome.end != last_outcome, false)"
-"""Whether a record has outcomes of two names: then it is kept with both."""
+"""Whether a record has outcomes of two names. Both are kept."""
 _HISTORY: Final = (
     *PLACE,
     "request",
@@ -246,34 +263,35 @@ _HISTORY: Final = (
 _ENDS: Final = f"({' + '.join(KINDS_OF_END.values())})"
 _IS_READ: Final = "offset < next_offset"
 _IS_UNREAD: Final = "coalesce(offset >= read_to AND offset < log_end, false)"
-"""Whether the ingress holds the offset, and this audit has not read so far."""
-_IS_PENDING: Final = f"ruling.verdict IN {names(NOT_DONE)}"
+"""Whether the ingress holds the offset, and this audit has not read it."""
+_IS_PENDING: Final = f"ruling.verdict IN {quoted(NOT_DONE)}"
 _BROKEN_ANEW: Final = f"""
-ruling.verdict IN {names(VIOLATIONS)} AND ({_ENDS} > request.known_ends
-  OR (successors > 1 AND request.known_verdict NOT IN {names(VIOLATIONS)})
+ruling.verdict IN {quoted(VIOLATIONS)} AND ({_ENDS} > request.known_ends
+  OR (successors > 1 AND request.known_verdict NOT IN {quoted(VIOLATIONS)})
   OR request.known_verdict = 'missed')
 """
-"""What missed a record did so wrongly if that is delivered long after."""
+"""A control record missed wrongly if the record is delivered long after."""
 
 GETS_VERDICT: Final = f"""
 CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
   WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
-  ELSE request.known_verdict IN {names(NOT_DONE)} OR ({_BROKEN_ANEW}) END
+  ELSE request.known_verdict IN {quoted(NOT_DONE)} OR ({_BROKEN_ANEW}) END
 """
-"""SQL: whether this audit gives the record its verdict. One that a previous audit has closed gets
-another only if something new broke it."""
+"""SQL: whether this audit gives the record its verdict.
+
+A record that a previous audit has closed gets another one only if something new broke it."""
 
 _MAY_BE_PENDING: Final = f"(request.is_blurred OR request.kind IS NULL) AND {_ENDS} = 0"
-"""Of a record of which it is not known what it asks for."""
+"""Whether the request of a record without end is not known."""
 IS_LEFT_OPEN: Final = f"""
 coalesce(request IS NOT NULL AND {_IS_READ} AND ({_IS_PENDING} OR ({_MAY_BE_PENDING})), false)
 """
-"""SQL: whether the proxy has read the record and it has not ended, or may not have."""
+"""SQL: whether the proxy has read the record, and it may not have ended."""
 
 HAS_ENDS_AHEAD: Final = f"""
 coalesce(NOT ({_IS_READ}) AND (request IS NOT NULL OR {_IS_UNREAD}) AND {_ENDS} > 0, false)
 """
-"""SQL: whether there are ends of a record that the proxy had not read when it committed last."""
+"""SQL: whether a record has ends that the proxy had not read when it committed last."""
 
 _IS_OPEN: Final = f"""
 ({IS_LEFT_OPEN} OR coalesce(successor >= next_offset, false)
@@ -283,19 +301,21 @@ NEEDED_FROM: Final = f"""
 min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
   PARTITION BY partition, subject, IF(subject IS NULL, offset, NULL))
 """
-"""SQL: of the records that share an id, those from this offset on are kept. What opened the
-generation of one that is not done tells what may become of it."""
+"""SQL: records that share an id are kept from this offset on.
+
+The opener of an open record's generation tells what may become of it."""
 
 _TELLS_OTHERS: Final = f"""
 (subject.ident IS NOT NULL OR request.kind = 'recall' OR {MISSED_ITS_PLACE} OR {_IS_OPEN})
 """
-"""Of the hops of a record without an id those that are done tell nothing more."""
+"""Hops of a record without an id tell nothing more once they are done."""
 _PURGES: Final = """
 (request.kind = 'purge' AND offset < next_offset
   AND (offset >= floor OR request.known_verdict IS NULL))
 """
-"""Whether a purge may mean what waits: nothing below the floor does. What it met in mid-hop was
-written before it was read, and is read by the next audit."""
+"""Whether a purge may mean a waiting record: nothing below the floor waits.
+
+A record that it met in mid-hop is read by the next audit."""
 IS_NEEDED: Final = f"""
 (coalesce({_IS_READ} AND offset >= needed_from AND {_TELLS_OTHERS}, false)
   OR coalesce({_PURGES}, false))
@@ -308,13 +328,16 @@ coalesce({_IS_READ} AND request.kind = 'record' AND NOT request.is_blurred AND {
   AND ruling.verdict = '{PENDING}' AND NOT must_have_ended
   AND (request.hop_from IS NULL OR came_from IS NOT NULL), false)
 """
-"""Whether it waits, and nothing but its time or something new can change that."""
+"""Whether it waits, and only its time or something new can change that."""
 
 
 def carried(is_request_kept: str) -> str:
-    """SQL of what is kept of a history: its columns, how the record ended that it hopped from, when
-    its first origin was written, its verdict, whether its request is kept (else its ends alone),
-    and when it is looked at again (`open_records.OPEN`)."""
+    """Return SQL of a kept history.
+
+    It has the history's columns, the end of the record that it hopped from (came_from), when it was
+    first written (first_ms), its verdict, whether its request is kept or only its ends, and when it
+    is looked at again (`open_records.OPEN`).
+    """
     review_ms = f"""
       CASE WHEN NOT {is_request_kept} THEN {ALWAYS}
         WHEN {_PURGES} THEN {ALWAYS}
@@ -328,7 +351,7 @@ def carried(is_request_kept: str) -> str:
 
 
 def open_rows(histories: DataFrame) -> DataFrame:
-    """OPEN that the next audit begins with, from `carried` histories."""
+    """Return OPEN that the next audit begins with, from `carried` histories."""
     known = {
         "known_verdict": "verdict",
         "known_ends": _ENDS,

@@ -1,11 +1,16 @@
-"""Rules about outcomes."""
+"""Rules about outcomes: whether each is possible, and says what is so."""
 
 from typing import Final
 
-from spark_jobs.circumstances import DROP
-from spark_jobs.evidence.ends import CONTROL_OUTCOMES, HOP_OUTCOMES, IS_SHED
-from spark_jobs.evidence.open_records import IS_MOVE, MISSED_ITS_PLACE, WAS_MOVED
-from spark_jobs.requests.controls import CONTROLS, TAKE_BACK
+from spark_jobs.audit_scope import DROP
+from spark_jobs.histories.ends import (
+    CONTROL_OUTCOMES,
+    HOP_OUTCOMES,
+    IS_MOVE,
+    IS_SHED,
+    MISSED_ITS_PLACE,
+    WAS_MOVED,
+)
 from spark_jobs.requests.error_codes import (
     DECIDED_WHEN_READ,
     DEFECT,
@@ -14,28 +19,21 @@ from spark_jobs.requests.error_codes import (
     TRANSACTION_EXPIRED,
     TRANSIENT,
 )
-from spark_jobs.verdicts import verdict_names as verdict
+from spark_jobs.requests.parsing import CONTROLS, TAKE_BACK
+from spark_jobs.runtime.frames import quoted
 from spark_jobs.verdicts.generations import EITHER
 from spark_jobs.verdicts.requests import NAMES_ONE, named_by
-from spark_jobs.verdicts.rules import (
-    CLOCK_MS,
-    IGNORED_CANCEL_RULE,
-    WAITS_STILL_RULE,
-    Rule,
-    names,
-    sentence,
-)
+from spark_jobs.verdicts.rules import CLOCK_MS, MISSED_RULES, rules, sentence
 
 NAMES_ID: Final = ("cancelled", "replaced", "rolled-back", *CONTROL_OUTCOMES)
-"""Outcomes that name their record's id in any case."""
+"""These outcomes always name their record's id."""
 _DROPPED: Final = "contains(outcome.detail, '(release.overdue)')"
-"""Whether the setting release.overdue expired it: that leaves no dead letter."""
+"""Whether the setting release.overdue expired it. Then there is no dead letter."""
 _MAY_FIRE: Final = "(request.kind = 'record' OR decision.kind = 'commit')"
 _SUPERSEDED_BY: Final = "coalesce(overtaken_by, next_opener)"
 """The last to open a generation while it was in mid-hop, or else the next one."""
 _EXPECTED: Final = "IF(offset < next_offset, expected, NULL)"
-"""What a control record must say, once all that it did is committed for sure."""
-
+"""What a control record must say, once all that it did is surely committed."""
 _MAY_BE_MOVED: Final = f"""
 ({_MAY_FIRE} AND overtaken_by IS NULL
   AND coalesce(next_opener.offset > outcome.next_offset, true)
@@ -47,13 +45,13 @@ _WAS_TAKEN_BACK: Final = """
 coalesce(IF(request.kind = 'prepare', decision.kind = 'rollback' AND decision.offset < next_offset,
   request.kind = 'record' AND overtaken_by IS NOT NULL), false)
 """
-"""Whether it was rolled back, or had been taken back as it arrived: then it never fired."""
+"""Whether it never fired: it was rolled back, or taken back as it arrived."""
 _BY_A_DEFECT: Final = f"coalesce(startswith(outcome.detail, '{DEFECT}: '), false)"
-"""Whether the proxy failed at it, which it may at any time."""
+"""Whether the proxy failed at it, which is possible at any time."""
 _POSSIBLE: Final = f"""
 coalesce(CASE
-  WHEN request.kind IN {names(CONTROLS)}
-    THEN outcome.end = 'dead-lettered' OR (outcome.end IN {names(CONTROL_OUTCOMES)}
+  WHEN request.kind IN {quoted(CONTROLS)}
+    THEN outcome.end = 'dead-lettered' OR (outcome.end IN {quoted(CONTROL_OUTCOMES)}
       AND coalesce({_EXPECTED}, '{EITHER}') IN ('{EITHER}', outcome.end))
   WHEN outcome.end = 'dead-lettered' THEN NOT {_WAS_TAKEN_BACK} OR {_BY_A_DEFECT}
   WHEN outcome.end = 'missed' THEN {IS_MOVE}
@@ -62,8 +60,8 @@ coalesce(CASE
   WHEN outcome.end IN ('cancelled', 'replaced') AND request.hop_from < known_from THEN true
   WHEN outcome.end = 'cancelled' AND ({NAMES_ONE} OR {_SUPERSEDED_BY}.kind = 'purge')
     THEN {_SUPERSEDED_BY}.kind = 'purge' AND outcome.detail = {named_by(_SUPERSEDED_BY)}
-  WHEN outcome.end = 'cancelled' THEN {_SUPERSEDED_BY}.kind IN {names(TAKE_BACK)}
-  WHEN outcome.end = 'replaced' THEN {_SUPERSEDED_BY}.kind NOT IN {names(TAKE_BACK)}
+  WHEN outcome.end = 'cancelled' THEN {_SUPERSEDED_BY}.kind IN {quoted(TAKE_BACK)}
+  WHEN outcome.end = 'replaced' THEN {_SUPERSEDED_BY}.kind NOT IN {quoted(TAKE_BACK)}
     AND outcome.next_offset = {_SUPERSEDED_BY}.offset
   WHEN overtaken_by IS NOT NULL THEN false
   WHEN outcome.end = 'rolled-back' THEN decision.kind = 'rollback'
@@ -74,8 +72,9 @@ coalesce(CASE
   ELSE false
 END, false)
 """
-"""Whether the log of the ingress allows this outcome for this record. What came while it was
-rewritten may have been deleted with what it was rewritten from."""
+"""Whether the log of the ingress allows this outcome for this record.
+
+What came while it was rewritten may be deleted together with the rewritten record."""
 _SUPERSEDING: Final = sentence(
     f"what next has its id is a {{{_SUPERSEDED_BY}.kind}} at offset {{{_SUPERSEDED_BY}.offset}}"
 )
@@ -110,18 +109,18 @@ _LETTER_GONE: Final = "coalesce(letters_unseen.until_ms >= outcome.at_ms, false)
 _WRONG_CODE: Final = f"""
 CASE WHEN request.kind = 'refused' AND letter.code != request.code
     THEN {sentence("dead-lettered for {letter.code}, it is {request.code}")}
-  WHEN request.kind != 'refused' AND letter.code IN {names(DECIDED_WHEN_READ)}
+  WHEN request.kind != 'refused' AND letter.code IN {quoted(DECIDED_WHEN_READ)}
     THEN {sentence("dead-lettered for {letter.code}, nothing is wrong with it")}
-  WHEN request.kind IN {names(CONTROLS)} AND letter.code != '{DEFECT}'
+  WHEN request.kind IN {quoted(CONTROLS)} AND letter.code != '{DEFECT}'
     THEN {sentence("dead-lettered for {letter.code}, which no {request.kind} can be")}
   WHEN outcome.end = 'dead-lettered' AND letter IS NOT NULL
-    AND NOT coalesce(letter.code IN {names(OF_DEAD_LETTERED)}, false)
+    AND NOT coalesce(letter.code IN {quoted(OF_DEAD_LETTERED)}, false)
     THEN {sentence("dead-lettered for {letter.code}, which is no reason")}
   WHEN outcome.end = 'expired' AND letter IS NOT NULL
     AND NOT letter.code <=> '{TRANSACTION_EXPIRED}'
     THEN {sentence("it expired; its dead letter says {letter.code}")} END
 """
-"""A sentence where a dead letter's reason is not the record's, else null."""
+"""A sentence if the reason in a dead letter is not the record's, else null."""
 _FAILURES: Final = "(coalesce(request.hop_attempt, 0) + 1)"
 _OVERDUE_BY_RULE: Final = f"""
 exists(overdue_rules, rule -> contains(coalesce(letter.detail, outcome.detail), rule.said)
@@ -141,7 +140,7 @@ _EXCUSE_WRONG: Final = f"""
 CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
     AND letter.at_ms < reading_from_ms
     THEN 'dead-lettered for body-gone; the ingress has the record still'
-  WHEN letter.code IN {names(TRANSIENT)} AND {_FAILURES} < least_attempts
+  WHEN letter.code IN {quoted(TRANSIENT)} AND {_FAILURES} < least_attempts
     THEN {_TOO_FEW}
   WHEN outcome.end = 'expired' AND decision.kind = 'expire'
     AND outcome.at_ms + {CLOCK_MS} < request.expires_ms
@@ -151,7 +150,7 @@ CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
   WHEN outcome.at_ms >= overdue_known_ms AND NOT {_OVERDUE_BY_RULE}
     THEN {sentence("{outcome.end} as overdue; there was no such rule: {outcome.detail}")} END
 """
-"""A sentence where the reason that is given for an end cannot be, by what the topics hold."""
+"""A sentence if the topics rule out the reason given for an end, else null."""
 _LETTER_VALUE: Final = "coalesce(letter.value_hash, xxhash64(CAST(NULL AS binary)))"
 _LETTER_ALTERED: Final = f"""
 (letter IS NOT NULL AND NOT ((letter.letter_hash <=> request.letter_hash
@@ -163,72 +162,61 @@ _LETTER_ALTERED: Final = f"""
   AND NOT coalesce(letter.is_bare
     AND contains(outcome.detail, '; its dead letter has no key, '), false))
 """
-"""The value may lack, and all but origin and reason, if the outcome says so: the dead-letter topic
-could not take it. What older versions shed shows another scheduler's headers as they came."""
+"""A shortened dead letter may omit the value, or all but origin and reason, if its outcome says so.
+
+Letters that older versions wrote of rejected records show other schedulers' headers unchanged."""
 _SAYS_OTHER: Final = f"""
 concat_ws(' and ',
   IF((outcome.end NOT IN ('dead-lettered', 'applied', 'missed') OR {MISSED_ITS_PLACE})
     AND request.kind != 'refused' AND NOT (outcome.due_ms <=> request.due_ms)
     AND NOT (outcome.end IN ('cancelled', 'replaced') AND outcome.due_ms IS NULL), 'due', NULL),
   IF(is_valid_utf8(CAST(request.ident AS string)) AND NOT (outcome.ident <=> request.ident)
-    AND (outcome.ident IS NOT NULL OR outcome.end IN {names(NAMES_ID)}), 'id', NULL))
+    AND (outcome.ident IS NOT NULL OR outcome.end IN {quoted(NAMES_ID)}), 'id', NULL))
 """
-"""What an outcome says otherwise than its record: an id that is no text is not compared."""
-_HOPS: Final = f"(outcome.end IN {names(HOP_OUTCOMES)} OR {WAS_MOVED})"
+"""What an outcome says differently from its record. An id that is not text is not compared."""
+_HOPS: Final = f"(outcome.end IN {quoted(HOP_OUTCOMES)} OR {WAS_MOVED})"
 _HAS_READ_ON: Final = (
-    "read_to >= settled_end"
+    "read_to >= log_end"
     f" AND NOT coalesce({WAS_MOVED} AND outcome.next_offset >= next_offset, false)"
 )
-"""Whether its successor, or what took its place, was there to be read, and had been."""
-
+"""Whether its successor, or the move that took its place, would have been read."""
 OUTCOME_RULES: Final = (
-    Rule(
-        verdict.CONTRADICTED, f"NOT {_POSSIBLE}", f"its outcome is {{outcome.end}}: {{{_WHY_NOT}}}"
-    ),
-    IGNORED_CANCEL_RULE,
-    WAITS_STILL_RULE,
-    Rule(verdict.CONTRADICTED, f"{_EXCUSE_WRONG} IS NOT NULL", f"{{{_EXCUSE_WRONG}}}"),
-    Rule(
-        verdict.ALTERED,
-        f"{_SAYS_OTHER} != ''",
-        f"its outcome is {{outcome.end}} with other {{{_SAYS_OTHER}}}",
-    ),
-    Rule(verdict.PENDING, f"{_LACKS_LETTER} AND letters_unseen.is_open", "{letters_unseen.why}"),
-    Rule(
-        verdict.UNVERIFIABLE,
-        f"{_LACKS_LETTER} AND {_LETTER_GONE}",
-        "{outcome.end}; its dead letter: {letters_unseen.why}",
-    ),
-    Rule(
-        verdict.CONTRADICTED,
-        f"must_have_ended AND {_LACKS_LETTER}",
-        "{outcome.end}, without a dead letter",
-    ),
-    Rule(verdict.PENDING, _LACKS_LETTER, "its dead letter was not there yet"),
-    Rule(
-        verdict.CONTRADICTED,
-        f"letters > 0 AND NOT {_IS_BURIED}",
-        "its outcome is {outcome.end}, and there is a dead letter of it",
-    ),
-    Rule(verdict.DUPLICATED, "letters > 1", "it has {letters} dead letters"),
-    Rule(verdict.CONTRADICTED, f"{_WRONG_CODE} IS NOT NULL", f"{{{_WRONG_CODE}}}"),
-    Rule(verdict.ALTERED, _LETTER_ALTERED, "its dead letter has other content"),
-    Rule(
-        verdict.MISSING,
-        f"{_HOPS} AND successors = 0 AND {_HAS_READ_ON}",
-        "{outcome.end}, and nothing goes on from it",
-    ),
-    Rule(verdict.PENDING, f"{_HOPS} AND successors = 0", "its successor was not read yet"),
-    Rule(
-        verdict.DUPLICATED,
-        f"{_HOPS} AND successors > 1",
-        "{outcome.end}, and {successors} records go on from it",
-    ),
-    Rule(
-        verdict.ALTERED,
-        f"{_HOPS} AND changed_in != ''",
-        "it went on at offset {successor} with other {changed_in}",
-    ),
-    Rule(None, "true", "{outcome.detail}"),
+    *rules(f"""
+- contradicted: its outcome is {{outcome.end}}: {{{_WHY_NOT}}}
+  if NOT {_POSSIBLE}
+"""),
+    *MISSED_RULES,
+    *rules(f"""
+- contradicted: {{{_EXCUSE_WRONG}}}
+  if {_EXCUSE_WRONG} IS NOT NULL
+- altered: its outcome is {{outcome.end}} with other {{{_SAYS_OTHER}}}
+  if {_SAYS_OTHER} != ''
+- pending: {{letters_unseen.why}}
+  if {_LACKS_LETTER} AND letters_unseen.is_open
+- unverifiable: {{outcome.end}}; its dead letter: {{letters_unseen.why}}
+  if {_LACKS_LETTER} AND {_LETTER_GONE}
+- contradicted: {{outcome.end}}, without a dead letter
+  if must_have_ended AND {_LACKS_LETTER}
+- pending: its dead letter was not there yet
+  if {_LACKS_LETTER}
+- contradicted: its outcome is {{outcome.end}}, and there is a dead letter of it
+  if letters > 0 AND NOT {_IS_BURIED}
+- duplicated: it has {{letters}} dead letters
+  if letters > 1
+- contradicted: {{{_WRONG_CODE}}}
+  if {_WRONG_CODE} IS NOT NULL
+- altered: its dead letter has other content
+  if {_LETTER_ALTERED}
+- missing: {{outcome.end}}, and nothing goes on from it
+  if {_HOPS} AND successors = 0 AND {_HAS_READ_ON}
+- pending: its successor was not read yet
+  if {_HOPS} AND successors = 0
+- duplicated: {{outcome.end}}, and {{successors}} records go on from it
+  if {_HOPS} AND successors > 1
+- altered: it went on at offset {{successor}} with other {{changed_in}}
+  if {_HOPS} AND changed_in != ''
+- its outcome: {{outcome.detail}}
+  if true
+"""),
 )
-"""In order; the last holds for every record that has an outcome."""
+"""In order. The last one holds for every record that has an outcome."""

@@ -1,18 +1,25 @@
-"""Verdicts on requests: hops, purges, recalls, check-backs."""
+"""What hops, purges and recalls say of other records."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.evidence.audit_job import SUBJECT, first_written, own_subject
-from spark_jobs.evidence.ends import HOP_OUTCOMES
-from spark_jobs.evidence.open_records import IS_MOVE, MISSED_ITS_PLACE, MOVED, WAS_MOVED
+from spark_jobs.histories.ends import (
+    HOP_OUTCOMES,
+    IS_MOVE,
+    MISSED_ITS_PLACE,
+    MOVED,
+    SUBJECT,
+    WAS_MOVED,
+    first_written,
+    own_subject,
+)
 from spark_jobs.records.headers import java_regex
-from spark_jobs.requests.controls import CONTROLS, PURGES
-from spark_jobs.runtime.frames import local_rows
-from spark_jobs.verdicts.rules import delivered_after, differences, names, sentence
+from spark_jobs.requests.parsing import CONTROLS, PURGES
+from spark_jobs.runtime.frames import local_rows, quoted
+from spark_jobs.verdicts.rules import delivered_after, differences, sentence
 
 # Hops: records that were rolled, requeued or moved have exactly one successor, unchanged.
 #
@@ -26,7 +33,7 @@ SAME: Final = {
     "value": "value_hash",
     "headers": "headers_hash",
 }
-"""What a successor has to ask for again, and the columns that say so."""
+"""What a successor has to ask for again, and its columns."""
 HOPS: Final = {
     "successors": "bigint",
     "successor": "bigint",
@@ -37,18 +44,20 @@ HOPS: Final = {
     "from_offset": "bigint",
     "first_ms": "bigint",
 }
-"""Of a record that goes on: how many successors it has, the offset of the first, from when on that
-may have followed, whether it has the same due, and in what it differs. Of a successor: how the
-record ended that it names, null without one (of a move `moved`, if that says so); the offset of
-that record, where what it names is a commit that of the half message; and when the first of all of
-them, or the last move, could be delivered at the soonest, had it been due."""
-
+"""Of a record that goes on:
+successors: how many; successor: the offset of the first; went_on_ms: from when on it may follow;
+keeps_due: it has the same due; changed_in: what differs.
+Of a successor:
+came_from: how the record ended that it names (`moved` for a move that took its place);
+from_offset: the offset of that record; of the half message, if it names a commit;
+first_ms: the earliest possible delivery of the first of all of them, or of the last move.
+"""
 SAME_IF_REFUSED: Final = ("value", "headers")
-"""What is known of a successor, too, that the proxy refused as it read it."""
+"""Also known of a successor that the proxy refused as it read it."""
 FIRST_ORIGIN: Final = (
     "coalesce(request.first_origin, concat(ingress_topic, '/', partition, '/', offset))"
 )
-"""SQL: what a record's successor must say that it began as."""
+"""SQL: the origin that a record's successor must name as its first."""
 
 
 def _pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -62,7 +71,7 @@ def _pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 _IS_NEXT_ATTEMPT: Final = """
 (coalesce(next.request.hop_attempt, 0) - coalesce(request.hop_attempt, 0) BETWEEN 0 AND 1)
 """
-"""A hop is one publish attempt more, or none: a record is given up after so many."""
+"""A hop is one publish attempt more, or none."""
 _CHANGED: Final = f"""
 IF(next.request.kind = 'record',
   {differences({**_pairs(SAME), "attempt": ("true", _IS_NEXT_ATTEMPT)})},
@@ -84,14 +93,15 @@ _FIRST_OFFSET: Final = (
     "try_cast(substring_index(IF(request.hop_from IS NULL, NULL, request.first_origin), '/', -1)"
     " AS bigint)"
 )
-"""That of the first origin of a successor: in the same partition."""
+"""The offset of the first origin of a successor, in the same partition."""
 
 _ENTRY_OFFSET: Final = f"""
-IF(request.kind IN {names(CONTROLS)}, NULL,
+IF(request.kind IN {quoted(CONTROLS)}, NULL,
   coalesce(decision.offset, offset))
 """
-"""What a successor names: a half message goes on under the offset of its commit. That itself never
-does, though its own outcome may be unseen."""
+"""The offset that a successor names. A half message goes on under the offset of its commit.
+
+The commit itself never goes on, though its own outcome may be unseen."""
 
 _CAME_FROM: Final = f"""
 CASE WHEN moved_to IS NULL THEN ended_as
@@ -102,8 +112,9 @@ _MAY_HAVE_MISSED: Final = f"""
 ({IS_MOVE} AND deliveries = 0 AND outcomes = 0 AND ended_as IS NOT NULL
   AND NOT coalesce(came_from = '{MOVED}', false))
 """
-"""Whether a move has no end, and the other record does not name it: it has not been read, or its
-end is not seen."""
+"""Whether a move has no end, and the other record does not name it.
+
+It has not been read, or its end is not seen."""
 _IS_SUCCESSOR: Final = f"""
 (request.hop_from IS NOT NULL AND request.kind IN ('record', 'refused')
   AND NOT {MISSED_ITS_PLACE} AND NOT {_MAY_HAVE_MISSED})
@@ -113,18 +124,19 @@ last(IF({IS_MOVE} AND NOT {MISSED_ITS_PLACE} AND request.moved_due_ms != request
   request.timestamp_ms, NULL), true) OVER (
   PARTITION BY partition, coalesce(first_offset, -1 - offset) ORDER BY offset)
 """
-"""When the last move to another due, of its chain up to a record, was written: what only lets it go
-after a pause is no excuse for its lateness."""
+"""When the last move to another due was written, of its chain up to a record.
+
+A move to the same due, such as after a pause, does not excuse lateness."""
 
 IS_HOP: Final = f"""
-(coalesce(outcome.end IN {names(HOP_OUTCOMES)}, false) OR {WAS_MOVED}
+(coalesce(outcome.end IN {quoted(HOP_OUTCOMES)}, false) OR {WAS_MOVED}
   OR request.hop_from IS NOT NULL)
 """
 """SQL: whether a record goes on, or came from another one."""
 
 
 def with_hops(histories: DataFrame) -> DataFrame:
-    """The histories (with generations), all of them hops, with HOPS."""
+    """Return the histories (with generations), all of them hops, with HOPS."""
     found = histories.selectExpr("*", f"{_ENTRY_OFFSET} AS entry_offset")
     before = found.selectExpr(
         "partition",
@@ -151,11 +163,11 @@ def with_hops(histories: DataFrame) -> DataFrame:
     joined = told.join(first, ["partition", "entry_offset"], "left").join(
         origins, ["partition", "first_offset"], "left"
     )
-    return joined.selectExpr(*map(_quoted, histories.columns), *_as(_COLUMNS))
+    return joined.select(*histories.columns, *map(f.expr, _as(_COLUMNS)))
 
 
 def without_hops(histories: DataFrame) -> DataFrame:
-    """The same columns, for records none of which is a hop."""
+    """Return the same columns, for records that are no hops."""
     return histories.selectExpr("*", *_as(dict.fromkeys(HOPS, "NULL")))
 
 
@@ -163,35 +175,32 @@ def _as(columns: dict[str, str]) -> list[str]:
     return [f"CAST({columns[name]} AS {kind}) AS {name}" for name, kind in HOPS.items()]
 
 
-def _quoted(name: str) -> str:
-    return f"`{name}`"
-
-
-# Purges end all that waits for some targets as they are read (docs/exactly-once.md#purges).
+# Purges end all waiting records for some targets as they are read (docs/exactly-once.md#purges).
 #
-# They are few, and each record is held against those of its partition alone.
+# They are few. Each record is compared with the purges of its partition.
 
 PURGE: Final = (
     "struct<offset:bigint,timestamp_ms:bigint,applied_ms:bigint,targets:string,from_ms:bigint,"
     "to_ms:bigint>"
 )
-"""applied_ms: when its outcome was written, null where that is not known. targets: a Java regular
-expression. from_ms, to_ms: the first and the last due."""
+"""applied_ms: when its outcome was written, null if not known. targets: a Java regular expression.
+from_ms, to_ms: the first and the last due."""
 NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
 """SQL: whether an outcome says that a purge ended its record."""
 WAITS_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
-"""SQL: a purge behind this offset finds the record, on its way into the log or waiting. What waited
-where a move is now had another due."""
+"""SQL: a purge behind this offset finds the record. A move had another due before this offset."""
 
 
 def named_by(purge: str) -> str:
-    """SQL of what an outcome says of a record that this purge (a struct with `offset`) ended."""
+    """Return SQL of the detail of an outcome by this purge (a struct with `offset`)."""
     return f"concat('purged by ', ingress_topic, '/', partition, '/', {purge}.offset)"
 
 
 def purges_in(histories: DataFrame) -> DataFrame | None:
-    """Of each partition that has some its `purges`, an array of PURGE in the order of the log; None
-    where there are none at all. One that did not say `applied` has done nothing."""
+    """Return `purges` by partition: an array of PURGE in the order of the log. None without any.
+
+    A purge that did not say `applied` has done nothing.
+    """
     found = histories.filter(
         f"request.kind = '{PURGES}' AND coalesce(outcome.end, 'applied') = 'applied'"
     )
@@ -214,36 +223,27 @@ def purges_in(histories: DataFrame) -> DataFrame | None:
 
 
 def with_purges(histories: DataFrame, purges: DataFrame | None) -> DataFrame:
-    """With `purges`: those of its partition that a record may meet, by what it asks for; null where
-    there are none at all."""
+    """Return the histories with `purges`: those of its partition that a record may meet."""
     if purges is None:
         return histories.selectExpr("*", f"CAST(NULL AS array<{PURGE}>) AS purges")
     beside = histories.join(f.broadcast(purges), "partition", "left")
     found = met("request.target", "request.due_ms", "coalesce(request.hop_from, offset)")
-    return beside.selectExpr(
-        *_all_of(histories.columns),
-        f"IF(request.kind IN ('record', 'prepare'), {found}, NULL) AS purges",
-    )
+    purges_met = f"IF(request.kind IN ('record', 'prepare'), {found}, NULL) AS purges"
+    return beside.select(*histories.columns, f.expr(purges_met))
 
 
 def first_met(waits_from: str) -> str:
-    """SQL of the first of `purges` behind this offset."""
+    """Return SQL of the first of `purges` behind this offset."""
     return f"get(filter(purges, one -> one.offset > {waits_from}), 0)"
 
 
 def met(target: str, due_ms: str, waits_from: str) -> str:
-    """SQL of those of `purges` that end a record which waits behind this offset."""
+    """Return SQL of the `purges` that end a record which waits behind this offset."""
     return (
         f"filter(purges, one -> one.offset > {waits_from}"
         f" AND {due_ms} BETWEEN one.from_ms AND one.to_ms AND {target} RLIKE one.targets)"
     )
 
-
-def _all_of(columns: Sequence[str]) -> list[str]:
-    return [f"`{name}`" for name in columns]
-
-
-# Records that fired though a purge had ended them (docs/exactly-once.md#purges).
 
 _FIRED_AFTER: Final = sentence(
     "it {IF(delivered_ms IS NULL, 'became a dead letter', 'was delivered')}"
@@ -253,8 +253,10 @@ _FIRED_AFTER: Final = sentence(
 
 
 def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
-    """Those of the verdicts `fired`, with `waits_from`, that are of records which fired after a
-    purge: partition, offset and `why_wrong`."""
+    """Return records that fired after a purge had ended them: partition, offset, `why_wrong`.
+
+    fired: verdicts of fired records, with `waits_from`.
+    """
     means = met("target", "due_ms", "waits_from")
     late = delivered_after("ended_ms", "due_ms", "one.applied_ms")
     purge = f"get(filter({means}, one -> {late}), 0) AS purge"
@@ -265,18 +267,17 @@ def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
     return wrong.selectExpr("partition", "offset", f"{_FIRED_AFTER} AS why_wrong")
 
 
-# Recalls name a record by its origin: so they have the subject of that record (`subjects`).
+# Recalls name a record by its origin, so they have the subject of that record.
 #
-# One that must prove that it knows the record, and does not, names nothing
+# A recall that must prove that it knows the record, and does not, names nothing
 # (docs/guide.md#recall).
 
 SUBJECTS: Final = {"subject": SUBJECT, "recalled_first": "bigint"}
-"""recalled_first: of a recall, the offset at which the record that it names was first written."""
+"""recalled_first: the offset at which the recalled record was first written."""
 
 
 def with_subjects(histories: DataFrame, *, has_recalls: bool) -> DataFrame:
-    """The histories with SUBJECTS; a recall has the origin itself where what it names is not among
-    them."""
+    """Return the histories with SUBJECTS. A recall of an unknown record has the origin itself."""
     own = histories.selectExpr("*", f"{own_subject('request.')} AS own")
     if not has_recalls:
         found = own.selectExpr("*", "own AS subject", "CAST(NULL AS bigint) AS recalled_first")

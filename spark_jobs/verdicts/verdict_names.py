@@ -1,4 +1,4 @@
-"""The names of the verdicts, what each means, and which of them are violations (docs/audit.md)."""
+"""The names of the verdicts, their meanings, and which are violations (docs/audit.md)."""
 
 from typing import Final
 
@@ -15,9 +15,9 @@ CONTRADICTED: Final = "contradicted"
 LATE: Final = "late"
 OVERDUE: Final = "overdue"
 ARRIVED: Final = (DELIVERED, LATE)
-"""Of records that were delivered as they must be, but perhaps too late."""
+"""The record was delivered as it must be, perhaps too late."""
 NOT_DONE: Final = (PENDING, OVERDUE)
-"""Of records that have not ended: a later audit judges them again."""
+"""The record has not ended. A later audit judges it again."""
 
 SOUND: Final = {
     DELIVERED: "arrived in its target once, not early, byte for byte",
@@ -43,6 +43,6 @@ VIOLATIONS: Final = {
     LATE: "arrived later than was asked for with --max-lateness",
     OVERDUE: "has been due for longer than was asked for with --max-lateness, and has not ended",
 }
-"""One of them, and the guarantee did not hold."""
+"""With any of these the guarantee did not hold."""
 MEANINGS: Final = {**SOUND, **VIOLATIONS}
-"""By name, in the order in which people are shown them."""
+"""By name, in the order of display."""

@@ -29,7 +29,7 @@ def _samples(text: str) -> Iterator[Sample]:
 
 
 def _of_the_audit() -> str:
-    from spark_jobs.continuous import Gauges, Totals
+    from spark_jobs.continuous_audit import Gauges, Totals
 
     gauges, registry = Gauges(), CollectorRegistry()
     gauges.totals = Totals()

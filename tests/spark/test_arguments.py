@@ -14,8 +14,8 @@ import typer
 from proxy.cli.app import main as proxy_command
 from spark_jobs import arguments, audit_delivery
 from spark_jobs.arguments import epoch_ms, offset_ranges, readable_errors
-from spark_jobs.circumstances import LatenessLimits
-from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.audit_scope import LatenessLimits
+from spark_jobs.histories.job import AuditJob, Selection
 from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.summary import Audited, Summary

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from proxy.clock import wall_clock_ms
-from spark_jobs.circumstances import LatenessLimits
+from spark_jobs.audit_scope import LatenessLimits
 from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.results.summary import HELD, NOT_ALL_JUDGED, VIOLATED
 from spark_jobs.runtime.errors import ResultsRefused

@@ -14,9 +14,8 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.audit_delivery import as_then, audit
-from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.evidence.previous_audit import Evidence, TableHash, read_evidence
+from spark_jobs.audit_delivery import audit
+from spark_jobs.histories.job import AuditJob, Evidence, Selection, TableHash, read_evidence
 from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.result_tables import newest_of_chain
@@ -70,7 +69,7 @@ class Trail(NamedTuple):
         output = location(self.folder / name)
         job = AuditJob(kafka, f"{made.name}.proxy", own, (), output, earlier)
         if again:
-            job = as_then(job, again)
+            job = job.as_in(again)
         return audit(spark, job, selection or Selection())
 
     def verdicts(self, spark: SparkSession, name: str) -> dict[int, str]:

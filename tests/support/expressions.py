@@ -1,12 +1,11 @@
-"""What a column expression makes of values, many in one frame."""
+"""What SQL makes of values, many in one frame."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
 from tests.support.frames import frame_of, headers_told
 
@@ -14,11 +13,11 @@ HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def answers(
-    spark: SparkSession, cases: Sequence[Any], kind: str, read: Callable[[Column], Column]
+    spark: SparkSession, cases: Sequence[Any], kind: str, read: Callable[[str], str]
 ) -> list[Any]:
-    """What the expression makes of each case."""
+    """What the SQL, made from the name of a column, makes of each case."""
     told = map(headers_told, cases) if kind == HEADERS else cases
     rows = [{"number": number, "told": case} for number, case in enumerate(told)]
     frame = frame_of(spark, rows, {"number": "int", "told": kind})
-    read_rows = frame.select("number", read(f.col("told")).alias("answer")).collect()
+    read_rows = frame.selectExpr("number", f"{read('told')} AS answer").collect()
     return [row.answer for row in sorted(read_rows, key=lambda row: row.number)]

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from proxy.embedded import EmbeddedBroker
 from spark_jobs.audit_delivery import audit
-from spark_jobs.evidence.audit_job import AuditJob, Selection
-from spark_jobs.evidence.open_records import FOLDERS, OPEN, TABLE
-from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.histories.ends import REQUESTS
+from spark_jobs.histories.job import AuditJob, Selection
+from spark_jobs.histories.open_records import FOLDERS, OPEN, TABLE
 from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.summary import History, new_name

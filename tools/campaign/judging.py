@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.circumstances import Circumstances
-from spark_jobs.evidence.ends import (
+from spark_jobs.audit_scope import AuditScope
+from spark_jobs.histories.ends import (
     all_of,
     check_backs,
     dead_letters,
@@ -22,16 +22,16 @@ from spark_jobs.evidence.ends import (
     outcomes,
     record_histories,
 )
-from spark_jobs.evidence.inputs import new_requests
-from spark_jobs.evidence.open_records import (
-    OpenRecords,
+from spark_jobs.histories.open_records import OpenRecords, ends_of, requests_of
+from spark_jobs.histories.progress import (
+    NOTHING_READ,
     PartitionState,
-    ends_of,
+    ReadSoFar,
+    Span,
     partition_frame,
     partition_states,
-    requests_of,
 )
-from spark_jobs.evidence.previous_audit import NOTHING_READ, ReadSoFar, Span
+from spark_jobs.histories.reader import new_requests
 from spark_jobs.runtime.frames import Materialise, local_rows, location, materialising
 from spark_jobs.tables import Tables
 from spark_jobs.verdicts import evaluation
@@ -74,10 +74,10 @@ def judged(laid: Laid, mode: str, folder: Path) -> Verdicts:
 
 
 def _batch(laid: Laid, _: _Chain, materialise: Materialise) -> Verdicts:
-    return _collected(evaluated(laid, laid.circumstances(LAST), materialise).verdicts)
+    return _collected(evaluated(laid, laid.scope(LAST), materialise).verdicts)
 
 
-def evaluated(laid: Laid, seen: Circumstances, materialise: Materialise) -> evaluation.Evaluation:
+def evaluated(laid: Laid, seen: AuditScope, materialise: Materialise) -> evaluation.Evaluation:
     """One audit of everything."""
     states = partition_states(laid.snapshot(LAST), NOTHING_READ)
     new = _requests(laid, LAST, states), _ends(laid.others)
@@ -91,7 +91,7 @@ def _continued(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
     for moment in (0, LAST):
         read = ReadSoFar(OWN.ingress, TOPIC_ID, GROUP, dict(chain.spans), {})
         states = partition_states(laid.snapshot(moment), read)
-        seen = laid.circumstances(moment)
+        seen = laid.scope(moment)
         arrived = laid.others.filter(f"since > {read_to} AND since <= {moment}")
         done = _gone_on(laid, moment, states, chain, arrived, seen, materialise)
         found, read_to = _together(found, done), moment
@@ -105,7 +105,7 @@ def _follow(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
     for moment in range(LAST + 1):
         arrived_to = min(moment + 1, LAST)
         states = _followed(laid, moment, chain.spans)
-        seen = laid.circumstances(moment, settled_only=True)
+        seen = laid.scope(moment, settled_only=True)
         arrived = laid.others.filter(f"since > {read_to} AND since <= {arrived_to}")
         done = _gone_on(laid, moment, states, chain, arrived, seen, materialise)
         found, read_to = _together(found, done), arrived_to
@@ -140,10 +140,11 @@ class Prepared:
     def judged(self, materialise: Materialise) -> Verdicts:
         """One audit of everything."""
         frame = partition_frame(self._laid.ingress.sparkSession, self._states)
-        then = self._laid.circumstances(self._at, settled_only=self._settled_only)
+        then = self._laid.scope(self._at, settled_only=self._settled_only)
         seen = replace(then, seen_ms=MOMENTS_MS[LAST])
         read = _checks_in(self._laid.others)
-        found = evaluation.evaluate(self._histories, frame, seen, materialise, read)
+        scoped = evaluation.in_scope(frame, seen)
+        found = evaluation.evaluate(self._histories, scoped, materialise, read)
         return _collected(found.verdicts)
 
 
@@ -172,7 +173,7 @@ def _gone_on(
     states: Sequence[PartitionState],
     chain: _Chain,
     arrived: DataFrame,
-    seen: Circumstances,
+    seen: AuditScope,
     materialise: Materialise,
 ) -> Verdicts:
     """What an audit finds that goes on from those of the chain, and then belongs to it."""
@@ -190,13 +191,13 @@ def _gone_on(
 def _evaluated(
     states: Sequence[PartitionState],
     new: tuple[DataFrame, DataFrame],
-    seen: Circumstances,
+    seen: AuditScope,
     checks: ReadCheckBacks,
     materialise: Materialise,
 ) -> evaluation.Evaluation:
     histories = record_histories(*new)
     frame = partition_frame(histories.sparkSession, states)
-    return evaluation.evaluate(histories, frame, seen, materialise, checks)
+    return evaluation.evaluate(histories, evaluation.in_scope(frame, seen), materialise, checks)
 
 
 def _requests(laid: Laid, moment: int, states: Sequence[PartitionState]) -> DataFrame:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.circumstances import Circumstances, OverdueRules, Unseen, overdue_rules
+from spark_jobs.audit_scope import AuditScope, OverdueRules, Unseen, overdue_rules
 from spark_jobs.kafka.broker import Place
 from spark_jobs.kafka.positions import Committed, IngressPosition, OverdueText, PolicyFrom, Snapshot
 from spark_jobs.kafka.snapshot import SettingsTopic, with_earlier_policies
@@ -88,10 +88,10 @@ class Laid:
         at_ms = MOMENTS_MS[moment]
         return Snapshot(OWN.ingress, TOPIC_ID, tuple(positions), (), {}, {}, {}, at_ms)
 
-    def circumstances(self, moment: int, *, settled_only: bool = False) -> Circumstances:
+    def scope(self, moment: int, *, settled_only: bool = False) -> AuditScope:
         at_ms = MOMENTS_MS[moment]
         counts = {topic: n for run in self.runs for topic, n in run.partition_counts.items()}
-        return Circumstances(
+        return AuditScope(
             at_ms,
             OWN,
             counts,

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.runtime.frames import Materialise, location, materialising
 from spark_jobs.verdicts import evaluation, outcome_rules, requests, rules
-from spark_jobs.verdicts.doubts import contradicted
+from spark_jobs.verdicts.cross_checks import contradicted
 from spark_jobs.verdicts.evaluation import out_of_order
 from spark_jobs.verdicts.rules import MUST_HAVE_ENDED, Rule
 from tools.campaign.campaign import Chunk, relative, run_of
@@ -148,7 +148,7 @@ def _afterwards() -> Iterator[Change]:
         return lambda doubts, kinds, sighted: contradicted(doubts, kinds - {about}, sighted)
 
     for about in ("order", "size", "missed"):
-        yield Change(f"doubt: {about}", evaluation, "contradicted", but(about))
+        yield Change(f"cross-check: {about}", evaluation, "contradicted", but(about))
     nothing: Callable[[DataFrame], DataFrame] = lambda found: out_of_order(found).limit(0)  # noqa: E731
     yield Change("check-backs", evaluation, "wrong_checks", lambda *_: [])
     yield Change("order of delivery", evaluation, "out_of_order", nothing)

@@ -7,7 +7,7 @@ from typing import Final
 from proxy.dispatch.release_control import OverdueRule
 from proxy.protocol.policy import Policy
 from proxy.protocol.proofs import HopAuthenticator, HopKey
-from spark_jobs.circumstances import LatenessLimits
+from spark_jobs.audit_scope import LatenessLimits
 from spark_jobs.kafka.snapshot import OwnTopics
 from tests.support.simulation.manual_clock import START_MS
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from proxy.dispatch.partitioning import partition_of
-from spark_jobs.circumstances import ALWAYS_MS, Unseen
+from spark_jobs.audit_scope import ALWAYS_MS, Unseen
 from spark_jobs.kafka.broker import Place
 from spark_jobs.kafka.positions import Committed
 from tests.support.simulation.manual_clock import START_MS
@@ -27,7 +27,7 @@ UNSEEN_PART: Final = 1
 
 class Sight(NamedTuple):
     """change: what is left of a run. unseen: what the audit is told. settled_only: as in
-    `Circumstances`. at: the moment that is judged."""
+    `AuditScope`. at: the moment that is judged."""
 
     change: Callable[[Contents], Contents]
     unseen: Callable[[Sequence[Contents]], Mapping[Place, Unseen]]

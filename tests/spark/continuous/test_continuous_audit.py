@@ -16,9 +16,8 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import continuous_audit
 from spark_jobs.audit_delivery import audit
-from spark_jobs.continuous import Gauges, Totals, create_topic, publish
-from spark_jobs.continuous_audit import Rounds
-from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.continuous_audit import Gauges, Rounds, Totals, create_topic, publish
+from spark_jobs.histories.job import AuditJob, Selection
 from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.result_tables import AUDIT, VIOLATION

@@ -14,16 +14,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.continuous import Totals, totals_of, with_verdicts
-from spark_jobs.continuous_audit import run_until_stopped
-from spark_jobs.evidence.open_records import (
+from spark_jobs.continuous_audit import Totals, run_until_stopped, totals_of, with_verdicts
+from spark_jobs.histories.progress import (
+    NOTHING_READ,
+    ReadSoFar,
+    Span,
     lost_of,
     partition_states,
     span_at,
     unread,
     unread_ends,
 )
-from spark_jobs.evidence.previous_audit import NOTHING_READ, ReadSoFar, Span
 from spark_jobs.kafka.positions import (
     Committed,
     EndRange,
@@ -97,7 +98,7 @@ def test_what_the_proxy_has_not_read_gets_no_verdict_where_only_what_is_settled_
     far = IngressPosition(Committed(0, 9), 0, 5_000_000, 0, 5_000_000, 5_000_001)
     taken = Snapshot("i", "id", (far,), (), {}, {}, {}, 0)
     (state,) = partition_states(taken, NOTHING_READ, settled_only=True)
-    assert (state.audited_to, state.read_to, state.settled_end) == (9, 1_000_009, 5_000_001)
+    assert (state.audited_to, state.read_to, state.log_end) == (9, 1_000_009, 5_000_001)
     set_back = replace(taken, ingress=(replace(far, committed=Committed(0, 2)),))
     (state,) = partition_states(set_back, READ, settled_only=True)
     assert (state.audited_to, state.read_to) == (8, 1_000_002)

@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.results.question import questions
+from spark_jobs.questions import questions
 from spark_jobs.runtime.frames import Location
 
 NOTEBOOK = Path(__file__).parents[3] / "examples" / "audit_questions.ipynb"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.results.question import question, questions
+from spark_jobs.questions import question, questions
 from tests.spark.questions.audited_place import UNSEEN, at_ms
 from tests.support.verdict_rows import delivered, verdicts
 

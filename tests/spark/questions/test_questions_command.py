@@ -10,7 +10,7 @@ import typer
 from pyspark.sql import SparkSession
 
 from spark_jobs import questions
-from spark_jobs.results.question import parsed
+from spark_jobs.questions import parsed
 from spark_jobs.runtime.errors import QuestionRefused
 from spark_jobs.runtime.frames import Location, location
 
@@ -65,7 +65,7 @@ def test_without_a_question_all_are_listed(capsys: pytest.CaptureFixture[str]) -
 def test_the_command_prints_the_answer_for_people_and_for_programs(
     spark: SparkSession, audited: Location, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    questions.main(audited, question="late_records", given=["late_ms=300000"])
+    questions.main(audited, name="late_records", given=["late_ms=300000"])
     told = " ".join(capsys.readouterr().out.splitlines()[1].split())
     assert told == "2026-11-25 11:00 orders 0 24 pending 2026-11-25 11:50:00.000 UTC 10 min"
     sql = (
@@ -107,5 +107,5 @@ def test_a_place_without_an_audit_is_refused(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(typer.Exit):
-        questions.main(location(tmp_path), question="violations")
+        questions.main(location(tmp_path), name="violations")
     assert "does not hold the results of an audit" in capsys.readouterr().err

@@ -4,7 +4,6 @@ import itertools
 from fnmatch import fnmatchcase
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 
 from spark_jobs.records.headers import java_regex
 from tests.support.expressions import answers
@@ -35,7 +34,7 @@ def test_patterns_of_topics_find_what_a_shell_would(spark: SparkSession) -> None
     cases = list(itertools.product(patterns, names))
     rows = [{"regex": java_regex([pattern]), "name": name} for pattern, name in cases]
     found = answers(
-        spark, rows, "struct<regex:string,name:string>", lambda c: f.rlike(c["name"], c["regex"])
+        spark, rows, "struct<regex:string,name:string>", "rlike({0}.name, {0}.regex)".format
     )
     assert found == [fnmatchcase(name, pattern) for pattern, name in cases]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.circumstances import LatenessLimits
-from spark_jobs.evidence.open_records import Unverifiable
+from spark_jobs.audit_scope import LatenessLimits
+from spark_jobs.histories.progress import Unverifiable
 from spark_jobs.results.formatting import milliseconds, moment, sentence, thousands
 from spark_jobs.results.report import report_page
 from spark_jobs.results.result_tables import write_tables

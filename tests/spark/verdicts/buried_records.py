@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spark_jobs.circumstances import Circumstances, OverdueRule, OverdueRules
+from spark_jobs.audit_scope import AuditScope, OverdueRule, OverdueRules
 from tests.spark.verdicts.topics_told import SEEN, Story, Topics
 
 HASH_OF_NO_VALUE = 42
@@ -118,11 +118,11 @@ def what_was_taken_back_before_it_could_fire_is_not_buried(t: Topics) -> None:
 
 SINCE_EVER = OverdueRules(0, (OverdueRule("old*", 5_000, "drop"),))
 BURIED = replace(SEEN, overdue_rules=SINCE_EVER)
-STORIES: dict[Story, Circumstances] = {
+STORIES: dict[Story, AuditScope] = {
     a_dead_letter_stands_beside_no_other_end: BURIED,
     dead_letters_have_a_reason_that_there_is: BURIED,
     a_dead_letter_without_its_value_is_one_of_which_the_outcome_says_so: BURIED,
     what_found_no_room_has_ended_as_it_was_read: BURIED,
     what_was_taken_back_before_it_could_fire_is_not_buried: BURIED,
 }
-"""What is told, and the circumstances under which it is judged."""
+"""The stories, and the scope within which each is judged."""

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spark_jobs.circumstances import (
-    Circumstances,
-    LatenessLimits,
-    OverdueRule,
-    OverdueRules,
-    Unseen,
-)
+from spark_jobs.audit_scope import AuditScope, LatenessLimits, OverdueRule, OverdueRules, Unseen
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, T_MS, Story, Topics
 
 
@@ -295,7 +289,7 @@ def half_messages_are_asked_about_once_and_in_time_and_shown_as_they_are(t: Topi
     t.check_back(b"nobody", 1, 50_001)
 
 
-STORIES: dict[Story, Circumstances] = {
+STORIES: dict[Story, AuditScope] = {
     what_a_cancel_missed_did_not_wait_until_it_was_buried: SEEN,
     what_was_replaced_is_no_dead_letter_later: SEEN,
     what_names_no_record_does_not_tell_how_far_was_read: SEEN,
@@ -337,4 +331,4 @@ STORIES: dict[Story, Circumstances] = {
     ),
     what_is_seen_before_its_due_came_early_whatever_time_it_claims: replace(SEEN, seen_ms=100_000),
 }
-"""What is told, and the circumstances under which it is judged."""
+"""The stories, and the scope within which each is judged."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spark_jobs.circumstances import Circumstances, LatenessLimits
+from spark_jobs.audit_scope import AuditScope, LatenessLimits
 from tests.spark.verdicts.purged_records import purge, purged
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, Story, Topics
 
@@ -283,7 +283,7 @@ def what_is_let_go_after_a_pause_is_late_and_what_was_moved_counts_from_then_on(
 
 
 GONE = replace(SEEN, unseen=OUTCOMES_GONE)
-STORIES: dict[Story, Circumstances] = {
+STORIES: dict[Story, AuditScope] = {
     a_move_takes_the_place_of_what_waits: SEEN,
     what_was_moved_goes_on_as_any_other: SEEN,
     what_was_moved_is_taken_back_as_any_other: SEEN,
@@ -302,4 +302,4 @@ STORIES: dict[Story, Circumstances] = {
     ),
     a_move_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }
-"""What is told, and the circumstances under which it is judged."""
+"""The stories, and the scope within which each is judged."""

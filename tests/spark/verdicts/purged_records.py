@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_jobs.circumstances import Circumstances
+from spark_jobs.audit_scope import AuditScope
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, SEEN, T_MS, Story, Topics
 
 LATER: dict[str, Any] = {"due_ms": 150_000}
@@ -204,7 +204,7 @@ def what_was_being_rewritten_ends_as_it_arrives(t: Topics) -> None:
     )
 
 
-STORIES: dict[Story, Circumstances] = {
+STORIES: dict[Story, AuditScope] = {
     a_purge_ends_what_waits_for_its_targets: SEEN,
     a_purge_is_of_dues_from_one_time_to_another: SEEN,
     a_purge_has_a_pattern_of_targets: SEEN,
@@ -216,4 +216,4 @@ STORIES: dict[Story, Circumstances] = {
     half_messages_are_purged_once_they_are_committed: SEEN,
     what_was_being_rewritten_ends_as_it_arrives: SEEN,
 }
-"""What is told, and the circumstances under which it is judged."""
+"""The stories, and the scope within which each is judged."""

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from proxy.dispatch.partitioning import partition_of
-from spark_jobs.circumstances import Circumstances, Unseen
+from spark_jobs.audit_scope import AuditScope, Unseen
 from tests.spark.verdicts.topics_told import NEXT_OFFSET, OUTCOMES_GONE, SEEN, Story, Topics
 
 LATER: dict[str, Any] = {"due_ms": 150_000}
@@ -262,7 +262,7 @@ def a_record_is_not_taken_back_in_mid_hop_by_a_wrong_proof(t: Topics) -> None:
     t.outcome(ended, "cancelled")
 
 
-STORIES: dict[Story, Circumstances] = {
+STORIES: dict[Story, AuditScope] = {
     a_recall_takes_back_what_it_names: SEEN,
     a_recall_is_of_one_record_and_not_of_its_id: SEEN,
     a_recall_finds_what_was_rewritten: SEEN,
@@ -278,4 +278,4 @@ STORIES: dict[Story, Circumstances] = {
     a_record_is_not_taken_back_in_mid_hop_by_a_wrong_proof: SEEN,
     a_recall_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }
-"""What is told, and the circumstances under which it is judged."""
+"""The stories, and the scope within which each is judged."""

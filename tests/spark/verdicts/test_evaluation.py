@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.circumstances import Circumstances
+from spark_jobs.audit_scope import AuditScope
 from spark_jobs.verdicts import evaluation
 from spark_jobs.verdicts.rules import ruling
 from tests.spark.verdicts import (
@@ -248,7 +248,7 @@ def what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(t: Top
 
 
 Evaluations = dict[Story, tuple[Topics, Found]]
-STORIES: dict[Story, Circumstances] = {
+STORIES: dict[Story, AuditScope] = {
     plain_records_are_delivered_once_in_time_and_unchanged: SEEN,
     dead_letters_are_of_records_that_deserve_it: SEEN,
     cancels_and_replacements_end_what_they_name: SEEN,
@@ -266,28 +266,24 @@ STORIES: dict[Story, Circumstances] = {
     **moved_records.STORIES,
     **buried_records.STORIES,
 }
-"""What is told, and the circumstances under which it is judged."""
+"""The stories, and the scope within which each is judged."""
 
 
 @pytest.fixture(scope="module")
 def evaluations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Evaluations:
-    """By story: what it told, and all that was found under its circumstances."""
+    """By story: what it told, and all that was found in one evaluation of all stories."""
     folder = tmp_path_factory.mktemp("evaluation")
     told = {story: Topics(number) for number, story in enumerate(STORIES)}
     for story, topics in told.items():
         story(topics)
-    by_seen: list[tuple[Circumstances, list[Story]]] = []
-    for story, seen in STORIES.items():
-        if not by_seen or by_seen[-1][0] != seen:
-            by_seen.append((seen, []))
-        by_seen[-1][1].append(story)
+    groups: list[tuple[AuditScope, list[Topics]]] = []
+    for story, scope in STORIES.items():
+        if not groups or groups[-1][0] != scope:
+            groups.append((scope, []))
+        groups[-1][1].append(told[story])
     with patch.object(evaluation, "RULING", numbered_ruling()):
-        return {
-            story: (told[story], found)
-            for seen, stories in by_seen
-            for found in [judged(spark, folder, [told[story] for story in stories], seen)]
-            for story in stories
-        }
+        found = judged(spark, folder, groups)
+    return {story: (topics, found) for story, topics in told.items()}
 
 
 def numbered_ruling() -> str:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.circumstances import Circumstances
-from spark_jobs.evidence.ends import ENDS, all_of, record_histories
-from spark_jobs.evidence.open_records import PARTITION_STATE, ends_of, requests_of
-from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.audit_scope import AuditScope
+from spark_jobs.histories.ends import ENDS, REQUESTS, all_of, record_histories
+from spark_jobs.histories.open_records import ends_of, requests_of
+from spark_jobs.histories.progress import PARTITION_STATE
 from spark_jobs.runtime.frames import location, materialising
-from spark_jobs.verdicts.evaluation import evaluate
+from spark_jobs.verdicts.evaluation import evaluate, in_scope
 from spark_jobs.verdicts.generations import open_rows
 from tests.spark.verdicts.moved_records import LATER, move
 from tests.spark.verdicts.recalled_records import recall
@@ -39,7 +39,7 @@ class Audited(NamedTuple):
 
 
 def audited(
-    spark: SparkSession, folder: Path, topics: Topics, earlier: Audited | None, seen: Circumstances
+    spark: SparkSession, folder: Path, topics: Topics, earlier: Audited | None, seen: AuditScope
 ) -> Audited:
     """What the topics hold, judged beside what an earlier audit has left open."""
     state = dict(zip(PARTITION_STATE, topics.state, strict=True))
@@ -53,7 +53,7 @@ def audited(
     with materialising(spark, location(folder)) as materialise:
         partitions = frame_of(spark, [state], PARTITION_STATE)
         histories = record_histories(requests, all_of(ends))
-        found = evaluate(histories, partitions, seen, materialise)
+        found = evaluate(histories, in_scope(partitions, seen), materialise)
         rows = open_rows(found.carried).localCheckpoint()
         verdicts = {row.offset: row.verdict for row in found.verdicts.collect()}
     return Audited(verdicts, rows, sorted(row.offset for row in rows.collect()))

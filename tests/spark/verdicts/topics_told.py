@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.circumstances import Circumstances, OverdueRules, Unseen
-from spark_jobs.evidence.ends import CHECK_BACKS, ENDS, all_of, record_histories
-from spark_jobs.evidence.open_records import PARTITION_STATE
-from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.audit_scope import AuditScope, OverdueRules, Unseen
+from spark_jobs.histories.ends import CHECK_BACKS, ENDS, REQUESTS, all_of, record_histories
+from spark_jobs.histories.progress import PARTITION_STATE
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.runtime.frames import location, materialising
-from spark_jobs.verdicts.evaluation import evaluate
+from spark_jobs.verdicts.evaluation import Scoped, evaluate, in_scope
 from tests.support.frames import frame_of
 
 T_MS = 100_000
@@ -23,7 +22,7 @@ READ_TO = 2_000
 STATE = (5, 5, READ_TO, READ_TO)
 """Of each partition: PARTITION_STATE from `closed_to` to `read_to`."""
 NO_RULES = OverdueRules(0, ())
-SEEN = Circumstances(
+SEEN = AuditScope(
     200_000,
     OwnTopics(dead_letters="letters", outcomes="outcomes"),
     {"orders": 3, "outcomes": 1},
@@ -48,7 +47,7 @@ class Topics:
         self.ends: list[dict[str, Any]] = []
         self.checks: list[dict[str, Any]] = []
         self.expected: dict[int | None, tuple[str, str]] = {}
-        self.read_from, self.settled_end, self.cursor = 5, READ_TO, 2**63 - 1
+        self.read_from, self.log_end, self.cursor = 5, READ_TO, 2**63 - 1
         self.settings_from = 0
         self.next_offset = 10
 
@@ -102,7 +101,7 @@ class Topics:
     @property
     def state(self) -> tuple[int, ...]:
         """PARTITION_STATE."""
-        stands = (self.settled_end, READ_TO, NEXT_OFFSET, T_MS, self.cursor)
+        stands = (5, self.log_end, NEXT_OFFSET, T_MS, self.cursor)
         known_from = max(self.read_from, self.settings_from)
         return self.partition, self.read_from, *STATE, *stands, known_from, self.read_from
 
@@ -112,20 +111,36 @@ class Topics:
         return partition == self.partition or (partition is None and offset in self.expected)
 
 
-def judged(spark: SparkSession, folder: Path, told: Sequence[Topics], seen: Circumstances) -> Found:
-    """All stories judged at once: one for each would take as long as all of them."""
-    positions = [dict(zip(PARTITION_STATE, one.state, strict=True)) for one in told]
+def judged(
+    spark: SparkSession, folder: Path, groups: Sequence[tuple[AuditScope, Sequence[Topics]]]
+) -> Found:
+    """All stories judged at once, each within the scope of its group.
+
+    One evaluation for each would take as long as one of all of them.
+    """
+    told = [one for _, group in groups for one in group]
     requests = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)
     ends = frame_of(spark, [row for one in told for row in one.ends], ENDS)
-    partitions = frame_of(spark, positions, PARTITION_STATE)
     histories = record_histories(requests, all_of(ends))
+    scopes = [
+        in_scope(_partitions(spark, group), scope, number)
+        for number, (scope, group) in enumerate(groups)
+    ]
+    partitions = all_of(*(one.partitions for one in scopes))
+    targets = all_of(*(one.targets for one in scopes))
     with materialising(spark, location(folder)) as materialise:
+        scoped = Scoped(materialise(partitions), materialise(targets))
         asked = frame_of(spark, [row for one in told for row in one.checks], CHECK_BACKS)
-        found_by = evaluate(histories, partitions, seen, materialise, lambda _topics: asked)
+        found_by = evaluate(histories, scoped, materialise, lambda _topics: asked)
         rows = found_by.verdicts.collect()
     found = {(row.partition, row.offset): (row.verdict, row.detail or "") for row in rows}
     assert len(found) == len(rows)
     return found
+
+
+def _partitions(spark: SparkSession, told: Sequence[Topics]) -> DataFrame:
+    states = [dict(zip(PARTITION_STATE, one.state, strict=True)) for one in told]
+    return frame_of(spark, states, PARTITION_STATE)
 
 
 Story = Callable[[Topics], None]

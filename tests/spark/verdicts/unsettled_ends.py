@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from spark_jobs.circumstances import ALWAYS_MS, Circumstances, LatenessLimits, Unseen
+from spark_jobs.audit_scope import ALWAYS_MS, AuditScope, LatenessLimits, Unseen
 from tests.spark.verdicts.topics_told import SEEN, Story, Topics
 
 
@@ -39,7 +39,7 @@ def dead_letter_that_an_open_transaction_may_hold_is_waited_for(t: Topics) -> No
 
 
 def what_comes_with_the_next_commit_is_waited_for(t: Topics) -> None:
-    t.settled_end = 2_001
+    t.log_end = 2_001
     undue = t.record("pending", "its dead letter was not there yet", due_ms=150_000)
     t.outcome(undue, "dead-lettered")
     t.outcome(t.record("pending", "its successor was not read yet"), "requeued")
@@ -73,12 +73,12 @@ def a_second_end_is_one_too_many(t: Topics) -> None:
     t.letter(kept, "too-large")
 
 
-def _open(topic: str) -> Circumstances:
+def _open(topic: str) -> AuditScope:
     why = f"a transaction is open in {topic}"
     return replace(SEEN, unseen={(topic, 0): Unseen(ALWAYS_MS, why, is_open=True)})
 
 
-STORIES: dict[Story, Circumstances] = {
+STORIES: dict[Story, AuditScope] = {
     what_an_open_transaction_may_say_of_a_record_is_waited_for: _open("outcomes"),
     what_may_have_been_let_go_unseen_is_not_overdue: replace(
         _open("outcomes"), limits=LatenessLimits(60_000)
@@ -88,4 +88,4 @@ STORIES: dict[Story, Circumstances] = {
     what_earlier_records_asked_for_is_not_known_where_their_settings_are_gone: SEEN,
     a_second_end_is_one_too_many: SEEN,
 }
-"""What is told, and the circumstances under which it is judged."""
+"""The stories, and the scope within which each is judged."""

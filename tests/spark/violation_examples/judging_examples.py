@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.circumstances import LatenessLimits, OverdueRules
+from spark_jobs.audit_scope import LatenessLimits, OverdueRules
 from spark_jobs.results.result_tables import look
 from spark_jobs.runtime.frames import location, materialising
 from tests.spark.violation_examples import contradictions, examples
@@ -68,7 +68,7 @@ def _findings(
     """By number."""
     laid = laid_out(spark, [one.contents() for one in told], folder / "topics")
     seen = replace(
-        laid.circumstances(LAST),
+        laid.scope(LAST),
         at_ms=AUDITED_MS,
         reading_from_ms=AUDITED_MS,
         seen_ms=AUDITED_MS,

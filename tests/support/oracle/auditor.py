@@ -9,7 +9,7 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from spark_jobs.audit_delivery import audit
-from spark_jobs.evidence.audit_job import AuditJob, Selection
+from spark_jobs.histories.job import AuditJob, Selection
 from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.results.summary import Summary

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
+import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
-from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.kafka.snapshot import first_timestamps
 
 
@@ -20,22 +21,31 @@ def _message(topic: str, kind: int, ms: int) -> Any:
     )
 
 
-def _broker(*messages: Any) -> Broker:
+def _broker(monkeypatch: pytest.MonkeyPatch, *messages: Any) -> Broker:
     """Its consumer polls these."""
     left = iter(messages)
     consumer = SimpleNamespace(
-        assign=lambda _places: None, poll=lambda _s: next(left, None), close=lambda: None
+        list_topics=lambda *_: None,
+        assign=lambda _places: None,
+        poll=lambda _s: next(left, None),
+        close=lambda: None,
     )
-    return cast(Broker, SimpleNamespace(consumer=lambda _group: consumer))
+    broker = Broker(kafka_settings("localhost:1"))
+    monkeypatch.setattr(broker, "consumer", lambda _group: consumer)
+    return broker
 
 
-def test_brokers_own_times_say_that_what_was_deleted_is_older() -> None:
-    broker = _broker(_message("a", TIMESTAMP_LOG_APPEND_TIME, 50))
+def test_brokers_own_times_say_that_what_was_deleted_is_older(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = _broker(monkeypatch, _message("a", TIMESTAMP_LOG_APPEND_TIME, 50))
     assert first_timestamps(broker, {("a", 0): 3}) == {("a", 0): 50}
 
 
-def test_producers_times_say_nothing_of_what_was_deleted() -> None:
+def test_producers_times_say_nothing_of_what_was_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = _broker(
-        _message("a", TIMESTAMP_CREATE_TIME, 50), _message("b", TIMESTAMP_LOG_APPEND_TIME, 60)
+        monkeypatch,
+        _message("a", TIMESTAMP_CREATE_TIME, 50),
+        _message("b", TIMESTAMP_LOG_APPEND_TIME, 60),
     )
     assert first_timestamps(broker, {("a", 0): 3, ("b", 0): 1}) == {("b", 0): 60}

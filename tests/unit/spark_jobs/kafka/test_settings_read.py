@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from confluent_kafka import KafkaError
 
 from proxy.protocol.policy import Policy
-from spark_jobs.circumstances import overdue_rules
-from spark_jobs.kafka.broker import Broker
+from spark_jobs.audit_scope import overdue_rules
+from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.kafka.positions import OverdueText, PolicyFrom
 from spark_jobs.kafka.snapshot import SettingsTopic, settings_topic
 from spark_jobs.records.hashes import policy_digest
@@ -31,8 +32,9 @@ def _read(*records: tuple[bytes, bytes | None]) -> SettingsTopic:
         poll=lambda _s: next(left),
         close=lambda: None,
     )
-    broker = SimpleNamespace(consumer=lambda _group: consumer, ask=lambda question: question())
-    return settings_topic(cast(Broker, broker), "timer.settings", 1)
+    broker = Broker(kafka_settings("localhost:1"))
+    with patch.object(broker, "consumer", lambda _group: consumer):
+        return settings_topic(broker, "timer.settings", 1)
 
 
 def _message(key: bytes, value: bytes | None, error: KafkaError | None = None) -> Any:

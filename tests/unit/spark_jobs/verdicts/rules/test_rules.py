@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from spark_jobs.evidence.ends import OUTCOMES
+from spark_jobs.histories.ends import OUTCOMES
 from spark_jobs.requests.parsing import KINDS
 from spark_jobs.verdicts.evaluation import NEEDS_OTHERS, RULES, RULING
 from spark_jobs.verdicts.generations import STEPS

@@ -1,5 +1,6 @@
-"""Verdicts that stand only if other records do not speak against them: looked into afterwards,
-since few are in doubt, and what is to be known of all others costs a second look at them.
+"""Cross-checks: verdicts that stand only if other records do not contradict them.
+
+Few verdicts need one. For all others a second look at other records would cost too much.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,25 +10,25 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.evidence.open_records import MISSED_ITS_PLACE
-from spark_jobs.requests.controls import RECALLS, TAKE_BACK
+from spark_jobs.histories.ends import MISSED_ITS_PLACE
 from spark_jobs.requests.error_codes import DECIDED_AT_ITS_DUE
-from spark_jobs.runtime.frames import Materialise, Schema
+from spark_jobs.requests.parsing import RECALLS, TAKE_BACK
+from spark_jobs.runtime.frames import Materialise, Schema, quoted
 from spark_jobs.verdicts.generations import OWN_END_MS
-from spark_jobs.verdicts.rules import TRANSACTION_MS, delivered_after, names, sentence
+from spark_jobs.verdicts.rules import TRANSACTION_MS, delivered_after, sentence
 from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED, DEAD_LETTERED
 
 ORDER: Final = "order"
 SIZE: Final = "size"
 MISSED: Final = "missed"
 HAS_FIRED: Final = f"""
-(ruling.verdict IN {names(ARRIVED)}
-  OR (ruling.verdict = '{DEAD_LETTERED}' AND letter.code IN {names(DECIDED_AT_ITS_DUE)}))
+(ruling.verdict IN {quoted(ARRIVED)}
+  OR (ruling.verdict = '{DEAD_LETTERED}' AND letter.code IN {quoted(DECIDED_AT_ITS_DUE)}))
 """
-"""SQL: whether a record waited until it was due, and was delivered then or became a dead letter."""
+"""SQL: whether a record waited until its due, and was delivered or dead-lettered then."""
 _FIRED_MS: Final = "coalesce(delivery.at_ms, letter.at_ms)"
-DOUBT: Final = f"""
-CASE WHEN {HAS_FIRED} AND next_opener.kind NOT IN {names(TAKE_BACK)}
+CROSS_CHECK: Final = f"""
+CASE WHEN {HAS_FIRED} AND next_opener.kind NOT IN {quoted(TAKE_BACK)}
     AND next_opener.offset < next_offset AND next_opener.timestamp_ms < {_FIRED_MS}
   THEN named_struct('about', '{ORDER}', 'after', next_opener.offset, 'at_ms', {_FIRED_MS},
     'wanted_ms', request.wanted_ms, 'topic', delivery.topic, 'bytes', CAST(NULL AS bigint))
@@ -41,10 +42,12 @@ CASE WHEN {HAS_FIRED} AND next_opener.kind NOT IN {names(TAKE_BACK)}
     'at_ms', outcome.at_ms,
     'wanted_ms', NULL, 'topic', NULL, 'bytes', NULL) END
 """
-"""SQL: why a verdict is in doubt; null where it is not. order: the next record with its id was
-written before it fired; perhaps it had been read, too. size: too large for its target,
-which perhaps takes as much. missed: a recall or move that names a record which perhaps
-ended after that."""
+"""SQL: what a verdict has to be checked for; null for nothing.
+
+order: the next record with its id was written before it fired, and may have been read, too.
+size: it was too large for its target, which may have taken as much from others.
+missed: a recall or move names a record that may have ended after that.
+"""
 SIGHTED: Final[Schema] = {
     "partition": "int",
     "offset": "bigint",
@@ -54,9 +57,12 @@ SIGHTED: Final[Schema] = {
     "took_bytes": "bigint",
     "key_hash": "bigint",
 }
-"""What is kept of each record to decide about others: when it ended, and when by itself; of a
-delivery, where, and with how large a key and value. What no record is behind tells nothing.
-key_hash: of its ingress key, 0 without one; null where it is not known what the record asks for."""
+"""What is kept of each record to check others; null if the ingress has no such record.
+
+ended_ms: when it ended; own_end_ms: when by itself.
+took_topic, took_bytes: of a delivery.
+key_hash: of its ingress key, 0 without one; null if its request is not known.
+"""
 SIGHT: Final = {
     "partition": "partition",
     "offset": "offset",
@@ -82,10 +88,13 @@ _TOOK_MORE: Final = sentence(
 )
 
 
-def contradicted(doubts: DataFrame, kinds: Collection[str], sighted: DataFrame) -> list[DataFrame]:
-    """Of the doubts (partition, offset, `doubt`), which are of these kinds, those that are right:
-    partition, offset and `why_wrong`, by SIGHTED of every record."""
-    found = doubts.select("partition", "offset", "doubt.*")
+def contradicted(checks: DataFrame, kinds: Collection[str], sighted: DataFrame) -> list[DataFrame]:
+    """Return the wrong verdicts: partition, offset and `why_wrong`.
+
+    checks: partition, offset, `cross_check`. kinds: all kinds in it. sighted: SIGHTED of every
+    record.
+    """
+    found = checks.select("partition", "offset", "cross_check.*")
     looks = {ORDER: _ignored, SIZE: _taken, MISSED: _missed}
     return [
         look(found.filter(f.col("about") == kind), sighted)
@@ -95,7 +104,10 @@ def contradicted(doubts: DataFrame, kinds: Collection[str], sighted: DataFrame) 
 
 
 def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materialise) -> DataFrame:
-    """The verdicts, but for sound ones that are contradicted: partition, offset, `why_wrong`."""
+    """Return the verdicts. A sound one that is contradicted is a violation then.
+
+    wrong: partition, offset, `why_wrong`.
+    """
     found = reduce(DataFrame.unionByName, wrong)
     once = materialise(
         found.groupBy("partition", "offset").agg(f.min("why_wrong").alias("why_wrong"))
@@ -112,13 +124,15 @@ def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materi
     return joined.selectExpr(*[f"{changed.get(c, f'`{c}`')} AS `{c}`" for c in verdicts.columns])
 
 
-def _ignored(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Records that fired after their successor had been read: what lies at or behind it in
-    the log had ended."""
+def _ignored(checks: DataFrame, sighted: DataFrame) -> DataFrame:
+    """Return records that fired after their successor had been read.
+
+    It had been read if a record at or behind it in the log had ended.
+    """
     ended = sighted.filter("ended_ms IS NOT NULL").selectExpr(
         "partition", "offset AS other", f"offset DIV {BLOCK} AS block", "ended_ms"
     )
-    asked = doubts.selectExpr("*", f"after DIV {BLOCK} AS block")
+    asked = checks.selectExpr("*", f"after DIV {BLOCK} AS block")
     near = asked.join(ended, ["partition", "block"]).filter("other >= after")
     blocks = ended.groupBy("partition", f.col("block").alias("other_block")).agg(
         f.min("ended_ms").alias("ended_ms")
@@ -128,24 +142,24 @@ def _ignored(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
         far.select("partition", "offset", "ended_ms")
     )
     earliest = read.groupBy("partition", "offset").agg(f.min("ended_ms").alias("read_ms"))
-    judged = doubts.join(earliest, ["partition", "offset"])
+    judged = checks.join(earliest, ["partition", "offset"])
     wrong = judged.filter(delivered_after("at_ms", "wanted_ms", "read_ms"))
     return wrong.selectExpr("partition", "offset", f"{_READ_AFTER} AS why_wrong")
 
 
-def _missed(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Recalls and moves that missed a record which was delivered after that, or buried."""
+def _missed(checks: DataFrame, sighted: DataFrame) -> DataFrame:
+    """Return recalls and moves that missed a record which ended by itself after that."""
     ended = sighted.filter("own_end_ms IS NOT NULL").selectExpr(
         "partition", "offset AS after", "own_end_ms", "took_topic"
     )
-    wrong = doubts.join(ended, ["partition", "after"]).filter(
+    wrong = checks.join(ended, ["partition", "after"]).filter(
         f"own_end_ms > at_ms + {TRANSACTION_MS}"
     )
     return wrong.selectExpr("partition", "offset", f"{_MISSED_BEFORE} AS why_wrong")
 
 
-def _taken(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Records whose target took larger ones in the seconds before and after."""
+def _taken(checks: DataFrame, sighted: DataFrame) -> DataFrame:
+    """Return records whose target took larger ones in the seconds before and after."""
     second = f"DIV {SECOND_MS}"
     taken = (
         sighted.filter("took_topic IS NOT NULL")
@@ -153,9 +167,9 @@ def _taken(doubts: DataFrame, sighted: DataFrame) -> DataFrame:
         .agg(f.max("took_bytes").alias("taken"))
     )
     around = f"explode(array(at_ms {second} - 1, at_ms {second} + 1)) AS second"
-    beside = doubts.selectExpr("*", around)
     both = (
-        beside.join(taken, ["topic", "second"])
+        checks.selectExpr("*", around)
+        .join(taken, ["topic", "second"])
         .filter("taken >= bytes")
         .groupBy("partition", "offset", "topic", "bytes")
         .agg(f.count("*").alias("seconds"), f.min("taken").alias("taken"))

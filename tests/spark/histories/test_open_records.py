@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.evidence.ends import ENDS
-from spark_jobs.evidence.open_records import ALWAYS, NEVER, OPEN, OpenRecords, Touched
-from spark_jobs.evidence.previous_audit import REQUESTS
+from spark_jobs.histories.ends import ENDS, REQUESTS
+from spark_jobs.histories.open_records import ALWAYS, NEVER, OPEN, OpenRecords, Touched
 from spark_jobs.runtime.errors import ResultsRefused
 from spark_jobs.runtime.frames import Materialise, conformed, location, materialising
 from spark_jobs.tables import Tables

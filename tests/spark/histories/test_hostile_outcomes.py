@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.evidence.ends import outcomes
+from spark_jobs.histories.ends import outcomes
 from spark_jobs.kafka.sources import RECORDS
 from tests.support.frames import frame_of
 from tests.support.hostile_json import HOSTILE

@@ -2,8 +2,7 @@
 
 import pytest
 
-from spark_jobs.evidence.open_records import known_from
-from spark_jobs.evidence.previous_audit import Span
+from spark_jobs.histories.progress import Span, known_from
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,254 @@
+"""The scope of an audit: what its rules know besides the records.
+
+That is how late is late, which rules end overdue records, and what could not be seen.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.kafka.broker import Place
+from spark_jobs.kafka.positions import EndRange, OverdueText
+from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.records.bounded_json import read_json, whole
+from spark_jobs.records.headers import java_regex
+from spark_jobs.runtime.frames import Schema, local_rows
+
+LIMITS: Final = "array<struct<targets:string,max_ms:bigint>>"
+"""targets: a regular expression. The first that matches counts."""
+USUAL_MS: Final = 60_000
+"""A later delivery is counted as late, even if nobody asked for a limit."""
+LIMIT: Final = re.compile(r"(?:(?P<targets>[^=]+)=)?(?P<number>[0-9]{1,15})(?P<unit>ms|[smhd]?)")
+UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class LatenessLimits:
+    """How late deliveries may be before an audit calls it a violation."""
+
+    most_ms: int | None = None
+    """For all other targets, and for records without one. None: nobody asked."""
+    by_target: tuple[tuple[str, int], ...] = ()
+    """By shell pattern. The first that matches counts."""
+
+    def rows(self) -> list[dict[str, Any]] | None:
+        """Return LIMITS. None without any, so that nothing is looked up."""
+        found = [{"targets": java_regex([one]), "max_ms": most} for one, most in self.by_target]
+        return found or None
+
+
+NO_LIMITS: Final = LatenessLimits()
+
+
+def lateness_limits(texts: Iterable[str]) -> LatenessLimits:
+    """Read texts like `2s` (for all) and `orders-*=500ms`. Without a unit it is ms.
+
+    Raises ValueError.
+    """
+    most_ms: int | None = None
+    by_target: list[tuple[str, int]] = []
+    for text in texts:
+        found = LIMIT.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text} is no limit: write 2s, 500ms or 'orders-*=2s'")
+        limit_ms = int(found["number"]) * UNITS_MS[found["unit"]]
+        if found["targets"]:
+            by_target.append((found["targets"], limit_ms))
+        elif most_ms is None:
+            most_ms = limit_ms
+        else:
+            raise ValueError(f"two limits for all targets, {most_ms}ms and {text}: give one")
+    return LatenessLimits(most_ms, tuple(by_target))
+
+
+OVERDUE_RULES: Final = (
+    "array<struct<said:string,targets:string,older_than_ms:bigint,action:string>>"
+)
+"""said: the name of the rule in outcomes and dead letters. targets: a regular expression."""
+DROP: Final = "drop"
+
+
+class OverdueRule(NamedTuple):
+    """The action for records of `targets` (a shell pattern) that are overdue for so long."""
+
+    targets: str
+    older_than_ms: int
+    action: str
+
+    def row(self) -> dict[str, Any]:
+        """Return a row of OVERDUE_RULES."""
+        return {
+            "said": f"; {self.targets} allows {self.older_than_ms} (release.overdue)",
+            "targets": java_regex([self.targets]),
+            "older_than_ms": self.older_than_ms,
+            "action": self.action,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OverdueRules:
+    """All rules since `known_from_ms` (epoch ms), by which the proxy ends overdue records.
+
+    The proxy writes them to the settings topic before any record ends by them
+    (docs/audit.md#verdicts).
+    """
+
+    known_from_ms: int
+    rules: tuple[OverdueRule, ...]
+
+
+def overdue_rules(texts: Iterable[OverdueText]) -> OverdueRules | None:
+    """Return all rules of these texts, each once; None if the proxy has written none."""
+    found: dict[OverdueRule, None] = {}
+    times_ms = []
+    for text in texts:
+        times_ms.append(text.written_ms)
+        found |= dict.fromkeys(_rules(text.rules))
+    return OverdueRules(min(times_ms), tuple(found)) if times_ms else None
+
+
+def _rules(text: str) -> list[OverdueRule]:
+    """Return the rules, or none if the text is no list of rules."""
+    try:
+        return [
+            OverdueRule(str(one["targets"]), whole(one["older_than_ms"]), str(one["action"]))
+            for one in read_json(text, list)
+        ]
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+ALWAYS_MS: Final = 2**62
+"""For what may be unseen whenever it is written."""
+OPEN_TRANSACTION: Final = "a transaction is open in"
+UNSEEN: Final = "struct<until_ms:bigint,why:string,is_open:boolean>"
+UNSEEN_BY_PARTITION: Final = f"array<{UNSEEN}>"
+"""Null for a partition that is seen whole."""
+
+
+class Unseen(NamedTuple):
+    """Of a topic with ends: records written up to `until_ms` (epoch ms) may be there unseen."""
+
+    until_ms: int
+    why: str
+    """The end of a sentence."""
+    is_open: bool = False
+    """A later audit will see it."""
+
+
+def unseen_of(ends: Iterable[EndRange], at_ms: int) -> dict[Place, Unseen]:
+    """Return the partitions of which an audit at `at_ms` does not see all that ever was there."""
+    found = ((one.range.place, _unseen(one, at_ms)) for one in ends)
+    return {place: seen for place, seen in found if seen}
+
+
+def _unseen(one: EndRange, at_ms: int) -> Unseen | None:
+    topic, partition, _start, end = one.range
+    if one.is_compacted:
+        return Unseen(ALWAYS_MS, f"{topic} is compacted")
+    if one.is_recreated:
+        return Unseen(ALWAYS_MS, f"{topic} was created anew since an earlier audit")
+    if one.is_open:
+        why = f"{OPEN_TRANSACTION} {topic}, partition {partition}, from offset {end} on"
+        return Unseen(ALWAYS_MS, why, is_open=True)
+    if not one.has_lost:
+        return None
+    first_ms = at_ms if one.first_ms is None else one.first_ms
+    return Unseen(first_ms, f"{topic}, partition {partition}, has deleted records of that time")
+
+
+SCOPE: Final[Schema] = {
+    "scope": "int",
+    "at_ms": "bigint",
+    "ingress_topic": "string",
+    "outcomes_unseen": UNSEEN_BY_PARTITION,
+    "letters_unseen": UNSEEN,
+    "settled_only": "boolean",
+    "overdue_rules": OVERDUE_RULES,
+    "overdue_known_ms": "bigint",
+    "lateness_limits": LIMITS,
+    "most_late_ms": "bigint",
+    "reading_from_ms": "bigint",
+    "seen_ms": "bigint",
+    "least_attempts": "int",
+}
+"""One row, to be joined to the records.
+
+scope: its number, if records are judged within several scopes at once.
+outcomes_unseen: null if all is seen. letters_unseen: the latest of all partitions.
+overdue_rules: all since overdue_known_ms; both are null if they are not known.
+"""
+TARGETS: Final[Schema] = {
+    "target_scope": "int",
+    "target_topic": "string",
+    "target_partitions": "bigint",
+    "target_unseen": UNSEEN_BY_PARTITION,
+}
+"""A row for each known target."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditScope:
+    """What the rules need to know besides the records."""
+
+    at_ms: int
+    """The audited instant."""
+    own: OwnTopics
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    """Of targets and own topics. Partitions of other targets are not checked."""
+    unseen: Mapping[Place, Unseen] = field(default_factory=dict)
+    overdue_rules: OverdueRules | None = None
+    limits: LatenessLimits = NO_LIMITS
+    reading_from_ms: int | None = None
+    """When the audit began to read, by its own clock."""
+    seen_ms: int | None = None
+    """When it knew how far to read, by its own clock."""
+    least_attempts: int = 1
+    """The smallest number of publish attempts before the proxy gives a record up."""
+    settled_only: bool = False
+    """A record that need not have ended is pending, whatever can be seen of it.
+
+    An audit that goes on without end sees some topics further than others."""
+
+    def frame(self, spark: SparkSession, number: int = 0) -> DataFrame:
+        """Return the row of SCOPE."""
+        own, rules = self.own, self.overdue_rules
+        letters = [one for (topic, _), one in self.unseen.items() if topic == own.dead_letters]
+        latest = max(letters, default=None)
+        values = (
+            number,
+            self.at_ms,
+            own.ingress,
+            self._unseen(own.outcomes),
+            latest and latest._asdict(),
+            self.settled_only,
+            rules and [one.row() for one in rules.rules],
+            rules and rules.known_from_ms,
+            self.limits.rows(),
+            self.limits.most_ms,
+            self.reading_from_ms,
+            self.seen_ms,
+            self.least_attempts,
+        )
+        return local_rows(spark, [dict(zip(SCOPE, values, strict=True))], SCOPE)
+
+    def targets(self, spark: SparkSession, number: int = 0) -> DataFrame:
+        """Return TARGETS of each known topic."""
+        counts = self.partition_counts
+        topics = sorted({*counts, *(topic for topic, _ in self.unseen)} - set(self.own.all))
+        rows = [
+            dict(zip(TARGETS, (number, topic, counts.get(topic), self._unseen(topic)), strict=True))
+            for topic in topics
+        ]
+        return local_rows(spark, rows, TARGETS)
+
+    def _unseen(self, topic: str) -> list[dict[str, Any] | None] | None:
+        """Return UNSEEN_BY_PARTITION of a topic; None if all of it is seen."""
+        seen = {number: one for (name, number), one in self.unseen.items() if name == topic}
+        if not seen:
+            return None
+        count = max(self.partition_counts.get(topic, 0), max(seen) + 1)
+        return [seen[number]._asdict() if number in seen else None for number in range(count)]

@@ -1,0 +1,236 @@
+"""Records that earlier audits left open, beside their ends: one table, by place.
+
+An audit looks at few of its rows: those whose `review_ms` has come, those that share an id with a
+new record or with one of these, and those that something new names. The others, pending or done,
+only take space on disk.
+"""
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from spark_jobs.histories.ends import (
+    ENDS,
+    NOT_COMPARED,
+    PLACE,
+    REQUESTS,
+    own_subject,
+    subject_hash,
+)
+from spark_jobs.runtime.errors import ResultsRefused
+from spark_jobs.runtime.frames import Materialise, Schema, conformed, struct_of
+from spark_jobs.tables import Tables
+
+TABLE: Final = "open"
+ALWAYS: Final = -(2**62)
+NEVER: Final = 2**62
+"""Below ALWAYS are rows that no audit has judged yet."""
+_REQUEST: Final = {name: kind for name, kind in REQUESTS.items() if name not in PLACE}
+_END: Final = {name: kind for name, kind in ENDS.items() if name not in PLACE}
+OPEN: Final[Schema] = {
+    "partition": "int",
+    "offset": "bigint",
+    "review_ms": "bigint",
+    "has_id": "boolean",
+    "id_hash": "bigint",
+    "request": struct_of(_REQUEST),
+    "ends": f"array<{struct_of(_END)}>",
+}
+"""review_ms: from then on (epoch ms) every audit looks at the row: ALWAYS, or NEVER unless
+something new asks for it.
+id_hash: of partition and subject; null without an id, except for hops and recalls.
+request: null if the proxy had not read the record.
+ends: the first of each kind, twice if there are more.
+"""
+_NEW_HASH: Final = f"""
+IF(ident IS NULL AND hop_from IS NULL AND recalled IS NULL, NULL,
+  {subject_hash(own_subject())})
+"""
+"""Of a new request. Without an id, only hops and recalls can share a known subject."""
+FOLDERS: Final = ("has_id",)
+BY_REVIEW: Final = ("has_id", "review_ms")
+"""The order of rows in files: a review then opens a few of them."""
+FILES_A_BATCH: Final = 2
+MOST_FILES: Final = 300
+"""More are put together."""
+
+
+class Touched(NamedTuple):
+    """Rows of OPEN that an audit looks at again, by how they are found."""
+
+    version: int | None
+    """The version of the table when they were found."""
+    at_ms: int
+    due: DataFrame
+    """Their review has come by `at_ms`."""
+    by_id: DataFrame
+    """All other rows with the ids in them."""
+    by_place: DataFrame | None
+
+    @property
+    def rows(self) -> DataFrame:
+        """All of them."""
+        both = self.due.unionByName(self.by_id)
+        return both.unionByName(self.by_place) if self.by_place else both
+
+
+class OpenRecords:
+    """The table of open records in one location."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    @property
+    def version(self) -> int | None:
+        """The newest version of the table; None if there is no table."""
+        return self._tables.version(TABLE)
+
+    def touched(
+        self,
+        at_ms: int,
+        new: tuple[DataFrame, DataFrame],
+        closed: DataFrame,
+        materialise: Materialise,
+    ) -> Touched:
+        """Return what is to be judged at `at_ms` beside `new` requests (REQUESTS) and ends (ENDS).
+
+        closed: `closed_to` by partition. Below it all requests are in the table, or done.
+        """
+        requests, ends = new
+        held, version = self._tables.read(TABLE, OPEN), self.version
+        due = materialise(held.filter(f"review_ms <= {at_ms}"))
+        later = held.filter(f"review_ms > {at_ms}")
+        gathered = due.filter(f"review_ms < {ALWAYS}")
+        ids = requests.selectExpr(f"{_NEW_HASH} AS id_hash").unionByName(due.select("id_hash"))
+        by_id = _sharing(later, ids, materialise)
+        found = due.select(*PLACE).unionByName(by_id.select(*PLACE))
+        named = _named(
+            requests.unionByName(requests_of(gathered)), ends.unionByName(ends_of(gathered))
+        ).join(f.broadcast(closed), "partition")
+        before = named.filter("offset < closed_to").select(*PLACE).distinct()
+        rest = materialise(before.join(found, [*PLACE], "left_anti"))
+        if rest.isEmpty():
+            return Touched(version, at_ms, due, by_id, None)
+        placed = materialise(later.join(rest, [*PLACE], "left_semi"))
+        alike = _sharing(later, placed.select("id_hash"), materialise)
+        return Touched(version, at_ms, due, by_id, placed.filter("NOT has_id").unionByName(alike))
+
+    def waiting_beside(self, touched: Touched) -> int:
+        """Return how many waiting records were not touched."""
+        waits = f"review_ms > {touched.at_ms} AND review_ms < {NEVER}"
+        waiting = self._tables.read(TABLE, OPEN).filter(waits).count()
+        return waiting - touched.rows.filter(waits).count()
+
+    def gather(self, requests: DataFrame, ends: DataFrame, at_ms: int) -> tuple[int, DataFrame]:
+        """Add REQUESTS and ENDS that no audit has judged yet. The next one looks at all of them.
+
+        Return the new version of the table, and the rows of the requests. `at_ms` tells them apart
+        from those that were added before. Raises `ResultsRefused` as `put` does.
+        """
+        before, review_ms = self.version, ALWAYS - at_ms
+        rows = _gathered(
+            requests, review_ms, id_hash=_NEW_HASH, request=_new_struct(_REQUEST)
+        ).unionByName(_gathered(ends, review_ms, ends=f"array({_new_struct(_END)})"))
+        self._tables.append(TABLE, rows, FOLDERS)
+        kept = self._tables.read(TABLE, OPEN).filter(f"review_ms = {review_ms}")
+        return self._own_version(before), kept.filter("request IS NOT NULL")
+
+    def put(self, touched: Touched | None, rows: DataFrame) -> int:
+        """Put `rows` (OPEN) in the place of the touched ones; of all, if None. Return the version.
+
+        Raises `ResultsRefused` if another audit changes the table at the same time. The next audit
+        undoes both changes.
+        """
+        before = touched.version if touched else self.version
+        found = conformed(rows, OPEN)
+        if touched is None or not self._tables.has(TABLE):
+            laid_out = found.repartitionByRange(*BY_REVIEW).sortWithinPartitions(*BY_REVIEW)
+            self._tables.replace(TABLE, laid_out, FOLDERS)
+        else:
+            self._take_out(touched)
+            self._tables.append(TABLE, found.coalesce(FILES_A_BATCH), FOLDERS)
+            if self._tables.files(TABLE) > MOST_FILES:
+                self._tables.tidy(TABLE)
+        return self._own_version(before)
+
+    def _own_version(self, before: int | None) -> int:
+        """Return the newest version. Raises `ResultsRefused` if another audit made one since."""
+        changes = self._tables.changes(TABLE, before)
+        if changes.others:
+            raise ResultsRefused(
+                "Another audit goes on from the same one at the same time.",
+                "Let one run in a place at a time, and run this one again.",
+            )
+        return changes.version
+
+    def _take_out(self, touched: Touched) -> None:
+        later = f"here.review_ms > {touched.at_ms}"
+        self._tables.delete(TABLE, f"review_ms <= {touched.at_ms}")
+        ids = touched.by_id.select("id_hash").distinct()
+        same_id = f"here.has_id AND {later} AND here.id_hash = there.id_hash"
+        self._tables.delete_matching(TABLE, ids, same_id)
+        if touched.by_place:
+            same = " AND ".join(f"here.{name} = there.{name}" for name in PLACE)
+            self._tables.delete_matching(
+                TABLE, touched.by_place.select(*PLACE), f"{later} AND {same}"
+            )
+
+    def copy(self, others: "OpenRecords", version: int) -> None:
+        """Copy the table of another location, as it was at that version."""
+        self._tables.replace(TABLE, others.as_of(version), FOLDERS)
+
+    def as_of(self, version: int) -> DataFrame:
+        """Return OPEN as the table was at that version."""
+        return self._tables.read(TABLE, OPEN, version)
+
+    def go_back(self, version: int | None) -> None:
+        """Undo what an unfinished audit did to the table; None: all of it."""
+        if version is None and self._tables.has(TABLE):
+            self._tables.delete(TABLE, "true")
+        elif version is not None and self.version != version:
+            self._tables.restore(TABLE, version)
+
+
+def requests_of(rows: DataFrame) -> DataFrame:
+    """Return REQUESTS in these rows of OPEN."""
+    fields = {name: f"request.{name}" for name in _REQUEST}
+    return conformed(rows.filter("request IS NOT NULL"), REQUESTS, fields)
+
+
+def ends_of(rows: DataFrame) -> DataFrame:
+    """Return ENDS in these rows of OPEN."""
+    found = rows.selectExpr(*PLACE, "explode(ends) AS found")
+    return conformed(found, ENDS, {name: f"found.{name}" for name in _END})
+
+
+def _new_struct(fields: Schema) -> str:
+    unkept = {name: f"CAST(NULL AS {REQUESTS[name]})" for name in NOT_COMPARED}
+    columns = ", ".join(f"'{name}', {unkept.get(name, f'`{name}`')}" for name in fields)
+    return f"named_struct({columns})"
+
+
+def _gathered(
+    new: DataFrame,
+    review_ms: int,
+    *,
+    id_hash: str = "NULL",
+    request: str = "NULL",
+    ends: str = "array()",
+) -> DataFrame:
+    """Return OPEN of requests or ends that are read for the first time."""
+    columns = {"id_hash": id_hash, "request": request, "ends": ends}
+    return conformed(new, OPEN, {"review_ms": f"{review_ms}", "has_id": "false", **columns})
+
+
+def _sharing(rows: DataFrame, ids: DataFrame, materialise: Materialise) -> DataFrame:
+    """Return the rows of OPEN that have one of the ids (`id_hash`)."""
+    given = materialise(ids.filter("id_hash IS NOT NULL").distinct())
+    return materialise(rows.filter("has_id").join(given, "id_hash", "left_semi").select(*OPEN))
+
+
+def _named(requests: DataFrame, ends: DataFrame) -> DataFrame:
+    """Return the places (PLACE) that something new names."""
+    gone_on = requests.filter("hop_from IS NOT NULL").selectExpr("partition", "hop_from AS offset")
+    recalled = requests.filter("recalled IS NOT NULL").selectExpr("partition", "recalled AS offset")
+    return ends.select(*PLACE).unionByName(gone_on).unionByName(recalled)

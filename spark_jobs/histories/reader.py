@@ -1,0 +1,399 @@
+"""Reads everything that an audit judges by, in the order that `kafka.snapshot` needs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+
+from spark_jobs.audit_scope import AuditScope, overdue_rules, unseen_of
+from spark_jobs.histories.ends import (
+    KNOWN,
+    REQUESTS,
+    all_of,
+    check_backs,
+    dead_letters,
+    deliveries,
+    outcomes,
+)
+from spark_jobs.histories.job import AuditJob, Selection
+from spark_jobs.histories.open_records import OpenRecords, Touched, ends_of, requests_of
+from spark_jobs.histories.progress import (
+    WHY_DELETED,
+    PartitionState,
+    ReadSoFar,
+    Span,
+    Unverifiable,
+    known_from,
+    lost_of,
+    partition_frame,
+    partition_states,
+    settings_from,
+    span_at,
+    unread,
+    unread_ends,
+    unverifiable,
+)
+from spark_jobs.kafka.broker import Broker, Place
+from spark_jobs.kafka.positions import Range, Snapshot, count_of, first_of
+from spark_jobs.kafka.snapshot import CommittedState, now_ms, take_snapshot
+from spark_jobs.kafka.sources import LargeRecords, records
+from spark_jobs.records.hashes import HopKeys
+from spark_jobs.requests.parsing import parsed
+from spark_jobs.requests.policies import InForce, least_attempts, policies
+from spark_jobs.runtime.errors import RangeRefused, ResultsRefused
+from spark_jobs.runtime.frames import Materialise, conformed
+from spark_jobs.runtime.session import size_shuffles
+
+MOST_TARGETS: Final = 100_000
+"""The driver holds at most this many names of topics."""
+MOST_COUNTS: Final = 256
+"""Control totals are by partition number modulo this."""
+
+
+class PartitionTotal(NamedTuple):
+    """Of an ingress partition: the records read, those with a verdict, those passed over."""
+
+    partition: int
+    read: int
+    verdicts: int
+    skipped: int
+
+
+class ControlTotal:
+    """The control total: each ingress record that was read got a verdict, or was passed over.
+
+    Spark counts the records while it reads them. The verdicts are counted in the written table. So
+    a loss in between shows, such as files of workers that do not share the output folder.
+    """
+
+    def __init__(self) -> None:
+        self._seen: list[Observation] = []
+
+    def observed(self, records: DataFrame, ranges: Iterable[Range]) -> DataFrame:
+        """Return the records of these ranges. They are counted when they are first read."""
+        numbers = {one.partition % MOST_COUNTS for one in ranges if one.start < one.end}
+        if not numbers:
+            return records
+        self._seen.append(Observation())
+        counts = [
+            f.expr(f"count_if(partition % {MOST_COUNTS} = {number}) AS `{number}`")
+            for number in sorted(numbers)
+        ]
+        return records.observe(self._seen[-1], *counts)
+
+    def check(
+        self, carried: DataFrame | None, verdicts: Mapping[int, int], skipped: DataFrame
+    ) -> list[PartitionTotal]:
+        """Return the totals by partition.
+
+        carried, skipped: a row for each record that an earlier audit had read, or that gets no
+        verdict, with its `partition`. verdicts: how many there are by partition.
+        Raises `ResultsRefused` if the totals do not match.
+        """
+        held = _by_partition(carried).items() if carried is not None else ()
+        seen = (observation.get.items() for observation in self._seen)
+        read = _folded([*((int(name), n) for counts in seen for name, n in counts), *held])
+        given, passed = _folded(verdicts.items()), _folded(_by_partition(skipped).items())
+        found = [
+            PartitionTotal(number, read.get(number, 0), given.get(number, 0), passed.get(number, 0))
+            for number in sorted({*read, *given, *passed})
+        ]
+        for one in found:
+            if one.read != one.verdicts + one.skipped:
+                raise ResultsRefused(
+                    f"The control total does not come out even: of ingress partition "
+                    f"{one.partition} {one.read} records were read, {one.verdicts} have a verdict "
+                    f"and {one.skipped} were passed over.",
+                    "Do all workers share the folder of --output? If they do, run the audit again.",
+                )
+        return found
+
+
+def _by_partition(records: DataFrame) -> dict[int, int]:
+    return {row.partition: row["count"] for row in records.groupBy("partition").count().collect()}
+
+
+def _folded(counts: Iterable[tuple[int, int]]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for partition, count in counts:
+        number = partition % MOST_COUNTS
+        found[number] = found.get(number, 0) + count
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A part of what there is to read. A later audit judges it.
+
+    A portion gives no verdicts: a record is missing only if everything was read that may be its
+    end.
+    """
+
+    requests: DataFrame
+    """REQUESTS."""
+    ends: DataFrame
+    """ENDS."""
+    read: ReadSoFar
+    """How far all was read then."""
+    deleted: list[Unverifiable]
+    """What was gone before it was read."""
+    count: int
+    """Offsets in it."""
+    control: ControlTotal
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Everything that is judged, and what is known besides."""
+
+    requests: DataFrame
+    """REQUESTS, also of the touched records."""
+    ends: DataFrame
+    """ENDS, also of the touched records."""
+    partitions: list[PartitionState]
+    unverifiable: list[Unverifiable]
+    snapshot: Snapshot
+    scope: AuditScope
+    touched: Touched | None
+    """Open records of an earlier audit that are looked at again."""
+    read_check_backs: Callable[[list[str]], DataFrame]
+    """Reads the check-backs in these topics."""
+    control: ControlTotal
+    uncovered: tuple[str, ...] = ()
+    """Topics in which nobody looked for ends."""
+    asked_for: tuple[str, ...] = ()
+    """Targets that do not exist."""
+
+    @property
+    def carried(self) -> DataFrame | None:
+        """REQUESTS that an earlier audit had read."""
+        return requests_of(self.touched.rows) if self.touched else None
+
+
+class Reader:
+    """Reads the topics for one audit, through one session."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        job: AuditJob,
+        committed: CommittedState,
+        before: ReadSoFar | None,
+        materialise: Materialise,
+        large: LargeRecords,
+    ) -> None:
+        """before: how far the audits have read that this one goes on from."""
+        self._spark, self._job, self._broker = spark, job, Broker(job.kafka)
+        self._committed, self._goes_on, self._large = committed, before is not None, large
+        own = committed.own
+        self._before = before or ReadSoFar(own.ingress, committed.topic_id, job.group, {}, {})
+        self._materialise, self._control = materialise, ControlTotal()
+
+    def inputs(self, selection: Selection, open_records: OpenRecords) -> Inputs | Portion:
+        """Return all that is needed for an audit, except what earlier ones had already.
+
+        Return a portion instead if that is more than `job.most` records. The snapshot is a new
+        one, or that of the audit to repeat. Without targets they are the existing topics that the
+        ingress asks for: then the ingress is read first, and written to an intermediate table.
+        """
+        job, before = self._job, self._before
+        there = unread(self._committed.ranges, before.closed(job.own.ingress))
+        ranges = there if job.most is None else [*first_of(there, job.most)]
+        size_shuffles(self._spark, count_of(ranges))
+        requests = self._requests(ranges)
+        if self._goes_on or job.most or not job.targets:
+            requests = self._materialise(requests)
+        if job.targets:
+            wanted = set(self._broker.matching(job.targets))
+        else:
+            wanted = _targets_of(requests) | before.topics
+        if count_of(ranges) < count_of(there):
+            return self._of_ingress(ranges, requests, wanted)
+        taken = job.again.taken if job.again else self._snapshot(wanted, selection)
+        taken = replace(taken, ends=tuple(unread_ends(taken, before)))
+        if job.most is None or count_of([*ranges, *taken.end_ranges]) <= job.most:
+            uncovered = self._broker.topics().keys() - taken.partitions.keys() - {job.own.settings}
+            return replace(
+                self._all(taken, ranges, requests, selection.at_ms, open_records),
+                uncovered=tuple(sorted(uncovered)),
+                asked_for=tuple(sorted(wanted - taken.partitions.keys())),
+            )
+        if count_of(ranges):
+            return self._of_ingress(ranges, requests, wanted)
+        return self._of_ends(requests, taken, job.most)
+
+    def _all(
+        self,
+        taken: Snapshot,
+        ranges: Sequence[Range],
+        requests: DataFrame,
+        asked_ms: int | None,
+        open_records: OpenRecords,
+    ) -> Inputs:
+        """Return all that is left to read. `requests` are in these ranges of the ingress."""
+        states = partition_states(taken, self._before, settled_only=self._job.settled_only)
+        rest = _beyond(ranges, self._job.own.ingress, states)
+        if count_of(rest):
+            further = self._requests(rest)
+            requests = requests.unionByName(
+                self._materialise(further) if self._goes_on else further
+            )
+        size_shuffles(self._spark, count_of([*ranges, *rest, *taken.end_ranges]))
+        ends, touched = self._ends(taken.end_ranges), None
+        scope = _scope(self._committed, taken, asked_ms, self._job)
+        if self._goes_on:
+            ends = self._materialise(ends)
+            touched = open_records.touched(
+                scope.at_ms,
+                (requests, ends),
+                partition_frame(self._spark, states).select("partition", "closed_to"),
+                self._materialise,
+            )
+            requests = requests.unionByName(requests_of(touched.rows))
+            ends = all_of(ends, ends_of(touched.rows))
+        return Inputs(
+            requests,
+            ends,
+            states,
+            unverifiable(taken, self._before),
+            taken,
+            scope,
+            touched,
+            partial(self._check_backs, taken),
+            self._control,
+        )
+
+    def _of_ingress(
+        self, ranges: Sequence[Range], requests: DataFrame, wanted: set[str]
+    ) -> Portion:
+        """Return the requests that are read first, as a portion."""
+        before, deleted = self._before, []
+        spans = dict(before.ingress)
+        policies = {one.partition: one.policies for one in self._committed.committed}
+        for one in ranges:
+            number, closed_to = one.partition, before.closed(one.topic).get(one.place, 0)
+            if closed_to < one.start:
+                deleted.append(Unverifiable(number, closed_to, one.start, WHY_DELETED))
+            span = span_at(one.start, spans.get(number))
+            spans[number] = Span(known_from(span, settings_from(policies[number])), one.end)
+        asked_for = tuple(sorted(wanted))
+        read = replace(before, ingress=spans, asked_for=asked_for, judged=before.judged_to)
+        return Portion(requests, self._ends(()), read, deleted, count_of(ranges), self._control)
+
+    def _of_ends(self, requests: DataFrame, taken: Snapshot, most: int) -> Portion:
+        """Return the first ends, if no requests are left.
+
+        A topic that was created anew is read from its beginning.
+        """
+        before = self._before
+        part = [*first_of(taken.end_ranges, most)]
+        size_shuffles(self._spark, count_of(part))
+        anew = {one.range.topic for one in taken.ends if one.is_recreated}
+        known = {place: at for place, at in before.ends.items() if place[0] not in anew}
+        read = replace(
+            before,
+            ends={**known, **{one.place: one.end for one in part}},
+            topic_ids={**before.topic_ids, **{o.topic: taken.topic_ids[o.topic] for o in part}},
+            lost={**before.lost, **lost_of(taken)},
+            judged=before.judged_to,
+        )
+        return Portion(requests, self._ends(part), read, [], count_of(part), self._control)
+
+    def _snapshot(self, targets: Iterable[str], selection: Selection) -> Snapshot:
+        """Take a snapshot with the existing ones of these targets."""
+        return take_snapshot(
+            self._broker,
+            self._committed,
+            sorted(self._broker.topics().keys() & set(targets)),
+            since_ms=selection.since_ms,
+            until_ms=selection.until_ms,
+            offsets=selection.offsets,
+        )
+
+    def _requests(self, ranges: Sequence[Range]) -> DataFrame:
+        found = self._committed
+        held = records(self._spark, self._job.kafka, ranges, found.unreadable, self._large)
+        seen = self._control.observed(held, ranges)
+        in_force = [
+            InForce(one.partition, *policy) for one in found.committed for policy in one.policies
+        ]
+        return new_requests(seen, in_force, found.policies, found.hop_keys)
+
+    def _check_backs(self, taken: Snapshot, topics: Sequence[str]) -> DataFrame:
+        """Return CHECK_BACKS in those of these topics that the snapshot has.
+
+        Include those that were read in portions and are not judged, if the log still has them.
+        """
+        ranges = [one for one in taken.end_ranges if one.topic in topics]
+        if (judged := self._before.judged) is not None:
+            starts = self._broker.log_starts([one.place for one in ranges])
+            ranges = [_judged_from(one, judged, starts) for one in ranges]
+        return check_backs(records(self._spark, self._job.kafka, ranges, large=self._large))
+
+    def _ends(self, ranges: Sequence[Range]) -> DataFrame:
+        """Return ENDS in these ranges of targets, dead letters and outcomes."""
+        own = self._job.own
+
+        def held(*topics: str) -> DataFrame:
+            chosen = [one for one in ranges if one.topic in topics]
+            return records(self._spark, self._job.kafka, chosen, large=self._large)
+
+        named = {one.topic for one in ranges} - {own.dead_letters, own.outcomes}
+        return all_of(
+            deliveries(held(*named), own.ingress),
+            dead_letters(held(own.dead_letters), own.ingress),
+            outcomes(held(own.outcomes), own.ingress),
+        )
+
+
+def _judged_from(one: Range, judged: Mapping[Place, int], starts: Mapping[Place, int]) -> Range:
+    return one._replace(start=max(starts[one.place], min(one.start, judged.get(one.place, 0))))
+
+
+def new_requests(
+    records: DataFrame, in_force: Sequence[InForce], texts: Mapping[str, str], hop_keys: HopKeys
+) -> DataFrame:
+    """Return REQUESTS of ingress records (RECORDS) that are read for the first time."""
+    found = parsed(records, policies(records.sparkSession, texts, in_force, hop_keys))
+    return conformed(found, REQUESTS, dict.fromkeys(KNOWN, "NULL"))
+
+
+def _targets_of(requests: DataFrame) -> set[str]:
+    asked = requests.selectExpr("explode(array(target, checks.topic)) AS target")
+    named = asked.filter("target IS NOT NULL").distinct()
+    found = {row.target for row in named.limit(MOST_TARGETS + 1).collect()}
+    if len(found) > MOST_TARGETS:
+        raise RangeRefused(
+            f"The ingress asks for more than {MOST_TARGETS:,} targets.",
+            "Name those to be audited with --target; or audit a part, with --since or --offsets.",
+        )
+    return found
+
+
+def _beyond(read: Sequence[Range], ingress: str, states: Sequence[PartitionState]) -> list[Range]:
+    """Return what is left to read of the ingress beyond the ranges that were read."""
+    ends = {one.partition: one.end for one in read}
+    return [
+        Range(ingress, one.partition, max(one.closed_to, ends.get(one.partition, 0)), one.read_to)
+        for one in states
+    ]
+
+
+def _scope(
+    committed: CommittedState, taken: Snapshot, asked_ms: int | None, job: AuditJob
+) -> AuditScope:
+    return AuditScope(
+        now_ms() if asked_ms is None else asked_ms,
+        committed.own,
+        taken.partitions,
+        unseen_of(taken.ends, taken.taken_at_ms),
+        overdue_rules(committed.overdue),
+        job.limits,
+        committed.taken_at_ms,
+        taken.taken_at_ms,
+        least_attempts(committed.policies),
+        job.settled_only,
+    )
