@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from spark_jobs.records import headers as names
 from spark_jobs.records.hashes import letter_hash
 from spark_jobs.records.headers import HEADERS, has_any, is_legal, with_headers
-from spark_jobs.requests import error_codes as codes
 from spark_jobs.requests.error_codes import first_code
 from spark_jobs.requests.times import rfc_3339_ms
 from spark_jobs.runtime.frames import quoted
@@ -85,7 +84,7 @@ IS_DELETION: Final = f"""
 """
 """Whether etf1 takes a record for the end of a schedule: no value, and no request of ours."""
 _NO_KEY: Final = (
-    codes.HEADER_UNREADABLE,
+    "header-unreadable",
     r"key IS NULL OR CAST(key AS string) RLIKE R'\A[ \t\n\r\x0B\f]*\z'",
 )
 _IDENTITY: Final = Piece(f"NOT has({names.ID})", names.ID, "key", (_NO_KEY,))
@@ -97,7 +96,7 @@ def _time(ours: str, name: str, unit_ms: int = 1, sign: str = "") -> Piece:
     number = _number(name, sign)
     length_ms = f"greatest({number}, CAST(0 AS {DECIMAL})) * {unit_ms}"
     is_bad = f"{number} IS NULL OR {length_ms} > {LATEST_MS}"
-    return Piece(NEEDS_TIME, ours, _text_of(length_ms), ((codes.TIME_UNREADABLE, is_bad),))
+    return Piece(NEEDS_TIME, ours, _text_of(length_ms), (("time-unreadable", is_bad),))
 
 
 def _due_at(name: str, unit_ms: int = 1, sign: str = "") -> Piece:
@@ -114,8 +113,8 @@ def _target(name: str) -> Piece:
         names.TOPIC,
         f"raw({name})",
         (
-            (codes.TARGET_MISSING, f"raw({name}) IS NULL"),
-            (codes.TARGET_ILLEGAL, f"NOT {is_legal(f'text({name})')}"),
+            ("target-missing", f"raw({name}) IS NULL"),
+            ("target-illegal", f"NOT {is_legal(f'text({name})')}"),
         ),
     )
 
@@ -139,12 +138,12 @@ def _karafka() -> tuple[Piece, ...]:
     )
     is_bad = f"{partition} IS NULL OR {partition} > {LARGEST_PARTITION}"
     return (
-        _refusal(f"NOT {is_served}", codes.HEADER_UNSUPPORTED),
-        _refusal(f"NOT {ends} AND NOT {schedules}", codes.HEADER_UNREADABLE),
+        _refusal(f"NOT {is_served}", "header-unsupported"),
+        _refusal(f"NOT {ends} AND NOT {schedules}", "header-unreadable"),
         _CANCEL.only(ends),
         *_where(
             schedules,
-            _refusal(other_key, codes.HEADER_UNSUPPORTED),
+            _refusal(other_key, "header-unsupported"),
             _target("schedule_target_topic"),
             _due_at("schedule_target_epoch", 1_000),
             _target_key("schedule_target_key"),
@@ -152,7 +151,7 @@ def _karafka() -> tuple[Piece, ...]:
                 f"has(schedule_target_partition) AND NOT has({names.PARTITION})",
                 names.PARTITION,
                 _text_of(partition),
-                ((codes.PARTITION_BAD, is_bad),),
+                (("partition-bad", is_bad),),
             ),
             _IDENTITY,
         ),
@@ -170,9 +169,7 @@ def _rocketmq() -> tuple[Piece, ...]:
     times = (
         (
             has_level,
-            Piece(
-                "true", names.LEVEL, _text_of(level), ((codes.LEVEL_UNKNOWN, f"{level} IS NULL"),)
-            ),
+            Piece("true", names.LEVEL, _text_of(level), (("level-unknown", f"{level} IS NULL"),)),
         ),
         ("has(TIMER_DELAY_SEC)", _due_after("TIMER_DELAY_SEC", 1_000, SIGNED)),
         ("has(TIMER_DELAY_MS)", _due_after("TIMER_DELAY_MS", 1, SIGNED)),
@@ -186,7 +183,7 @@ def _rocketmq() -> tuple[Piece, ...]:
     deleted = "substring_index(text(TIMER_DEL_UNIQKEY), '+', -1)"
     has_identity = f"NOT has({names.ID}) AND octet_length(raw(UNIQ_KEY)) > 0"
     return (
-        Piece(is_delete, names.CANCEL, deleted, ((codes.HEADER_UNREADABLE, f"{deleted} = ''"),)),
+        Piece(is_delete, names.CANCEL, deleted, (("header-unreadable", f"{deleted} = ''"),)),
         *_where(
             f"NOT {is_delete}",
             *by_time,
@@ -201,17 +198,17 @@ def _nats() -> tuple[Piece, ...]:
     text = "text(Nats-Schedule)"
     due_ms = rfc_3339_ms(f"substr({text}, 5)")
     checks = (
-        (codes.TIME_UNREADABLE, f"{text} = ''"),
-        (codes.HEADER_UNSUPPORTED, f"NOT startswith({text}, '@at ')"),
-        (codes.TIME_UNREADABLE, f"{due_ms} IS NULL"),
+        ("time-unreadable", f"{text} = ''"),
+        ("header-unsupported", f"NOT startswith({text}, '@at ')"),
+        ("time-unreadable", f"{due_ms} IS NULL"),
     )
     recurs = "has(Nats-Schedule-Source) OR has(Nats-Schedule-Time-Zone)"
     value = _text_of(f"greatest({due_ms}, 0)")
     return (
-        _refusal("text(Nats-Schedule-Next) = 'purge'", codes.HEADER_UNSUPPORTED),
+        _refusal("text(Nats-Schedule-Next) = 'purge'", "header-unsupported"),
         *_where(
             "has(Nats-Schedule) OR has(Nats-Schedule-Target)",
-            _refusal(recurs, codes.HEADER_UNSUPPORTED),
+            _refusal(recurs, "header-unsupported"),
             Piece(NEEDS_TIME, names.DELIVER_AT, value, checks),
             _target("Nats-Schedule-Target"),
         ),
@@ -241,13 +238,13 @@ def _spring() -> tuple[Piece, ...]:
             f"{NEEDS_TIME} AND has({due})",
             names.DELIVER_AT,
             f"IF(NOT ({bad_due}), {_text_of(due_ms)}, NULL)",
-            ((codes.TIME_UNREADABLE, bad_due), (codes.TIME_UNREADABLE, f"{due_ms} > {LATEST_MS}")),
+            (("time-unreadable", bad_due), ("time-unreadable", f"{due_ms} > {LATEST_MS}")),
         ),
         Piece(
             f"has({names.RETRY_GROUP}) AND NOT has({names.ATTEMPT}) AND has({count})",
             names.ATTEMPT,
             f"IF(NOT ({bad_count}), {_text_of(failures)}, NULL)",
-            ((codes.HEADER_UNREADABLE, bad_count),),
+            (("header-unreadable", bad_count),),
         ),
     )
 
@@ -378,12 +375,12 @@ get(filter(translated.pieces, (piece, number) -> exists(slice(translated.pieces,
 _MATTERS: Final = f"array_distinct(transform(translated.pieces, piece -> {_about('piece')}))"
 _WRONG: Final = _about(_FIRST_OTHER)
 CONTRADICTION: Final = first_code(
-    (codes.TIME_UNREADABLE, f"{_WRONG} = '{TIME}'"),
-    (codes.TARGET_ILLEGAL, f"{_WRONG} = '{names.TOPIC}'"),
-    (codes.PARTITION_BAD, f"{_WRONG} = '{names.PARTITION}'"),
-    (codes.HEADER_UNREADABLE, f"{_WRONG} IS NOT NULL"),
+    ("time-unreadable", f"{_WRONG} = '{TIME}'"),
+    ("target-illegal", f"{_WRONG} = '{names.TOPIC}'"),
+    ("partition-bad", f"{_WRONG} = '{names.PARTITION}'"),
+    ("header-unreadable", f"{_WRONG} IS NOT NULL"),
     (
-        codes.HEADER_UNREADABLE,
+        "header-unreadable",
         f"array_contains({_MATTERS}, '{names.CANCEL}') AND size({_MATTERS}) > 1",
     ),
 )

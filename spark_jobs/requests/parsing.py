@@ -32,9 +32,8 @@ from spark_jobs.records.headers import (
     is_legal,
     with_headers,
 )
-from spark_jobs.requests import error_codes as codes
 from spark_jobs.requests.aliases import LARGEST_PARTITION, translation
-from spark_jobs.requests.error_codes import first_code
+from spark_jobs.requests.error_codes import codes_in
 from spark_jobs.requests.policies import Policies
 from spark_jobs.requests.times import (
     DAY_MS,
@@ -189,62 +188,46 @@ _UNKNOWN: Final = f"""
 get(filter(special_names, name -> name NOT IN {quoted(names.KNOWN)}
   OR (name IN {quoted(names.SINCE_RECALLS)} AND NOT {_HAS_RECALLS})), 0)
 """
+_UNKNOWN_CODE: Final = codes_in(f"""
+- header-unreadable: {_UNKNOWN} = '{names.UNREADABLE}'
+- header-unknown: {_UNKNOWN} IS NOT NULL
+""")
+_CANCEL_CODE: Final = codes_in(f"""
+- header-unsupported: NOT {_serves("cancel")} AND NOT {_IS_SIGNED}
+- id-bad: {_bad_ident("raw(cancel)")}
+""")
+_RECALL_CODE: Final = codes_in(f"""
+- header-unsupported: NOT {_serves("recall")} AND NOT {_IS_SIGNED}
+- recall-bad: {_RECALLED} IS NULL
+""")
+_PURGE_CODE: Final = codes_in(f"""
+- purge-bad: coalesce(is_forged, false) OR NOT {_IS_WHOLE_PURGE}
+""")
+_ENTRY_CODE: Final = codes_in(f"""
+- id-bad: has(id) AND {_bad_ident("raw(id)")}
+- hop-bad: {_any(*names.HOPS)} AND (NOT {_IS_WHOLE_HOP} OR coalesce(is_forged, false))
+- header-unsupported: NOT has(hop-from) AND NOT {_IS_SERVED}
+""")
 _OPENING_CODE: Final = f"""
 coalesce(
-  IF(has(cancel) OR ({_any("recall", "purge")} AND {_HAS_RECALLS}), NULL, {
-    first_code(
-        (codes.HEADER_UNREADABLE, f"{_UNKNOWN} = '{names.UNREADABLE}'"),
-        (codes.HEADER_UNKNOWN, f"{_UNKNOWN} IS NOT NULL"),
-    )
-}),
-  CASE WHEN has(cancel) THEN {
-    first_code(
-        (codes.HEADER_UNSUPPORTED, f"NOT {_serves('cancel')} AND NOT {_IS_SIGNED}"),
-        (codes.ID_BAD, _bad_ident("raw(cancel)")),
-    )
-}
-  WHEN {_IS_RECALL} THEN {
-    first_code(
-        (codes.HEADER_UNSUPPORTED, f"NOT {_serves('recall')} AND NOT {_IS_SIGNED}"),
-        (codes.RECALL_BAD, f"{_RECALLED} IS NULL"),
-    )
-}
-  WHEN {_IS_PURGE} THEN {
-    first_code(
-        (codes.PURGE_BAD, f"coalesce(is_forged, false) OR NOT {_IS_WHOLE_PURGE}"),
-    )
-}
-  ELSE {
-    first_code(
-        (codes.ID_BAD, f"has(id) AND {_bad_ident('raw(id)')}"),
-        (
-            codes.HOP_BAD,
-            f"{_any(*names.HOPS)} AND (NOT {_IS_WHOLE_HOP} OR coalesce(is_forged, false))",
-        ),
-        (codes.HEADER_UNSUPPORTED, f"NOT has(hop-from) AND NOT {_IS_SERVED}"),
-    )
-} END)
+  IF(has(cancel) OR ({_any("recall", "purge")} AND {_HAS_RECALLS}), NULL, {_UNKNOWN_CODE}),
+  CASE WHEN has(cancel) THEN {_CANCEL_CODE} WHEN {_IS_RECALL} THEN {_RECALL_CODE}
+    WHEN {_IS_PURGE} THEN {_PURGE_CODE} ELSE {_ENTRY_CODE} END)
 """
 """What is wrong before it is known whether the record goes on from another one."""
 _IS_DECISION: Final = f"""
 (coalesce(text(transaction) IN {quoted(DECISIONS)}, false)
   AND (text(transaction) <=> '{names.EXPIRE}') = (hop IS NOT NULL))
 """
-_TRANSACTION_CODE: Final = f"""
-IF(has(transaction) AND NOT {_TAKES_BACK}, {
-    first_code(
-        (
-            codes.TRANSACTION_BAD,
-            f"NOT text(transaction) <=> '{names.PREPARE}' AND NOT {_IS_DECISION}",
-        ),
-        (codes.ID_BAD, "NOT has(id)"),
-    )
-}, NULL)
-"""
+_DECISION_CODE: Final = codes_in(f"""
+- transaction-bad: NOT text(transaction) <=> '{names.PREPARE}' AND NOT {_IS_DECISION}
+- id-bad: NOT has(id)
+""")
+_TRANSACTION_CODE: Final = f"IF(has(transaction) AND NOT {_TAKES_BACK}, {_DECISION_CODE}, NULL)"
 """Only the proxy itself asks for expiry."""
-_MOVE_CODE: Final = first_code(
-    (codes.HOP_BAD, "(has(hop-fires) OR has(hop-due)) AND NOT (has(hop-fires) AND has(hop-due))")
-)
+_MOVE_CODE: Final = codes_in("""
+- hop-bad: (has(hop-fires) OR has(hop-due)) AND NOT (has(hop-fires) AND has(hop-due))
+""")
 """A record that takes the place of another one says both of that one's times."""
 _ASKED_KIND: Final = f"""
 CASE WHEN NOT is_special THEN '{RECORD}'
@@ -278,13 +261,13 @@ def _target_code(topic: str, is_served: str) -> str:
     is_own = f"""
       array_contains(policy.own_topics, {topic})
         OR startswith({topic}, '{names.INTERNAL_PREFIX}')"""
-    return first_code(
-        (codes.TARGET_MISSING, f"{topic} IS NULL"),
-        (codes.TARGET_ILLEGAL, f"NOT {is_legal(topic)}"),
-        (codes.TARGET_REFUSED, f"{is_own} OR {_matches(topic, 'deny')}"),
-        (codes.TARGET_REFUSED, is_reserved),
-        (codes.TARGET_REFUSED, f"NOT coalesce({is_served}, {_is_allowed(topic)})"),
-    )
+    return codes_in(f"""
+- target-missing: {topic} IS NULL
+- target-illegal: NOT {is_legal(topic)}
+- target-refused: {is_own} OR {_matches(topic, "deny")}
+- target-refused: {is_reserved}
+- target-refused: NOT coalesce({is_served}, {_is_allowed(topic)})
+""")
 
 
 _GROUP: Final = "text(retry-group)"
@@ -298,7 +281,7 @@ _DELAYS: Final = "rule.delays_ms"
 _ADDRESSED: Final = {
     "retry_code": f"""
       IF({_IS_RETRY} AND (coalesce({_GROUP}, '') = '' OR attempt IS NULL),
-        '{codes.RETRY_BAD}', NULL)""",
+        'retry-bad', NULL)""",
     "topic": f"""
       CASE WHEN NOT {_IS_RETRY} THEN text(topic)
         WHEN {_IS_EXHAUSTED} THEN concat(policy.dlq_prefix, {_GROUP})
@@ -344,19 +327,13 @@ CASE WHEN time_name = '{_AT}' THEN coalesce(time_number, {rfc_3339_ms("time_text
 """The due; null if it cannot be read, or there is no timestamp to count from."""
 _PAST_MS: Final = "try_subtract(timestamp_ms, asked_ms)"
 _AHEAD_MS: Final = "IF(timestamp_ms >= 0, try_subtract(asked_ms, timestamp_ms), NULL)"
-_DUE_CODE: Final = first_code(
-    (codes.TIME_UNREADABLE, f"timestamp_ms > {LATEST_MS}"),
-    (codes.LEVEL_UNKNOWN, f"asked_ms IS NULL AND time_name <=> '{_LEVEL}' AND time_number IS NULL"),
-    (codes.TIME_UNREADABLE, "asked_ms IS NULL"),
-    (
-        codes.TIME_PAST,
-        f"time_name = '{_AT}' AND NOT has(hop-from) AND {_PAST_MS} > policy.max_past_ms",
-    ),
-    (
-        codes.DELAY_TOO_LONG,
-        f"time_name IS NOT NULL AND NOT has(hop-from) AND {_AHEAD_MS} > policy.max_delay_ms",
-    ),
-)
+_DUE_CODE: Final = codes_in(f"""
+- time-unreadable: timestamp_ms > {LATEST_MS}
+- level-unknown: asked_ms IS NULL AND time_name <=> '{_LEVEL}' AND time_number IS NULL
+- time-unreadable: asked_ms IS NULL
+- time-past: time_name = '{_AT}' AND NOT has(hop-from) AND {_PAST_MS} > policy.max_past_ms
+- delay-too-long: time_name IS NOT NULL AND NOT has(hop-from) AND {_AHEAD_MS} > policy.max_delay_ms
+""")
 """A record that goes on from another one was accepted before."""
 _NOT_BEFORE_MS: Final = f"""
 IF(has(hop-not-before), least({digits("text(hop-not-before)")},
@@ -379,20 +356,20 @@ IF(has(check-topic), named_struct('topic', text(check-topic),
   'most', policy.max_checks), NULL)
 """
 _CHECK_TOPIC: Final = "coalesce(text(check-topic), '')"
+_CHECK_TIME_CODE: Final = codes_in(f"""
+- time-unreadable: timestamp_ms < 0
+- time-unreadable: has(check-immunity) AND {_IMMUNITY_MS} IS NULL
+""")
+_CHECK_TARGET_CODE: Final = _target_code(_CHECK_TOPIC, "CAST(NULL AS boolean)")
 _CHECK_CODE: Final = f"""
-coalesce({
-    first_code(
-        (codes.TIME_UNREADABLE, "timestamp_ms < 0"),
-        (codes.TIME_UNREADABLE, f"has(check-immunity) AND {_IMMUNITY_MS} IS NULL"),
-    )
-}, IF(has(check-topic), {_target_code(_CHECK_TOPIC, "CAST(NULL AS boolean)")}, NULL))
+coalesce({_CHECK_TIME_CODE}, IF(has(check-topic), {_CHECK_TARGET_CODE}, NULL))
 """
 _CODE: Final = f"""
-coalesce(IF(is_blurred IS NULL, '{codes.RECORD_UNREADABLE}', NULL), alias_code,
+coalesce(IF(is_blurred IS NULL, 'record-unreadable', NULL), alias_code,
   IF(is_special, coalesce(opening_code, {_TRANSACTION_CODE}), NULL),
   IF(asked_kind IN ('{RECORD}', '{names.PREPARE}'), coalesce(retry_code,
     {_target_code("topic", "is_served")}, due_code,
-    {first_code((codes.PARTITION_BAD, "has(partition) AND asked_partition IS NULL"))},
+    IF(has(partition) AND asked_partition IS NULL, 'partition-bad', NULL),
     IF(is_special, {_MOVE_CODE}, NULL),
     IF(asked_kind = '{names.PREPARE}', {_CHECK_CODE}, NULL)), NULL))
 """
