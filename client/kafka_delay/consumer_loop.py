@@ -98,7 +98,7 @@ class Pauses:
 
 
 class ConsumerLoop:
-    """What a retry consumer does between joining its group and leaving it, in one thread.
+    """One stay of a retry consumer in its group, in one thread.
 
     Handlers run elsewhere. So this thread always polls: the group keeps its member, and a rebalance
     is served at once.
@@ -246,7 +246,7 @@ class ConsumerLoop:
         return record, None
 
     def _is_of_this_log(self, place: Place, epoch: int) -> bool:
-        """Return False when the log may be another than the one that was read before.
+        """Return False when the log may have been replaced since it was read.
 
         Then the partition begins anew, and the record comes again.
         """
@@ -397,7 +397,7 @@ class ConsumerLoop:
             )
 
     def _poll_for_nothing(self, wait_s: float) -> None:
-        """Serve rebalances. A record that comes all the same is not committed."""
+        """Serve rebalances. A record that comes nevertheless is not committed."""
         self._pauses.pause_all()
         self._consumer.poll(wait_s)
 

@@ -109,8 +109,8 @@ class TransactionListener(Protocol):
     def check(self, half: HalfMessage) -> State:
         """Return how it ended. After UNKNOWN, or an exception, the proxy asks again.
 
-        Called long afterwards, in another thread and maybe in another process than the one of the
-        transaction. So look where the transaction left its mark.
+        Called long afterwards, in another thread and maybe in another process. So look where the
+        transaction left its mark.
         """
 
 

@@ -1,4 +1,4 @@
-"""Calls handlers: so many at a time, each key in order, none longer than its time limit.
+"""Calls handlers: several at a time, each key in order, each within its time limit.
 
 `Handling` stands between the thread that polls and the handlers. `HandlerThreads` and
 `HandlerTasks` call them, in threads or on an event loop.
@@ -130,7 +130,7 @@ class KeyOrder:
         self.behind = 0
         """Held records, without those behind a suspended one."""
         self.held_bytes = Counter[Partition]()
-        """The size of suspended records and of those behind a key."""
+        """The size of suspended records and of records behind a key."""
 
     def add(self, record: Received) -> None:
         self._added += 1

@@ -133,7 +133,7 @@ class IngressWriter:
 
 
 class _Reports:
-    """The thread that polls. It does not know the writer, which may be forgotten meanwhile."""
+    """The thread that polls. It holds no reference to the writer, so an unused writer is freed."""
 
     def __init__(self, producer: Producer) -> None:
         self.unconfirmed = 0

@@ -1,4 +1,4 @@
-"""What the client asks of confluent_kafka: settings, places of records, and missing rights."""
+"""Settings for confluent_kafka, places of records, and errors about missing rights."""
 
 import shlex
 from collections import ChainMap
@@ -181,7 +181,7 @@ def broker_error(
 
 
 def _levels(given: Settings) -> Iterator[Settings]:
-    """Yield the settings and those in them that older programs nest."""
+    """Yield the settings, and the nested ones of older programs."""
     yield given
     if isinstance(nested := given.get("default.topic.config"), Mapping):
         yield nested

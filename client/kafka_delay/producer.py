@@ -53,9 +53,9 @@ log = logging.getLogger("kafka_delay")
 class BatchFailed(ClientError):
     """Some records of a batch are not stored.
 
-    `receipts` has one place for each record that was tried, None where it failed. `failures` has
-    the errors by index. Records behind the last place were not tried. Of a failed transaction
-    nothing is visible, so every place is None.
+    `receipts` has one place for each record that was tried, None if it failed. `failures` has the
+    errors by index. Records behind the last place were not tried. A failed transaction leaves
+    nothing visible, so every place is None.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class BatchFailed(ClientError):
 
 
 class _Producer(ABC, Generic[SentT]):
-    """The requests of both producers. They differ in what a call returns."""
+    """The requests of both producers. A call returns `SentT`."""
 
     _may_block = True
 
@@ -192,9 +192,9 @@ class DelayProducer(_Producer[Future[Receipt]]):
     def transaction(self) -> AbstractContextManager[None]:
         """`with producer.transaction():` stores its records as a whole, or not at all.
 
-        Records that other threads send meanwhile are part of it, and those that `producer`
-        produces. Raises ConfigRefused without `transactional.id`, TransactionFailed when it was
-        aborted, TransactionInDoubt, ProducerFenced.
+        Records from other threads are part of it, and so are records of `producer`. Raises
+        ConfigRefused without `transactional.id`, TransactionFailed when it was aborted,
+        TransactionInDoubt, ProducerFenced.
         """
         return self._transactions.transaction()
 
@@ -267,7 +267,7 @@ class _InFlight(NamedTuple):
 
 
 class Batch:
-    """The records of one call. A bounded number of them waits for the broker at any time.
+    """The records of one call. A bounded number waits for the broker at any time.
 
     With `is_all_or_nothing` the first failure ends the batch. Otherwise it goes on with the next
     record, unless no record gets through at all.

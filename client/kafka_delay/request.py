@@ -85,7 +85,7 @@ class DelayedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An ingress record to be written. `partition`: BY_KEY, or where it has to go."""
+    """An ingress record to be written. `partition` may be BY_KEY."""
 
     key: bytes | None
     value: bytes | None

@@ -105,7 +105,7 @@ class RetryLater(Exception):
 
 
 class Failure(NamedTuple):
-    """Why a record was not handled, and what is next: a retry, after `delay` if it names one."""
+    """A record that was not handled. It is retried, after `delay` if there is one."""
 
     reason: str
     is_final: bool = False
@@ -116,7 +116,7 @@ class Failure(NamedTuple):
 
 
 class FailureRules:
-    """What an exception means, by its class.
+    """The meaning of an exception, by its class.
 
     The most specific class that is named counts; without one the record is retried. Raises
     ConfigRefused when a class is named twice, or cannot be named.
@@ -307,7 +307,7 @@ def retry_request(
     """Return the ingress record that brings a failed record again, or ends it in `dlq.<group>`.
 
     `timer-attempt` is the number of failures before this one. The first asks for level 3, unless
-    the failure names a delay. `target` is the topic of retries, if not `retry.<group>`.
+    the failure names a delay. `target` is the topic of retries; None is `retry.<group>`.
     """
     attempt = max_attempts if failure.is_final else record.attempt
     asked: WireHeaders = [(RETRY_GROUP, group.encode()), (TIMER_ATTEMPT, b"%d" % attempt)]

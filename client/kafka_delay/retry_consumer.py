@@ -54,7 +54,7 @@ from kafka_delay.topics import TopicWatch, ensure_topics, ids_from
 
 MAX_ATTEMPTS: Final = 16
 BEYOND_ALL_ATTEMPTS: Final = 1_000
-"""The proxy takes no larger setting, so it gives up whatever its setting is."""
+"""The largest setting that the proxy takes, so the proxy gives up for certain."""
 HANDLER_TIMEOUT: Final = timedelta(minutes=15)
 MAX_HANGING: Final = 10
 STORE_WITHIN_MS: Final = 30_000
@@ -68,7 +68,7 @@ log = logging.getLogger("kafka_delay")
 
 
 class _Consumer(ABC, Generic[HandlerT]):
-    """Arguments and life of both consumers. They differ in what calls the handlers."""
+    """Arguments and life of both consumers. Threads or tasks call the handlers."""
 
     def __init__(
         self,
@@ -190,15 +190,15 @@ class RetryConsumer(_Consumer[Handler]):
 
     `parallel` handlers run at a time, each in a thread of its own; records with the same key are
     handled one after the other. A handler that has not returned after `handler_timeout` counts as
-    failed. Its thread cannot be ended and may go on. With more than `max_hanging` of these `run`
-    raises HandlersHang.
+    failed. Its thread cannot be ended and may go on. Beyond `max_hanging` such threads `run` raises
+    HandlersHang.
 
     `give_up` names exceptions that send a record to the dead letters at once, `ignore` those after
     which it counts as handled, `retry` exceptions to the other two. The most specific class counts.
 
-    With `orderly` a key waits for its failed record. The record is tried again in its place after
-    the delays of `orderly_delays` (a table such as `1s 5s 1m`), and the key goes on once it
-    succeeds or is a dead letter (docs/client.md#in-order-whatever-fails).
+    With `orderly` a key waits for its failed record, which is tried again in its place after the
+    delays of `orderly_delays` (`1s 5s 1m`, for example). The key goes on once the record succeeds
+    or is a dead letter (docs/client.md#in-order-whatever-fails).
 
     `config` is confluent_kafka.Consumer's. `producer_config` is for the producer of the retry
     requests, which takes from `config` how to reach the broker. An offset is committed when all

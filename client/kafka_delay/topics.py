@@ -30,7 +30,7 @@ Raises KafkaException when no broker answers."""
 class TopicWatch:
     """Notices when a topic of a consumer's partitions was deleted, or deleted and created again.
 
-    The new topic has the same name and another id. Its offsets are those of other records.
+    The new topic has the same name and another id. Its offsets belong to other records.
     """
 
     def __init__(self, ids_of: IdsOf) -> None:
