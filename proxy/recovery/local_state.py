@@ -39,29 +39,27 @@ from storage.store import PEEK_BYTES, Committed, Due, Entry, Store
 log = structlog.get_logger(__name__)
 
 
-# A store that keeps no record bytes: they are read back from the ingress when due.
-#
-# The entries on disk carry a stub in place of the body (`proxy.protocol.body`). A folder may hold
-# both, after the setting `bodies` was changed: what has its body is used as it is.
+# `bodies: kafka`: entries on disk have a stub instead of the body (`proxy.protocol.body`), and due
+# bodies are read back from the ingress. A folder may hold both after the setting was changed.
 
 BUDGET_S: Final = 1.0
-"""Reading goes on as long; then what is there is delivered first."""
+"""Reading stops after this time, and the entries with bodies are delivered first."""
 JUMP_S: Final = 0.002
 JUMP_BYTES: Final = 512 * 1024
-"""Measured: a jump to an offset takes as long as reading on through so many bytes."""
+"""Measured: a jump to an offset takes as long as reading through so many bytes."""
 JUMP_RECORDS: Final = 2_000
-"""And as long as reading on through so many records, however small."""
+"""Or through so many records, however small."""
 LEAST_CHUNK: Final = 64
 
 ReadBack: TypeAlias = Callable[[Sequence[int], int], Mapping[int, Message]]
-"""(ascending offsets, gap that is better read through) -> records that are still there."""
+"""(ascending offsets, largest gap to read through) -> the records that are still there."""
 
 
 class FetchedBodies:
-    """The `inner` store with its stubs made whole; it is used as any `storage.store.Store`.
+    """A `storage.store.Store` that replaces the stubs of the `inner` one by bodies.
 
-    `read` says what a record read back asks for, as when it was ingested. With
-    `stores_stubs` new entries lose their bodies; without, only older stubs are made whole.
+    `read` parses a record as when it was ingested. With `stores_stubs` new entries are stored
+    without their bodies.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class FetchedBodies:
         self._inner.put(entries)
 
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
-        """As many of the first due entries as `max_bytes` and time allow, one at least."""
+        """Return as many due entries as `max_bytes` and time allow, at least one."""
         found = self._inner.due(now_ms, max_entries, max_bytes)
         fitting = _fitting(found.entries, max_bytes)
         if self._held_bytes > 2 * max_bytes:
@@ -128,11 +126,11 @@ class FetchedBodies:
         self._held_bytes = sum(len(entry[3]) for entry in self._held.values())
 
     def _keep_only(self, fitting: Sequence[Entry]) -> None:
-        """Bound what is held: newcomers due earlier may have pushed what was read to the rear."""
+        """Bound memory: entries that are due earlier may have come before those read back."""
         self._hold([self._held[entry[1]] for entry in fitting if entry[1] in self._held])
 
     def _fetch(self, entries: Sequence[Entry]) -> None:
-        """Read back what is not held yet, from the front, until the time is up."""
+        """Read back the missing bodies, the first ones first, until the time is up."""
         missing = [e for e in entries if e[1] not in self._held and is_stub(e[3])]
         until_s = self._now_s() + BUDGET_S
         while missing and (left_s := until_s - self._now_s()) > 0:
@@ -147,18 +145,14 @@ class FetchedBodies:
 
     def _made_whole(self, entry: Entry, record: Message | None) -> Entry:
         if record is None:
-            return self._without_record(entry)
+            return (*entry[:3], GONE_BODY)
         parsed = self._read(record)
         assert isinstance(parsed, Scheduled), entry
         assert parsed.entry[:3] == entry[:3], (entry, parsed.entry[:3])
         return parsed.entry
 
-    def _without_record(self, entry: Entry) -> Entry:
-        """What it asked for is gone with it: of the times there is only when it fires."""
-        return (*entry[:3], GONE_BODY)
-
     def _whole(self, fitting: Sequence[Entry]) -> list[Entry]:
-        """The entries up to the first whose body is still missing."""
+        """Return the entries up to the first whose body is still missing."""
         whole: list[Entry] = []
         for entry in fitting:
             made = self._held.get(entry[1]) or entry
@@ -169,14 +163,14 @@ class FetchedBodies:
 
 
 def _stubbed(entry: Entry) -> Entry:
-    """The entry without its body, unless that is another record's than the one at its offset."""
+    """Return the entry without its body, unless the body is of another offset's record."""
     if has_purpose(entry[3]) and delivery_of(entry).offset != entry[1]:
         return entry
     return (*entry[:3], stub(entry[3]))
 
 
 def _fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
-    """As many of the first entries as their whole bodies take at most `max_bytes`; one at least."""
+    """Return the first entries whose bodies take at most `max_bytes`, at least one."""
     size_bytes = 0
     for index, entry in enumerate(entries):
         size_bytes += body_bytes(entry[3])
@@ -186,15 +180,15 @@ def _fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
 
 
 def _gap(entries: Sequence[Entry]) -> int:
-    """The gap, in offsets, that is read through: by the mean size of these entries."""
+    """Return the largest gap, in offsets, to read through, by the mean size of these entries."""
     size_bytes = sum(body_bytes(entry[3]) for entry in entries)
     return min(JUMP_RECORDS, JUMP_BYTES * len(entries) // max(size_bytes, 1))
 
 
 def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]:
-    """So many of the first entries that reading them takes about `left_s`.
+    """Return the first entries that can be read in about `left_s`.
 
-    Many are read faster together than one by one, since the gaps between their offsets are small.
+    Many together are read faster than one by one, since the gaps between their offsets are small.
     """
     chunk = entries
     while len(chunk) > LEAST_CHUNK and _cost_s(chunk, gap) > left_s:
@@ -203,14 +197,14 @@ def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]
 
 
 def _cost_s(entries: Sequence[Entry], gap: int) -> float:
-    """How long reading these back takes, about: jumps, or what is read on through instead."""
+    """Estimate how long it takes to read these back, by jumping or by reading through gaps."""
     offsets = sorted(entry[1] for entry in entries)
     steps = (after - before for before, after in pairwise(offsets))
     return JUMP_S * (1 + sum(min(step / max(gap, 1), 1) for step in steps))
 
 
-# What folders take on disk, measured a little at a time: thousands of files take tens of
-# milliseconds, for which nothing that is due may wait.
+# Folders are measured a little at a time: thousands of files take tens of milliseconds, and due
+# records must not wait for that.
 
 EVERY_S: Final = 10.0
 LOOK_S: Final = 0.002
@@ -218,7 +212,7 @@ FILES_AT_ONCE: Final = 50
 
 
 class FolderSizes:
-    """Rounds over all files, EVERY_S from one end to the next begin. `now_s` is monotonic."""
+    """Measures folders, file by file. The pause between two rounds is EVERY_S."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -227,8 +221,10 @@ class FolderSizes:
         self._next_s = now_s()
 
     def look(self, folders: Iterable[Path]) -> int | None:
-        """Go on for about LOOK_S. What all take (holes in files not counted), once a round has
-        come to its end; until then None. A round's folders are those of its begin."""
+        """Go on for about LOOK_S. Return the sum at the end of a round, until then None.
+
+        Holes in files do not count. A round measures the folders that were there at its begin.
+        """
         if self._sizes is None:
             if self._now_s() < self._next_s:
                 return None
@@ -243,7 +239,7 @@ class FolderSizes:
 
 
 def _sizes(folders: Iterable[Path]) -> Iterator[int]:
-    """Of some files at a time. What has gone meanwhile takes nothing."""
+    """Yield the size of some files at a time."""
     for top in folders:
         for folder, _, names in os.walk(top):
             for start in range(0, len(names), FILES_AT_ONCE):
@@ -258,23 +254,21 @@ def _disk_bytes(file: Path) -> int:
         return 0
 
 
-# How many files this process may have open: a store has some for each ingress partition.
-
 FILES_EACH: Final = 64
-"""What a busy partition's files and mappings come to, about."""
+"""Open files and mappings of a busy partition, about."""
 FILES_BESIDE: Final = 256
-"""Connections, clients, libraries."""
+"""Open files of connections, clients and libraries."""
 
 
 def raise_open_files() -> None:
-    """Take what the system allows: the default of 1,024 counts for interactive programs."""
+    """Raise the limit on open files to the allowed maximum. The default of 1,024 is too low."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def say_if_too_few(partitions: int) -> None:
-    """Warn where a worker that owns so many partitions could run out of files."""
+    """Warn if a worker with so many partitions could run out of open files."""
     limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = FILES_BESIDE + FILES_EACH * partitions
     if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:
@@ -287,30 +281,30 @@ def say_if_too_few(partitions: int) -> None:
         )
 
 
-# Where shards keep their local state: one folder per partition and topic id, in the data folder.
-#
-# The data folder belongs to one `run` at a time; within it a folder belongs to one worker.
+# Local state: one folder for each partition and topic id, in the data folder. The data folder
+# belongs to one `run` at a time. A shard's folder belongs to one worker.
 
 STUBS: Final = "stubs"
-"""In a shard's folder: some of its entries may have stubs for bodies (setting `bodies`)."""
+"""File in a shard's folder: some entries may have stubs for bodies."""
 COMMITTED: Final = "committed"
-"""In a shard's folder: its partition had a committed offset. A process that ends before its first
-commit leaves a folder without this file, and its successor may begin as it did."""
+"""File in a shard's folder: its partition had a committed offset. Without this file the next
+process may begin at the start again."""
 IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
 SHARD: Final = re.compile(r"-\d+@[^@]+$")
-"""In the name of a shard's folder, also of one that was put aside."""
+"""Part of the name of a shard's folder, also of one that was put aside."""
 OURS: Final = re.compile(rf"^{LOCK_FILE}$|^{MEMBER_FILE}\d+$|{SHARD.pattern}")
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 LOCK_WAIT_S: Final = 30.0
-"""How long a worker that has lost a shard may take to let go of its folder."""
+"""How long a worker that has lost a shard may hold its folder."""
 
 
 def open_to_others(data_dir: Path) -> Iterator[Path]:
     """Find the proxy's files and folders that other users may read.
 
-    The data folder itself counts where it holds nothing else. What belongs to another user, as
-    the root of a mounted volume may, is left out."""
+    The data folder itself counts if it holds nothing else. Files of another user are left out: the
+    root of a mounted volume may be one.
+    """
     children = list(data_dir.iterdir()) if data_dir.is_dir() else []
     ours = [child for child in children if OURS.search(child.name)]
     below = (path for child in ours if child.is_dir() for path in child.rglob("*"))
@@ -325,8 +319,8 @@ def open_to_others(data_dir: Path) -> Iterator[Path]:
 def locked_data_dir(data_dir: Path) -> Iterator[None]:
     """Lock the data folder, and close its files to other users.
 
-    Raises DataDirInUse when another `run` has it, DataDirUnusable when nothing can be written
-    there."""
+    Raises DataDirInUse if another `run` has it, DataDirUnusable if it cannot be written.
+    """
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         lock_file = (data_dir / LOCK_FILE).open("w")
@@ -344,10 +338,10 @@ def locked_data_dir(data_dir: Path) -> Iterator[None]:
 
 
 class LocalState:
-    """Opens shards' folders against the broker's truth.
+    """Opens shards' folders at the committed position.
 
-    With `stores_stubs` the folders opened get a marker file that says so; it stays, whatever the
-    setting, until a folder is opened with nothing pending.
+    With `stores_stubs` a folder gets the marker file STUBS. The marker stays, whatever the setting,
+    until the folder is opened with nothing pending.
     """
 
     def __init__(
@@ -381,7 +375,7 @@ class LocalState:
                 (folder / COMMITTED).touch()
 
     def open(self, partition: int, position: Position) -> Store:
-        """Waits for a worker that is about to let go of the folder."""
+        """Open the store. Wait for a worker that still has the folder."""
         folder = self._folder(partition)
         deadline = time.monotonic() + LOCK_WAIT_S
         while True:
@@ -394,8 +388,10 @@ class LocalState:
                 time.sleep(0.2)
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
-        """One that covers more than the store is started anew: what the store has lost, RocksDB its
-        memory, could not be read again by ids that are ahead of it."""
+        """Open the register of ids. One that covers more than the store is started anew.
+
+        RocksDB may have lost its memory. A replay would skip ids that are ahead of the store.
+        """
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:
@@ -408,14 +404,15 @@ class LocalState:
         return register
 
     def has_stubs(self, partition: int) -> bool:
+        """Return whether entries of the opened store may have stubs instead of bodies."""
         return (self._folder(partition) / STUBS).exists()
 
     def folders(self, partitions: Iterable[int]) -> list[Path]:
-        """Of these partitions."""
+        """Return the folders of these partitions."""
         return [self._folder(partition) for partition in partitions]
 
     def disk_size_and_free_bytes(self) -> tuple[int, int]:
-        """Of the whole disk on which the data folder lies, and what is left of it."""
+        """Return size and free bytes of the disk of the data folder."""
         size_bytes, _used, free_bytes = shutil.disk_usage(self._data_dir)
         return size_bytes, free_bytes
 
@@ -452,7 +449,7 @@ def _committed(at: Position) -> Committed:
 
 
 def _create_durably(marker: Path) -> None:
-    """An entry may outlive a power loss: without its marker stubs would be taken for bodies."""
+    """Make it survive a power loss. Without the marker stubs would be taken for bodies."""
     marker.touch()
     for path in (marker, marker.parent):
         fd = os.open(path, os.O_RDONLY)

@@ -1,129 +1,85 @@
-"""Takes over a partition: from the broker's truth, the local cache, and the records themselves.
+"""Takes over a partition: from the committed offset, the local cache, and the records themselves.
 
-Nothing starts over silently: where the truth is missing or contradicts what is there, the proxy
-stops with the range and what to do (docs/exactly-once.md, rules 4, 5 and 8).
+Nothing starts over silently. If the committed offset is missing or contradicts the log, the proxy
+stops, names the range and says what to do (docs/exactly-once.md, rules 4, 5 and 8).
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from proxy.clock import Clock
-from proxy.config.settings import RecoverySettings
+from proxy.config.settings import Settings
 from proxy.errors import StartOverRefused
 from proxy.kafka.ingress.ingress import Ingress
 from proxy.kafka.ingress.ingress_lookup import IngressLookup
-from proxy.kafka.log_ranges import LogRange, LogRanges
+from proxy.kafka.log_ranges import LogRange, log_ranges
+from proxy.kafka.settings.settings_topic import SettingsTopic
 from proxy.kafka.topics import TopicFacts
 from proxy.protocol.body import IngressPartition
 from proxy.protocol.parsed import ParsedRecord
-from proxy.protocol.policy import Policy
 from proxy.protocol.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
-from proxy.protocol.proofs import HopAuthenticator, HopKey
+from proxy.protocol.proofs import HopAuthenticator
 from proxy.protocol.request_reader import ReadersByOffset, RequestReader, request_reader
-from proxy.recovery.local_state import FetchedBodies
+from proxy.recovery.local_state import FetchedBodies, LocalState
 from proxy.scheduling.admission import CountIntake
-from proxy.scheduling.identities import MissedMoves, MissedPlace, MissedReading
+from proxy.scheduling.identities import MissedMoves, MissedReading, missed_place
 from proxy.scheduling.shard import Shard
-from storage.ids.register import Register
 from storage.store import Store
 
 READ_BACK_GAP: Final = 500
-"""Half messages that nobody decides lie close together: so many records are read through."""
+"""Undecided half messages lie close together: gaps of so many records are read through."""
 SETTING: Final = "recovery: accept_loss_below"
 REMEDY: Final = "docs/operations/runbook.md#a-watermark-lies-ahead"
 
 log = structlog.get_logger(__name__)
 
 
-class LocalFolders(Protocol):
-    """What this machine has kept of the shards."""
-
-    def was_committed(self, partition: int) -> bool:
-        """Return whether this machine ever committed a transaction of the partition."""
-
-    def mark_committed(self, partitions: Iterable[int]) -> None:
-        """Remember that these partitions have committed offsets."""
-
-    def open(self, partition: int, position: Position) -> Store:
-        """The shard's store, opened against the broker's position."""
-
-    def open_register(self, partition: int, at: Position, covered: int) -> Register:
-        """What is kept of its ids, behind a store that covers so much."""
-
-    def has_stubs(self, partition: int) -> bool:
-        """Whether entries of the opened store may have stubs in place of their bodies."""
-
-    def disk_size_and_free_bytes(self) -> tuple[int, int]:
-        """Of the disk on which it is kept. May raise OSError."""
-
-
-class Policies(Protocol):
-    """The policies that have ever been in force, and the partitions served under them."""
-
-    def policy(self, digest: str) -> Policy: ...
-    def hop_key(self, digest: str) -> HopKey: ...
-    def catch_up(self) -> None: ...
-    def read_missed(
-        self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
-    ) -> None: ...
-    def served_topic_id(self, topic: str, partition: int) -> str | None: ...
-    def record_served(
-        self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
-    ) -> None: ...
-
-
 class Recovery:
     """Builds shards for newly assigned partitions of `topic`, under the policy of `digest`.
 
-    `accepted`: what an operator accepts after a loss, or a wrong clock. `missed_place`: where it is
-    said, by partition, which moves have missed; `count_intake` is told of new records.
-    With `stores_stubs` the stores keep no bodies of new records (setting `bodies: kafka`).
+    `count_intake` is told of new records.
     """
 
     def __init__(
         self,
         topic: TopicFacts,
+        settings: Settings,
+        admin: AdminClient,
+        policies: SettingsTopic,
         ingress: Ingress,
-        log_ranges: LogRanges,
         lookup: IngressLookup,
-        policies: Policies,
-        folders: LocalFolders,
+        folders: LocalState,
         digest: str,
-        accepted: RecoverySettings,
         clock: Clock,
-        missed_place: Callable[[int], MissedPlace],
         count_intake: CountIntake,
-        *,
-        stores_stubs: bool,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._facts, self._topic, self._topic_id = topic, topic.name, topic.topic_id
-        self._ingress, self._log_ranges, self._lookup = ingress, log_ranges, lookup
-        self._policies, self._folders = policies, folders
+        self._settings, self._admin, self._policies = settings, admin, policies
+        self._ingress, self._lookup, self._folders = ingress, lookup, folders
         self._digest, self._clock = digest, clock
-        self._accept_loss_below = accepted.accept_loss_below
-        self._set_back = frozenset(accepted.set_back_watermark)
-        self._missed_place, self._count_intake = missed_place, count_intake
-        self._stores_stubs, self._now_s = stores_stubs, now_s
+        self._accept_loss_below = settings.recovery.accept_loss_below
+        self._count_intake, self._now_s = count_intake, now_s
         self._readers: dict[str, RequestReader] = {}
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
-        """One shard per partition, ready to be handed records from its `next_offset` on.
+        """Return one shard for each partition, to be handed records from its `next_offset` on.
 
-        All or none: what was opened is closed again when one of them cannot be taken over. What
-        another instance has skipped has to be known before the first record is read.
+        If one shard fails the others are closed again. The ranges that another instance has skipped
+        must be known before the first record is read.
         """
         if partitions:
             self._policies.catch_up()
         committed = self._ingress.committed(partitions)
-        ranges = self._log_ranges(partitions) if partitions else {}
+        ranges = log_ranges(self._admin, self._topic, partitions) if partitions else {}
         with ExitStack() as opened:
             shards = {
                 place.partition: self._shard(place, ranges[place.partition], opened)
@@ -173,27 +129,28 @@ class Recovery:
         )
 
     def _with_bodies(self, partition: int, store: Store, readers: ReadersByOffset) -> Store:
-        """The store, with what it keeps as stubs made whole."""
+        """Return the store, with stubs replaced by bodies from the ingress."""
         if not self._folders.has_stubs(partition):
             return store
         return FetchedBodies(
             store,
             partial(self._lookup.read, partition),
             readers.read,
-            stores_stubs=self._stores_stubs,
+            stores_stubs=self._settings.bodies == "kafka",
             now_s=self._now_s,
         )
 
     def _read_back(
         self, partition: int, readers: ReadersByOffset, offsets: Sequence[int]
     ) -> dict[int, ParsedRecord]:
-        """What the records at these offsets ask for, read again from the ingress."""
+        """Read the records at these offsets again from the ingress."""
         messages = self._lookup.read(partition, offsets, READ_BACK_GAP)
         return {offset: readers.read(message) for offset, message in messages.items()}
 
     def _missed(self, partition: int, position: Position) -> MissedMoves:
-        """What is committed of the moves that have missed, from the floor on."""
-        place = self._missed_place(partition)
+        """Return the committed missed moves, from the floor on."""
+        topic, group_id = self._settings.topics.settings, self._settings.group_id
+        place = missed_place(topic, group_id, self._topic, self._topic_id, partition)
         if position.missed_at is None:
             return MissedMoves(place)
         reading = MissedReading(place, position.missed_at, position.floor)
@@ -230,7 +187,7 @@ class Recovery:
         return self._under_own_policy(self._at_right_time(partition, position), log_range.end)
 
     def _at_right_time(self, partition: int, position: Position) -> Position:
-        """A watermark that lies ahead is said, and set back where an operator asks for it."""
+        """Report a watermark ahead of the clock. Set it back if an operator asks for that."""
         ahead_ms = self._clock.ahead_ms(position.watermark_ms)
         if ahead_ms <= self._clock.max_step_ms:
             return position
@@ -239,7 +196,7 @@ class Recovery:
             "watermark_ms": position.watermark_ms,
             "ahead_ms": ahead_ms,
         }
-        if partition in self._set_back and position.set_back is None:
+        if partition in self._settings.recovery.set_back_watermark and position.set_back is None:
             log.warning("watermark ahead of the clock is set back", **where)
             return position.with_watermark_set_back()
         log.error(
@@ -266,7 +223,7 @@ class Recovery:
         return Position.start(log_range.start, self._digest, self._topic_id)
 
     def _accepted_start(self, partition: int, log_range: LogRange, found: str) -> Position:
-        """Begin anew where an operator has accepted it by name, else refuse."""
+        """Begin anew if an operator has accepted that by name, else refuse."""
         accepted = self._accept_loss_below.get(partition)
         if accepted is None or not log_range.start <= accepted <= log_range.end:
             raise StartOverRefused(
@@ -281,7 +238,11 @@ class Recovery:
         return Position.start(accepted, self._digest, self._topic_id)
 
     def _under_own_policy(self, position: Position, end: int) -> Position:
-        """What the proxy wrote before its records were signed still counts: up to the end."""
+        """Put the current policy in force.
+
+        Records that an older version has rewritten are not signed. Up to the partition's end they
+        count all the same.
+        """
         policy, own = self._policies.policy, self._policies.policy(self._digest)
         is_first_signed = own.hop_key is not None and policy(position.in_force()).hop_key is None
         try:
@@ -290,7 +251,7 @@ class Recovery:
             raise StartOverRefused(f"The settings cannot change now: {problem}.") from None
 
     def _accept_loss(self, partition: int, read_from: int, log_range: LogRange) -> None:
-        """Records that are still needed lie below the log's start: go on only where accepted."""
+        """Refuse to go on without needed records below the log's start, unless it is accepted."""
         if self._accept_loss_below.get(partition, -1) < log_range.start:
             raise StartOverRefused(
                 f"Partition {partition} of {self._topic}: offsets {read_from} to "

@@ -1,4 +1,4 @@
-"""One shard: what of an ingress partition pends, and what its next transaction holds. Pure.
+"""One shard: the pending records of an ingress partition, and its next transaction. Pure.
 
-May use requests, records and storage. Begin with `shard`; `admission` takes records in.
+May use requests, records and storage. Begin with `shard`. `admission` takes records in.
 """

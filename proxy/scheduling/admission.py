@@ -1,4 +1,4 @@
-"""What becomes of each record as it is ingested: it pends, or it ends something, or itself."""
+"""Decides about each record as it is ingested: it pends, it ends another record, or it ends."""
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -46,16 +46,16 @@ NEVER_DECIDED: Final = Rejection(
 )
 
 CountIntake: TypeAlias = Callable[[IngressPartition, Sequence[Message], ParsedBatch], None]
-"""Told which records were taken that nobody had committed before, and what they ask for."""
+"""Called with the records that were taken for the first time, and their requests."""
 
 _fires_ms = itemgetter(0)
 
 
 class IngestLimits(NamedTuple):
-    """Bounds for records ingested together: `max_records` and, about, `max_bytes` of them may end
-    with the next transaction.
+    """Bounds for records ingested together.
 
-    What lies below `committed` is read again: it has ended what it ends before.
+    `max_records` and about `max_bytes` may end with the next transaction. Records below `committed`
+    are a replay: they have ended before what they end.
     """
 
     now_ms: int
@@ -66,7 +66,7 @@ class IngestLimits(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """How many records were taken, and which entries of them pend."""
+    """How many records were taken, and the entries that pend."""
 
     taken: int
     entries: Sequence[Entry]
@@ -76,7 +76,7 @@ class Admitted(NamedTuple):
 class Admission:
     """Ingests the records of a shard in offset order.
 
-    `buffer` grows with what ends in the very transaction that ingests it, `missed` with the moves
+    `buffer` collects records that end with the transaction that ingests them, `missed` the moves
     that come too late. `count_intake` may be told of a record more than once.
     """
 
@@ -93,7 +93,7 @@ class Admission:
     ) -> None:
         self.buffer = TransactionBuffer()
         self.awaited_move: int | None = None
-        """The entry whose move was written last: it lies unread in the ingress."""
+        """The entry whose move was written last, and is unread in the ingress."""
         self._ingress = ingress
         self._readers, self._identities = readers, identities
         self._half_messages, self._recalls = half_messages, recalls
@@ -103,7 +103,7 @@ class Admission:
         self._waits_for_clock = False
 
     def admit(self, messages: Sequence[Message], limits: IngestLimits) -> Admitted:
-        """Take the first of `messages`, as long as one policy holds and there is room."""
+        """Take the first `messages` under one policy, while there is room."""
         batch, is_replay = self._parse(messages, limits.committed)
         admitted = self._admit(messages, batch, limits, is_replay=is_replay)
         if admitted.taken and not is_replay:
@@ -142,12 +142,11 @@ class Admission:
         return Admitted(taken, self._entries, self._waits_for_clock)
 
     def _is_full(self, limits: IngestLimits) -> bool:
-        """Whether no more may end with the next transaction."""
         buffer = self.buffer
         return len(buffer) >= limits.max_records or buffer.size_bytes >= limits.max_bytes
 
     def _parse(self, messages: Sequence[Message], committed: int) -> tuple[ParsedBatch, bool]:
-        """The first messages that one policy reads, and whether they are read again."""
+        """Parse the first messages under one policy. Return also whether they are a replay."""
         first = messages[0].offset()
         reader, until = self._readers.at(first)
         is_replay = first < committed
@@ -158,7 +157,7 @@ class Admission:
         return reader.read_batch(messages), is_replay
 
     def _all_wait(self, batch: ParsedBatch, limits: IngestLimits) -> Sequence[Entry] | None:
-        """Their entries, if each is simply to wait: the usual case, done for all at once."""
+        """Return their entries if each simply waits: the usual case, done for all at once."""
         waiting = batch.waiting()
         if waiting is None or min(map(_fires_ms, waiting.entries)) <= limits.watermark.due_ms:
             return None
@@ -173,7 +172,7 @@ class Admission:
         buffer: TransactionBuffer,
         limits: IngestLimits,
     ) -> bool:
-        """A record that does not simply pend; False when it must wait."""
+        """Take a record that does not simply pend. Return False if it must wait."""
         offset = message.offset()
         match parsed:
             case Scheduled():
@@ -206,10 +205,10 @@ class Admission:
             buffer.outcomes.append(outcome)
 
     def _move_rejected(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> bool:
-        """Whether it takes the place that it was written for, and ends there.
+        """Return whether it takes the place that it was written for, and ends there.
 
-        The policy of today cannot tell its target. The policy at `hop_from` can, which accepted
-        the entry that waits. Once that has ended, the older policy may be forgotten.
+        The current policy cannot tell its target. The policy at `hop_from` accepted the waiting
+        entry and can. Once that entry has ended, the older policy may be forgotten.
         """
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
@@ -220,13 +219,13 @@ class Admission:
         return is_replay
 
     def _may_fire(self, entry: Entry, limits: IngestLimits) -> bool:
-        """False for an entry due by the watermark that this machine's clock has not reached."""
+        """Return False if the clock has not reached an entry that the watermark has passed."""
         must_wait = entry[0] > limits.now_ms and entry[:2] <= limits.watermark
         self._waits_for_clock |= must_wait
         return not must_wait
 
     def _schedule(self, entry: Entry, buffer: TransactionBuffer, limits: IngestLimits) -> bool:
-        """The entry pends, or is delivered at once; False when it must wait."""
+        """Let the entry pend, or deliver it at once. Return False if it must wait."""
         if entry[:2] > limits.watermark:
             self._entries.append(entry)
         elif buffer is not self.buffer or self._may_fire(entry, limits):
@@ -247,8 +246,11 @@ class Admission:
         return self._schedule(scheduled.entry, buffer, limits) if stays else True
 
     def _move(self, offset: int, scheduled: Scheduled, buffer: TransactionBuffer) -> bool:
-        """Whether the record takes the place that it was written for. Decided once, since what has
-        ended later looks alike: those that do not are remembered, and no part of a replay."""
+        """Return whether the record takes the place that it was written for.
+
+        That is decided once: after the other entry has ended both cases look alike. The moves that
+        miss are remembered, and no part of a replay.
+        """
         assert scheduled.moved is not None, scheduled
         self._note_read(scheduled.hop_from)
         if buffer is not self.buffer:
@@ -263,7 +265,6 @@ class Admission:
         return False
 
     def _note_read(self, hop_from: int | None) -> None:
-        """What goes on from this entry is not awaited any more."""
         if hop_from == self.awaited_move:
             self.awaited_move = None
 
@@ -274,7 +275,7 @@ class Admission:
     def _take_half_message(
         self, offset: int, prepare: Prepare, buffer: TransactionBuffer, limits: IngestLimits
     ) -> bool:
-        """What was to happen to it by the watermark, had it been read in time, happens now."""
+        """Take a half message. Its events up to the watermark happen now."""
         events = self._half_messages.passed(offset, prepare)
         if buffer is self.buffer and events and events[-1].fires_ms > limits.now_ms:
             self._waits_for_clock = True
@@ -288,7 +289,7 @@ class Admission:
         return True
 
     def _recall(self, offset: int, recall: Recall, buffer: TransactionBuffer) -> bool:
-        """Each takes a look into the ingress: so many for a transaction, and no more."""
+        """Apply a recall. Each reads the ingress, so a transaction holds MOST_READ at most."""
         if buffer.recalls >= MOST_READ:
             return False
         buffer.recalls += 1
@@ -315,7 +316,7 @@ class Admission:
         return True
 
     def _committed(self, offset: int, half: Named) -> tuple[Entry, bool]:
-        """The commit's entry, which delivers the half message, and whether it rolls."""
+        """Return the commit's entry, which delivers the half message, and whether it rolls."""
         prepare = self._half_messages.prepare(half.offset)
         if prepare is None:
             return entry_of_lost(offset, half), False

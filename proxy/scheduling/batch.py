@@ -1,4 +1,4 @@
-"""One shard's part of a transaction: as it is gathered, planned, and resolved when published."""
+"""One shard's part of a transaction: gathered, planned, and resolved when it is published."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,23 +11,22 @@ from storage.store import Entry, Key
 
 
 class AuxiliaryRecord(NamedTuple):
-    """A check-back, or what the proxy writes to the ingress itself: it is no record's end.
-
-    `offset`: of the ingress record that it is about. partition -1 goes by the key. `is_state`: part
-    of what the transaction commits, without which nothing may be committed.
-    """
+    """A check-back, or a record that the proxy writes for itself. It is no record's end."""
 
     offset: int
+    """Of the ingress record that it is about."""
     topic: str
     partition: int
+    """-1: by the key."""
     key: bytes | None
     value: bytes | None
     headers: Headers
     is_state: bool = False
+    """The transaction must not be committed without it."""
 
 
 class SweptEntry(NamedTuple):
-    """An entry that a purge has ended, and what is to be said of it."""
+    """An entry that a purge has ended, and its outcome."""
 
     key: Key
     target: str
@@ -35,31 +34,32 @@ class SweptEntry(NamedTuple):
 
 
 class Place(NamedTuple):
-    """When a record that a pause held back may go. resumed_ms: the end of that pause, if a rate
-    counts for its records; None: the record may go at once."""
+    """When a record that a pause held back may go.
+
+    resumed_ms: the end of that pause if a rate counts for its records, else None.
+    """
 
     not_before_ms: int
     resumed_ms: int | None = None
 
 
 class Hop(NamedTuple):
-    """A record that is written to the ingress again instead of being delivered.
-
-    what: its outcome, `rolled` or `requeued`. not_before_ms: when it is tried again, failures:
-    how often publishing it has failed; None: as before. resumed_ms: the end of the pause in whose
-    queue that time is its place.
-    """
+    """A record that is written to the ingress again instead of being delivered."""
 
     delivery: Delivery
     what: str
+    """Its outcome, `rolled` or `requeued`."""
     detail: str = ""
     not_before_ms: int | None = None
+    """When it is tried again. None: as before."""
     failures: int | None = None
+    """How often publishing it has failed. None: as before."""
     resumed_ms: int | None = None
+    """The end of the pause in whose queue `not_before_ms` is its place."""
 
 
 class Batch(NamedTuple):
-    """What a transaction holds of one shard, its due entries still packed."""
+    """One shard's part of a transaction, with its due entries still packed."""
 
     ingress: IngressPartition
     deliveries: Sequence[Entry]
@@ -69,12 +69,12 @@ class Batch(NamedTuple):
 
     @property
     def hops(self) -> list[Hop]:
-        """None: what has not been resolved is delivered."""
+        """None yet: hops are found when the batch is resolved."""
         return []
 
 
 class ResolvedBatch(NamedTuple):
-    """A batch whose due entries are unpacked: what cannot be delivered now has another outcome."""
+    """A batch with unpacked entries. Those that cannot be delivered now have another outcome."""
 
     ingress: IngressPartition
     deliveries: Sequence[Delivery]
@@ -86,18 +86,16 @@ class ResolvedBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a transaction holds of a shard, and the position that it makes true.
-
-    `taken_back`: pending entries passed over, since their ids were cancelled or replaced.
-    `pending_bytes`: what the bodies of those take that pended, and of half messages asked about.
-    `swept`: entries beyond the watermark that a purge has ended; their outcomes are in the batch.
-    """
+    """One shard's part of a transaction, and the position that it makes true."""
 
     batch: Batch
     position: Position
     taken_back: int = 0
+    """Due entries passed over, since they were cancelled or replaced."""
     pending_bytes: int = 0
+    """Size of the bodies of pended entries and of check-backs."""
     swept: Sequence[SweptEntry] = ()
+    """Entries beyond the watermark that a purge has ended. The batch has their outcomes."""
 
     @property
     def records(self) -> int:
@@ -109,32 +107,31 @@ class Plan:
 
 @dataclass(slots=True)
 class TransactionBuffer:
-    """Collects what ends as it is ingested. `deliveries`: entries due by the watermark already."""
+    """Collects the records that end as they are ingested."""
 
     deliveries: list[Entry] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     auxiliary: list[AuxiliaryRecord] = field(default_factory=list)
     auxiliary_bytes: int = 0
-    """How much the values of its auxiliary records take."""
+    """Size of the values of its auxiliary records."""
     size_bytes: int = 0
-    """How much bodies and values take in all."""
-
+    """Size of all bodies and values."""
     recalls: int = 0
-    """How many of the outcomes are of recalls."""
+    """How many outcomes are of recalls."""
 
     def add_delivery(self, entry: Entry) -> None:
-        """Take one of these, and count its body."""
+        """Add an entry that the watermark has passed already."""
         self.deliveries.append(entry)
         self.size_bytes += len(entry[3])
 
     def add_dead_letter(self, letter: DeadLetter) -> None:
-        """Take one of these, and count its value."""
+        """Add a dead letter."""
         self.dead_letters.append(letter)
         self.size_bytes += len(letter.value or b"")
 
     def add_auxiliary(self, record: AuxiliaryRecord) -> None:
-        """Take one of these, and count its value."""
+        """Add an auxiliary record."""
         self.auxiliary.append(record)
         self.auxiliary_bytes += len(record.value or b"")
         self.size_bytes += len(record.value or b"")

@@ -1,7 +1,7 @@
 """Half messages that nobody has committed or rolled back yet (docs/exactly-once.md#half-messages).
 
-Half messages are kept in memory while there is room, else they are read back from the ingress.
-When one is asked about, and when it expires, follows from its own time alone.
+They are kept in memory while there is room, else they are read back from the ingress. The times of
+check-backs and of the expiry follow from the half message's own time.
 """
 
 from bisect import bisect_right
@@ -20,18 +20,18 @@ from storage.store import Entry, Named
 HELD_BYTES: Final = 32 * 1024 * 1024
 READ_AT_ONCE: Final = 32
 CHECK_BACK_BYTES: Final = 8 * 1024 * 1024
-"""Check-backs carry the whole message: once a transaction has so many bytes of them, no more."""
+"""Check-backs carry the whole message. A transaction with this many bytes takes no more."""
 LOST: Final = 0
-"""In place of a check-back's number: the record is no longer in the ingress."""
+"""Instead of a check-back's number: the record is no longer in the ingress."""
 
 AgendaItem = tuple[int, int, int]
 """(fires_ms, offset, check): the next event of a half message."""
 ReadBack = Callable[[Sequence[int]], Mapping[int, ParsedRecord]]
-"""Offsets, ascending -> what those records ask for that the ingress still has, read anew."""
+"""Ascending offsets -> the requests of the records that the ingress still has."""
 
 
 class HalfMessageEvent(NamedTuple):
-    """The `check`-th check-back of a half message is due; with `is_last` its expiry instead."""
+    """A check-back of a half message, by its number, or with `is_last` its expiry."""
 
     fires_ms: int
     offset: int
@@ -45,8 +45,8 @@ class HalfMessageEvent(NamedTuple):
 
 
 class UndecidedMessage(NamedTuple):
-    """A half message by the offset of its prepare. size_bytes: None where it was not read since
-    the shard was taken over."""
+    """A half message by the offset of its prepare. size_bytes: None if it was not read since the
+    takeover."""
 
     offset: int
     ident: bytes
@@ -56,7 +56,7 @@ class UndecidedMessage(NamedTuple):
 
 
 class DueEvents(NamedTuple):
-    """Events in the order in which they happen. is_all: no other one is due by then."""
+    """Events in their order. is_all: no other event is due by then."""
 
     events: list[HalfMessageEvent]
     is_all: bool
@@ -65,10 +65,10 @@ class DueEvents(NamedTuple):
 class HalfMessages:
     """The half messages of a shard that are undecided, in offset order.
 
-    Check-backs are numbered 1 to `max_checks` (where nobody is to be asked there are none); the
-    number after the last is the expiry. The agenda holds the next of these of each half message.
-    What was to happen up to the shard's `watermark` has happened, and below the offset of
-    `set_back` what was to happen up to its watermark. held_bytes: what the bodies in memory take.
+    Check-backs are numbered 1 to `max_checks`. The number after the last is the expiry. Without a
+    check topic there is only the expiry. The agenda holds the next event of each half message.
+    Events up to `watermark` have happened. Below the offset of `set_back` those up to its watermark
+    have, too. held_bytes: memory of the bodies.
     """
 
     def __init__(
@@ -97,26 +97,25 @@ class HalfMessages:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the first of them was written; None while it has not been read again."""
+        """When the first of them was written, None while it has not been read again."""
         first = self.first_offset
         prepare = None if first is None else self._prepares.get(first)
         return prepare and prepare.written_ms
 
     def load(self, known: Iterable[tuple[int, bytes]]) -> None:
-        """Half messages known from before, by offset and id; read when they are first needed."""
+        """Load half messages by offset and id. They are read when they are first needed."""
         for offset, ident in sorted(known):
             self.idents[offset] = ident
             self._unread.append(offset)
 
     def beyond(self, offset: int, most: int) -> list[tuple[int, bytes, int | None]]:
-        """Offset, id and size of the first `most` beyond `offset`; no size where it was not read
-        since the shard was taken over."""
+        """Return offset, id and, if it was read, size of the first `most` beyond `offset`."""
         offsets = list(self.idents)
         first = bisect_right(offsets, offset)
         return [(at, self.idents[at], self._sizes.get(at)) for at in offsets[first : first + most]]
 
     def passed(self, offset: int, prepare: Prepare) -> list[HalfMessageEvent]:
-        """Events of a half message that has just been read whose time the watermark has passed."""
+        """Return the events of a new half message whose time the watermark has passed."""
         item: AgendaItem | None = _item(prepare, offset, _first_number(prepare))
         events: list[HalfMessageEvent] = []
         happened = self._happened_upto(offset)
@@ -127,13 +126,13 @@ class HalfMessages:
         return events
 
     def add(self, offset: int, prepare: Prepare) -> None:
-        """A half message was written."""
+        """Take in a half message."""
         self.idents[offset] = prepare.ident
         self._keep(offset, prepare)
         self._schedule(offset, prepare)
 
     def discard(self, offset: int) -> None:
-        """It was decided, or its id is something else's now."""
+        """Forget one that was decided, or whose id names another record now."""
         self.idents.pop(offset, None)
         kept = self._prepares.pop(offset, None)
         self._sizes.pop(offset, None)
@@ -141,18 +140,18 @@ class HalfMessages:
             self.held_bytes -= len(kept.entry[3])
 
     def forget_bodies(self) -> None:
-        """Keep no body in memory: they are read back when they are needed."""
+        """Free the bodies. They are read back when they are needed."""
         if self.held_bytes:
             kept = self._prepares.items()
             self._prepares = {offset: _without_body(prepare) for offset, prepare in kept}
             self.held_bytes = 0
 
     def prepare(self, offset: int) -> Prepare | None:
-        """The half message itself; None when the ingress does not have it any more."""
+        """Return the half message, None if the ingress does not have it any more."""
         return self._whole([offset]).get(offset)
 
     def due(self, upto: Watermark, max_events: int) -> DueEvents:
-        """The first `max_events` events at or below `upto`, fewer where check-backs are large."""
+        """Return the first `max_events` events at or below `upto`, fewer large check-backs."""
         self._read_unread()
         if not self._agenda:
             return DueEvents([], is_all=True)
@@ -171,7 +170,7 @@ class HalfMessages:
         return DueEvents(self._events(items), is_all)
 
     def next_ms(self) -> int | None:
-        """When the next event is, at the soonest: at once while some have not been read yet."""
+        """Return when the next event may be: at once while some have not been read yet."""
         if self._unread:
             return self._watermark.due_ms
         return self._agenda[0][0] if self._agenda else None
@@ -191,7 +190,7 @@ class HalfMessages:
         return max(self._watermark, self._set_back.ended)
 
     def _events(self, items: Sequence[AgendaItem]) -> list[HalfMessageEvent]:
-        """Check-backs with the whole message, an expiry without its body."""
+        """Make check-backs with the whole message, and an expiry without its body."""
         known = {o: self._prepares[o] for _, o, check in items if check != LOST}
         asked = {o for _, o, check in items if check != LOST and check <= known[o].max_checks}
         whole = self._whole(sorted(asked))
@@ -202,7 +201,7 @@ class HalfMessages:
         ]
 
     def _taken(self, upto: Watermark, max_events: int) -> list[AgendaItem]:
-        """The first items of the agenda, which stay on it; what has been decided leaves it."""
+        """Return the first items of the agenda. They stay on it, and decided ones leave it."""
         items: list[AgendaItem] = []
         while self._agenda and len(items) < max_events and self._agenda[0][:2] <= upto:
             item = heappop(self._agenda)
@@ -213,7 +212,7 @@ class HalfMessages:
         return items
 
     def _keep(self, offset: int, prepare: Prepare) -> None:
-        """Keep it, without its body where there is no room."""
+        """Keep it, without its body if there is no room."""
         self._sizes[offset] = len(prepare.entry[3])
         if self.held_bytes + len(prepare.entry[3]) > HELD_BYTES:
             prepare = _without_body(prepare)
@@ -221,7 +220,7 @@ class HalfMessages:
         self.held_bytes += len(prepare.entry[3])
 
     def _whole(self, offsets: Sequence[int]) -> dict[int, Prepare]:
-        """The half messages with their bodies; without those that are gone."""
+        """Return the half messages with bodies, without those that are gone."""
         kept = {o: self._prepares[o] for o in offsets if o in self._prepares}
         whole = {offset: prepare for offset, prepare in kept.items() if prepare.entry[3]}
         missing = [offset for offset in offsets if offset not in whole]
@@ -244,7 +243,7 @@ class HalfMessages:
                     heappush(self._agenda, (self._watermark.due_ms + 1, offset, LOST))
 
     def _schedule(self, offset: int, prepare: Prepare) -> None:
-        """Put the first event beyond the watermark on the agenda; there may be none any more."""
+        """Put the first event beyond the watermark on the agenda, if there is one."""
         happened = self._happened_upto(offset)
         asked = (happened.due_ms - prepare.first_check_ms) // prepare.interval_ms
         item: AgendaItem | None = _item(prepare, offset, max(_first_number(prepare), asked + 1))
@@ -259,7 +258,6 @@ def _without_body(prepare: Prepare) -> Prepare:
 
 
 def _first_number(prepare: Prepare) -> int:
-    """Where nobody is to be asked, all there is to come is the expiry."""
     return 1 if prepare.check_topic else prepare.max_checks + 1
 
 
@@ -268,18 +266,18 @@ def _item(prepare: Prepare, offset: int, check: int) -> AgendaItem:
 
 
 def _after(prepare: Prepare, item: AgendaItem) -> AgendaItem | None:
-    """What follows a check-back; None after the expiry."""
+    """Return the event after a check-back, None after the expiry."""
     _fires_ms, offset, check = item
     return _item(prepare, offset, check + 1) if check <= prepare.max_checks else None
 
 
 def record_of(ingress: IngressPartition, event: HalfMessageEvent) -> AuxiliaryRecord | None:
-    """What is written when the event happens: an expiry request or a check-back."""
+    """Return what is written when the event happens: an expiry request or a check-back."""
     return expiry_request(ingress, event) if event.is_last else check_back(event)
 
 
 def check_back(event: HalfMessageEvent) -> AuxiliaryRecord | None:
-    """The question to the producer: commit or roll back? None where nobody is to be asked."""
+    """Return the question to the producer, None if there is no check topic."""
     prepare = event.prepare
     if prepare is None or prepare.check_topic is None:
         return None
@@ -294,10 +292,9 @@ def check_back(event: HalfMessageEvent) -> AuxiliaryRecord | None:
 
 
 def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> AuxiliaryRecord:
-    """What the proxy writes to the ingress to end a half message that nobody has decided.
+    """Return the record that ends an undecided half message.
 
-    It goes through the log so that every replay sees it before or after the producer's commit, as
-    it was.
+    It goes through the ingress, so that every replay sees it before or after the producer's commit.
     """
     headers: list[tuple[str, bytes | None]] = [
         (TRANSACTION, EXPIRE),
@@ -308,6 +305,6 @@ def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> Auxili
 
 
 def entry_of_lost(offset: int, half: Named) -> Entry:
-    """The entry of a half message that the ingress has deleted: it ends as a dead letter."""
+    """Return the entry of a half message that the ingress has deleted: a dead letter."""
     purpose = Purpose(half.due_ms, half.origin, half.due_ms)
     return half.due_ms, offset, half.target, packer()((purpose, GONE, None, None, []))

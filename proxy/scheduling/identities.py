@@ -29,20 +29,18 @@ from proxy.scheduling.purges import Purges
 from storage.ids.register import Register
 from storage.store import NOTHING, Entry, Key, Named
 
-# Which pending entry each id names, and what becomes of it when the id is used again.
-#
-# See docs/exactly-once.md#ids and rule 10. A record that the proxy rewrote is in mid-hop until
-# its successor has been ingested: what supersedes it meanwhile ends the successor as it arrives.
+# See docs/exactly-once.md#ids and rule 10. A record that the proxy rewrote is in mid-hop until its
+# successor is ingested. A cancel or a newer record in between ends the successor as it arrives.
 
 MOST_PAUSES: Final = 100
 IS_HALF_MESSAGE: Final = 1
 ROLLS: Final = 2
 IS_CANCEL: Final = 4
-"""Kinds of `Named`: its entry is a half message, or rolls; its `latest` is a cancel, no record."""
+"""Kinds of `Named`: its entry is a half message, its entry rolls, its `latest` is a cancel."""
 
 
 class Identities:
-    """The ids of one shard, whose committed position is `position`."""
+    """The ids of one shard. `position` is the committed one."""
 
     def __init__(
         self,
@@ -51,19 +49,21 @@ class Identities:
         purges: Purges,
         position: Position,
     ) -> None:
-        self._register, self._half_messages, self._purges = register, half_messages, purges
+        self.register, self._half_messages, self._purges = register, half_messages, purges
         self.position = position
         self._rows: dict[bytes, Named] = {}
         self._hopping = set[tuple[bytes, int]]()
-        """Name and offset of each entry in mid-hop. Several of one name may be."""
+        """Name and offset of each entry in mid-hop. One name may have several."""
         self.last_held: dict[int, int] = {}
-        """By the end of a pause, or IS_PARKED: the offset of the last record that arrived to wait
-        for that, or in its queue. For the last MOST_PAUSES of these."""
+        """End of a pause, or IS_PARKED -> offset of the last record that arrived to wait for it, or
+        in its queue. Only the last MOST_PAUSES are kept."""
 
     def load_half_messages(self, at: int) -> None:
-        """The undecided ones of local state, which `at` is read after. What lies below the floor
-        has been decided since: it must not be found undecided when that is read again."""
-        rows = list(self._register.of_kind(IS_HALF_MESSAGE))
+        """Load the undecided half messages of local state. Reading goes on at `at`.
+
+        Those below the floor have been decided since. They must not be found undecided again.
+        """
+        rows = list(self.register.of_kind(IS_HALF_MESSAGE))
         floor = self.position.floor
         self._half_messages.load((row.offset, ident) for ident, row in rows if row.offset >= floor)
         for ident, row in rows:
@@ -71,23 +71,23 @@ class Identities:
                 self._put(at, ident, Named(row.latest))
 
     def look_up(self, idents: list[bytes]) -> None:
-        """What is known of the ids of the next records to be admitted, asked for all at once."""
-        self._rows = self._register.find(idents) if idents else {}
+        """Look up the ids of the next records, all at once."""
+        self._rows = self.register.find(idents) if idents else {}
 
     def lowest(self, floor: int) -> int:
-        """The highest floor, at most `floor`, that lets a replay come to the same outcomes."""
+        """Return the highest floor, at most `floor`, that lets a replay give the same outcomes."""
         if self._hopping:
             floor = min(floor, *(offset for _, offset in self._hopping))
         if self._half_messages.idents:
             floor = min(floor, self._half_messages.first_offset or 0)
         if self._purges.offsets and (unswept := self._purges.first_unswept) is not None:
             floor = min(floor, unswept)
-        return self._register.lowered(floor)
+        return self.register.lowered(floor)
 
     def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
-        """A producer's own record arrives that stays and ends nothing: its id is not known yet.
+        """Register a producer's record whose id is not known yet: it ends nothing.
 
-        False, and nothing done, where `admit` has to be asked.
+        Return False and do nothing if `admit` must decide.
         """
         if ident in self._rows:
             return False
@@ -97,15 +97,15 @@ class Identities:
         return True
 
     def register_all_new(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
-        """Usual records arrive that stay and end nothing, since nothing is known of their ids.
+        """Register usual records whose ids are not known yet: they end nothing.
 
-        False, and nothing done, where they have to be looked up and taken one by one.
+        Return False and do nothing if they must be looked up and taken one by one.
         """
         fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)
-        return self._register.put_if_new(idents, fires_ms, offsets, targets)
+        return self.register.put_if_new(idents, fires_ms, offsets, targets)
 
     def admit(self, offset: int, scheduled: Scheduled) -> tuple[list[Outcome], bool]:
-        """A record arrives: what it ends, and whether it stays (else it is among those ended)."""
+        """Take in a record. Return what it ends, and whether it stays: if not, it is among them."""
         ident, hop_from = scheduled.ident, scheduled.hop_from
         if hop_from is not None:
             ended = self._land(offset, scheduled, hop_from)
@@ -117,8 +117,10 @@ class Identities:
         return ended_by_it, True
 
     def move(self, offset: int, scheduled: Scheduled, moved: Moved) -> Outcome | None:
-        """A record arrives that takes the place of another entry: how that ends; None where it does
-        not wait any more, as far as is known, and this one ends itself."""
+        """Let a record take the place of another entry, and return how that entry ends.
+
+        Return None if that entry is not known to wait any more. Then the record itself ends.
+        """
         ident, hop_from, target = scheduled.ident, scheduled.hop_from, scheduled.entry[2]
         assert hop_from is not None, scheduled
         origin = self._waiting_origin(hop_from, ident, scheduled.first)
@@ -130,17 +132,16 @@ class Identities:
         return Outcome(origin, what, moved.due_ms, ident, MOVED, offset, target)
 
     def move_again(self, offset: int, scheduled: Scheduled, moved: Moved) -> bool:
-        """The same in a replay, where it has been decided that this one took that place: the other
-        entry is not to be delivered, if it still could be."""
+        """Do so in a replay, where it is known that the record took that place."""
         hop_from, target = scheduled.hop_from or 0, scheduled.entry[2]
         key = moved.fires_ms, hop_from
         pends = hop_from >= self.position.floor and key > self.position.ended_upto(hop_from)
         if pends:
-            self._register.add_tombstone(offset, key, target)
+            self.register.add_tombstone(offset, key, target)
         return pends
 
     def _waiting_origin(self, hop_from: int, ident: bytes | None, first: int | None) -> int | None:
-        """Of the entry there, if its id, or its receipt where it has none, names no other one."""
+        """Return the origin of the entry there, None if its id or receipt names another entry."""
         if ident is not None:
             row = self._row(ident)
             is_current = row.offset == hop_from and not row.kind & IS_HALF_MESSAGE
@@ -150,7 +151,7 @@ class Identities:
         return hop_from if is_current else None
 
     def _land(self, offset: int, scheduled: Scheduled, hop_from: int) -> Outcome | None:
-        """A rewritten record arrives: how it ends, where it was superseded in mid-hop."""
+        """Take in a rewritten record. Return how it ends if it was superseded in mid-hop."""
         ident, target, due_ms = scheduled.ident, scheduled.entry[2], scheduled.due_ms
         row = self._landed(ident, hop_from, scheduled.first, scheduled.proofs)
         purge = self._purges.ending(hop_from, target, due_ms)
@@ -174,14 +175,14 @@ class Identities:
         if purge is not None and is_purged:
             if ident is not None and row.offset == hop_from:
                 self._put(offset, ident, Named(row.latest))
-            self._register.link(offset, purge, offset, until_ms)
+            self.register.link(offset, purge, offset, until_ms)
             detail = self._purges.detail(purge)
             return Outcome(offset, CANCELLED, due_ms, ident, detail, target=target)
         ended = self._ended_in_mid_hop(offset, due_ms, ident, row, until_ms)
         return ended._replace(target=target)
 
     def prepare(self, offset: int, prepare: Prepare) -> list[Outcome]:
-        """A half message arrives; what it ends."""
+        """Take in a half message. Return what it ends."""
         ident, target = prepare.ident, prepare.entry[2]
         ended, _found = self._supersede(offset, ident, self._row(ident), REPLACED)
         self._half_messages.add(offset, prepare)
@@ -190,34 +191,34 @@ class Identities:
         return ended
 
     def cancel(self, offset: int, ident: bytes) -> list[Outcome]:
-        """A cancel arrives; what it ends, itself included."""
+        """Apply a cancel. Return what it ends, itself included."""
         ended, found = self._supersede(offset, ident, self._row(ident), CANCELLED)
         self._put(offset, ident, Named(offset, kind=IS_CANCEL))
         detail = "" if found else "nothing pends with this id"
         return [*ended, Outcome(offset, APPLIED if found else MISSED, None, ident, detail)]
 
     def half_message_of(self, ident: bytes) -> Named | None:
-        """The undecided half message with this id."""
+        """Return the undecided half message with this id."""
         row = self._row(ident)
         return row if row.kind & IS_HALF_MESSAGE else None
 
     def commit(self, offset: int, ident: bytes, half: Named, fires_ms: int, *, rolls: bool) -> None:
-        """The half message is to be delivered: from now on the commit's entry has its id."""
+        """Commit the half message. From now on the commit's entry has its id."""
         self._half_messages.discard(half.offset)
-        self._register.link(offset, half.offset, offset, None if rolls else fires_ms)
+        self.register.link(offset, half.offset, offset, None if rolls else fires_ms)
         kind = ROLLS if rolls else 0
         row = Named(half.latest, fires_ms, offset, half.origin, half.due_ms, half.target, kind)
         self._put(offset, ident, row)
 
     def drop(self, offset: int, ident: bytes, half: Named) -> None:
-        """The half message is not to be delivered."""
+        """Drop a half message that is rolled back or expired."""
         self._half_messages.discard(half.offset)
         self._put(offset, ident, Named(half.latest))
 
     def reject_hop(self, offset: int, hop: RejectedHop) -> Outcome | None:
-        """A rewritten record was rejected: its id names nothing any more.
+        """Note that a rewritten record was rejected: its id names nothing any more.
 
-        What superseded it in mid-hop has had its outcome `applied`: then that is its end instead.
+        If it was superseded in mid-hop, return that as its end: the cancel has had its outcome.
         """
         row = self._landed(hop.ident, hop.hop_from, hop.first, hop.proofs)
         if hop.first is not None:
@@ -229,16 +230,16 @@ class Identities:
         return None
 
     def known(self, name: bytes) -> Named:
-        """What is known of an id, or under a receipt's name; asked for now if it was not before."""
+        """Return what is known of an id or a receipt's name. Look it up if necessary."""
         if name not in self._rows:
-            self._rows.update(self._register.find([name]))
+            self._rows.update(self.register.find([name]))
         return self._row(name)
 
     def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
-        """End the record at this offset, if it is what the id names; None where it has ended.
+        """End the record at this offset if the id names it. Return None if it has ended.
 
-        What that record had ended stays ended by it: a replay that does not read it again can
-        not tell what the recall is of.
+        Records that it had replaced stay replaced: a replay that does not read the record again
+        cannot know what the recall names.
         """
         row = self.known(ident)
         if record not in (row.offset, row.origin):
@@ -249,39 +250,31 @@ class Identities:
         self._put(offset, ident, Named(row.latest))
         return ended
 
-    def take_back(self, offset: int, key: Key, target: str) -> None:
-        """A pending entry without an id is not to be delivered."""
-        self._register.add_tombstone(offset, key, target)
-
     def note_recall(self, offset: int, *names: bytes) -> None:
-        """The record of these names has ended, and what goes on from it does as it arrives.
+        """Note that the record of these names has ended, and so do its successors.
 
-        A name with a proof in it ends only a successor that has the same proof.
+        A name with a proof in it ends only a successor with the same proof.
         """
         for name in names:
             self._put(offset, name, Named(offset, kind=IS_CANCEL))
 
-    def keep_readable(self, offset: int, low: int) -> None:
-        """Whoever reads the recall at `offset` again must have read what it names, at `low`."""
-        self._register.link(offset, low, offset, None)
-
     def is_purged(self, offset: int, target: str, due_ms: int) -> bool:
-        """Whether a purge has ended what waits at this offset."""
+        """Return whether a purge has ended the entry at this offset."""
         return self._purges.ending(offset, target, due_ms) is not None
 
     def hops(self, name: bytes, offset: int) -> bool:
-        """Whether the entry at this offset was rewritten, and its successor is not here yet."""
+        """Return whether the entry at this offset is in mid-hop."""
         return (name, offset) in self._hopping
 
     def hopped(self, hops: Iterable[tuple[bytes, int]]) -> None:
-        """These entries, by id and offset, were rewritten in a transaction that is committed."""
+        """Note entries, by id and offset, that a committed transaction has rewritten."""
         self._hopping.update(hops)
 
     def _landed(
         self, ident: bytes | None, hop_from: int, first: int | None, proofs: tuple[bytes, ...]
     ) -> Named:
-        """The successor is here, and what is known of its id, or of its recall where that came in
-        mid-hop. A later entry with the id may have hopped meanwhile."""
+        """Note that the successor is here. Return what is known of its id, or of its recall if that
+        came in mid-hop. A later entry with the id may have hopped meanwhile."""
         receipt = b"" if first is None else receipt_name(first)
         name = receipt if ident is None else ident
         self._hopping.discard((name, hop_from))
@@ -303,19 +296,19 @@ class Identities:
 
     def _put(self, at: int, ident: bytes, row: Named) -> None:
         self._rows[ident] = row
-        self._register.put(at, ident, row)
+        self.register.put(at, ident, row)
 
     def _supersede(
         self, at: int, ident: bytes, row: Named, what: str
     ) -> tuple[list[Outcome], bool]:
-        """End what the id names; the outcome, and whether there was anything to end."""
+        """End what the id names. Return the outcomes, and whether there was anything to end."""
         by = at if what == REPLACED else None
         ended = Outcome(row.origin, what, row.due_ms, ident, "", by, row.target)
         if row.kind & IS_HALF_MESSAGE:
             self._half_messages.discard(row.offset)
             return [ended], True
         if self._pends(row):
-            self._register.add_tombstone(at, row.key, row.target)
+            self.register.add_tombstone(at, row.key, row.target)
             return [ended], True
         return [], self._is_hopping(ident, row)
 
@@ -324,11 +317,11 @@ class Identities:
         return is_beyond and not self.is_purged(row.offset, row.target, row.due_ms)
 
     def _is_hopping(self, ident: bytes, row: Named) -> bool:
-        """Whether the id's entry was rewritten, and its successor will end as it arrives.
+        """Return whether the id's entry was rewritten, so that its successor ends as it arrives.
 
-        What was to be rewritten by now has been, or will be in the transaction being made. What was
-        re-queued before a takeover cannot be told from what was delivered (docs/exactly-once.md,
-        rule 10). Nothing below the floor is in mid-hop, though its purge may be forgotten.
+        A rolling entry has been rewritten by now, or will be in the next transaction. A record that
+        was re-queued before a takeover looks like a delivered one (docs/exactly-once.md, rule 10).
+        Nothing below the floor is in mid-hop, though its purge may be forgotten.
         """
         if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):
             return False
@@ -337,49 +330,48 @@ class Identities:
     def _ended_in_mid_hop(
         self, at: int, due_ms: int | None, ident: bytes | None, row: Named, until_ms: int | None
     ) -> Outcome:
-        """`until_ms`: from then on a replay does not take it for pending, whatever it has read."""
-        self._register.link(at, row.latest, at, until_ms)
+        """`until_ms`: from then on no replay takes it for pending."""
+        self.register.link(at, row.latest, at, until_ms)
         if row.kind & IS_CANCEL:
             return Outcome(at, CANCELLED, due_ms, ident, "cancelled while it was rewritten")
         return Outcome(at, REPLACED, due_ms, ident, next_offset=row.latest)
 
 
 def _row_of(at: int, scheduled: Scheduled, latest: int) -> Named:
-    """What is known of the name of a record that stays."""
     fires_ms, _offset, target, _body = scheduled.entry
     kind = ROLLS if scheduled.rolls else 0
     return Named(latest, fires_ms, at, at, scheduled.due_ms, target, kind)
 
 
-# The moves of a partition that came too late: a replay leaves them out.
+# Missed moves (docs/exactly-once.md#moved-records).
 #
 # Ingestion is a function of record and policy, with one exception: a move misses if the record
-# that it names has fired before. The transaction that ends a missed move commits its offset.
-# Offsets are kept as bitmaps in the settings topic (docs/exactly-once.md#moved-records). Older
-# versions shed records at the limits of `admission`. Their offsets are in the same bitmaps.
+# that it names has fired before. The transaction that ends a missed move commits its offset, as a
+# bit of a bitmap in the settings topic, and a replay leaves the move out. Older versions shed
+# records at the limits of `admission`. Their offsets are in the same bitmaps.
 
 CHUNK_OFFSETS: Final = 1 << 16
 CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
 
 
 class MissedPlace(NamedTuple):
-    """Where the chunks of one ingress partition lie: the settings topic, what their keys begin
-    with, and the id of the ingress topic that they are about."""
+    """Where the chunks of one ingress partition lie."""
 
     topic: str
     key_prefix: str
     topic_id: str
+    """Of the ingress topic."""
 
 
 def missed_place(
     topic: str, group_id: str, ingress: str, topic_id: str, partition: int
 ) -> MissedPlace:
-    """In the settings topic `topic`, for this group and ingress partition."""
+    """Return the place in the settings topic `topic`."""
     return MissedPlace(topic, f"{MISSED_MOVES}{group_id}/{ingress}/{partition}/", topic_id)
 
 
 class MissedPlan(NamedTuple):
-    """What a transaction writes: `missed_at` of its position, and the chunks that change."""
+    """`missed_at` of a transaction's position, and the chunks that change with it."""
 
     missed_at: int | None
     records: tuple[AuxiliaryRecord, ...]
@@ -389,7 +381,7 @@ NONE_MISSED: Final = MissedPlan(None, ())
 
 
 class MissedMoves:
-    """The offsets of one partition's missed moves, from the floor on: one bit for each offset of a
+    """The offsets of one partition's missed moves from the floor on, one bit for each offset of a
     chunk that has any."""
 
     def __init__(
@@ -406,18 +398,18 @@ class MissedMoves:
         return chunk is not None and bool(chunk[byte] >> bit & 1)
 
     def add(self, offset: int) -> None:
-        """The move at this offset has missed; offsets come in their order."""
+        """Note that the move at this offset has missed. Offsets come in their order."""
         number = offset // CHUNK_OFFSETS
         byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
         self.chunks.setdefault(number, bytearray(CHUNK_BYTES))[byte] |= 1 << bit
         self._changed.add(number)
 
     def without(self, messages: Sequence[Message]) -> list[Message]:
-        """Those of the messages that are no missed moves."""
+        """Return the messages that are no missed moves."""
         return [message for message in messages if message.offset() not in self]
 
     def planned(self, next_offset: int, floor: int) -> MissedPlan:
-        """What a transaction that commits this position writes beside it."""
+        """Return what the transaction that commits this position writes beside it."""
         live = tuple(sorted(number for number in self.chunks if _end_of(number) > floor))
         changed = [number for number in live if number in self._changed]
         gone = sorted(self._written.difference(live))
@@ -429,7 +421,7 @@ class MissedMoves:
         return MissedPlan(at if live else None, tuple(records))
 
     def confirm(self, missed_at: int | None, floor: int) -> None:
-        """That transaction is committed."""
+        """Take over what that transaction has committed."""
         self._at = missed_at
         self.chunks = {n: chunk for n, chunk in self.chunks.items() if _end_of(n) > floor}
         self._written = set(self.chunks)
@@ -453,10 +445,9 @@ class MissedMoves:
 
 
 class MissedReading:
-    """Puts the offsets of a partition's missed moves together again, from all records of the
-    settings topic in their order.
+    """Reads a partition's missed moves from all records of the settings topic, in their order.
 
-    `at`: of the committed position. The last record about the partition was committed with it.
+    `at`: `missed_at` of the committed position. The partition's last record was committed with it.
     """
 
     def __init__(self, place: MissedPlace, at: int, floor: int) -> None:
@@ -467,11 +458,11 @@ class MissedReading:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the last record, and each chunk that it counts on, was taken."""
+        """The last record was taken, and each chunk that it names."""
         return self._last_at == self._at and not self._missing()
 
     def take(self, key: str, value: bytes | None) -> None:
-        """One more record. Raises ValueError, KeyError, TypeError when it cannot be read."""
+        """Take one record. Raises ValueError, KeyError or TypeError if it cannot be read."""
         prefix = self._place.key_prefix
         if not key.startswith(prefix) or value is None:
             return
@@ -482,7 +473,7 @@ class MissedReading:
             self._live = tuple(map(whole, found["chunks"]))
 
     def result(self) -> MissedMoves:
-        """Once it is complete."""
+        """Return the missed moves, once reading is complete."""
         assert self.is_complete, (self._at, self._last_at, self._missing())
         chunks = {n: self._chunks[n] for n in self._live if _end_of(n) > self._floor}
         return MissedMoves(self._place, chunks, self._at)
@@ -506,11 +497,10 @@ def _end_of(number: int) -> int:
     return (number + 1) * CHUNK_OFFSETS
 
 
-# Takes records back by their receipts (docs/exactly-once.md#recalls).
+# Recalls take records back by their receipts (docs/exactly-once.md#recalls).
 #
-# A receipt is the origin that a producer was told. What waits for a record is found by reading
-# that again from the ingress: what is still needed has not been deleted there, and is read as
-# before.
+# A receipt is the origin that a producer was told. The record is read again from the ingress, to
+# find the entry that waits for it. A record that is still needed has not been deleted there.
 
 MOST_READ: Final = 32
 """Records that are read again for one transaction."""
@@ -529,7 +519,7 @@ NOT_PROVEN: Final = (
 
 
 class _Waiting(NamedTuple):
-    """What a record asked for that may wait; `first`: the offset that its producer wrote it at."""
+    """A record that may wait. `first`: the offset at which its producer wrote it."""
 
     offset: int
     first: int
@@ -550,12 +540,11 @@ class Recalls:
         self._read: dict[int, _Waiting | None] = {}
 
     def expect(self, offsets: Iterable[int]) -> None:
-        """Recalls of these come next, in this order: what they name is read again some at a time,
-        a replay's too."""
+        """Note the offsets that the next recalls name, in this order. Some are read at a time."""
         self._next, self._read = deque(offsets), {}
 
     def apply(self, at: int, recall: Recall) -> list[Outcome]:
-        """Apply the recall at `at`; return the outcomes of all that it ends, and its own."""
+        """Apply the recall at `at`. Return the outcomes of what it ends, and its own."""
         current = self._current(recall.offset)
         if current is None:
             self._identities.note_recall(at, *recall.names)
@@ -572,21 +561,23 @@ class Recalls:
         ended = self._end(at, found)
         self._identities.note_recall(at, receipt_name(found.first))
         if not ended and offset != found.first:
-            self._identities.keep_readable(at, offset)
+            self._identities.register.link(at, offset, at, None)
         if ended is None:
             return [_missed(at, IS_OVER)]
         return [*ended, Outcome(at, APPLIED, None, None)]
 
     def _end(self, at: int, found: _Waiting) -> list[Outcome] | None:
-        """What is ended: nothing where the record is in mid-hop, and ends as it arrives; None where
-        it had ended before, as far as is known."""
+        """Return the outcomes: none if the record is in mid-hop, since it ends as it arrives.
+
+        Return None if it is known to have ended before.
+        """
         ids = self._identities
         if found.ident is not None:
             return ids.recall_named(at, found.ident, found.offset)
         if ids.is_purged(found.offset, found.target, found.due_ms):
             return None
         if found.key > ids.position.ended_upto(found.offset):
-            ids.take_back(at, found.key, found.target)
+            ids.register.add_tombstone(at, found.key, found.target)
             return [
                 Outcome(found.offset, CANCELLED, found.due_ms, None, RECALLED, None, found.target)
             ]
@@ -594,8 +585,10 @@ class Recalls:
         return [] if is_hopping else None
 
     def _current(self, offset: int) -> int | None:
-        """Where the record is now that was written at `offset`; None where it has ended. A replay
-        may not be able to read it again any more: that it was recalled is noted by the origin."""
+        """Return where the record written at `offset` is now, None if it has ended.
+
+        A replay may not be able to read it again: its recall is noted under the receipt.
+        """
         row = self._identities.known(receipt_name(offset))
         if row.kind & IS_CANCEL:
             return None

@@ -14,26 +14,25 @@ from proxy.scheduling.identities import IS_CANCEL, IS_HALF_MESSAGE
 from proxy.scheduling.shard import Shard
 from storage.store import LAST_OFFSET, NOTHING, Entry, Key, Named, Wants
 
-# What has become of a record so far, as its shard knows: by id, or by its offset.
-
 RecordState: TypeAlias = Literal["pending", "half-message", "ended"]
 ENDED: Final[RecordState] = "ended"
 
 
 class Found(NamedTuple):
-    """A record by its origin, and what is known of it. due_ms: what it asks for, fires_ms: when the
-    proxy looks at it next; both None for one that has no time, or had none that could be read."""
+    """A record, and what its shard knows of it."""
 
     origin: str
     ident: bytes | None
     state: RecordState
     target: str | None = None
     due_ms: int | None = None
+    """The time that it asks for. None: it has no time, or none that can be read."""
     fires_ms: int | None = None
+    """When the proxy looks at it next."""
 
 
 def find_id(shard: Shard, ident: bytes) -> Found | None:
-    """What pends with this id, or waits as a half message; None where nothing does."""
+    """Return the pending record or half message with this id."""
     row = shard.named(ident)
     state = None if row is None else _state_of(shard, row)
     if row is None or state is None:
@@ -44,7 +43,7 @@ def find_id(shard: Shard, ident: bytes) -> Found | None:
 
 
 def find_record(shard: Shard, message: Message) -> Found:
-    """What has become of this ingress record of the shard's partition, which it has ingested."""
+    """Return the state of a record that the shard has ingested."""
     offset = message.offset()
     origin = shard.ingress.origin(offset)
     parsed = shard.parsed(message)
@@ -68,7 +67,7 @@ def _state_of(shard: Shard, row: Named) -> RecordState | None:
 
 
 def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> RecordState:
-    """One without an id may have been recalled."""
+    """Return the state of a record without an id. It may have been recalled."""
     first = parsed.first if isinstance(parsed, Scheduled) else None
     recall = shard.named(receipt_name(entry[1] if first is None else first))
     if recall is not None and recall.kind & IS_CANCEL:
@@ -79,7 +78,7 @@ def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> Record
 
 
 def _of_named(shard: Shard, offset: int, row: Named | None) -> RecordState:
-    """Only the last record with an id can still wait."""
+    """Return the state of a record with an id. Only the last one can still wait."""
     if row is None or offset not in (row.offset, row.origin):
         return ENDED
     return _state_of(shard, row) or ENDED
@@ -89,52 +88,51 @@ def _ident(parsed: ParsedRecord) -> bytes | None:
     return None if isinstance(parsed, RejectedHop | Recall | Purge | Rejection) else parsed.ident
 
 
-# What waits in a shard, for people to look at: in order, one bounded piece at a time.
-
 LOOKED_AT: Final = 128
-"""Entries, or half messages, in one piece: a millisecond or two."""
+"""Entries or half messages in one piece, which takes a millisecond or two."""
 LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)
-"""Beyond everything that waits. Undecided half messages come last, by their offsets."""
+"""Beyond all pending records. Undecided half messages come last, by their offsets."""
 
 Reason: TypeAlias = Literal["scheduled", "held-back", "paused", "requeued", "undecided", "unread"]
 
 
 class Sought(NamedTuple):
-    """Which records are asked for. pattern: of targets; from_ms, until_ms: when they fire, of half
-    messages their due; ident_prefix: what their ids begin with. Empty, or None: any."""
+    """Which records are wanted."""
 
     pattern: str = ""
+    """Of targets. Empty: any."""
     from_ms: int = 0
     until_ms: int = NEVER_MS - 1
+    """When they fire. For half messages: their due."""
     ident_prefix: bytes = b""
 
     @property
     def wants(self) -> Wants:
-        """Whether a target fits."""
+        """Whether a target fits. None: all do."""
         pattern = self.pattern
         return cache(lambda target: fnmatchcase(target, pattern)) if pattern else None
 
 
 class WaitingRecord(NamedTuple):
-    """A record that waits. (fires_ms, offset): its place in the order; origin: where the ingress
-    record lies that is to be delivered; attempt: how often publishing it has failed.
-
-    Of one whose body is left in Kafka (`unread`) no more is known than its due by the schedule."""
+    """A pending record. If its body is left in Kafka it is `unread`, and its id is not known."""
 
     fires_ms: int
     offset: int
+    """(fires_ms, offset) is its place in the order."""
     origin: str
+    """The ingress record to be delivered."""
     ident: bytes | None
     due_ms: int
     target: str
     size_bytes: int | None
     why: Reason
     attempt: int = 0
+    """How often publishing it has failed."""
 
 
 class WaitingPiece(NamedTuple):
-    """Records of a partition in order, and up to which place there are no others; END for all."""
+    """Records of a partition in order. `upto`: there are no others up to this place."""
 
     partition: int
     records: list[WaitingRecord]
@@ -142,8 +140,7 @@ class WaitingPiece(NamedTuple):
 
 
 def scan_waiting(shard: Shard, sought: Sought, after: Key, most: int | None = None) -> WaitingPiece:
-    """The next piece beyond `after`, where the last one has ended; of `most` records, if no more
-    are wanted than that."""
+    """Return the next piece beyond `after`, of at most `most` records."""
     partition = shard.ingress.number
     most = LOOKED_AT if most is None or sought.ident_prefix else min(most, LOOKED_AT)
     if after >= (sought.until_ms, LAST_OFFSET):

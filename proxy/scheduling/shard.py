@@ -159,25 +159,25 @@ class Shard:
 
     @property
     def settled_offset(self) -> int:
-        """Every record below is both ingested here and committed: it may go to disk."""
+        """Every record below is ingested and committed, and may go to disk."""
         return min(self.next_offset, self.position.next_offset)
 
     @property
     def memtable_bytes(self) -> int:
-        """About what `request_flush` would take out of memory."""
+        """About what `request_flush` would free."""
         held_bytes = self.half_messages.held_bytes
         return self.store.memtable_bytes + self._register.memtable_bytes + held_bytes
 
     @property
     def is_sweeping(self) -> bool:
-        """Whether the records that a purge has ended are still looked for."""
+        """A purge has records left to find."""
         purges = self.purges
         is_under_way = bool(purges.offsets) and purges.first_unswept is not None
         return is_under_way and self.state is State.READY
 
     @property
     def awaited_move(self) -> int | None:
-        """The entry whose move, written here last, was not read yet; None where all moves were."""
+        """The entry of the last written move, None if all moves were read."""
         return self._admission.awaited_move
 
     @awaited_move.setter
@@ -186,32 +186,31 @@ class Shard:
 
     @property
     def last_held(self) -> Mapping[int, int]:
-        """By the end of a pause, or IS_PARKED: the offset of the last record that was read here to
-        wait for that, or in its queue."""
+        """End of a pause, or IS_PARKED -> offset of the last record read to wait for it."""
         return self._identities.last_held
 
     def pending(self) -> int:
-        """How many records will fire, as far as is known; undecided half messages are none."""
+        """Count the records that will fire, without undecided half messages."""
         return self.store.pending() - self._register.tombstones_by_target().total
 
     def pending_by_target(self) -> TargetCounts:
-        """How many of them for each target; by name for a bounded number of them."""
+        """Count them by target, a bounded number of targets by name."""
         return self.store.pending_by_target().without(self._register.tombstones_by_target())
 
     def pending_bytes(self) -> int:
-        """What waits in the store, in bytes; what was cancelled or replaced too, until its time."""
+        """Return the bytes in the store. Cancelled and replaced records count until their time."""
         return self.store.pending_bytes()
 
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
     ) -> Scanned:
-        """As `Store.scan`, without entries that were cancelled or replaced."""
+        """Scan as `Store.scan`, without entries that were cancelled or replaced."""
         found, upto = self.store.scan(after, until_ms, wants, max_entries, max_bytes)
         deleted = self._register.deleted([entry[:2] for entry in found])
         return Scanned([entry for entry in found if entry[:2] not in deleted], upto)
 
     def undecided_beyond(self, offset: int, most: int) -> list[UndecidedMessage]:
-        """The first half messages beyond `offset` that nobody has decided yet."""
+        """Return the first undecided half messages beyond `offset`."""
         idents = self.half_messages.beyond(offset, most)
         rows = self._register.find(ident for _, ident, _ in idents)
         return [
@@ -221,29 +220,29 @@ class Shard:
         ]
 
     def is_purged(self, offset: int, target: str, due_ms: int) -> bool:
-        """Whether a purge has ended what waits at this offset, told or not."""
+        """Return whether a purge has ended the entry at this offset."""
         return self._identities.is_purged(offset, target, due_ms)
 
     def named(self, ident: bytes) -> Named | None:
-        """What is known of an id."""
+        """Return what is known of an id."""
         return self._register.find([ident]).get(ident)
 
     def parsed(self, message: Message) -> ParsedRecord:
-        """What a record of this partition asks for, the same as when it was ingested."""
+        """Parse a record of this partition under the policy of its offset."""
         return self._readers.read(message)
 
     def refusal_now(self, message: Message) -> Rejection | None:
-        """Why the settings of now would refuse this record, if they would."""
+        """Return why the current settings would refuse this record, if they would."""
         parsed = self._readers.read(message, LAST_OFFSET)
         parsed = parsed.rejection if isinstance(parsed, RejectedHop) else parsed
         return parsed if isinstance(parsed, Rejection) else None
 
     def has_missed(self, offset: int) -> bool:
-        """Whether this record is a move that came too late."""
+        """Return whether this record is a move that came too late."""
         return offset in self._missed
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """When something is to happen at or before `until_ms`, else None."""
+        """Return when something happens next, None if that is after `until_ms`."""
         due_ms = self.store.next_due_ms(until_ms)
         if not self.half_messages.idents:
             return due_ms
@@ -259,11 +258,10 @@ class Shard:
         max_records: int,
         max_bytes: int = PEEK_BYTES,
     ) -> None:
-        """Take records in offset order; keep in `waiting` what the next transaction cannot hold.
+        """Take records in offset order. Keep in `waiting` what the next transaction cannot hold.
 
-        `max_records`, and about `max_bytes`, may end as they are ingested. A record due by a
-        watermark that this machine's clock has not reached waits too (docs/exactly-once.md, rule
-        7).
+        `max_records`, and about `max_bytes`, may end as they are ingested. A record also waits if
+        the watermark has passed its due and the clock has not (docs/exactly-once.md, rule 7).
         """
         messages = [*self.waiting, *messages] if self.waiting else messages
         upto = messages[-1].offset() + 1 if messages else 0
@@ -284,7 +282,7 @@ class Shard:
         self._settle()
 
     def reach(self, end_offset: int) -> None:
-        """The partition has no records between what was ingested and `end_offset`."""
+        """Note that the partition has no more records below `end_offset`."""
         if not self.waiting and end_offset > self.next_offset:
             self.next_offset = end_offset
             self._settle()
@@ -292,10 +290,10 @@ class Shard:
     def plan(
         self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, sweep: SweepLimits = IDLE
     ) -> Plan:
-        """The next transaction: newcomers first, then pending in (due, offset) order.
+        """Plan the next transaction: newcomers first, then due entries by (due, offset).
 
-        `max_records` of both, `max_bytes` of bodies of those that pend; one that is larger alone;
-        `sweep` bounds those that a purge has ended.
+        `max_records` bounds both, `max_bytes` the bodies of due entries. A larger one goes alone.
+        `sweep` bounds the entries that a purge has ended.
         """
         buffer, is_ready = self._admission.buffer, self.state is State.READY
         watermark = before = self.position.watermark
@@ -343,27 +341,29 @@ class Shard:
         self._settle()
 
     def maintain(self, budget_entries: int, elapsed_ms: int) -> bool:
-        """A bounded piece of the engine's own work, and a look at what a purge has ended; True when
-        more of the engine's waits."""
-        if self._wants_flush(elapsed_ms):
+        """Do a bounded piece of the store's own work, and look ahead for purges.
+
+        Return True if the store has more to do.
+        """
+        settled = self.settled_offset
+        if self._wants_flush(settled, elapsed_ms):
             self._next_flush_ms = elapsed_ms + FLUSH_EVERY_MS
             self.store.request_flush()
             self._register.request_flush()
         if self.purges.offsets:
             self._sweep.look_ahead(self.position.watermark)
-        settled = self.settled_offset
         more = self.store.maintain(settled, budget_entries)
         in_store = min(settled, self.store.covered)
         return self._register.maintain(in_store, self.position.floor) or more
 
     def request_flush(self) -> None:
-        """Let `maintain` write out what is in memory; bodies that can be read are forgotten."""
+        """Let `maintain` write the memtables. Bodies of half messages are forgotten at once."""
         self.store.request_flush()
         self._register.request_flush()
         self.half_messages.forget_bodies()
 
     def flush_and_close(self) -> None:
-        """Write local state and close it; the broker has it all."""
+        """Write local state and close it."""
         try:
             self.store.flush(self.settled_offset)
             in_store = min(self.settled_offset, self.store.covered)
@@ -372,24 +372,27 @@ class Shard:
             self.close()
 
     def close(self) -> None:
-        """Let go of the files as they are."""
+        """Close the files as they are."""
         self._register.close()
         self.store.close()
 
-    def _wants_flush(self, elapsed_ms: int) -> bool:
-        """Whether a restart would have too much to read again; while it catches up, nothing ends
-        in memory, and a shard that never gets to its end must get nearer each time."""
+    def _wants_flush(self, settled: int, elapsed_ms: int) -> bool:
+        """Return whether a restart would have too much to read again.
+
+        A shard that catches up flushes without a pause: if it never reaches its end before the next
+        restart, it must get nearer each time.
+        """
         covered = min(self.store.covered, self._register.covered)
-        to_read_again = self.settled_offset - max(covered, self.position.floor)
+        to_read_again = settled - max(covered, self.position.floor)
         if self.state is not State.READY:
             return to_read_again >= FLUSHED_AT_ONCE
         return to_read_again >= WORTH_A_FLUSH and elapsed_ms >= self._next_flush_ms
 
     def _floor(self, deliveries: Sequence[Entry]) -> int:
-        """The floor stands still until hops of before the takeover have been ingested again
-        (docs/exactly-once.md, rule 4).
+        """Return the next floor. Any delivery may turn out to be a hop.
 
-        Any of the deliveries may turn out to be a hop.
+        The floor stands still until hops of before the takeover are ingested again
+        (docs/exactly-once.md, rule 4).
         """
         if self.state is not State.READY:
             return self.position.floor
@@ -418,11 +421,10 @@ class Shard:
         return _Due(upto, found, outcomes, auxiliary, taken_back, size_bytes)
 
     def _delete(self, key: Key, target: str) -> None:
-        """A purge has ended this entry, and it has been told."""
         self._register.add_tombstone(self.next_offset, key, target)
 
     def _limits(self, offset: int, now_ms: int, max_records: int, max_bytes: int) -> IngestLimits:
-        """From this offset on. Where the watermark was set back, what lies below is read apart."""
+        """Return the limits from this offset on: below a watermark set back they differ."""
         position, committed = self.position, self.position.next_offset
         if position.set_back is not None and offset < position.set_back.below:
             committed = position.set_back.below
@@ -430,7 +432,7 @@ class Shard:
         return IngestLimits(now_ms, max_records, max_bytes, ended, committed)
 
     def _ingest_run(self, messages: Sequence[Message], start: int, limits: IngestLimits) -> int:
-        """Ingest from `start` while one policy holds and there is room; the index reached."""
+        """Ingest from `start` under one policy while there is room. Return the index reached."""
         run = messages[start : start + PARSED_AT_ONCE]
         admitted = self._admission.admit(run, limits)
         self.waits_for_clock = admitted.waits_for_clock

@@ -73,6 +73,12 @@ class Pacing:
         return self._twice_the_last >= 2 * BUSY_RECORDS
 
     @property
+    def is_light(self) -> bool:
+        """Records flow, a few hundred with each transaction: turns follow closely, and a store has
+        little to write after each."""
+        return self._interval_ms > 0 and self._twice_the_last <= 2 * AMPLE_RECORDS
+
+    @property
     def largest_records(self) -> int:
         """How many records any transaction may hold, by the time that the last ones took."""
         most_throttled = max(1, self._throttling.most_bytes // RECORD_BYTES)

@@ -17,7 +17,6 @@ from proxy.clock import Clock, Moment
 from proxy.dispatch.hops import named_hop
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.kafka.ingress.ingress import Fetched, Ingress
-from proxy.protocol.position import PolicyFrom
 from proxy.publishing.kafka_transactions import GroupMoved, Throttled
 from proxy.publishing.transaction import Publisher, Transaction
 from proxy.recovery.recovery import Recovery
@@ -35,6 +34,8 @@ SWEPT_AT_ONCE: Final = 300
 """Most outcomes of purges in one transaction, of all shards: due records wait for them."""
 TIDY_ENTRIES: Final = 2_048
 TIDY_S: Final = 0.005
+TIDIED_SHARE: Final = 4
+"""While turns follow closely each of them tidies one part in so many of the shards."""
 PLAN_S: Final = 1.0
 """Planning stops after this time. The shards left out come first in the next turn. Bodies read back
 from the ingress take up to a second for one shard alone."""
@@ -58,8 +59,7 @@ class Pipeline:
     """Moves the records of its shards from the ingress to their targets.
 
     `shards` changes only inside `fetch` or between turns, when partitions come and go. `recovery`
-    makes new shards. `first_commit` is called once for each shard, after its first transaction,
-    with the policies by partition. `trace` is called after each transaction.
+    makes new shards. `trace` is called after each transaction.
     """
 
     def __init__(
@@ -71,7 +71,6 @@ class Pipeline:
         pacing: Pacing,
         memory: MemoryBudget,
         metrics: Metrics,
-        first_commit: Callable[[Mapping[int, Sequence[PolicyFrom]]], None],
         back_pressure: BackPressure,
         parked: ParkedRecords,
         trace: TraceCommitted | None = None,
@@ -83,7 +82,7 @@ class Pipeline:
         """The group has given partitions away, and the session must end. After a broker was away
         its producer may be stuck (`proxy.publishing.kafka_transactions.ClientStuck`)."""
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
-        self._clock, self._pacing, self._first_commit = clock, pacing, first_commit
+        self._clock, self._pacing = clock, pacing
         self.memory, self.back_pressure, self._parked = memory, back_pressure, parked
         self._metrics, self._trace = TransactionMetrics(metrics), trace
         self._under_way: _UnderWay | None = None
@@ -173,7 +172,7 @@ class Pipeline:
         self._resting.wake(under_way.plans)
         if first := self._uncommitted_at_first & under_way.plans.keys():
             self._uncommitted_at_first -= first
-            self._first_commit({p: self.shards[p].position.policies for p in first})
+            self._recovery.record_first_commit({p: self.shards[p].position.policies for p in first})
         now_ms = self._clock.now_ms()
         self._metrics.committed(done, took_s, now_ms)
         if self._trace is not None:
@@ -310,7 +309,7 @@ class Pipeline:
             return {}
         until_s = time.monotonic() + PLAN_S
         records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
-        plans, is_cut, looked_at = dict[int, Plan](), False, False
+        plans, is_cut, looked_at, has_records = dict[int, Plan](), False, False, False
         ending_bytes = sum(shard.ending_bytes for shard in self._awake.values())
         transaction = self.memory.for_transaction(ending_bytes, self._pacing.most_bytes)
         is_progress_due = self._pacing.is_progress_due(at.elapsed_ms)
@@ -332,12 +331,13 @@ class Pipeline:
             if self._lets_go:
                 plan = self._parked.planned(plan, shard, at.now_ms)
             records = plan.records
+            has_records |= records > 0
             if records or is_due:
                 plans[partition] = plan
             records_left = max(0, records_left - records)
             sweep_left -= len(plan.swept)
             records_available -= records - shard.ending - len(plan.swept)
-        if not is_cut and any(plan.records for plan in plans.values()):
+        if not is_cut and has_records:
             self._first_planned = order[1] if len(order) > 1 else 0
         return plans
 
@@ -367,13 +367,18 @@ class Pipeline:
             return
         until_s = time.monotonic() + TIDY_S
         try:
-            for partition in _rotated(self._resting.untidy(self._awake), self._first_tidied):
+            order = _rotated(self._resting.untidy(self._awake), self._first_tidied)
+            if self._pacing.is_light and not self.memory.is_exceeded:
+                order = order[: 1 + len(order) // TIDIED_SHARE]
+            for partition in order:
                 shard = self.shards[partition]
                 self._first_tidied = partition + 1
                 has_committed = partition not in self._uncommitted_at_first
                 if shard.maintain(TIDY_ENTRIES, at.elapsed_ms):
                     self._has_more_to_tidy = True
-                elif has_committed and not self._holds_parked(shard, at):
+                elif has_committed and not (
+                    self._lets_go and self._parked.is_needed(shard, at.now_ms)
+                ):
                     self._resting.let_rest(partition, shard, at)
                 if time.monotonic() > until_s:
                     self._has_more_to_tidy = True
@@ -411,9 +416,8 @@ class Pipeline:
     def _has_work(self, shard: Shard, at: Moment) -> bool:
         """Return whether a plan of the shard may hold records. A plan costs ten times as much."""
         is_due = shard.state is State.READY and shard.view.due_ms <= at.now_ms
-        return is_due or shard.ending > 0 or shard.is_sweeping or self._holds_parked(shard, at)
-
-    def _holds_parked(self, shard: Shard, at: Moment) -> bool:
+        if is_due or shard.ending > 0 or shard.is_sweeping:
+            return True
         return self._lets_go and self._parked.is_needed(shard, at.now_ms)
 
     def _is_beyond(self, partition: int, end_offset: int) -> bool:

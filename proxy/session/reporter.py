@@ -1,24 +1,56 @@
-"""Shows from outside how a worker is: status for the admin port, gauges for Prometheus."""
+"""How a worker looks from outside: status for the admin port, gauges for Prometheus."""
 
 import math
 import time
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
+from proxy.admin.query_mailbox import QueryMailbox
 from proxy.clock import Clock
 from proxy.kafka.retention_watch import RetentionWatch
 from proxy.recovery.local_state import FolderSizes, LocalState
 from proxy.scheduling.shard import Shard, State
-from proxy.session.admin_side import AdminSide
 from proxy.session.assembly import Parts
-from proxy.telemetry.status import ShardState, ShardStatus, Status
+from proxy.telemetry.metrics import Metrics
+from proxy.telemetry.status import ShardState, ShardStatus, Status, StatusBoard
 from storage.store import NO_COUNTS, added
 
 PAUSE_PER_COUNTING: Final = 50
-"""So many times as long as it takes to count by target, the counts are left as they are."""
+"""The pause after counting by target, in times of its length."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSide:
+    """A worker's newest status, its metrics, and the mailbox for queries. Outlives sessions."""
+
+    board: StatusBoard
+    metrics: Metrics
+    mailbox: QueryMailbox
+
+    @classmethod
+    def of_new_worker(cls, targets_shown: int) -> Self:
+        """Return one for a worker that starts now. `targets_shown` have metrics of their own."""
+        board = StatusBoard(time.monotonic())
+        return cls(board, Metrics(board.read, targets_shown), QueryMailbox())
+
+    def show_lost_session(self) -> None:
+        """Show a loop that lives, and serves nothing until the next session has its shards."""
+        self.metrics.count_lost_session()
+        known = self.board.read()
+        self.board.show(
+            Status(
+                heartbeat_monotonic=time.monotonic(),
+                paused=known.paused,
+                release_rates=known.release_rates,
+                limits=known.limits,
+                max_per_second=known.max_per_second,
+                is_ingest_paused=known.is_ingest_paused,
+            )
+        )
 
 
 class Reporter:
-    """Fills a worker's status and gauges; called a few times a second by its session's loop."""
+    """Fills a worker's status and gauges, a few times a second."""
 
     def __init__(
         self,
@@ -37,7 +69,7 @@ class Reporter:
         self._by_target = self._bytes_by_target = NO_COUNTS
 
     def report(self) -> None:
-        """Take a snapshot of everything; what has to be asked for is asked for the next one."""
+        """Take a snapshot. Answers of the broker are waited for in the next one."""
         now_ms, shards = self._clock.now_ms(), self._pipeline.shards
         self._count_by_target()
         statuses = tuple(self._shard_status(p, shards[p], now_ms) for p in sorted(shards))
@@ -62,7 +94,7 @@ class Reporter:
         self._retention.look(shards)
 
     def _count_by_target(self) -> None:
-        """Counted anew at once where that is cheap, seldom where shards have many targets."""
+        """Count by target, seldom if the shards have many targets."""
         began_s = time.monotonic()
         if began_s >= self._next_targets_s:
             shards = self._pipeline.shards.values()

@@ -1,34 +1,181 @@
 """One session with the broker: a consumer, a transactional producer, and the shards they own.
 
-Nothing of a session outlives it: when anything about a transaction is uncertain it is dropped
-as a whole, and the next one recovers its shards from the broker
+Nothing of a session outlives it. When anything about a transaction is uncertain the whole session
+is dropped, and the next one recovers its shards from the broker
 (docs/exactly-once.md#6-commits-of-unknown-outcome).
 """
 
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from proxy.admin.query_mailbox import QueryMailbox
-from proxy.kafka.group import UnassignedPartitions
-from proxy.kafka.topics import TopicWatch
-from proxy.publishing.kafka_transactions import SessionLost
-from proxy.session.assembly import Parts
-from proxy.session.clock_watch import ClockWatch
+from proxy.clock import Clock
+from proxy.config.ingress_retention import aging_after_ms, refuse_unfit
+from proxy.config.policy_from_settings import policy_of
+from proxy.config.settings import Settings
+from proxy.dispatch.rate_limit import WorkerRateLimit
+from proxy.dispatch.refusals import Refusals
+from proxy.dispatch.release_control import release_control
+from proxy.errors import BrokerRefused
+from proxy.kafka.broker_clock import STAMP_IT, BrokerClock, ClockAnswer, clock_producer_config
+from proxy.kafka.client_settings import (
+    admin_config,
+    common_config,
+    connected,
+    consumer_config,
+    listener_config,
+    lookup_config,
+    producer_config,
+    session_timeout_ms,
+)
+from proxy.kafka.group import (
+    Place,
+    StaticMember,
+    UnassignedPartitions,
+    ask_in_thread,
+    asking,
+    force_rebalance,
+)
+from proxy.kafka.retention_watch import RetentionWatch
+from proxy.kafka.settings.settings_topic import open_settings_topic
+from proxy.kafka.topics import TopicWatch, describe_topic, ingress_config, retention_ms
+from proxy.protocol.body import BODY_FORMAT
+from proxy.publishing.kafka_transactions import CommitThread, SessionLost
+from proxy.publishing.throttling import Throttling
+from proxy.recovery.local_state import LocalState, say_if_too_few
+from proxy.session.assembly import KafkaClients, Parts, assemble
 from proxy.session.limits import FreedMemory
-from proxy.session.pipeline import Pipeline
-from proxy.session.reporter import Reporter
+from proxy.session.pipeline import Pipeline, TraceCommitted
+from proxy.session.reporter import AdminSide, Reporter
+from storage.options import Options
+
+log = structlog.get_logger(__name__)
+
+
+# The worker's clock against the broker's. Nothing fires before the broker has answered
+# (docs/exactly-once.md#7-never-early).
+
+ASK_EVERY_S: Final = 900.0
+"""Two free-running clocks drift apart by a tenth of a second in this time."""
+ASK_SOON_S: Final = 10.0
+"""While they disagree. A clock that was corrected is believed after this time at the latest."""
+WAIT_S: Final = 0.5
+
+
+class ClockWatch:
+    """Sets the broker's time in `clock`, and logs when the two disagree.
+
+    The broker is asked through `topic`. `heartbeat` is called while it is waited for.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerClock,
+        clock: Clock,
+        topic: str,
+        heartbeat: Callable[[], None],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._broker, self._clock, self._topic = broker, clock, topic
+        self._heartbeat, self._now_s = heartbeat, now_s
+        self._asked_s = 0.0
+        self._standing = "agrees"
+
+    def begin(self) -> None:
+        """Wait for the broker's time.
+
+        Raises BrokerRefused, or KafkaException if asking again may help.
+        """
+        self._ask()
+        while (answer := self._broker.answer(WAIT_S)) is None:
+            self._heartbeat()
+        if answer.error is not None:
+            raise _explained(answer.error, self._topic)
+        self._take(answer)
+        self._say()
+
+    def look(self) -> None:
+        """Take an answer that has come, and ask when it is time. Called often."""
+        answer = self._broker.answer()
+        if answer is not None and answer.error is not None:
+            log.warning("the broker's time is not known for now", error=answer.error.str())
+        elif answer is not None:
+            self._take(answer)
+        every_s = ASK_SOON_S if self._disagrees() else ASK_EVERY_S
+        if self._now_s() >= self._asked_s + every_s:
+            self._ask()
+        self._say()
+
+    def close(self) -> None:
+        """Stop asking."""
+        self._broker.close()
+
+    def _ask(self) -> None:
+        self._asked_s = self._now_s()
+        self._broker.ask()
+
+    def _take(self, answer: ClockAnswer) -> None:
+        self._clock.set_broker_time(answer.time)
+
+    def _disagrees(self) -> bool:
+        lead_ms = self._clock.lead_ms
+        return lead_ms is not None and abs(lead_ms) > self._clock.max_step_ms
+
+    def _say(self) -> None:
+        lead_ms = self._clock.lead_ms
+        standing = _standing(lead_ms, self._clock.max_step_ms)
+        if standing == self._standing:
+            return
+        self._standing = standing
+        if standing == "ahead":
+            log.error(
+                "clock ahead of the broker's: nothing fires before the broker's clock has reached "
+                "its due",
+                lead_ms=lead_ms,
+                max_step_ms=self._clock.max_step_ms,
+            )
+        elif standing == "behind":
+            log.error("clock behind the broker's: everything is late by as much", lead_ms=lead_ms)
+        elif standing == "agrees":
+            log.info("clock agrees with the broker's", lead_ms=lead_ms)
+        else:
+            log.warning(
+                "clock not held against the broker's, whose topic keeps the producers' time: one "
+                "that is ahead delivers early",
+                topic=self._topic,
+                remedy=STAMP_IT.format(self._topic),
+            )
+
+
+def _standing(lead_ms: int | None, max_step_ms: int) -> str:
+    if lead_ms is None:
+        return "unknown"
+    if abs(lead_ms) <= max_step_ms:
+        return "agrees"
+    return "ahead" if lead_ms > 0 else "behind"
+
+
+def _explained(error: KafkaError, topic: str) -> Exception:
+    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        return BrokerRefused(
+            f"The proxy's user may not write to {topic}, which tells it the broker's time.",
+            "Grant Write on the topic.",
+        )
+    return KafkaException(error)
+
 
 LOOK_EVERY_S: Final = 0.25
 LATEST_LOOK_S: Final = 0.75
 PAUSE_PER_LOOK: Final = 10
-"""So many times as long as a look takes none begins, but for LATEST_LOOK_S at most, since what is
-shown should be no older than a second: at a thousand shards a look takes tens of milliseconds."""
-
-log = structlog.get_logger(__name__)
+"""The pause after a look, in times of its length, at most LATEST_LOOK_S: the status should be no
+older than a second. At a thousand shards a look takes tens of milliseconds."""
 
 
 class Session:
@@ -55,7 +202,7 @@ class Session:
         self._next_look_s = 0.0
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
-        """Join, turn until stopped, then leave; after an error leave as things are."""
+        """Join, turn until stopped, then leave. After an error leave everything as it is."""
         try:
             self._join()
             while not is_stopping():
@@ -66,7 +213,7 @@ class Session:
             raise
 
     def _join(self) -> None:
-        """What is paused, or due by a clock that is ahead, must not be let go by the first turn."""
+        """Ask for pauses and the broker's time first: they count from the first turn on."""
         self._clock_watch.begin()
         self._settings_topic.catch_up()
         self._apply_controls()
@@ -105,9 +252,9 @@ class Session:
         )
 
     def _drop(self) -> None:
-        """After an error no transaction is attempted any more; what fails here keeps nothing open.
+        """Close everything after an error, whatever fails on the way.
 
-        The producer goes first: one that lives on would still send what it has in hand.
+        The producer goes first: it would still send what it has in hand.
         """
         with ExitStack() as last_first:
             for close in reversed(self._closings):
@@ -129,7 +276,7 @@ class Session:
         self._freed_memory.look(time.monotonic(), read_to, is_busy=is_busy)
 
     def _apply_controls(self) -> None:
-        """What operators have set at run time counts from now on."""
+        """Put in force what operators have set at run time."""
         wanted, release = self._settings_topic, self._release
         before = self._set_at_run_time()
         release.pause(wanted.paused, wanted.resumed)
@@ -170,7 +317,126 @@ class _Owner:
         self.hand_over, self.lose = pipeline.hand_over, pipeline.lose
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
-        """Nothing of a session that ends. The member may be evicted and back within one fetch, and
-        its consumer then waits for the committed offsets in vain (librdkafka 2.16).
+        """Take over nothing in a session that ends.
+
+        The member may be evicted and back within one fetch. Its consumer then waits for the
+        committed offsets in vain (librdkafka 2.16).
         """
         return {} if self._pipeline.is_lost else self._pipeline.take_over(partitions)
+
+
+def open_session(
+    settings: Settings,
+    worker: int,
+    clock: Clock,
+    side: AdminSide,
+    trace: TraceCommitted | None,
+    refusals: Refusals,
+    throttling: Throttling,
+) -> Session:
+    """Return a session that is ready to run.
+
+    Raises SettingsError if the retention of the ingress is too short, InstanceConflict if another
+    process of the same name is alive.
+    """
+    members = asking(common_config(settings), settings.group_id)
+    member = StaticMember(settings.instance_name, worker, settings.data_dir, members)
+    member.refuse_twin(session_timeout_ms(settings) / 1000, side.board.heartbeat)
+    admin = AdminClient(admin_config(settings))
+    kafka = _kafka_clients(settings, worker, admin, side, throttling)
+    config = ingress_config(kafka.topic.name, admin)
+    kept_ms = retention_ms(config)
+    refuse_unfit(settings, config, kept_ms)
+    policy = policy_of(settings, kept_ms)
+    folders = _local_state(settings, kafka.topic.topic_id)
+    parts = assemble(
+        kafka,
+        settings,
+        policy,
+        release_control(settings.release),
+        WorkerRateLimit(settings.release.max_per_second),
+        folders,
+        clock,
+        side.metrics,
+        side.board.heartbeat,
+        trace=trace,
+        refusals=refusals,
+        throttling=throttling,
+    )
+    side.metrics.ingress_partitions.set(kafka.topic.partitions)
+    say_if_too_few(kafka.topic.partitions)
+    side.metrics.memory_budget_bytes.set(settings.memory.per_worker_bytes)
+    age_ms = aging_after_ms(policy.roll_after_ms, kept_ms)
+    retention = RetentionWatch(admin, kafka.topic.name, age_ms)
+    reporter = Reporter(parts, clock, side, retention, folders)
+    unassigned = _unassigned_partitions(settings, kafka.topic.partitions)
+    watch = _clock_watch(settings, clock, side)
+
+    def on_growth(partitions: int) -> None:
+        side.metrics.ingress_partitions.set(partitions)
+        say_if_too_few(partitions)
+        unassigned.watch(_places(settings, partitions))
+        parts.pipeline.share_rates_among(partitions)
+
+    topic = TopicWatch(admin, kafka.topic, on_growth)
+    return Session(parts, side.mailbox, reporter, unassigned, watch, topic, member.joined)
+
+
+def _clock_watch(settings: Settings, clock: Clock, side: AdminSide) -> ClockWatch:
+    topic = settings.topics.settings
+
+    def new_producer() -> Producer:
+        return connected(Producer(clock_producer_config(settings)), topic)
+
+    broker = BrokerClock(new_producer, topic, settings.group_id)
+    return ClockWatch(broker, clock, topic, side.board.heartbeat)
+
+
+def _kafka_clients(
+    settings: Settings, worker: int, admin: AdminClient, side: AdminSide, throttling: Throttling
+) -> KafkaClients:
+    ingress = settings.topics.ingress
+    writing, reading = {"throttle_cb": throttling.written}, {"throttle_cb": throttling.read}
+
+    def new_producer(number: int) -> Producer:
+        config = producer_config(settings, worker, number) | writing
+        return connected(Producer(config), ingress)
+
+    return KafkaClients(
+        describe_topic(ingress, admin, settings),
+        open_settings_topic(settings, side.board.heartbeat),
+        admin,
+        new_producer,
+        lambda: Consumer(consumer_config(settings, worker) | reading),
+        lambda: Consumer(listener_config(settings) | reading),
+        lambda: Consumer(lookup_config(settings) | reading),
+        CommitThread,
+    )
+
+
+def _local_state(settings: Settings, topic_id: str) -> LocalState:
+    return LocalState(
+        settings.data_dir,
+        settings.topics.ingress,
+        topic_id,
+        Options(
+            precision_ms=settings.wheel.precision_ms,
+            slots=settings.wheel.slots,
+            body_format=BODY_FORMAT,
+        ),
+        settings.store,
+        stores_stubs=settings.bodies == "kafka",
+    )
+
+
+def _unassigned_partitions(settings: Settings, partitions: int) -> UnassignedPartitions:
+    group_id, ingress = settings.group_id, settings.topics.ingress
+    return UnassignedPartitions(
+        partial(ask_in_thread, common_config(settings), group_id),
+        _places(settings, partitions),
+        partial(force_rebalance, common_config(settings), group_id, ingress),
+    )
+
+
+def _places(settings: Settings, partitions: int) -> set[Place]:
+    return {(settings.topics.ingress, number) for number in range(partitions)}

@@ -1,7 +1,7 @@
 """What transactions have ended, as metrics; dead letters and purges are logged, too."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -13,7 +13,7 @@ from proxy.protocol.times import LATEST_MS
 from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
 from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
-from storage.store import NOTHING, dues_of, targets_of
+from storage.store import dues_of, targets_of
 
 MOST_COUNTED: Final = 1_000
 """A purge whose shard went elsewhere before it was done is remembered here in vain."""
@@ -27,22 +27,23 @@ class TransactionMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._purged: dict[str, int] = {}
-        """How many records each purge has ended that was taken in here, until it is done; of the
-        newest MOST_COUNTED."""
+        """Records ended by each purge that was taken in here and is not done, at most
+        MOST_COUNTED purges."""
 
     def aborted(self, seconds: float) -> None:
-        """One was aborted for good, after so long."""
+        """Count an aborted transaction."""
         self._metrics.count_transaction("aborted", seconds)
 
     def committed(
-        self, batches: Iterable[Batch | ResolvedBatch], seconds: float, now_ms: int
+        self, batches: Sequence[Batch | ResolvedBatch], seconds: float, now_ms: int
     ) -> None:
-        """One was committed, after so long."""
+        """Count a committed transaction, and what it held."""
         self._metrics.count_transaction("committed", seconds)
+        deliveries = [delivery for batch in batches for delivery in batch.deliveries]
+        if deliveries:
+            lateness_ms = now_ms - dues_of(deliveries)
+            self._metrics.count_deliveries(targets_of(deliveries), lateness_ms)
         for batch in batches:
-            if batch.deliveries:
-                lateness_ms = now_ms - dues_of(batch.deliveries)
-                self._metrics.count_deliveries(targets_of(batch.deliveries), lateness_ms)
             if batch.outcomes or batch.hops or batch.dead_letters:
                 self._metrics.targets.ended(_ends_by_target(batch))
                 self._count_put_off(batch.hops)
@@ -55,7 +56,7 @@ class TransactionMetrics:
                 _log_dead_letters(batch, reasons)
 
     def _count_put_off(self, hops: Sequence[Hop]) -> None:
-        """Of these the ones whose target did not take them."""
+        """Note the records whose target did not take them."""
         for hop in hops:
             if hop.failures and hop.not_before_ms is not None:
                 delivery = hop.delivery
@@ -64,11 +65,11 @@ class TransactionMetrics:
                 )
 
     def count_purges(self, shard: Shard, position: Position, outcomes: Sequence[Outcome]) -> None:
-        """Count what purges have ended, and tell each once as it is taken in and done; `position`
-        is committed, and not taken over by its shard yet."""
+        """Count the records that purges have ended, and log each purge as it is taken in and done.
+
+        `position` is committed, and not taken over by its shard yet.
+        """
         purges, before = shard.purges, shard.position
-        if purges.last == NOTHING:
-            return
         for offset, purge in purges.between(before.next_offset, position.next_offset):
             self._tell_purge(shard.ingress.origin(offset), purge)
         self._count_purged(outcomes)
@@ -106,7 +107,7 @@ def _ends_by_target(batch: Batch | ResolvedBatch) -> Iterator[tuple[str | None, 
 
 
 def _log_dead_letters(batch: Batch | ResolvedBatch, reasons: Mapping[str, int]) -> None:
-    """One line per transaction and reason, with the first record as an example."""
+    """Log one line for each transaction and reason, with the first record as an example."""
     for code, count in reasons.items():
         example = next(letter for letter in batch.dead_letters if letter.reason.code == code)
         log.warning(

@@ -28,7 +28,7 @@ from proxy.kafka.access import HearingAdminClient
 from proxy.kafka.topics import admin_client, describe_topic, ensure_topics
 from proxy.logs import configure_logs
 from proxy.recovery.local_state import locked_data_dir, raise_open_files
-from proxy.session.admin_side import AdminSide
+from proxy.session.reporter import AdminSide
 from proxy.telemetry.status import Status
 from proxy.worker.stop_signals import stop_signals
 from proxy.worker.worker import run_worker
@@ -36,17 +36,15 @@ from proxy.worker.worker import run_worker
 log = structlog.get_logger(__name__)
 
 
-# One admin port for several worker processes.
-#
-# Each child sends its `Status` and its metrics through a pipe once a second; the parent shows
-# them all, each sample with the label `worker`. A child whose pipe has ended is no longer shown.
+# Each worker process sends its `Status` and metrics through a pipe once a second. The parent shows
+# them all, each sample with the label `worker`, until the pipe ends.
 
 INTERVAL_S = 1.0
 Snapshot = tuple[Status, list[Metric]]
 
 
 class SnapshotSender:
-    """The child's side: a thread that sends a snapshot each second until closed."""
+    """A thread of the worker process that sends a snapshot each second."""
 
     def __init__(
         self,
@@ -62,7 +60,7 @@ class SnapshotSender:
         self._thread.start()
 
     def close(self) -> None:
-        """Send a last snapshot and close; does not wait for a parent that has stopped reading."""
+        """Send a last snapshot and close. Do not wait for a parent that has stopped reading."""
         self._stop.set()
         self._thread.join(INTERVAL_S)
         self._connection.close()
@@ -80,7 +78,7 @@ class SnapshotSender:
 
 
 class WorkerSnapshots(Collector):
-    """The parent's side: keeps the newest snapshot of each worker, and merges their metrics."""
+    """The newest snapshot of each worker, and their merged metrics, in the parent."""
 
     def __init__(self) -> None:
         self._connections: dict[Connection[None, Snapshot], str] = {}
@@ -88,13 +86,13 @@ class WorkerSnapshots(Collector):
         self._lock = threading.Lock()
 
     def add(self, worker: str, connection: Connection[None, Snapshot]) -> None:
-        """Receive from one more child; `worker` becomes its label."""
+        """Receive from one more worker process. `worker` becomes its label."""
         with self._lock:
             self._connections[connection] = worker
             self._latest[worker] = (Status(heartbeat_monotonic=time.monotonic()), [])
 
     def receive(self, timeout_s: float) -> None:
-        """Take in what has arrived, waiting at most `timeout_s`; called by the parent's loop."""
+        """Take in what has arrived, waiting at most `timeout_s`."""
         with self._lock:
             connections = dict(self._connections)
         ready = wait(list(connections), timeout_s)
@@ -103,12 +101,12 @@ class WorkerSnapshots(Collector):
                 self._take(connection, worker)
 
     def statuses(self) -> Sequence[Status]:
-        """The newest status of each worker; of one that is still starting, an unassigned one."""
+        """Return the newest status of each worker. One that is starting has an unassigned one."""
         with self._lock:
             return [status for status, _ in self._latest.values()]
 
     def collect(self) -> Iterator[Metric]:
-        """The workers' metrics, families of one name joined."""
+        """Yield the workers' metrics, families of one name joined."""
         with self._lock:
             snapshots = {worker: metrics for worker, (_, metrics) in self._latest.items()}
         families: dict[str, Metric] = {}
@@ -138,18 +136,17 @@ def _join(families: dict[str, Metric], worker: str, metric: Metric) -> None:
     )
 
 
-# Several workers, each a process of its own, under one parent with one admin port.
-#
-# The parent does no work: it starts a worker that has died anew, shows all of them outside, and
-# passes on the order to stop. A worker never outlives its parent.
-
 STOP_WITHIN_S: Final = 30.0
 RESTART_AFTER_S: Final = 1.0
 PARENT_GONE: Final = 70
 
 
 class WorkerProcesses:
-    """The children of one `run`, by worker number."""
+    """The worker processes of one `run`, by number.
+
+    The parent restarts a worker that has died, shows all of them, and passes on the order to stop.
+    A worker never outlives its parent.
+    """
 
     def __init__(
         self, settings: Settings, count: int, snapshots: WorkerSnapshots, workers: ChildWorkers
@@ -160,9 +157,10 @@ class WorkerProcesses:
         self._children: dict[int, SpawnProcess] = {}
 
     def run(self, is_stopping: Callable[[], bool]) -> int:
-        """Keep all workers running until told to stop, or one refuses; the exit code.
+        """Keep all workers running until told to stop, or one refuses. Return the exit code.
 
-        No worker outlives this call, whatever it raises."""
+        No worker outlives this call, whatever it raises.
+        """
         exit_code = 0
         try:
             for worker in range(self._count):
@@ -190,7 +188,7 @@ class WorkerProcesses:
         self._workers.add(str(worker), queries_out)
 
     def _restart_dead(self) -> int:
-        """Start what has died anew; the exit code of a worker that has refused to go on."""
+        """Restart dead workers. Return the exit code of a worker that refuses to go on."""
         for worker, child in self._children.items():
             if child.exitcode is None:
                 continue
@@ -219,7 +217,7 @@ def _child(
     snapshots_out: Connection[Snapshot, None],
     queries_in: Connection[Any, Any],
 ) -> None:
-    """One worker process; ends with the exit code of the error that a person must act on."""
+    """Run one worker process. Its exit code is that of the error that a person must act on."""
     _end_with_parent()
     configure_logs(settings.log.level, settings.log.format)
     structlog.contextvars.bind_contextvars(worker=worker)
@@ -247,14 +245,12 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
-# Runs the proxy: one worker in this process, or several in processes of their own.
-
 ANSWERED_WITHIN_S: Final = 120.0
-"""Longer than any broker's restart takes; each try takes some seconds by itself."""
+"""Longer than any broker's restart. Each try takes some seconds."""
 
 
 def run(settings: Settings) -> int:
-    """Run the proxy until SIGTERM or SIGINT; the exit code."""
+    """Run the proxy until SIGTERM or SIGINT. Return the exit code."""
     require_store(settings.store)
     require_tracing(is_enabled=settings.tracing.enabled)
     raise_open_files()
@@ -271,10 +267,10 @@ def run(settings: Settings) -> int:
 
 
 def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
-    """How many workers are to run, once the own topics are there, or it is told to stop.
+    """Wait for the proxy's topics. Return how many workers are to run.
 
-    Brokers that come and go are waited for, as they are later on. Addresses at which nobody
-    listens are an error at once: they may be wrong.
+    Brokers that come and go are waited for. An address at which nobody listens is an error at once:
+    it may be wrong.
     """
     deadline = time.monotonic() + ANSWERED_WITHIN_S
     while not is_stopping():
@@ -290,7 +286,7 @@ def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
 
 
 def _workers_that_pay(settings: Settings, admin: HearingAdminClient) -> int:
-    """One for each core that may be used, and at most one for each ingress partition."""
+    """Return one for each usable core, at most one for each ingress partition."""
     try:
         partitions = describe_topic(settings.topics.ingress, admin, settings).partitions
     except KafkaException as error:

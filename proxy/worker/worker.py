@@ -26,19 +26,16 @@ from proxy.kafka.client_settings import common_config
 from proxy.kafka.group import GroupOwners, OwnersUnknown, ask_in_thread
 from proxy.publishing.kafka_transactions import ClientStuck, SessionLost
 from proxy.publishing.throttling import Throttling
-from proxy.session.admin_side import AdminSide
-from proxy.session.session_opening import open_session
+from proxy.session.reporter import AdminSide
+from proxy.session.session import open_session
 from proxy.tracing.tracer import open_tracer
 from storage.errors import StorageError, why_and_remedy
 
 log = structlog.get_logger(__name__)
 
 
-# Keeps a worker out of the group while its disk is full and another instance can serve.
-#
-# Below the reserve of the disk (`disk_reserve`) a worker reads nothing new. So it leaves
-# partitions to others as long as there are any. Where it is alone it serves all the same, and
-# delivers what is due.
+# While its disk is full (`disk_reserve`) a worker reads nothing new, so it leaves the partitions to
+# other instances. If it is alone it stays and delivers due records.
 
 LOOK_EVERY_S: Final = 1.0
 ASK_EVERY_S: Final = 10.0
@@ -47,17 +44,17 @@ LEAVE_AFTER_S: Final = 120.0
 SPREAD_S: Final = 120
 """Instances whose disks fill together do not leave together."""
 ALONE_FACTOR: Final = 10
-"""So much longer stays an instance that began without room, since it found nobody else."""
+"""An instance that began without room, since it was alone, stays so many times as long."""
 PROBE: Final = ".room"
 PROBE_BYTES: Final = 4096
 STATIC_MEMBER: Final = re.compile(r"(.+)-\d+[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""The member id that a broker makes for a worker of an instance: `client_settings`."""
+"""The member id that a broker makes for a worker of an instance (`client_settings`)."""
 
 
 class DiskRoom:
-    """One worker of `instance`, over all its sessions.
+    """Decides whether one worker of `instance` may serve.
 
-    `ask` asks who is in the group. `disk_space` gives size and free bytes of the disk.
+    `ask` asks who is in the group. `disk_space` returns size and free bytes of the disk.
     """
 
     def __init__(
@@ -83,7 +80,7 @@ class DiskRoom:
         self._serves_all_the_same = False
 
     def wait(self, is_stopping: Callable[[], bool]) -> None:
-        """Return once there is room, nobody else is in the group, or the worker is to stop."""
+        """Return once there is room, no other instance is in the group, or the worker stops."""
         self._held_since_s, self._serves_all_the_same = None, False
         if self._shortage() is None:
             return
@@ -102,9 +99,9 @@ class DiskRoom:
             self._sleep(LOOK_EVERY_S)
 
     def must_leave(self, *, is_held: bool) -> bool:
-        """Whether reading has been held for so long that another instance should serve.
+        """Return whether reading was held for so long that another instance should serve.
 
-        `is_held`: reading is held for want of room on the disk. Called in each turn.
+        `is_held`: reading is held since the disk is full. Called in each turn.
         """
         now_s = self._now_s()
         if now_s < self._looked_s + LOOK_EVERY_S:
@@ -121,7 +118,7 @@ class DiskRoom:
         return self._is_alone_known() and self._has_others and self._shortage() is not None
 
     def _shortage(self) -> tuple[str, str] | None:
-        """Why this disk has no room, and what to do. None where it has some."""
+        """Return why this disk has no room, and the remedy. None if it has room."""
         try:
             size_bytes, free_bytes = self._disk_space()
             self._reserve.observe(size_bytes, free_bytes)
@@ -144,7 +141,7 @@ class DiskRoom:
             place.unlink(missing_ok=True)
 
     def _is_alone_known(self) -> bool:
-        """Take the newest answer, ask again now and then. False before the first answer."""
+        """Take the newest answer, and ask again now and then. False before the first answer."""
         if self._answer is None and self._now_s() >= self._asked_s + ASK_EVERY_S:
             self._asked_s, self._answer = self._now_s(), self._ask()
         if self._answer is None or not self._answer.done():
@@ -162,24 +159,20 @@ class DiskRoom:
         return found is not None and found[1] != self._instance
 
 
-# One worker: sessions with the broker, one after the other, until a signal says stop.
-
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_AFTER_S: Final = 30.0
 STUCK_AT_MOST: Final = 20
-"""Each leaves a thread and a producer behind until the process ends."""
+"""Each stuck client leaves a thread and a producer behind."""
 FENCED_AT_MOST: Final = 5
-"""Short sessions lost to fencing, with none lost otherwise in between, before it is taken for
-another process of the same name."""
+"""After so many short sessions in a row that were lost to fencing, another process has the name."""
 DEFECTS_AT_MOST: Final = 5
-"""Short sessions in a row that ended by an error which nobody foresaw, the client library's among
-them: memory is dropped with the session, and the broker knows all."""
+"""So many short sessions in a row may end by an unforeseen error. Memory is dropped with each, and
+the broker knows everything."""
 LOSSES: Final = (SessionLost, KafkaException, StorageError)
 ONCE_RUN: Final = (*LOSSES, BrokerRefused)
-"""A right that was taken away from a worker is waited for; one that it never had ends it."""
+"""A worker waits for a right that was taken away. A right that it never had ends it."""
 SWITCH_S: Final = 0.0005
-"""How soon the thread that waits for commits gets its turn; Python's own 5 ms are a commit's
-length."""
+"""How soon the thread that waits for commits gets its turn. A commit takes about Python's 5 ms."""
 
 
 class SessionLosses:
@@ -190,9 +183,9 @@ class SessionLosses:
         self._in_a_row = self._fenced = self._stuck = self._defects = 0
 
     def backoff_s(self, lost: Exception, lasted_s: float) -> float:
-        """One more is lost, after `lasted_s`: how long to wait before the next.
+        """Return how long to wait after a session that lasted `lasted_s`.
 
-        Raises InstanceConflict, ClientUnusable; and a defect that comes again and again.
+        Raises InstanceConflict, ClientUnusable, and a defect that comes again and again.
         """
         is_first = lasted_s > STEADY_AFTER_S
         self._in_a_row = 1 if is_first else self._in_a_row + 1
@@ -213,9 +206,9 @@ class SessionLosses:
 def run_worker(
     settings: Settings, worker: int, is_stopping: Callable[[], bool], side: AdminSide
 ) -> None:
-    """Sessions one after the other until told to stop.
+    """Run sessions one after the other until told to stop.
 
-    Raises ProxyError where a person has to act: another process of the same name, say.
+    Raises ProxyError if a person must act, for example because another process has the same name.
     """
     sys.setswitchinterval(SWITCH_S)
     gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long

@@ -41,7 +41,7 @@ def _find_moving(shard: Shard, message: Message, deliver_at_ms: int) -> Moving:
 
 def _lowest(ids: Identities, floor: int) -> int:
     firsts = ids._half_messages.first_offset, ids._purges.first_unswept
-    return ids._register.lowered(min([floor, *(one for one in firsts if one is not None)]))
+    return ids.register.lowered(min([floor, *(one for one in firsts if one is not None)]))
 
 
 def _state(shard: Shard) -> State:

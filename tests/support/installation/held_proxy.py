@@ -20,7 +20,7 @@ from proxy.cli import main
 from proxy.publishing import transaction as publisher
 from proxy.publishing.transaction import Transaction
 from proxy.scheduling.batch import Batch, ResolvedBatch
-from proxy.session import session_opening
+from proxy.session import session
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.waiting import wait_for
 
@@ -134,6 +134,6 @@ class _HeldTransaction(Transaction):
 
 if __name__ == "__main__":
     _folder = Path(sys.argv[sys.argv.index("--config") + 1]).parent
-    session_opening.Producer = _HeldProducer  # type: ignore[attr-defined]
+    session.Producer = _HeldProducer  # type: ignore[attr-defined]
     publisher.Transaction = _HeldTransaction  # type: ignore[misc]
     main()

@@ -374,7 +374,7 @@ class World:
         self.ask_broker_time()
         kafka = KafkaClients(
             TopicFacts(INGRESS, self.topic_id, self.kafka.partitions),
-            self.policies,
+            cast(Any, self.policies),
             cast(Any, StandInAdmin(self.kafka)),
             lambda _number: cast(Any, StandInProducer(self.kafka, self.throttling.written)),
             lambda: cast(Any, StandInConsumer(self.kafka, self.batch_records, self.member)),
@@ -403,7 +403,7 @@ class World:
             self.policy,
             self.release,
             self.cap,
-            self._folders,
+            cast(Any, self._folders),
             self.clock,
             self.metrics,
             heartbeat=lambda: None,

@@ -5,8 +5,14 @@ from pathlib import Path
 import pytest
 
 from proxy.scheduling.shard import Shard
-from proxy.session.pacing import IDLE_AT_ONCE, IDLE_COMMIT_MS, REST_MS
-from proxy.session.pipeline import LONGEST_WAIT_MS
+from proxy.session.pacing import (
+    BUSY_INTERVAL_MS,
+    BUSY_RECORDS,
+    IDLE_AT_ONCE,
+    IDLE_COMMIT_MS,
+    REST_MS,
+)
+from proxy.session.pipeline import LONGEST_WAIT_MS, TIDIED_SHARE
 from storage.options import Options
 from tests.support.simulation.local_store import register_in, store_in
 from tests.support.simulation.stand_in import Record, StandInConsumer
@@ -92,6 +98,41 @@ def test_what_was_left_out_of_tidying_is_not_waited_for(monkeypatch: pytest.Monk
         assert world.pipeline._wait_ms() == 1
         world.turn()
     assert len(set(looked_at)) == len(looked_at)
+
+
+def test_while_turns_follow_closely_each_tidies_a_part_of_the_shards_and_all_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(PARTITIONS)
+    world.settle()
+    tidied = _watched(monkeypatch)
+    for _ in range(PARTITIONS):
+        for _ in range(BUSY_RECORDS):
+            send_to_each(world, "0")
+        world.turn()
+        world.time.pass_ms(BUSY_INTERVAL_MS)
+    assert len(tidied) == PARTITIONS * (1 + PARTITIONS // TIDIED_SHARE)
+    assert set(tidied) == set(range(PARTITIONS))
+
+
+def test_a_turn_takes_one_view_of_each_shard_and_asks_its_store_once_for_what_is_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(PARTITIONS)
+    send_to_each(world, "1s")
+    world.settle()
+    world.time.pass_ms(1_000)
+    asked: list[int] = []
+    next_due_ms = Shard.next_due_ms
+
+    def noting(shard: Shard, until_ms: int) -> int | None:
+        asked.append(shard.ingress.number)
+        return next_due_ms(shard, until_ms)
+
+    monkeypatch.setattr(Shard, "next_due_ms", noting)
+    world.turn()
+    assert sorted(asked) == list(range(PARTITIONS))
+    assert len(world.delivered()) == PARTITIONS
 
 
 def test_shards_with_nothing_to_do_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from proxy.admin.pages import health, readiness
 from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused
 from proxy.publishing.kafka_transactions import SessionLost
-from proxy.session.admin_side import AdminSide
+from proxy.session.reporter import AdminSide
 from proxy.telemetry.status import ShardStatus, Status
 from proxy.worker import worker
 from storage.store import TargetCounts
