@@ -165,18 +165,18 @@ def with_verdicts(before: Totals, given: DataFrame) -> Totals:
 
 
 def _with_summary(before: Totals, audit: Row) -> Totals:
-    told = json.loads(audit.summary)
-    lost = before.lost + sum(one["end"] - one["start"] for one in told["unverifiable"])
+    summary = json.loads(audit.summary)
+    lost = before.lost + sum(one["end"] - one["start"] for one in summary["unverifiable"])
     if audit.result == PORTION:
         return replace(before, audit=audit.audit, lost=lost)
     return replace(
         before,
         audit=audit.audit,
         lost=lost,
-        pending=sum(told["verdicts"].get(name, 0) for name in NOT_DONE),
-        overdue=told["overdue"],
-        unread=sum(max(0, one["log_end"] - one["next_offset"]) for one in told["ranges"]),
-        until_ms=told["audited_until_ms"],
+        pending=sum(summary["verdicts"].get(name, 0) for name in NOT_DONE),
+        overdue=summary["overdue"],
+        unread=sum(max(0, one["log_end"] - one["next_offset"]) for one in summary["ranges"]),
+        until_ms=summary["audited_until_ms"],
     )
 
 

@@ -84,7 +84,7 @@ OUTCOMES: Final = (
     *CONTROL_OUTCOMES,
 )
 """docs/guide.md#outcomes"""
-IS_SHED: Final = (
+WAS_REJECTED: Final = (
     "coalesce(outcome.end = 'dead-lettered'"
     " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
 )

@@ -261,8 +261,8 @@ def size_shuffles(session: SparkSession, records: int) -> None:
 
 def java_options(environment: Mapping[str, str], *, is_short: bool) -> list[str]:
     """Return the options for Java. Two collectors are an error: the environment's one counts."""
-    told = " ".join(environment.get(name, "") for name in _JAVA_SETTINGS)
-    collector = [] if _OTHER_COLLECTOR.search(told) else [COLLECTOR]
+    given = " ".join(environment.get(name, "") for name in _JAVA_SETTINGS)
+    collector = [] if _OTHER_COLLECTOR.search(given) else [COLLECTOR]
     return [*collector, *(ONE_COMPILER if is_short else TWO_COMPILERS)]
 
 

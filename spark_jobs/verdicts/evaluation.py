@@ -370,10 +370,10 @@ def evaluate(
     first = materialise(_evaluated_alone(histories, state, targets))
     apart = _apart(first, histories.columns, materialise)
     others, purges = apart.others, purges_in(apart.others)
-    told = from_others(
+    known = from_others(
         _beside_state(others, state), purges, materialise, has_recalls=apart.has_recalls
     )
-    second = materialise(_evaluated_together(others, told, state, targets))
+    second = materialise(_evaluated_together(others, known, state, targets))
 
     def of_both(name: str, *columns: str) -> DataFrame:
         chosen = (one.filter(f"{name} IS NOT NULL") for one in (apart.alone, second))
@@ -454,10 +454,10 @@ def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame)
 
 
 def _evaluated_together(
-    histories: DataFrame, told: DataFrame, state: DataFrame, targets: DataFrame
+    histories: DataFrame, known: DataFrame, state: DataFrame, targets: DataFrame
 ) -> DataFrame:
     """Return `verdict`, `cross_check` and `history` as above, by FROM_OTHERS, too."""
-    ruled = _ruled(_beside(histories.join(told, [*PLACE], "left"), state, targets), "true")
+    ruled = _ruled(_beside(histories.join(known, [*PLACE], "left"), state, targets), "true")
     return ruled.selectExpr("*", f"{NEEDED_FROM} AS needed_from").selectExpr(
         f"{VERDICT} AS verdict",
         f"{IS_HOP} AS is_hop",

@@ -9,13 +9,13 @@ from pyspark.sql import functions as f
 from spark_jobs.histories.ends import (
     ENDS,
     IS_MOVE,
-    IS_SHED,
     KINDS_OF_END,
     MISSED_ITS_PLACE,
     NOT_COMPARED,
     PLACE,
     REQUESTS,
     SUBJECT,
+    WAS_REJECTED,
     subject_hash,
 )
 from spark_jobs.histories.open_records import ALWAYS, NEVER, OPEN
@@ -102,7 +102,7 @@ named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
 _HAS_SUBJECT: Final = "subject IS NOT NULL"
 _IS_CONTROL: Final = f"request.kind IN {CONTROLS}"
 _MAY_WAIT: Final = "request.kind IN ('record', 'prepare')"
-_WAITS: Final = f"({_MAY_WAIT} AND NOT {IS_SHED} AND NOT {MISSED_ITS_PLACE})"
+_WAITS: Final = f"({_MAY_WAIT} AND NOT {WAS_REJECTED} AND NOT {MISSED_ITS_PLACE})"
 """The id of a record that an older version rejected does not name it any more."""
 _WRITTEN: Final = f"({_WAITS} AND request.hop_from IS NULL)"
 _HITS: Final = """
@@ -119,7 +119,7 @@ _FINDS: Final = """
   AND request.recalled IN (recalled_first, holder.offset) AND holder IS NOT NULL)
 """
 """Whether a recall names the record with its subject, as it is now."""
-_MAY_HAVE_BEEN_SHED: Final = """
+_MAY_HAVE_BEEN_REJECTED: Final = """
 (holder.offset = prev_opener.offset AND NOT holder.is_seen)
 """
 """Whether an older version may have rejected the decided half message: its end is not seen."""
@@ -215,7 +215,7 @@ LAST_STEPS: Final = (
               ELSE 'missed' END
           WHEN request.kind IN ('commit', 'rollback', 'expire') THEN
             CASE WHEN decides IS NULL THEN 'missed'
-              WHEN {_MAY_HAVE_BEEN_SHED} THEN '{EITHER}'
+              WHEN {_MAY_HAVE_BEEN_REJECTED} THEN '{EITHER}'
               ELSE 'applied' END END""",
     },
 )

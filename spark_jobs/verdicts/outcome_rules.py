@@ -7,9 +7,9 @@ from spark_jobs.histories.ends import (
     CONTROL_OUTCOMES,
     HOP_OUTCOMES,
     IS_MOVE,
-    IS_SHED,
     MISSED_ITS_PLACE,
     WAS_MOVED,
+    WAS_REJECTED,
 )
 from spark_jobs.requests.error_codes import (
     DECIDED_WHEN_READ,
@@ -154,7 +154,7 @@ CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
 _LETTER_VALUE: Final = "coalesce(letter.value_hash, xxhash64(CAST(NULL AS binary)))"
 _LETTER_ALTERED: Final = f"""
 (letter IS NOT NULL AND NOT ((letter.letter_hash <=> request.letter_hash
-      OR ({IS_SHED} AND letter.letter_hash <=> request.raw_letter_hash))
+      OR ({WAS_REJECTED} AND letter.letter_hash <=> request.raw_letter_hash))
     AND ({_LETTER_VALUE} <=> request.value_hash
       OR (letter.value_hash IS NULL
         AND contains(outcome.detail, '; its dead letter has no value: '))))

@@ -153,14 +153,14 @@ def with_hops(histories: DataFrame) -> DataFrame:
     came = found.selectExpr(
         "*", "request.hop_from AS came_from_offset", f"{_FIRST_OFFSET} AS first_offset"
     ).join(before, ["partition", "came_from_offset"], "left")
-    told = came.selectExpr("*", f"{_CAME_FROM} AS came_from", f"{_MOVED_MS} AS moved_ms")
+    hopped = came.selectExpr("*", f"{_CAME_FROM} AS came_from", f"{_MOVED_MS} AS moved_ms")
     first = (
-        told.filter(_IS_SUCCESSOR)
+        hopped.filter(_IS_SUCCESSOR)
         .selectExpr("partition", "request.hop_from AS entry_offset", "struct(offset, request) next")
         .groupBy("partition", "entry_offset")
         .agg(f.count("*").alias("successors"), f.min("next").alias("next"))
     )
-    joined = told.join(first, ["partition", "entry_offset"], "left").join(
+    joined = hopped.join(first, ["partition", "entry_offset"], "left").join(
         origins, ["partition", "first_offset"], "left"
     )
     return joined.select(*histories.columns, *map(f.expr, _as(_COLUMNS)))
@@ -211,14 +211,14 @@ def purges_in(histories: DataFrame) -> DataFrame | None:
     regexes = local_rows(
         histories.sparkSession, patterns, {"pattern": "string", "targets": "string"}
     )
-    told = found.selectExpr(
+    matched = found.selectExpr(
         "partition",
         "request.target AS pattern",
         *("offset", "request.timestamp_ms", "outcome.at_ms AS applied_ms"),
         *("request.purge_from_ms AS from_ms", "request.purge_to_ms AS to_ms"),
     ).join(f.broadcast(regexes), "pattern")
     fields = "offset, timestamp_ms, applied_ms, targets, from_ms, to_ms"
-    each = told.selectExpr("partition", f"struct({fields}) AS purge")
+    each = matched.selectExpr("partition", f"struct({fields}) AS purge")
     return each.groupBy("partition").agg(f.sort_array(f.collect_list("purge")).alias("purges"))
 
 

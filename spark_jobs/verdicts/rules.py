@@ -10,10 +10,10 @@ from spark_jobs.audit_scope import DROP, USUAL_MS
 from spark_jobs.histories.ends import (
     HOP_OUTCOMES,
     IS_MOVE,
-    IS_SHED,
     MISSED_ITS_PLACE,
     MOVED,
     WAS_MOVED,
+    WAS_REJECTED,
 )
 from spark_jobs.records.hashes import text_key_number
 from spark_jobs.records.headers import DUE, FIRST_ORIGIN, ORIGIN
@@ -256,7 +256,7 @@ MUST_HAVE_ENDED: Final = f"""
 coalesce(CASE
   WHEN request IS NULL THEN false
   WHEN {_BY_A_MOVE} THEN true
-  WHEN {IS_SHED} THEN {_ingested("offset")}
+  WHEN {WAS_REJECTED} THEN {_ingested("offset")}
   WHEN request.kind = 'record' THEN {_ingested("offset")}
     AND ({_fired("offset")} OR overtaken_by IS NOT NULL OR {_SUPERSEDED})
   WHEN request.kind = 'prepare' AND {_SUPERSEDED} THEN true
