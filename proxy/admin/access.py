@@ -1,5 +1,8 @@
-"""Who may use the admin port: whoever has the token. Without one the API is for this machine alone,
-and the pages are for whoever asks by an address or a local name."""
+"""Access to the admin port.
+
+With a token every request needs it. Without one the API answers to this machine, and the pages
+answer to requests by an address or a local name.
+"""
 
 import hmac
 import socket
@@ -20,20 +23,20 @@ LOCAL_SUFFIXES: Final = (".localhost", ".svc", ".cluster.local")
 
 
 class WrongTokens:
-    """Counts the wrong tokens of each address. From any thread.
+    """Counts wrong tokens by address. From any thread.
 
-    An address is locked out after MOST_GUESSES within GUESSES_WITHIN_S, until that time has
-    passed. Only the MOST_ADDRESSES that guessed last are remembered.
+    MOST_GUESSES within GUESSES_WITHIN_S lock an address out until that time has passed. The last
+    MOST_ADDRESSES are remembered.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._counted: dict[str, tuple[int, float]] = {}
-        """Address -> how many, and until when they count."""
+        """Address -> number of wrong tokens, and the time until which they count."""
 
     def refuse(self, address: str) -> None:
-        """Raise Problem where the address is locked out, whatever token it shows now."""
+        """Raise Problem if the address is locked out. A right token does not help."""
         with self._lock:
             count, until_s = self._counted.get(_network(address), (0, 0.0))
         left_s = until_s - self._now_s()
@@ -54,7 +57,7 @@ class WrongTokens:
 
 
 def is_bearer(token: str | None, authorization: str) -> bool:
-    """Whether the header `Authorization` shows the token; nobody needs to where there is none."""
+    """Whether the header `Authorization` shows the token. Without a token all do."""
     if token is None:
         return True
     expected = f"Bearer {token}"
@@ -62,7 +65,7 @@ def is_bearer(token: str | None, authorization: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on `host`."""
+    """Whether only this machine can reach a port on `host`."""
     if host == "localhost":
         return True
     try:
@@ -72,11 +75,11 @@ def is_loopback(host: str) -> bool:
 
 
 def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
-    """Raises Problem for those who may not use the API; names of headers in lower case.
+    """Raise Problem if the request may not use the API. Header names are in lower case.
 
-    Without a token a page from elsewhere in a browser must not get through, be it by a name that
-    leads to this machine: so the name in the header `Host` has to be this machine's own, and where
-    the browser says so, the page too.
+    Without a token a foreign page in a browser must not get through, not even by a name that its
+    owner leads to this machine. So `Host` must name this machine, and so must the origin of the
+    page, if the browser names one.
     """
     if settings.token is None:
         if not is_loopback(settings.host):
@@ -98,10 +101,11 @@ def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
 
 
 def refuse_foreign_name(host_header: str) -> None:
-    """Raise Problem where a browser may have been led here by a name of somebody else's.
+    """Raise Problem if the name in `Host` may belong to a stranger.
 
-    Such a name can be made to lead to any machine; an address and a local name cannot. Scrapes of
-    Prometheus name a pod's address, or a Service."""
+    A stranger can lead a name to any machine, but not an address or a local name. Prometheus
+    scrapes by the address of a pod, or the name of a Service.
+    """
     name = _host_of(host_header)
     is_local = "." not in name or name.endswith(LOCAL_SUFFIXES) or name == socket.gethostname()
     if not is_local and not _is_address(name):
@@ -121,7 +125,7 @@ def _is_address(name: str) -> bool:
 
 
 def _network(address: str) -> str:
-    """The address, or of IPv6 its /64, which one machine may have as a whole."""
+    """Return the address. One machine may own a /64 of IPv6, so that counts as one address."""
     try:
         read = ip_address(address.partition("%")[0])
     except ValueError:
@@ -135,7 +139,7 @@ def _is_own_name(host_header: str) -> bool:
 
 
 def _is_from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that a page of another site asks."""
+    """Whether a browser says that the request comes from another site."""
     site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin", "")
     is_own_origin = not origin or is_loopback(_host_of(origin.rpartition("//")[2]))
     return site not in {"none", "same-origin"} or not is_own_origin

@@ -1,11 +1,10 @@
-"""What the API writes to the broker, and reads back: cancels, what operators change at run time,
-single ingress records."""
+"""Writes control records and settings of the API to the broker, and reads single records back."""
 
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -58,7 +57,11 @@ NO_SUCH_PARTITION: Final = frozenset(
 
 
 class BrokerAccess:
-    """One per process, made before the broker is needed. Calls may come from any thread."""
+    """The broker, as calls use it. From any thread. All methods raise Problem.
+
+    It is made before the broker is needed. Methods with `wait_s` wait that long for the outcomes of
+    what they write.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._names = settings, settings.topics
@@ -73,83 +76,75 @@ class BrokerAccess:
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
     ) -> ControlResult:
-        """Write a cancel to the partition given, else to that of the key, else to that of the id
-        as a key; wait up to `wait_s` for what becomes of it. Raises Problem."""
-        key, at = ident if key is None else key, -1 if partition is None else partition
-        return self._take_back("cancel", (CANCEL, ident), key, at, wait_s)
+        """Write a cancel.
+
+        It goes to the partition. Without one it goes to the partition of the key, or of the id.
+        """
+        key, at = ident if key is None else key, BY_KEY if partition is None else partition
+        headers: Headers = [(CANCEL, ident)]
+        if "cancel" not in self._settings.requests.serve:
+            return self._write_signed(key, headers, at, wait_s)
+        return self._write_and_wait([Request(headers, key, b"", at)], wait_s)[0]
 
     def recall(self, partition: int, origin: str, wait_s: float) -> ControlResult:
-        """Write a recall of the record there, and wait likewise. Raises Problem."""
-        return self._take_back("recall", (RECALL, origin.encode()), None, partition, wait_s)
+        """Write a recall of the record there. It is signed, so it needs no proof."""
+        return self._write_signed(None, [(RECALL, origin.encode())], partition, wait_s)
 
     def purge(self, purge: Purge, wait_s: float) -> Sequence[ControlResult]:
-        """Write the purge to each partition of the ingress, and wait likewise. Raises Problem."""
+        """Write the purge to each partition of the ingress."""
         signer, partitions = self._signer()
-        return self._write_and_wait(
-            [
-                Request(signer.signed(number, None, None, _headers_of(purge)), partition=number)
-                for number in range(partitions)
-            ],
-            wait_s,
-        )
+        headers: Headers = [
+            (PURGE, purge.targets.encode()),
+            (PURGE_FROM, b"%d" % purge.due_from_ms),
+            (PURGE_TO, b"%d" % purge.due_to_ms),
+        ]
+        purges = [
+            Request(signer.signed(number, None, None, headers), partition=number)
+            for number in range(partitions)
+        ]
+        return self._write_and_wait(purges, wait_s)
 
     def move(self, record: AuxiliaryRecord, wait_s: float) -> ControlResult:
-        """Write what is to take the place of the record that it is about, and wait likewise: the
-        outcome is that one's, where it has taken it. Raises Problem."""
+        """Write a record that replaces another. The outcome is that of the replaced record."""
         signer, _ = self._signer()
         key, value, at = record.key, record.value, record.partition
         headers = signer.signed(at, key, value, record.headers)
         return self._write_and_wait([Request(headers, key, value, at)], wait_s)[0]
 
+    def _write_signed(
+        self, key: bytes | None, headers: Headers, at: int, wait_s: float
+    ) -> ControlResult:
+        signer, partitions = self._signer()
+        at = partition_of(key, partitions) if at < 0 and key is not None else at
+        signed = signer.signed(at, key, b"", headers)
+        return self._write_and_wait([Request(signed, key, b"", at)], wait_s)[0]
+
     def _signer(self) -> tuple[HopAuthenticator, int]:
-        """Who signs what only the proxy may write, and how many partitions the ingress has."""
-        settings, ingress = self._settings, self._names.ingress
-        try:
-            topic = describe_topic(ingress, admin_client(settings), settings)
+        """Return the signer of records that only the proxy may write, and the partition count."""
+        settings = self._settings
+        with self._asking("Read", self._names.settings):
+            topic = describe_topic(self._names.ingress, admin_client(settings), settings)
             with closing(open_settings_topic(settings, lambda: None)) as known:
                 return HopAuthenticator(known.signing_key(), topic.topic_id), topic.partitions
-        except KafkaException as error:
-            raise self._refused(error.args[0], "Read", self._names.settings) from None
-        except ProxyError as error:
-            raise Problem(503, "broker", str(error)) from None
-
-    def _take_back(
-        self, kind: str, asked: tuple[str, bytes], key: bytes | None, at: int, wait_s: float
-    ) -> ControlResult:
-        """Write a cancel or recall. It is signed if the settings do not serve it to producers. Any
-        recall is signed, so it needs no proof."""
-        headers: Headers = [asked]
-        if kind == "recall" or kind not in self._settings.requests.serve:
-            signer, partitions = self._signer()
-            at = partition_of(key, partitions) if at < 0 and key is not None else at
-            headers = signer.signed(at, key, b"", headers)
-        return self._write_and_wait([Request(headers, key, b"", at)], wait_s)[0]
 
     def _write_and_wait(self, controls: Sequence[Request], wait_s: float) -> list[ControlResult]:
-        """Write these to the ingress, and wait for what becomes of them."""
         if not wait_s:
             return [ControlResult(origin) for origin in self._write_all(controls)]
         topic = self._names.outcomes
         with closing(self._consumer()) as outcomes:
-            try:
+            with self._asking("Read", topic):
                 known = outcomes.list_topics(topic, READ_WITHIN_S).topics[topic]
                 go_to_end(outcomes, topic, known.partitions, READ_WITHIN_S)
-            except KafkaException as error:
-                raise self._refused(error.args[0], "Read", topic) from None
             origins = self._write_all(controls)
-            try:
+            with self._asking("Read", topic, said=f"{origins[0]} is written. "):
                 return await_results(outcomes, origins, wait_s)
-            except KafkaException as error:
-                why = self._refused(error.args[0], "Read", topic)
-                raise Problem(503, "broker", f"{origins[0]} is written. {why}") from None
 
     def _write_all(self, controls: Sequence[Request]) -> list[str]:
-        """The origins of all; what was written before one that fails counts, and is said."""
+        """Return the origins. If one fails, the error names those that were written before it."""
         origins: list[str] = []
         for one in controls:
             try:
-                record = one.key, one.value, one.partition, one.headers
-                origins.append(self._write(self._names.ingress, *record))
+                origins.append(self._write(self._names.ingress, one))
             except Problem as refused:
                 if not origins:
                     raise
@@ -158,93 +153,79 @@ class BrokerAccess:
         return origins
 
     def pause(self, pattern: str, now_ms: int) -> None:
-        """Have all workers of the group hold back what is for these targets. Raises Problem."""
+        """Have all workers of the group hold back records for these targets."""
         self._set(pause_key(self._settings.group_id, pattern), {"paused_at": now_ms})
 
     def resume(self, pattern: str, per_second: int | None, now_ms: int) -> None:
-        """Have them let it go again, at that rate if there is one. Raises Problem."""
+        """Have them release these records, at the rate if there is one."""
         rate = {} if per_second is None else {"per_second": per_second}
         group_id = self._settings.group_id
         self._set(resumed_key(group_id, pattern), {"resumed_at": now_ms, **rate})
         self._set(pause_key(group_id, pattern), None)
 
     def pause_ingest(self, now_ms: int) -> None:
-        """Have all workers of the group take nothing more in. Raises Problem."""
+        """Have all workers of the group stop reading the ingress."""
         self._set(ingest_key(self._settings.group_id), {"paused_at": now_ms})
 
     def resume_ingest(self) -> None:
-        """Have them read on. Raises Problem."""
+        """Have them read on."""
         self._set(ingest_key(self._settings.group_id), None)
 
     def limit(self, pattern: str, limit: TargetLimit, now_ms: int) -> None:
-        """Set what counts for these targets; a rule for the overdue is written for audits first,
-        before any record can end by it. Raises Problem."""
+        """Set a cap, a rule, or both. Audits must know a rule before a record can end by it."""
         group_id, rules = self._settings.group_id, limit.rules_json(pattern)
         if rules is not None:
-            key = overdue_key(group_id, rules).encode()
-            self._write(self._names.settings, key, rules.encode())
+            self._set_raw(overdue_key(group_id, rules), rules.encode())
         said = {**limit.model_dump(), "set_at": now_ms}
         self._set(limit_key(group_id, pattern), said)
 
     def clear_limit(self, pattern: str) -> None:
-        """Take it back: what the settings say counts again. Raises Problem."""
+        """Go back to the limit of the settings."""
         self._set(limit_key(self._settings.group_id, pattern), None)
 
     def limit_workers(self, per_second: int, now_ms: int) -> None:
-        """Set the bound on each worker. Raises Problem."""
+        """Set the cap on each worker."""
         said = {"per_second": per_second, "set_at": now_ms}
         self._set(rate_key(self._settings.group_id), said)
 
     def clear_workers_limit(self) -> None:
-        """Take it back: what the settings say counts again. Raises Problem."""
+        """Go back to the limit of the settings."""
         self._set(rate_key(self._settings.group_id), None)
 
     def _set(self, key: str, said: Mapping[str, Any] | None) -> None:
-        value = None if said is None else json.dumps(said).encode()
-        self._write(self._names.settings, key.encode(), value)
+        self._set_raw(key, None if said is None else json.dumps(said).encode())
+
+    def _set_raw(self, key: str, value: bytes | None) -> None:
+        self._write(self._names.settings, Request([], key.encode(), value))
 
     def unreadable_batch(self, partition: int) -> UnreadableBatch | None:
-        """The batch at which reading from the committed offset fails; None where it does not.
-        Raises Problem."""
-        try:
-            place = TopicPartition(self._names.ingress, partition)
+        """Return the batch at which reading from the committed offset fails, if it does."""
+        ingress = self._names.ingress
+        with self._asking("Read", ingress):
             with closing(self._consumer()) as consumer:
-                committed = consumer.committed([place], READ_WITHIN_S)[0]
-            if committed.error is not None:
-                raise KafkaException(committed.error)
-            if committed.offset < 0:
+                committed = consumer.committed([TopicPartition(ingress, partition)], READ_WITHIN_S)
+            if committed[0].error is not None:
+                raise KafkaException(committed[0].error)
+            offset = committed[0].offset
+            if offset < 0:
                 return None
-            return unreadable_batch(
-                lambda: Consumer(lookup_config(self._settings)),
-                self._names.ingress,
-                partition,
-                committed.offset,
-            )
-        except KafkaException as error:
-            raise self._refused(error.args[0], "Read", self._names.ingress) from None
+            settings = lookup_config(self._settings)
+            return unreadable_batch(lambda: Consumer(settings), ingress, partition, offset)
 
     def skip(self, partition: int, batch: UnreadableBatch, now_ms: int) -> None:
-        """Have all workers of the group skip the batch, now and whenever it is read again. Raises
-        Problem."""
+        """Have all workers of the group skip the batch, now and whenever it is read again."""
         settings, ingress = self._settings, self._names.ingress
-        try:
+        with self._asking("Read", ingress):
             topic = describe_topic(ingress, admin_client(settings), settings)
-        except KafkaException as error:
-            raise self._refused(error.args[0], "Read", ingress) from None
-        except ProxyError as error:
-            raise Problem(503, "broker", str(error)) from None
         key = skipped_key(settings.group_id, topic.topic_id, partition, batch.base)
-        value = skipped_value(batch.end, batch.error, now_ms)
-        self._write(self._names.settings, key.encode(), value.encode())
+        self._set_raw(key, skipped_value(batch.end, batch.error, now_ms).encode())
 
     def read(self, partition: int, offset: int) -> Record | None:
-        """A committed ingress record; None where the ingress has it no more. Raises Problem."""
-        with self._lock:
+        """Return a committed ingress record, or None where the ingress has it no more."""
+        with self._lock, self._asking("Read", self._names.ingress):
             self._until_s = time.monotonic() + READ_WITHIN_S
             try:
                 return self._lookup.read(partition, [offset], READ_THROUGH).get(offset)
-            except KafkaException as error:
-                raise self._refused(error.args[0], "Read", self._names.ingress) from None
             finally:
                 self._lookup.close()
 
@@ -253,16 +234,9 @@ class BrokerAccess:
             detail = "The broker has not given the record in time; is it written at all?"
             raise Problem(503, "broker", detail)
 
-    def _write(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int = BY_KEY,
-        headers: Headers | None = None,
-    ) -> str:
-        """Write one record; its origin."""
-        producer, request = self._open(), Request(headers or [], key, value, partition)
+    def _write(self, topic: str, request: Request) -> str:
+        """Write one record and return its origin."""
+        producer = self._open()
         try:
             return origin_of(write(producer, topic, request, WRITE_WITHIN_S))
         except BufferError:
@@ -288,10 +262,23 @@ class BrokerAccess:
             return self._producer
 
     def _close(self, producer: Producer) -> None:
-        """The next call makes a new one, with the certificates that lie on disk by then."""
+        """Forget the producer. The next one reads the certificates on disk anew."""
         with self._lock:
             if self._producer is producer:
                 self._producer = None
+
+    @contextmanager
+    def _asking(self, operation: str, topic: str, said: str = "") -> Iterator[None]:
+        """Turn errors of the broker into Problem. `said` comes before its sentence."""
+        try:
+            yield
+        except KafkaException as error:
+            refused = self._refused(error.args[0], operation, topic)
+            if not said:
+                raise refused from None
+            raise Problem(503, "broker", f"{said}{refused}") from None
+        except ProxyError as error:
+            raise Problem(503, "broker", str(error)) from None
 
     def _refused(self, error: KafkaError, operation: str, topic: str) -> Problem:
         said = error.str().rstrip(".")
@@ -304,11 +291,3 @@ class BrokerAccess:
 
     def _consumer(self) -> Consumer:
         return Consumer({**lookup_config(self._settings), "auto.offset.reset": "latest"})
-
-
-def _headers_of(purge: Purge) -> Headers:
-    return [
-        (PURGE, purge.targets.encode()),
-        (PURGE_FROM, b"%d" % purge.due_from_ms),
-        (PURGE_TO, b"%d" % purge.due_to_ms),
-    ]

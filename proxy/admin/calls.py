@@ -1,4 +1,4 @@
-"""What every call of the API has in common: what it works on, how it is read, and its refusals."""
+"""The common parts of all calls: the site they work on, reading a request, refusals."""
 
 import re
 import threading

@@ -1,4 +1,4 @@
-"""What the page shows at one moment, and the stream of server-sent events that brings it."""
+"""Snapshots for the page, and the server-sent events that bring them."""
 
 import asyncio
 import json
@@ -101,7 +101,7 @@ class Snapshots:
         self._asked_ms = 0
 
     def make(self, now_ms: int) -> dict[str, Any]:
-        """What is so now; `by_time` is None while a worker does not answer."""
+        """Return a snapshot. `by_time` is None while a worker does not answer."""
         statuses = self._read_statuses()
         counts = added([status.pending_by_target for status in statuses])
         shown, others = counts.largest(TARGETS_SHOWN)
@@ -145,7 +145,7 @@ class Snapshots:
 
 
 def _by_time(workers: Workers, statuses: Sequence[Status], now_ms: int) -> dict[str, Any]:
-    """What has fired already, and for each scale the number that fires in each bucket."""
+    """Return the number of overdue records, and for each scale the number in each bucket."""
     edges_ms = [now_ms + span_ms for span_ms in _SPANS_MS]
     until: dict[int, int] = {}
     total = 0
@@ -162,7 +162,7 @@ def _by_time(workers: Workers, statuses: Sequence[Status], now_ms: int) -> dict[
 
 
 def _refused(statuses: Sequence[Status]) -> dict[str, dict[str, Any]]:
-    """By target: why it does not take records, how many wait, and since when the oldest is due."""
+    """Return by target why it refuses records, how many wait, and the oldest due."""
     found: dict[str, dict[str, Any]] = {}
     for one in (one for status in statuses for one in status.refused):
         shown = found.setdefault(one.target, {"records": 0, "oldest_due": one.oldest_due_ms})
@@ -173,7 +173,7 @@ def _refused(statuses: Sequence[Status]) -> dict[str, dict[str, Any]]:
 
 
 def _counted(registry: CollectorRegistry) -> dict[str, Any]:
-    """Since the start: deliveries by target and how late, dead letters by reason; and the lag."""
+    """Return deliveries and lateness by target, dead letters by reason, and the lag."""
     delivered: dict[str, float] = defaultdict(float)
     late_s: dict[str, float] = defaultdict(float)
     dead: dict[str, float] = defaultdict(float)

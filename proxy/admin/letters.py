@@ -1,4 +1,4 @@
-"""The calls about dead letters: lists of them, one of them, and sending them in again."""
+"""The calls about dead letters: list, show, replay."""
 
 import re
 from collections.abc import Iterable, Mapping

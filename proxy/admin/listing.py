@@ -1,6 +1,6 @@
-"""Records that wait: pages of them, one by one, and how many until when.
+"""Lists and counts of pending records.
 
-The workers' loops give pieces, so that no loop is held up for long. They are merged here.
+A worker's loop answers with a small piece at a time. This module merges the pieces.
 """
 
 import re
@@ -33,7 +33,7 @@ Place = tuple[int, int, int]
 
 
 def place_of(cursor: str | None, sought: Sought) -> Place:
-    """Beyond which place a list goes on, or begins. Raises Problem."""
+    """Return the place behind which a list goes on, or begins. Raises Problem."""
     if cursor is None:
         return sought.from_ms - 1, BEYOND_PARTITIONS, 0
     found = CURSOR.fullmatch(cursor)
@@ -47,7 +47,7 @@ def place_of(cursor: str | None, sought: Sought) -> Place:
 
 
 def cursor_of(place: Place) -> str:
-    """The place as text."""
+    """Return the place as text."""
     fires_ms, partition, offset = place
     return f"1.{fires_ms}.{partition}.{min(offset, LAST_IN_CURSOR)}"
 
@@ -55,23 +55,22 @@ def cursor_of(place: Place) -> str:
 PAGE_S: Final = 2.0
 """A page that is not full by then is given as it is: a narrow filter looks at many records."""
 LEAST_PIECE: Final = 16
-"""A piece costs as much as some hundred records whatever it holds: it has those of its partition
-that the page probably wants, and some more."""
+"""Each piece has a fixed cost of about a hundred records, so small pieces do not pay."""
 
 Ask = Callable[[ScanPending], Sequence[Answer]]
 
 
 class Page(NamedTuple):
-    """Records in the order of their places; beyond which place the list goes on (None: it has
-    ended); which partitions it covers."""
+    """A page of records in the order of their places."""
 
     records: list[WaitingRecord]
     next: Place | None
+    """Where the list goes on. None at its end."""
     partitions: list[int]
 
 
 class PageReader:
-    """Asks the workers again and again, a piece at a time, so that no loop is held up for long."""
+    """Merges pieces of several partitions into one page."""
 
     def __init__(
         self,
@@ -87,8 +86,10 @@ class PageReader:
         self._unasked = set(self._upto)
 
     def read(self, limit: int) -> Page:
-        """The next `limit` records, fewer if the time is up or there are no more. Raises NoAnswer,
-        MailboxFull."""
+        """Return the next `limit` records, or fewer if the time is up.
+
+        Raises NoAnswer, MailboxFull.
+        """
         until_s = self._now_s() + PAGE_S
         records: list[WaitingRecord] = []
         last: Place | None = None
@@ -106,11 +107,11 @@ class PageReader:
         return Page(records, last, [*self._upto])
 
     def _lacking(self) -> list[int]:
-        """The partitions of which no record is known, though there may be one."""
+        """Return the partitions that have to be asked again."""
         return [p for p, upto in self._upto.items() if not self._found[p] and upto < END]
 
     def _take(self, most: int, known: Place) -> list[tuple[Place, WaitingRecord]]:
-        """The first records up to `known`, or until one of the partitions has to be asked again."""
+        """Return the first records up to `known`, until a partition has to be asked again."""
         heads = [_placed(p, found) for p, found in self._found.items() if found]
         heapify(heads)
         taken: list[tuple[Place, WaitingRecord]] = []
@@ -128,17 +129,16 @@ class PageReader:
         return taken
 
     def _known_upto(self, lacking: Iterable[int]) -> Place:
-        """Up to there everything was found that there is."""
+        """Return the place up to which every record was found."""
         uptos = ((partition, self._upto[partition]) for partition in lacking)
         places = ((fires_ms, partition, offset) for partition, (fires_ms, offset) in uptos)
         return min(places, default=(*END, LAST_OFFSET))
 
     def _fetch(self, lacking: Sequence[int], needed: int) -> None:
-        """Get the next piece of some of these, for a page that lacks so many records; leave out
-        those that no worker serves any more.
+        """Ask for the next pieces.
 
-        A worker always gives a piece of the first that it serves: so that none came of the very
-        first says that nobody serves it.
+        If the partition that was asked first gives none, no worker here serves it any more. It is
+        left out.
         """
         asked = sorted(lacking, key=lambda partition: partition not in self._unasked)
         places = tuple((partition, self._upto[partition]) for partition in asked)
@@ -155,13 +155,13 @@ class PageReader:
 
 
 def _placed(partition: int, found: deque[WaitingRecord]) -> tuple[Place, WaitingRecord]:
-    """The first record with its place, by which it is ordered: no two have the same."""
+    """Return the first record, with its place as the sort key."""
     first = found[0]
     return (first.fires_ms, partition, first.offset), first
 
 
 def _after(place: Place, partition: int) -> Key:
-    """The key in a partition beyond which its records come after `place`."""
+    """Return the key in a partition behind which its records come after `place`."""
     fires_ms, at, offset = place
     if partition == at:
         return fires_ms, offset
@@ -173,8 +173,10 @@ AT_ONCE: Final = 1_000
 
 
 class EachWaiting:
-    """Those of these partitions that are sought, page after page. is_all: whether there are no
-    others than those given; after COUNTED_WITHIN_S no more are looked for."""
+    """All records that match, page after page, for at most COUNTED_WITHIN_S.
+
+    `is_all`: whether the iteration reached the end.
+    """
 
     def __init__(
         self,
@@ -200,22 +202,20 @@ class EachWaiting:
 
 
 class WaitingByTime(NamedTuple):
-    """counts: of records that fire up to each edge from the one before it, and after the last.
-
-    Among these are so many that were `cancelled` or replaced, until their time, and so many that
-    are `held`: their targets are paused, so that they wait until these are resumed, wherever they
-    stand.
-    """
+    """Estimated counts of records by the time at which they fire."""
 
     counts: list[int]
+    """One for each edge, from the edge before it, and one for all later records."""
     cancelled: int
+    """Counted records that were cancelled or replaced. They count until their time."""
     held: int
+    """Counted records whose targets are paused. They wait until a resume."""
 
 
 def waiting_by_time(
     workers: Workers, statuses: Sequence[Status], edges_ms: Sequence[int]
 ) -> WaitingByTime:
-    """About as it is now. Raises NoAnswer, MailboxFull."""
+    """Estimate the counts. Raises NoAnswer, MailboxFull."""
     shards = [shard for status in statuses for shard in status.shards]
     counted = _counted(workers, tuple(edges_ms), partitions_of(statuses))
     columns = zip([0] * (len(edges_ms) + 1), *counted, strict=True)
@@ -227,8 +227,7 @@ def waiting_by_time(
 
 
 class DuesByTime(NamedTuple):
-    """counts: of records due up to each edge from the one before it, and after the last; so many of
-    them are `held` by a pause. is_all: whether all that wait were looked at."""
+    """Exact counts by due, as in WaitingByTime. `is_all`: whether there was time for all."""
 
     counts: list[int]
     held: int
@@ -238,8 +237,10 @@ class DuesByTime(NamedTuple):
 def dues_by_time(
     workers: Workers, statuses: Sequence[Status], targets: str, edges_ms: Sequence[int]
 ) -> DuesByTime:
-    """Of those for a pattern of targets, which are looked at one by one: exact, and as far as there
-    is time. Raises Problem, NoAnswer, MailboxFull."""
+    """Count the records for a pattern of targets one by one.
+
+    Raises Problem, NoAnswer, MailboxFull.
+    """
     each = EachWaiting(workers.ask, Sought(pattern_of(targets)), partitions_of(statuses))
     counts, held = [0] * (len(edges_ms) + 1), 0
     for record in each:
@@ -252,8 +253,7 @@ def dues_by_time(
 def _counted(
     workers: Workers, edges_ms: tuple[int, ...], partitions: Sequence[int]
 ) -> Iterator[list[int]]:
-    """The counts of each partition: some are asked for at a time, so that no loop is held up for
-    long. Those that no worker serves any more are left out."""
+    """Yield the counts of each partition that a worker here still serves."""
     left = set(partitions)
     while left:
         answers = workers.ask(PendingByTime(edges_ms, tuple(sorted(left))))
@@ -265,7 +265,7 @@ def _counted(
 
 
 def _held(statuses: Sequence[Status]) -> int:
-    """Of targets that are counted by name."""
+    """Count pending records of paused targets, if their targets are counted by name."""
     patterns = {pattern for status in statuses for pattern in status.paused}
     if not patterns:
         return 0

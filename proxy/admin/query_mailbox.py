@@ -1,4 +1,4 @@
-"""What the admin API asks of a worker: queries in a mailbox, answered by its loop between turns."""
+"""Queries of the admin API, which a worker's loop answers between two turns."""
 
 import math
 import queue
@@ -19,40 +19,39 @@ from storage.store import Key
 
 MOST_WAITING: Final = 16
 SCAN_S: Final = 0.001
-"""So long a turn of the loop is held up by what is asked of many shards, and by one shard."""
+"""Time that a query of many shards may take of one turn, and the time of one shard more."""
 REST_PER_ANSWER: Final = 40
 LONGEST_REST_S: Final = 0.1
-"""While records flow no other answer is given for so many times as long as the last one took, but
-not for longer: with hundreds of busy partitions a page needs as many answers."""
+"""A busy loop rests after an answer: this many times as long as the answer took, up to this limit.
+A page over hundreds of busy partitions needs as many answers."""
 
 log = structlog.get_logger(__name__)
 
 
 class CountedShard(NamedTuple):
-    """About how many records of a partition pend, up to each edge from the one before it, and after
-    the last."""
+    """Estimated counts of a partition's records: one for each edge, and one for the rest."""
 
     partition: int
     counts: list[int]
 
 
 class PendingByTime(NamedTuple):
-    """About how many records pend, between these epoch ms: a list of `CountedShard`, for as many of
-    these partitions as there is time, one at least if the worker has any of them."""
+    """Asks for a `CountedShard` of each partition. As many come as there is time for, at least one
+    if the worker has any of them."""
 
     edges_ms: tuple[int, ...]
     partitions: tuple[int, ...]
 
 
 class FindId(NamedTuple):
-    """What waits with this id, in any partition of the worker: a list of `Found`."""
+    """Asks for a `Found` of each partition of the worker that has a pending record with the id."""
 
     ident: bytes
 
 
 class FindRecord(NamedTuple):
-    """What has become of this ingress record: a list of one `Found`, or of none if the partition
-    is another worker's. Serves as `proxy.protocol.body.Message`."""
+    """Asks for one `Found` of an ingress record, or none if the partition is another worker's.
+    Serves as `proxy.protocol.body.Message`."""
 
     at: tuple[int, int]
     content: tuple[bytes | None, bytes | None, Headers | None]
@@ -81,15 +80,15 @@ class FindRecord(NamedTuple):
 
 
 class FindMoving(NamedTuple):
-    """What is to take the place of this record: a list of one `Moving`, or of none likewise."""
+    """Asks for one `Moving` of an ingress record, or none if the partition is another worker's."""
 
     record: FindRecord
     deliver_at_ms: int
 
 
 class ScanPending(NamedTuple):
-    """What waits beyond these keys, by partition: a list of `WaitingPiece`, for as many of the
-    partitions likewise. `most`: records of each that are wanted."""
+    """Asks for a `WaitingPiece` of each partition, behind its key, with at most `most` records. As
+    many come as there is time for."""
 
     places: tuple[tuple[int, Key], ...]
     sought: Sought
@@ -101,7 +100,7 @@ Answer: TypeAlias = list[CountedShard] | list[Found] | list[Moving] | list[Waiti
 
 
 def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
-    """The answer of a worker with these shards; a matter of milliseconds."""
+    """Answer a query within milliseconds."""
     match query:
         case PendingByTime(edges_ms, partitions):
             return [
@@ -126,8 +125,7 @@ def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
 
 
 def _in_time(partitions: Iterable[int], shards: Mapping[int, Shard]) -> Iterator[tuple[int, Shard]]:
-    """Those of the partitions that are here, until whoever looks at one after the other has taken
-    its time."""
+    """Yield the partitions that are here, until the time is up."""
     until_s = time.monotonic() + SCAN_S
     for partition in partitions:
         if partition in shards:
@@ -141,7 +139,7 @@ class NoAnswer(Exception):
 
 
 class MailboxFull(Exception):
-    """So many queries wait already that this one is not taken."""
+    """MOST_WAITING queries wait already."""
 
 
 class QueryMailbox:
@@ -167,16 +165,15 @@ class QueryMailbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Whether no query waits."""
         return self._waiting.empty()
 
     def answer_one(
         self, find_shards: Callable[[], Mapping[int, Shard]], *, is_busy: bool = False
     ) -> None:
-        """Called by the loop between turns: answer the query that has waited longest, or none yet
-        where the loop `is_busy`.
+        """Answer the oldest query, or none yet if the loop `is_busy`. Called by the loop.
 
-        Raises StorageError, which is for the session to mend.
+        Raises StorageError, which the session mends.
         """
         if self._waiting.empty() or (is_busy and self._now_s() < self._rests_until_s):
             return
@@ -186,7 +183,7 @@ class QueryMailbox:
         self._rests_until_s = ended_s + min(LONGEST_REST_S, REST_PER_ANSWER * (ended_s - began_s))
 
     def _answer_first(self, find_shards: Callable[[], Mapping[int, Shard]]) -> None:
-        """Of those that are still waited for."""
+        """Skip queries that nobody waits for any more."""
         while not self._waiting.empty():
             query, future = self._waiting.get_nowait()
             if future.set_running_or_notify_cancel():

@@ -15,7 +15,7 @@ _utf_8 = getincrementaldecoder("utf-8")
 
 
 def content_of(key: bytes | None, value: bytes | None, headers: Headers) -> Mapping[str, Any]:
-    """`headers` has the first of them; `headers_left_out` says how many there are beyond."""
+    """Return the parts of a record. At most HEADERS headers are shown."""
     return {
         "key": _part(key, OTHER_BYTES),
         "value": _part(value, VALUE_BYTES),

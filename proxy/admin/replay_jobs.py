@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class WantedReplay(NamedTuple):
-    """Letters of `topic` (`group`'s), those at `places` alone where it is not None."""
+    """Letters to replay. `group` is None for the proxy's topic, `places` is None for all places."""
 
     topic: str
     group: str | None
@@ -39,7 +39,7 @@ Replaying = Callable[[WantedReplay, OnDecision, Callable[[Place], None], Callabl
 
 
 class ReplayJob:
-    """One replay, or a dry run of one: begins at once, ends by itself or when it is stopped."""
+    """A replay or a dry run. It begins at once, and ends by itself or when it is stopped."""
 
     def __init__(self, wanted: WantedReplay, replay: Replaying, now_ms: Callable[[], int]) -> None:
         self.ident, self.wanted = uuid.uuid4().hex[:12], wanted
@@ -64,11 +64,11 @@ class ReplayJob:
         self._stop.set()
 
     def wait(self, timeout_s: float) -> None:
-        """Until it has ended, or so long."""
+        """Wait for its end, at most this long."""
         self._thread.join(timeout_s)
 
     def shown(self) -> models.Replay:
-        """Return how far it is."""
+        """Return its progress."""
         with self._lock:
             return models.Replay(
                 id=self.ident,
@@ -108,7 +108,7 @@ class ReplayJob:
 
 
 class ReplayJobs:
-    """AT_WORK of them at a time, one at most that changes a topic; the last KEPT are remembered."""
+    """At most AT_WORK jobs at a time, and one that changes a topic. The last KEPT are known."""
 
     def __init__(self, replay: Replaying, now_ms: Callable[[], int]) -> None:
         self._replay, self._now_ms = replay, now_ms
@@ -133,7 +133,7 @@ class ReplayJobs:
             return job
 
     def find(self, ident: str) -> ReplayJob:
-        """Raises Problem where there is none."""
+        """Return the job. Raises Problem if it is not known."""
         job = self._jobs.get(ident)
         if job is None:
             detail = "This process knows no such replay; what it has replayed stays replayed."
@@ -141,7 +141,7 @@ class ReplayJobs:
         return job
 
     def close(self) -> None:
-        """Stop all, and wait for them a little: what is in hand is committed or undone."""
+        """Stop all jobs and wait a moment. Their batches in hand are committed or undone."""
         with self._lock:
             self._is_closed = True
             running = [job for job in self._jobs.values() if job.is_running]

@@ -1,7 +1,7 @@
-"""Reading topics for the API: dead letters, replays of them, and traces of records.
+"""Reads topics for the API: dead letters, replays, and traces.
 
-Each call has clients of its own and a bound on time. It leaves most of the interpreter to the
-worker's loop. Calls may come from any thread, and raise Problem.
+Each call has clients of its own and a time limit. It rests often, so that the worker's loop has the
+interpreter. Calls may come from any thread. They raise Problem.
 """
 
 import time
@@ -36,29 +36,29 @@ from proxy.lineage.topics import Bounds, KafkaTopics
 from proxy.lineage.tracer import NoSuchRecord, RecordTrace, trace_record
 
 PAGE_S: Final = 4.0
-"""A page that is not full by then is given as it is: filters that fit little look at much."""
+"""A page that is not full by then is given as it is: a narrow filter reads many records."""
 MARKS_S: Final = 4.0
 PAUSE_PER_WORK: Final = 3
-"""So many times as long as it works it leaves the interpreter to the worker's loop."""
+"""A reader rests three times as long as it works: the worker's loop needs the interpreter."""
 LONGEST_PAUSE_S: Final = 0.5
 MOST_TOPICS: Final = 200
 MOST_PARTITIONS: Final = 1_000
 MOST_RECORDS: Final = 1_000_000
-"""A trace that looks at so many says what it has not read."""
+"""Records that a trace reads at most. It says what it has not read."""
 ASK_TIMEOUT_S: Final = 8.0
 
 Marks = Mapping[Place, Mark]
 
 
 class ListedPage(NamedTuple):
-    """A page, and which of its letters have been replayed; None where there was no time to see."""
+    """A page, and the marks of replayed letters. None: there was no time to read the marks."""
 
     page: LetterPage
     marks: Marks | None
 
 
 class SeenLetter(NamedTuple):
-    """One letter; its original's value where the letter has none and the ingress still has it."""
+    """A letter. `original`: its value in the ingress, if the letter came without one."""
 
     letter: Letter
     mark: Mark | None
@@ -74,14 +74,14 @@ class _Stopped(Exception):
 
 
 class ReadingPace:
-    """Called after each few hundred records: rests for a while, and ends what is to end."""
+    """Called after a few hundred records: rests, and ends a reading that is stopped or late."""
 
     def __init__(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
         self.until_s: float | None = None
         self._is_stopping, self._rested_s = is_stopping, time.thread_time()
 
     def __call__(self) -> None:
-        """Raises what the reader of the records has to expect."""
+        """Raise _Stopped or _TimeIsUp."""
         worked_s = time.thread_time() - self._rested_s
         time.sleep(min(worked_s * PAUSE_PER_WORK, LONGEST_PAUSE_S))
         self._rested_s = time.thread_time()
@@ -98,7 +98,7 @@ class KafkaLetters:
         self._settings = settings
 
     def topics(self) -> list[LetterTopic]:
-        """The dead-letter topic, and those of groups; MOST_TOPICS at most."""
+        """Return the dead-letter topics of the proxy and of groups, at most MOST_TOPICS."""
         names = self._settings.topics
         with self._refusing():
             connection = Connection(self._settings)
@@ -125,7 +125,7 @@ class KafkaLetters:
     def page(
         self, group: str | None, selection: Selection, ends: dict[int, int], limit: int
     ) -> ListedPage:
-        """The newest of the wanted letters that lie below `ends`, and which were replayed."""
+        """Return the newest letters below `ends` that match, and which were replayed."""
         with self._refusing():
             pace = ReadingPace()
             topics = DeadLetterTopics(self._settings, group, pace)
@@ -139,7 +139,7 @@ class KafkaLetters:
             return ListedPage(page, _marks(topics, page.letters, pace))
 
     def letter(self, group: str | None, place: Place) -> SeenLetter:
-        """The letter there, with its value from the ingress where it came without."""
+        """Return a letter. If it has no value, the ingress may have it."""
         with self._refusing():
             pace = ReadingPace()
             topics = DeadLetterTopics(self._settings, group, pace)
@@ -155,7 +155,7 @@ class KafkaLetters:
         on_missing: Callable[[Place], None],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """Replay what is wanted, or find out what a replay would do."""
+        """Replay letters, or find out what a replay would do."""
         with self._refusing():
             topics = DeadLetterTopics(self._settings, wanted.group, ReadingPace(is_stopping))
             try:
@@ -169,7 +169,7 @@ class KafkaLetters:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Turns errors into refusals."""
+        """Turn errors into Problem."""
         try:
             yield
         except DeadLettersMissing as missing:
@@ -189,7 +189,7 @@ class KafkaLetters:
 def _wanted(
     topics: DeadLetterTopics, wanted: WantedReplay, on_missing: Callable[[Place], None]
 ) -> Iterator[Letter]:
-    """The topic's end is taken once: letters that come back meanwhile are left for later."""
+    """Yield the letters. The end of the topic is read once, so letters that return are left."""
     selection = wanted.selection
     if wanted.places is None:
         yield from topics.every(selection, topics.spans(selection), lambda _: None)
@@ -218,7 +218,7 @@ def _original_value(topics: DeadLetterTopics, letter: Letter) -> bytes | None:
 
 
 def _below(span: range, end: int | None) -> range:
-    """A partition that has come since the list began is left to the next one."""
+    """Cut the span at `end`. A partition that is new since the list began is not cut."""
     return span if end is None else range(span.start, max(span.start, min(span.stop, end)))
 
 
@@ -263,7 +263,7 @@ class KafkaTraces:
         self._settings = settings
 
     def trace(self, named: Origin, timeout_s: float, retries_within_ms: int) -> RecordTrace:
-        """What became of the record at `named`, an ingress record or what was made of one."""
+        """Trace the record at `named`: an ingress record, a delivery, or a dead letter."""
         settings, bounds = self._settings, Bounds(timeout_s, MOST_RECORDS)
         with _refusing_traces(settings):
             pace = ReadingPace()
@@ -273,7 +273,7 @@ class KafkaTraces:
 
 @contextmanager
 def _refusing_traces(settings: Settings) -> Iterator[None]:
-    """Turns errors into refusals."""
+    """Turn errors into Problem."""
     try:
         yield
     except (TopicUnknown, NoSuchRecord) as missing:

@@ -1,4 +1,4 @@
-"""How queries reach the workers: the one in this process, or several in their own."""
+"""Queries to the workers: one worker in this process, or several in their own processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from proxy.admin.query_mailbox import (
 from proxy.logs import Level, change_level
 
 ANSWER_WITHIN_S: Final = 2.0
-"""Longer than a loop stands still while all is well."""
+"""A healthy loop turns much faster than this."""
 
 
 class SetLevel(NamedTuple):
@@ -28,7 +28,7 @@ class SetLevel(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """No answer; whether because too many queries wait at the worker."""
+    """A worker that gives no answer."""
 
     is_mailbox_full: bool
 
@@ -37,10 +37,10 @@ class Workers(Protocol):
     """All workers of this `run`."""
 
     def ask(self, query: Query) -> Sequence[Answer]:
-        """The answer of each. Raises NoAnswer, MailboxFull."""
+        """Return the answer of each worker. Raises NoAnswer, MailboxFull."""
 
     def set_level(self, level: Level) -> None:
-        """Let all log from this level on. Raises NoAnswer where one has not heard."""
+        """Set the log level of all workers. Raises NoAnswer if one does not confirm."""
 
 
 class ThisWorker:
@@ -98,7 +98,7 @@ class ChildWorkers:
         self._level: Level | None = None
 
     def add(self, worker: str, connection: Connection[Any, Any]) -> None:
-        """A child was just started, maybe in place of one that has died."""
+        """Add a child that was just started. It may replace a dead one."""
         gone = self._pipes.pop(worker, None)
         if gone is not None:
             gone.close()
@@ -111,7 +111,7 @@ class ChildWorkers:
         return [pipe.ask(query, until_s) for pipe in list(self._pipes.values())]
 
     def set_level(self, level: Level) -> None:
-        """A child started later hears of it too."""
+        """Set the level, also for children that start later."""
         self._level = level
         change_level(level)
         until_s = time.monotonic() + ANSWER_WITHIN_S
@@ -127,7 +127,7 @@ def _tell(pipe: ChildPipe, level: Level) -> None:
 
 
 class QueryReceiver:
-    """The child's end: a thread that brings queries to the mailbox until the pipe is closed."""
+    """The child's end: a thread that brings queries to the mailbox until the pipe closes."""
 
     def __init__(self, connection: Connection[Any, Any], mailbox: QueryMailbox) -> None:
         self._connection, self._mailbox = connection, mailbox

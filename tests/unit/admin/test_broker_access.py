@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from proxy.admin.broker_access import BrokerAccess
@@ -11,6 +9,7 @@ from proxy.admin.problem import Problem
 from proxy.config.settings import Settings
 from proxy.config.target_limit import OverdueLimit, TargetLimit
 from proxy.dispatch.partitioning import partition_of
+from proxy.kafka.control import Request
 from proxy.protocol.parsed import Purge
 from proxy.protocol.proofs import HopAuthenticator, HopKey
 
@@ -18,8 +17,8 @@ from proxy.protocol.proofs import HopAuthenticator, HopKey
 def purge(monkeypatch: pytest.MonkeyPatch, failing: int) -> Problem:
     """A purge of three partitions, of which one cannot be written to."""
 
-    def write(_access: BrokerAccess, topic: str, *record: Any) -> str:
-        partition = record[2]
+    def write(_access: BrokerAccess, topic: str, request: Request) -> str:
+        partition = request.partition
         if partition == failing:
             raise Problem(503, "broker", "The broker does not do it: no leader.")
         return f"{topic}/{partition}/7"
@@ -48,9 +47,9 @@ def test_a_rule_for_the_overdue_is_written_for_audits_before_it_can_count(
 ) -> None:
     written: list[tuple[str, bytes | None]] = []
 
-    def write(_access: BrokerAccess, topic: str, key: bytes, value: bytes | None) -> str:
-        assert topic == "timer.settings"
-        written.append((key.decode(), value))
+    def write(_access: BrokerAccess, topic: str, request: Request) -> str:
+        assert (topic, request.key is None) == ("timer.settings", False)
+        written.append(((request.key or b"").decode(), request.value))
         return f"{topic}/0/1"
 
     monkeypatch.setattr(BrokerAccess, "_write", write)
@@ -69,10 +68,10 @@ def test_a_rule_for_the_overdue_is_written_for_audits_before_it_can_count(
 def test_what_producers_may_not_ask_for_and_a_recall_is_signed_for_an_operator(
     monkeypatch: pytest.MonkeyPatch, served: list[str]
 ) -> None:
-    written: list[tuple[Any, ...]] = []
+    written: list[Request] = []
 
-    def write(_access: BrokerAccess, topic: str, *record: Any) -> str:
-        written.append(record)
+    def write(_access: BrokerAccess, topic: str, request: Request) -> str:
+        written.append(request)
         return f"{topic}/0/1"
 
     signer = HopAuthenticator(HopKey.new(), "topic-id")
@@ -82,7 +81,7 @@ def test_what_producers_may_not_ask_for_and_a_recall_is_signed_for_an_operator(
     access.cancel(b"id", b"key", None, 0)
     access.cancel(b"id", None, 2, 0)
     access.recall(3, "timer.ingress/3/7", 0)
-    places = [partition for _key, _value, partition, _headers in written]
+    places = [one.partition for one in written]
     assert places == ([-1, 2, 3] if served else [partition_of(b"key", 4), 2, 3])
-    are_signed = [signer.is_own(at, key, value, headers) for key, value, at, headers in written]
+    are_signed = [signer.is_own(one.partition, one.key, one.value, one.headers) for one in written]
     assert are_signed == [not served, not served, True]
