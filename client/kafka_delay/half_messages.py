@@ -309,12 +309,12 @@ class CheckBacks:
         while not self._stopping.is_set():
             try:
                 self.serve(POLL_S)
-            except ClientError as error:
-                log.warning("an answer was not stored, the proxy will ask again: %s", error)
             except Exception as error:
-                log.exception("check-backs are no longer answered")
-                self.failure = error
-                return
+                if isinstance(error, BrokerError) or not isinstance(error, ClientError):
+                    log.exception("check-backs are no longer answered")
+                    self.failure = error
+                    return
+                log.warning("an answer was not stored, the proxy will ask again: %s", error)
 
     def _broker_error(self, error: KafkaError) -> BrokerError:
         group = str(self._settings.get("group.id"))

@@ -125,7 +125,13 @@ class _Consumer(ABC, Generic[HandlerT]):
         writer = IngressWriter(self._producer_settings, self._ingress, STORE_WITHIN_MS / 1000)
         try:
             with closing(runner):
-                handling = self._handling = self._new_handling(runner)
+                handling = self._handling = Handling(
+                    runner,
+                    self._parallel,
+                    self._handler_timeout_s,
+                    lambda: not self._stopping.is_set(),
+                    key_of=by_key_or_partition if self._local_retries else by_key,
+                )
                 while not self._is_done(writer, handling):
                     log.info("another consumer is opened")
         finally:
@@ -169,15 +175,6 @@ class _Consumer(ABC, Generic[HandlerT]):
             self._local_retries,
         )
         loop.run([*self._topics, self._retry_topic], self._stopping.is_set)
-
-    def _new_handling(self, runner: Runner) -> Handling:
-        return Handling(
-            runner,
-            self._parallel,
-            self._handler_timeout_s,
-            lambda: not self._stopping.is_set(),
-            key_of=by_key_or_partition if self._local_retries else by_key,
-        )
 
 
 class RetryConsumer(_Consumer[Handler]):

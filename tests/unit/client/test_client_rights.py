@@ -91,3 +91,17 @@ def test_a_producer_of_half_messages_is_told_alike(mock_kafka: MockKafka) -> Non
         pytest.raises(ClientError, match="Grant it: .* --operation Read --group checks.listeners"),
     ):
         TransactionalDelayProducer(mock_kafka.settings, Listener(), "checks")  # type: ignore[arg-type]
+
+
+def test_a_fatal_error_ends_the_answers_to_check_backs_and_the_next_send_says_so(
+    mock_kafka: MockKafka,
+) -> None:
+    fenced = BrokerError(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", True), "refused")
+    with (
+        patch.object(half_messages, "ensure_topics"),
+        patch.object(half_messages.CheckBacks, "serve", side_effect=fenced),
+        TransactionalDelayProducer(mock_kafka.settings, Listener(), "checks") as producer,  # type: ignore[arg-type]
+    ):
+        producer._check_backs.stop()
+        with pytest.raises(ClientError, match="check-backs are no longer answered .refused"):
+            producer.send_in_transaction("orders", local_transaction=lambda _: None)
