@@ -8,13 +8,12 @@ stdout stays readable by a program.
 import logging
 import sys
 from datetime import UTC, datetime
-from io import StringIO
+from io import StringIO, TextIOWrapper
 from typing import Literal, TextIO
+from unicodedata import category
 
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor
-
-from proxy.plain_text import plain, plain_lines
 
 LogFormat = Literal["auto", "console", "json"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -78,3 +77,27 @@ def _for_programs() -> list[Processor]:
         structlog.processors.format_exc_info,
         structlog.processors.JSONRenderer(),
     ]
+
+
+def show_any_text() -> None:
+    """Escape characters that the terminal's encoding lacks, where they would end the program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def plain(text: object) -> str:
+    """Escape control and format characters and line breaks. None is empty."""
+    said = "" if text is None else str(text)
+    return said if said.isprintable() else "".join(map(_plain, said))
+
+
+def plain_lines(text: object) -> str:
+    """The same, but the text keeps its lines."""
+    return "\n".join(map(plain, str(text).split("\n")))
+
+
+def _plain(character: str) -> str:
+    if character.isprintable() or category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode()

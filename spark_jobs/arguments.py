@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from proxy.plain_text import plain_lines, show_any_text
+from proxy.logs import plain_lines, show_any_text
 from spark_jobs.audit_scope import LatenessLimits, lateness_limits
 from spark_jobs.histories.job import AuditJob
 from spark_jobs.kafka.broker import kafka_settings

@@ -15,7 +15,7 @@ from typing import Final
 import typer
 from pyspark.sql import SparkSession
 
-from proxy.plain_text import plain
+from proxy.logs import plain
 from spark_jobs import arguments
 from spark_jobs.arguments import AuditOptions, readable_errors, with_audit_options
 from spark_jobs.histories.ends import record_histories

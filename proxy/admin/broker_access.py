@@ -10,8 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from proxy.admin.problem import Problem
-from proxy.config.settings import Settings
-from proxy.config.target_limit import TargetLimit
+from proxy.config.settings import Settings, TargetLimit
 from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
 from proxy.kafka.access import Right, grant, is_refusal
@@ -27,11 +26,11 @@ from proxy.kafka.control import (
     origin_of,
     write,
 )
-from proxy.kafka.ingress.ingress_lookup import IngressLookup
-from proxy.kafka.ingress.unreadable import UnreadableBatch, unreadable_batch
-from proxy.kafka.settings.settings_records import (
+from proxy.kafka.reader import IngressLookup
+from proxy.kafka.settings_topic import (
     ingest_key,
     limit_key,
+    open_settings_topic,
     overdue_key,
     pause_key,
     rate_key,
@@ -39,8 +38,8 @@ from proxy.kafka.settings.settings_records import (
     skipped_key,
     skipped_value,
 )
-from proxy.kafka.settings.settings_topic import open_settings_topic
 from proxy.kafka.topics import admin_client, describe_topic
+from proxy.kafka.unreadable import UnreadableBatch, unreadable_batch
 from proxy.protocol.body import Headers
 from proxy.protocol.body import Message as Record
 from proxy.protocol.headers import CANCEL, PURGE, PURGE_FROM, PURGE_TO, RECALL

@@ -20,8 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from proxy.admin.problem import bad_request
-from proxy.config.settings import MOST_PER_SECOND
-from proxy.config.target_limit import OverdueLimit, TargetLimit
+from proxy.config.settings import MOST_PER_SECOND, OverdueLimit, TargetLimit
 from proxy.logs import Level
 from proxy.protocol.header_values import LONGEST_ID_BYTES
 from proxy.protocol.policy import TARGETS_PATTERN

@@ -17,9 +17,14 @@ from proxy.admin.listing import EachWaiting
 from proxy.admin.models import pattern_of
 from proxy.admin.problem import Problem, bad_request
 from proxy.clock import wall_clock_ms
-from proxy.config.settings import MOST_PER_SECOND, ReleaseSettings
-from proxy.config.target_limit import OverdueLimit, TargetLimit, by_precedence
-from proxy.kafka.settings.run_time_controls import MOST_LIMITS
+from proxy.config.settings import (
+    MOST_PER_SECOND,
+    OverdueLimit,
+    ReleaseSettings,
+    TargetLimit,
+    by_precedence,
+)
+from proxy.kafka.settings_topic import MOST_LIMITS
 from proxy.protocol.outcomes import APPLIED
 from proxy.protocol.parsed import Purge
 from proxy.protocol.times import LATEST_MS, shown_delay

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from proxy.cli.terminal import say
 from proxy.config.settings import AdminSettings, Settings
 from proxy.errors import ProxyError
-from proxy.plain_text import plain
+from proxy.logs import plain
 from proxy.protocol.bounded_json import MOST_BYTES, JsonRefused, read_object
 
 ANSWER_LIMIT_S: Final = 10.0

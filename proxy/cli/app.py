@@ -24,8 +24,7 @@ from proxy.cli import (
 )
 from proxy.config.sources import variable_name
 from proxy.errors import ProxyError
-from proxy.logs import configure_logs
-from proxy.plain_text import plain, plain_lines, show_any_text
+from proxy.logs import configure_logs, plain, plain_lines, show_any_text
 
 DEBUG = variable_name(("log", "level"))
 PRIVATE: Final = 0o077

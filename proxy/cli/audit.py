@@ -10,7 +10,7 @@ import typer
 
 from proxy.cli.terminal import AsJson, Bootstrap, Config, settings_for
 from proxy.config.settings import Settings
-from proxy.extras import require
+from proxy.errors import require
 
 KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 """How the connection reaches the audit: not by arguments, which all on the machine can see."""

@@ -24,9 +24,14 @@ from proxy.cli.terminal import (
 )
 from proxy.config.machine import DiskReserve, usable_cores
 from proxy.config.settings import Settings
-from proxy.config.sizes import shown_size
-from proxy.errors import DiskReserveTooLarge, SettingsError
-from proxy.extras import ExtraMissing, require_store, require_tracing
+from proxy.config.values import shown_size
+from proxy.errors import (
+    DiskReserveTooLarge,
+    ExtraMissing,
+    SettingsError,
+    require_store,
+    require_tracing,
+)
 from proxy.kafka.access import Connection
 from storage.errors import free_inodes
 

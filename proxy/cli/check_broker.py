@@ -45,8 +45,7 @@ from proxy.cli.terminal import shown_duration
 from proxy.clock import wall_clock_ms
 from proxy.config.machine import usable_cores
 from proxy.config.policy_from_settings import policy_of
-from proxy.config.settings import Settings
-from proxy.config.target_limit import WILDCARDS
+from proxy.config.settings import WILDCARDS, Settings
 from proxy.kafka.access import (
     Connection,
     Right,

@@ -8,7 +8,7 @@ from operator import gt, lt
 from typing import Final, NamedTuple
 
 from proxy.cli.terminal import shown_duration
-from proxy.config.ingress_retention import (
+from proxy.config.policy_from_settings import (
     ROLL_AT,
     is_too_short,
     longest_undecided_ms,

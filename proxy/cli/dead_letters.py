@@ -48,7 +48,7 @@ from proxy.dead_letters.replay_plan import (
 )
 from proxy.dead_letters.topics import DeadLetterTopics, OnRead, checked_group
 from proxy.kafka.access import explained
-from proxy.plain_text import plain
+from proxy.logs import plain
 from proxy.protocol.headers import ERROR, ERROR_DETAIL, ORIGIN
 from proxy.worker.stop_signals import stop_signals
 

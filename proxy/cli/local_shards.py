@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.errors import ProxyError
-from proxy.extras import require_store
+from proxy.errors import ProxyError, require_store
 from proxy.protocol.body import Delivery, LeftInKafka, body_bytes, delivery_of, is_stub
 from storage.errors import StorageError
 from storage.folder import kind_of

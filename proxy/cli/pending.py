@@ -42,7 +42,7 @@ from proxy.config.settings import Settings
 from proxy.dead_letters.letter import Origin
 from proxy.errors import ProxyError
 from proxy.kafka.access import Connection
-from proxy.plain_text import plain
+from proxy.logs import plain
 from proxy.protocol.body import Delivery, LeftInKafka
 from proxy.protocol.outcomes import MISSED
 from proxy.telemetry.collectors import LONG_PAST_MS

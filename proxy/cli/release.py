@@ -21,8 +21,7 @@ from proxy.cli.terminal import (
     say_table,
     settings_for,
 )
-from proxy.config.settings import MOST_PER_SECOND, Settings
-from proxy.config.target_limit import OverdueLimit
+from proxy.config.settings import MOST_PER_SECOND, OverdueLimit, Settings
 from proxy.errors import ProxyError
 from proxy.protocol.times import shown_delay
 

@@ -39,8 +39,8 @@ from proxy.kafka.control import (
     origin_of,
     write,
 )
-from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
-from proxy.kafka.ingress.ingress_lookup import IngressLookup
+from proxy.kafka.ingress import NOT_IN_THE_LOG
+from proxy.kafka.reader import IngressLookup
 from proxy.kafka.topics import group_named_in
 from proxy.protocol.body import Headers
 from proxy.protocol.body import Message as IngressMessage
@@ -60,7 +60,7 @@ from proxy.protocol.headers import (
 )
 from proxy.protocol.outcomes import MISSED, Rejection
 from proxy.protocol.parsed import Prepare, Scheduled
-from proxy.protocol.request_reader import request_reader
+from proxy.protocol.request_reader import RequestReader
 from proxy.telemetry.collectors import LONG_PAST_MS
 
 # Records for the ingress, and what the proxy will make of them.
@@ -134,7 +134,7 @@ def _read(settings: Settings, origin: Origin) -> IngressMessage | None:
 def expected_end(record: Request, settings: Settings, timestamp_ms: int) -> ExpectedEnd:
     """Return what a proxy with these settings will do with a record."""
     policy = replace(policy_of(settings, None), roll_after_ms=None)
-    parsed = request_reader(policy).read(
+    parsed = RequestReader(policy).read(
         record.headers, record.key, record.value, timestamp_ms, 0, 0
     )
     if isinstance(parsed, Rejection):

@@ -20,7 +20,7 @@ from proxy.config.sources import CONFIG_VARIABLE, load_settings
 from proxy.config.values import refuse_no_addresses
 from proxy.dead_letters.letter import Origin, read_origin
 from proxy.errors import SettingsError
-from proxy.plain_text import plain
+from proxy.logs import plain
 from proxy.protocol.header_values import LONGEST_ID_BYTES, is_ident
 from proxy.protocol.policy import TARGETS_PATTERN
 from proxy.protocol.times import parse_delay_ms, parse_instant_ms

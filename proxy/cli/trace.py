@@ -25,7 +25,7 @@ from proxy.kafka.access import explained
 from proxy.lineage.story import DELIVERED, WAITING, Step
 from proxy.lineage.topics import Bounds, KafkaTopics, silent
 from proxy.lineage.tracer import RecordTrace, trace_record
-from proxy.plain_text import plain
+from proxy.logs import plain
 
 # What a person sees of a story: each step on a line, with times of the zone of this machine.
 

@@ -34,7 +34,7 @@ from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
 from proxy.kafka.access import Connection, client_config, explain, explained
 from proxy.kafka.control import go_to_end
-from proxy.plain_text import plain
+from proxy.logs import plain
 from proxy.protocol.headers import (
     CHECK,
     DUE,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from proxy.config.sizes import shown_size
+from proxy.config.values import shown_size
 from proxy.errors import DiskReserveTooLarge
 
 # How many cores this process may use.

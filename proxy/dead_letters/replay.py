@@ -34,7 +34,7 @@ from proxy.errors import BrokerRefused, ProxyError, TopicMissing
 from proxy.kafka.access import Right, client_config, grant
 from proxy.kafka.client_settings import TUNED_PRODUCER, transaction_timeout_ms
 from proxy.protocol.outcomes import Rejection
-from proxy.protocol.request_reader import request_reader
+from proxy.protocol.request_reader import RequestReader
 from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import REFUSAL_CODES
 
@@ -293,7 +293,7 @@ def replay_planner(
     targets = Targets(topics.connection.admin)
     with closing(topics.originals()) as originals:
         yield ReplayPlanner(
-            request_reader(policy_of(topics.settings, retention_ms=None)),
+            RequestReader(policy_of(topics.settings, retention_ms=None)),
             options.edits,
             frozenset() if options.is_again else replayed,
             originals.find,

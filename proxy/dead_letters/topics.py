@@ -2,11 +2,10 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,178 +17,11 @@ from proxy.dead_letters.replay_plan import CLOCKS_APART_MS, Original, Selection
 from proxy.errors import BrokerRefused, ProxyError
 from proxy.kafka.access import Connection, TopicUnknown, client_config
 from proxy.kafka.client_settings import lookup_config
-from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
-from proxy.kafka.ingress.ingress_lookup import IngressLookup
-from proxy.kafka.ingress.unreadable import UNREADABLE_BATCH, readable
+from proxy.kafka.ingress import NOT_IN_THE_LOG
+from proxy.kafka.reader import READER_CONFIG, IngressLookup, TopicReader
 from proxy.kafka.topics import UNPACKED
-from proxy.protocol.body import Message
+from proxy.kafka.unreadable import UNREADABLE_BATCH
 from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
-
-# Reads ranges of offsets: committed records, in no group, with a bound on memory.
-
-AT_ONCE_RECORDS: Final = 500
-POLL_S: Final = 0.3
-ASK_TIMEOUT_S: Final = 8.0
-SILENT_AT_MOST_S: Final = 15.0
-READER_CONFIG: Final[dict[str, str | int | bool]] = {
-    "enable_auto_commit": False,
-    "enable_partition_eof": True,
-    "isolation_level": "read_committed",
-    "auto_offset_reset": "earliest",
-    "max_poll_interval_ms": 86_400_000,
-    "queued_max_messages_kbytes": 16_384,
-    "fetch_wait_max_ms": 20,
-}
-"""Polls may be far apart, at the pace of a replay. The fetched records meanwhile are bounded."""
-
-Range = tuple[str, int]
-"""A topic and a partition."""
-
-
-class RangesReading:
-    """Reads ranges of several partitions at once. `left` holds the ranges not read to their end.
-
-    After a jump, records fetched before it can still come (librdkafka issue 2256): give each
-    reading a consumer of its own. `end_of_batch` returns where to go on behind a batch that no
-    client can read. Without it such a batch is an error.
-    """
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        ranges: Mapping[Range, range],
-        now_s: Callable[[], float],
-        end_of_batch: Callable[[str, int, int], int] | None = None,
-    ) -> None:
-        self.left = {place: span for place, span in ranges.items() if span}
-        self._consumer, self._now_s, self._end_of_batch = consumer, now_s, end_of_batch
-        self._heard_s, self._is_alive = now_s(), False
-        self._trouble = KafkaError(KafkaError._TIMED_OUT, "no record came in time")
-        consumer.assign([TopicPartition(*at, span.start) for at, span in self.left.items()])
-
-    def poll(self) -> Iterator[tuple[str, Message]]:
-        """Yield the records that have come, with their topics and with readable headers.
-
-        Raises RangeUnreadable, and KafkaException after SILENT_AT_MOST_S of silence.
-        """
-        first = self._consumer.poll(POLL_S)
-        arrived: list[Any] = []
-        if first is not None:
-            arrived = [first, *self._consumer.consume(AT_ONCE_RECORDS, 0)]
-        self._is_alive = False
-        for message in arrived:
-            place = message.topic(), message.partition()
-            if place not in self.left:
-                # An error of no partition is told only if nothing comes. For example the user
-                # may not look for the group's coordinator, which nobody needs here.
-                if message.error() is not None and message.topic() is None:
-                    self._trouble = message.error()
-            elif message.error() is not None:
-                self._take_error(place, message)
-            else:
-                yield from self._take(place, message)
-        if self._is_alive:
-            self._heard_s = self._now_s()
-        elif self._now_s() - self._heard_s > SILENT_AT_MOST_S:
-            raise KafkaException(self._trouble)
-
-    def _take(self, place: Range, message: Any) -> Iterator[tuple[str, Message]]:
-        span, self._is_alive = self.left[place], True
-        if message.offset() >= span.stop - 1:
-            self._leave(place)
-        if message.offset() in span:
-            yield place[0], readable(message)
-
-    def _take_error(self, place: Range, message: Any) -> None:
-        error = message.error()
-        if error.code() == KafkaError._PARTITION_EOF:
-            if message.offset() >= self.left[place].stop:
-                self._leave(place)
-        elif error.code() in UNREADABLE_BATCH and self._end_of_batch is not None:
-            end = self._end_of_batch(*place, message.offset())
-            if end >= self.left[place].stop:
-                self._leave(place)
-            else:
-                self._consumer.seek(TopicPartition(*place, end))
-        elif error.fatal() or not error.retriable():
-            raise RangeUnreadable(error, place[0])
-        else:
-            self._trouble = error
-
-    def _leave(self, place: Range) -> None:
-        """Fetch no more of this partition: its range is read to the end."""
-        self._is_alive = True
-        del self.left[place]
-        if self.left:
-            self._consumer.pause([TopicPartition(*place)])
-
-
-class RangeUnreadable(KafkaException):
-    """The broker's error about one topic."""
-
-    def __init__(self, error: KafkaError, topic: str) -> None:
-        super().__init__(error)
-        self.topic = topic
-
-
-def offsets_of(consumer: Consumer, topic: str, partition: int) -> range:
-    """Return the first offset still there, and the end of the committed records."""
-    place = TopicPartition(topic, partition)
-    return range(*consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False))
-
-
-def first_offsets_since(
-    consumer: Consumer, topic: str, partitions: Iterable[int], time_ms: int
-) -> dict[int, int]:
-    """Return the first offset with that timestamp or a later one, where there is one."""
-    asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
-    answers = consumer.offsets_for_times(asked, ASK_TIMEOUT_S) if asked else []
-    for answer in answers:
-        if answer.error is not None:
-            raise KafkaException(answer.error)
-    return {answer.partition: answer.offset for answer in answers if answer.offset >= 0}
-
-
-class TopicReader:
-    """Reads one topic. `new_consumer` makes a consumer with READER_CONFIG.
-
-    `after_poll` is called after each few hundred records. Its exception ends the reading.
-    """
-
-    def __init__(
-        self,
-        new_consumer: Callable[[], Consumer],
-        topic: str,
-        partitions: Sequence[int],
-        now_s: Callable[[], float] = time.monotonic,
-        after_poll: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._new_consumer, self._topic = new_consumer, topic
-        self.partitions, self._now_s = tuple(partitions), now_s
-        self._after_poll = after_poll
-
-    def spans(self) -> dict[int, range]:
-        """Return the offsets of committed records, by partition."""
-        with closing(self._new_consumer()) as consumer:
-            return {one: offsets_of(consumer, self._topic, one) for one in self.partitions}
-
-    def first_since(self, time_ms: int, spans: Mapping[int, range]) -> dict[int, int]:
-        """Return the first offset with that timestamp or a later one. The end if there is none."""
-        with closing(self._new_consumer()) as consumer:
-            found = first_offsets_since(consumer, self._topic, spans, time_ms)
-        return {one: found.get(one, span.stop) for one, span in spans.items()}
-
-    def records(self, partition: int, span: range) -> Iterator[Message]:
-        """Yield the committed records within the span. Raises KafkaException."""
-        if not span:
-            return
-        with closing(self._new_consumer()) as consumer:
-            reading = RangesReading(consumer, {(self._topic, partition): span}, self._now_s)
-            while reading.left:
-                for _topic, message in reading.poll():
-                    yield message
-                self._after_poll()
-
 
 # The ingress records that became letters: read again if a letter came without its value.
 

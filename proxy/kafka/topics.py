@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewTopic
 
-from proxy.config.ingress_retention import takes_bombs
+from proxy.config.policy_from_settings import takes_bombs
 from proxy.config.settings import Settings, TopicSettings
 from proxy.errors import BrokerRefused, ProxyError, TopicMissing
 from proxy.kafka.access import (

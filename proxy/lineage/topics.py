@@ -9,16 +9,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from proxy.config.settings import Settings
 from proxy.dead_letters.letter import Origin
-from proxy.dead_letters.topics import (
+from proxy.errors import BrokerRefused
+from proxy.kafka.access import Connection, Right, TopicUnknown, client_config, grant
+from proxy.kafka.reader import (
     READER_CONFIG,
     RangesReading,
     RangeUnreadable,
     first_offsets_since,
     offsets_of,
 )
-from proxy.errors import BrokerRefused
-from proxy.kafka.access import Connection, Right, TopicUnknown, client_config, grant
-from proxy.kafka.ingress.unreadable import unreadable_batch
+from proxy.kafka.unreadable import unreadable_batch
 from proxy.lineage.links import NotAllRead, TimeSpan, TracedRecord, Visit
 from proxy.protocol.body import Message
 from proxy.protocol.position import NEVER_MS

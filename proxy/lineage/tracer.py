@@ -44,7 +44,7 @@ from proxy.lineage.links import (
 from proxy.lineage.story import Story, Storyteller
 from proxy.protocol.headers import FIRST_ORIGIN, HOP_FROM, ORIGIN, RETRY_GROUP
 from proxy.protocol.outcomes import APPLIED, DEAD_LETTERED, EXPIRED, MISSED
-from proxy.protocol.request_reader import RequestReader, request_reader
+from proxy.protocol.request_reader import RequestReader
 
 MOST_STEPS_BACK: Final = 10_000
 MOST_LINKS: Final = 1_000
@@ -77,7 +77,7 @@ def trace_record(
     names, policy = settings.topics, replace(policy_of(settings, None), roll_after_ms=None)
     origin = find_beginning(topics, named, names.ingress, settings.bootstrap_servers)
     there = topics.offsets(origin.topic, origin.partition)
-    tracer = Tracer(topics, names, request_reader(policy), retries_within_ms)
+    tracer = Tracer(topics, names, RequestReader(policy), retries_within_ms)
     found = tracer.trace(origin)
     refuse_untold(found, there, names.outcomes)
     return RecordTrace(origin, Storyteller(names, now_ms).story(found))

@@ -12,7 +12,13 @@ from typing import Final
 
 from proxy.protocol.aliases import alias_reader
 from proxy.protocol.body import BY_KEY, SHAPES, Headers, Message, Purpose, kept_time, packer
-from proxy.protocol.header_values import LONGEST_ID_BYTES, DueTimes, TargetNames, read_partition
+from proxy.protocol.header_values import (
+    LONGEST_ID_BYTES,
+    DueTimes,
+    Rejected,
+    TargetNames,
+    read_partition,
+)
 from proxy.protocol.headers import (
     CANCEL,
     ID,
@@ -53,7 +59,10 @@ one object for equal short bytes and for equal constants, and a record's id coul
 
 
 class RequestReader:
-    """Parses ingress records under one policy; `SpecialRequests` says what `authenticator` is."""
+    """Parses ingress records under one policy.
+
+    Without an `authenticator` every record that looks like the proxy's own is taken for it.
+    """
 
     def __init__(self, policy: Policy, authenticator: HopAuthenticator | None = None) -> None:
         self._pack = packer()
@@ -64,6 +73,8 @@ class RequestReader:
         self._usual = set(self._always_usual)
         self._unknown_yet = frozenset() if policy.recalls_in else PURGES | MOVES | {RECALL}
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
+        self._foreign = alias_reader(policy.aliases, has_recalls=policy.recalls_in is not None)
+        self._parse = self._parse_translated if policy.aliases else self._parse_own
 
     def read(
         self,
@@ -74,14 +85,19 @@ class RequestReader:
         partition: int,
         offset: int,
     ) -> ParsedRecord:
-        """What one record asks for. `timestamp_ms` is the record's own, -1 when it has none."""
+        """Parse one record. `timestamp_ms` is the record's own, -1 without one."""
         try:
             return full(self._parse(headers, key, value, timestamp_ms, partition, offset))
         except Exception as error:  # noqa: BLE001 (one record must not stop the others)
             return unforeseen(error)
 
+    def read_message(self, m: Message) -> ParsedRecord:
+        """Parse one fetched record."""
+        headers, timestamp_ms = m.headers() or [], m.timestamp()[1]
+        return self.read(headers, m.key(), m.value(), timestamp_ms, m.partition(), m.offset())
+
     def read_batch(self, messages: Sequence[Message]) -> ParsedBatch:
-        """What each of these records asks for; they are of one partition, and at least one."""
+        """Parse records of one partition, at least one."""
         parse, partition = self._parse, messages[0].partition()
         timestamps_ms = [m.timestamp()[1] for m in messages]
         try:
@@ -89,16 +105,20 @@ class RequestReader:
                 parse(m.headers() or [], m.key(), m.value(), timestamp_ms, partition, m.offset())
                 for m, timestamp_ms in zip(messages, timestamps_ms, strict=True)
             ]
-        except Exception:  # noqa: BLE001 (whose it is, is found then)
-            parsed = [self._read_apart(m) for m in messages]
+        except Exception:  # noqa: BLE001 (reading one by one shows which record it is)
+            parsed = [self.read_message(m) for m in messages]
         return ParsedBatch(parsed, timestamps_ms, self._roll_after_ms)
 
-    def _read_apart(self, m: Message) -> Compact:
-        """One record of a batch of which one, at least, cannot be read as foreseen."""
-        headers, timestamp_ms = m.headers() or [], m.timestamp()[1]
-        return self.read(headers, m.key(), m.value(), timestamp_ms, m.partition(), m.offset())
+    def _parse_translated(
+        self, headers: Headers, key: bytes | None, value: bytes | None, *place: int
+    ) -> Compact:
+        """Parse a record after the requests in the words of other schedulers have been added."""
+        translated = self._foreign.translate(headers, key, value)
+        if isinstance(translated, Rejection):
+            return translated
+        return self._parse_own(*translated, *place)
 
-    def _parse(
+    def _parse_own(
         self,
         headers: Headers,
         key: bytes | None,
@@ -107,43 +127,40 @@ class RequestReader:
         partition: int,
         offset: int,
     ) -> Compact:
-        """One record, the usual ones as plain tuples.
+        """Parse one record. The usual ones become plain tuples.
 
-        The entry keeps the headers as they came; requests and stamps are stripped on delivery,
-        and a dead letter shows what was really asked.
+        The entry keeps the headers as they came. Requests and stamps are stripped on delivery, and
+        a dead letter shows the request as it was written.
         """
-        if len(headers) == TARGET_AND_TIME:
-            plain = self._plain(headers, key, value, timestamp_ms, offset)
-            if plain is not None:
-                return plain
-        asked = dict(headers)
-        ident = asked.get(ID, NO_ID)
-        if (
-            not ident
-            or len(ident) > LONGEST_ID_BYTES
-            or (not asked.keys() <= self._usual and self._is_special(asked))
-        ):
-            return _unknown_header(asked, self._unknown_yet) or self._special.read(
-                UnparsedRecord(asked, headers, key, value, timestamp_ms, partition, offset)
-            )
-        target = self._targets.get(asked.get(TOPIC)) or self._names.target(asked)
-        if isinstance(target, Rejection):
-            return target
-        due_ms = self._due_ms(asked, timestamp_ms)
-        if isinstance(due_ms, Rejection):
-            return due_ms
-        asked_partition = read_partition(asked[PARTITION]) if PARTITION in asked else BY_KEY
-        if isinstance(asked_partition, Rejection):
-            return asked_partition
+        try:
+            if len(headers) == TARGET_AND_TIME:
+                plain = self._plain(headers, key, value, timestamp_ms, offset)
+                if plain is not None:
+                    return plain
+            asked = dict(headers)
+            ident = asked.get(ID, NO_ID)
+            if (
+                not ident
+                or len(ident) > LONGEST_ID_BYTES
+                or (not asked.keys() <= self._usual and self._is_special(asked))
+            ):
+                return _unknown_header(asked, self._unknown_yet) or self._special.read(
+                    UnparsedRecord(asked, headers, key, value, timestamp_ms, partition, offset)
+                )
+            target = self._targets.get(asked.get(TOPIC)) or self._names.target(asked)
+            due_ms = self._due_ms(asked, timestamp_ms)
+            to_partition = read_partition(asked[PARTITION]) if PARTITION in asked else BY_KEY
+        except Rejected as rejected:
+            return rejected.rejection
         if KEY in asked:
             headers = [*headers, (INGRESS_KEY, key)]
             key = asked[KEY]
         if due_ms - timestamp_ms > self._roll_after_ms and timestamp_ms >= 0:
             purpose = Purpose(due_ms, offset, due_ms)
-            body = self._pack((purpose, asked_partition, key, value, headers))
+            body = self._pack((purpose, to_partition, key, value, headers))
             entry = timestamp_ms + self._roll_after_ms, offset, target, body
             return entry if ident is NO_ID else Scheduled(entry, ident, None, due_ms, rolls=True)
-        entry = due_ms, offset, target, self._pack((asked_partition, key, value, headers))
+        entry = due_ms, offset, target, self._pack((to_partition, key, value, headers))
         return entry if ident is NO_ID else (entry, ident)
 
     def _plain(
@@ -154,23 +171,25 @@ class RequestReader:
         timestamp_ms: int,
         offset: int,
     ) -> Entry | None:
-        """The entry of a record that asks for a target and a time and no more, where all is well;
-        None: a closer look is needed."""
+        """Return the entry of a record that asks for a target and a time and no more.
+
+        None: a closer look is needed.
+        """
         (first, a), (second, b) = headers
         shape = SHAPES.get((first, second))
         if shape is None:
             return None
         topic, name, time = (a, second, b) if first == TOPIC else (b, first, a)
         target = self._targets.get(topic) or self._names.target({TOPIC: topic})
-        if time is None or not isinstance(target, str):
+        if time is None:
             return None
         due_ms = self._due_ms({name: time}, timestamp_ms)
-        if isinstance(due_ms, Rejection) or due_ms - timestamp_ms > self._roll_after_ms:
+        if due_ms - timestamp_ms > self._roll_after_ms:
             return None
         return due_ms, offset, target, self._pack((shape, key, value, kept_time(time, due_ms)))
 
     def _is_special(self, asked: dict[str, bytes | None]) -> bool:
-        """Whether it asks for more than to be delivered, perhaps under an id."""
+        """Whether the record asks for more than delivery, perhaps under an id."""
         strange = asked.keys() - self._usual
         if any(name.startswith(PREFIX) for name in strange):
             return True
@@ -178,40 +197,11 @@ class RequestReader:
         return False
 
     def _remember(self, strange: set[str]) -> None:
-        """Producers have few names of their own: from now on these are usual."""
+        """Producers have few header names of their own: from now on these are usual."""
         if len(self._usual) + len(strange) > MOST_USUAL_NAMES:
             self._usual = set(self._always_usual)
         names = (name for name in strange if len(name) <= LONGEST_USUAL_NAME)
         self._usual.update(islice(names, MOST_USUAL_NAMES - len(self._usual)))
-
-
-class TranslatingReader(RequestReader):
-    """Understands the headers of other schedulers, too (docs/aliases.md)."""
-
-    def __init__(self, policy: Policy, authenticator: HopAuthenticator | None = None) -> None:
-        super().__init__(policy, authenticator)
-        self._foreign = alias_reader(policy.aliases, has_recalls=policy.recalls_in is not None)
-
-    def _parse(
-        self,
-        headers: Headers,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp_ms: int,
-        partition: int,
-        offset: int,
-    ) -> Compact:
-        """One record, after the requests in the words of other schedulers have been added."""
-        translated = self._foreign.translate(headers, key, value)
-        if isinstance(translated, Rejection):
-            return translated
-        return super()._parse(*translated, timestamp_ms, partition, offset)
-
-
-def request_reader(policy: Policy, authenticator: HopAuthenticator | None = None) -> RequestReader:
-    """Who reads records under this policy."""
-    kind = TranslatingReader if policy.aliases else RequestReader
-    return kind(policy, authenticator)
 
 
 def _unknown_header(
@@ -245,22 +235,19 @@ def _unknown(name: str) -> Rejection:
 
 
 class ReadersByOffset:
-    """Readers of an ingress partition's records, each with the first offset of its policy."""
+    """Readers of an ingress partition's records, each with the first offset of its policy
+    (docs/exactly-once.md, rule 3)."""
 
     def __init__(self, readers: Sequence[tuple[int, RequestReader]]) -> None:
         self._readers = list(readers)
 
     def at(self, offset: int) -> tuple[RequestReader, int]:
-        """What reads the record at `offset`, and the first offset that is another's."""
+        """Return the reader of the record at `offset`, and the first offset of the next reader."""
         index = max(bisect_right(self._readers, offset, key=lambda first: first[0]) - 1, 0)
         until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
         return self._readers[index][1], until
 
     def read(self, message: Message, by_policy_at: int | None = None) -> ParsedRecord:
-        """What one record asks for, which is the same whenever it is read; or would ask for, by the
-        policy of another offset."""
-        offset = message.offset()
-        reader, _until = self.at(offset if by_policy_at is None else by_policy_at)
-        headers, timestamp_ms = message.headers() or [], message.timestamp()[1]
-        key, value, partition = message.key(), message.value(), message.partition()
-        return reader.read(headers, key, value, timestamp_ms, partition, offset)
+        """Parse one record by the policy in force at its offset, or at another offset."""
+        reader, _until = self.at(message.offset() if by_policy_at is None else by_policy_at)
+        return reader.read_message(message)

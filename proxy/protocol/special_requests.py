@@ -5,14 +5,12 @@ What the proxy itself wrote to the ingress, to go on from an earlier record, is 
 
 from typing import Final, NamedTuple
 
-from proxy.protocol.body import Headers, Pack, Purpose
+from proxy.protocol.body import BY_KEY, Headers, Pack, Purpose
 from proxy.protocol.header_values import (
-    BY_KEY,
     Asked,
     DueTimes,
     Rejected,
     TargetNames,
-    or_raise,
     read_decision,
     read_delay_ms,
     read_failures,
@@ -20,7 +18,6 @@ from proxy.protocol.header_values import (
     read_ident,
     read_number,
     read_partition,
-    read_purge_ms,
     read_receipt,
     required_ident,
 )
@@ -166,8 +163,9 @@ class SpecialRequests:
         targets = (asked.get(PURGE) or b"").decode("utf-8", "replace")
         if not self._is_own(record) or TARGETS_PATTERN.fullmatch(targets) is None:
             raise Rejected("purge-bad", NO_PURGE)
-        from_ms = read_purge_ms(asked, PURGE_FROM, 0)
-        return Purge(targets, from_ms, read_purge_ms(asked, PURGE_TO, LAST_MS))
+        from_ms = read_number(asked, PURGE_FROM, "purge-bad") if PURGE_FROM in asked else 0
+        to_ms = read_number(asked, PURGE_TO, "purge-bad") if PURGE_TO in asked else LAST_MS
+        return Purge(targets, from_ms, to_ms)
 
     def _is_own(self, record: UnparsedRecord) -> bool:
         authenticator = self._authenticator
@@ -196,7 +194,7 @@ class SpecialRequests:
     ) -> Scheduled:
         asked, headers, key, value, timestamp_ms, _partition, offset = record
         target, due_ms = self._where(asked, timestamp_ms)
-        partition = or_raise(read_partition(asked[PARTITION])) if PARTITION in asked else BY_KEY
+        partition = read_partition(asked[PARTITION]) if PARTITION in asked else BY_KEY
         wanted_ms = max(due_ms, self._not_before_ms(asked, timestamp_ms))
         fires_ms = fires_at_ms(self._policy, wanted_ms, timestamp_ms)
         if KEY in asked:
@@ -233,10 +231,10 @@ class SpecialRequests:
         if RETRY_GROUP in asked or ATTEMPT in asked:
             target, delay_ms = self._retry(asked)
         else:
-            target = or_raise(self._names.target(asked))
+            target = self._names.target(asked)
         if delay_ms is None and HOP_FROM not in asked:
             asked = {}
-        return target, or_raise(self._times.due_ms(asked, timestamp_ms, delay_ms or 0))
+        return target, self._times.due_ms(asked, timestamp_ms, delay_ms or 0)
 
     def _retry(self, asked: Asked) -> tuple[str, int | None]:
         """Where a failed consumer's record goes, and after which delay (RocketMQ: 3 + times).
@@ -251,11 +249,11 @@ class SpecialRequests:
         group = raw.decode("utf-8", "replace")
         retry = self._policy.retry_of(group)
         if failures >= retry.max_attempts:
-            return or_raise(self._names.derived(self._policy.dlq_prefix, group, raw)), None
+            return self._names.derived(self._policy.dlq_prefix, group, raw), None
         delay_ms = retry.delays_ms[min(failures, len(retry.delays_ms) - 1)]
         if asked.get(TOPIC) is not None:
-            return or_raise(self._names.target(asked)), delay_ms
-        return or_raise(self._names.derived(self._policy.retry_prefix, group, raw)), delay_ms
+            return self._names.target(asked), delay_ms
+        return self._names.derived(self._policy.retry_prefix, group, raw), delay_ms
 
     def _prepared(self, record: UnparsedRecord, ident: bytes) -> Prepare:
         asked, policy = record.asked, self._policy
@@ -264,23 +262,21 @@ class SpecialRequests:
             raise Rejected("time-unreadable", NO_TIME_FOR_CHECKS)
         immunity_ms = policy.immunity_ms
         if CHECK_IMMUNITY in asked:
-            immunity_ms = or_raise(read_delay_ms(CHECK_IMMUNITY, asked[CHECK_IMMUNITY]))
+            immunity_ms = read_delay_ms(CHECK_IMMUNITY, asked[CHECK_IMMUNITY])
+        check_topic = None
+        if CHECK_TOPIC in asked:
+            check_topic = self._names.named_in(CHECK_TOPIC, asked[CHECK_TOPIC])
         return Prepare(
             ident,
             scheduled.entry,
             scheduled.due_ms,
             scheduled.rolls,
-            self._check_topic(asked),
+            check_topic,
             record.timestamp_ms + min(immunity_ms, _longest_immunity_ms(policy)),
             policy.check_interval_ms,
             policy.max_checks,
             record.timestamp_ms,
         )
-
-    def _check_topic(self, asked: Asked) -> str | None:
-        if CHECK_TOPIC not in asked:
-            return None
-        return or_raise(self._names.named_in(CHECK_TOPIC, asked[CHECK_TOPIC]))
 
 
 def fires_at_ms(policy: Policy, wanted_ms: int, timestamp_ms: int) -> int:

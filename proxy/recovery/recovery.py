@@ -18,16 +18,16 @@ from confluent_kafka.admin import AdminClient
 from proxy.clock import Clock
 from proxy.config.settings import Settings
 from proxy.errors import StartOverRefused
-from proxy.kafka.ingress.ingress import Ingress
-from proxy.kafka.ingress.ingress_lookup import IngressLookup
+from proxy.kafka.ingress import Ingress
 from proxy.kafka.log_ranges import LogRange, log_ranges
-from proxy.kafka.settings.settings_topic import SettingsTopic
+from proxy.kafka.reader import IngressLookup
+from proxy.kafka.settings_topic import SettingsTopic
 from proxy.kafka.topics import TopicFacts
 from proxy.protocol.body import IngressPartition
 from proxy.protocol.parsed import ParsedRecord
 from proxy.protocol.position import MetadataUnreadable, PolicyFrom, Position, TooManyPolicies
 from proxy.protocol.proofs import HopAuthenticator
-from proxy.protocol.request_reader import ReadersByOffset, RequestReader, request_reader
+from proxy.protocol.request_reader import ReadersByOffset, RequestReader
 from proxy.recovery.local_state import FetchedBodies, LocalState
 from proxy.scheduling.admission import CountIntake
 from proxy.scheduling.identities import MissedMoves, MissedReading, missed_place
@@ -268,5 +268,5 @@ class Recovery:
             policy = self._policies.policy(digest)
             key = policy.hop_key and self._policies.hop_key(policy.hop_key)
             authenticator = HopAuthenticator(key, self._topic_id) if key else None
-            self._readers[digest] = request_reader(policy, authenticator)
+            self._readers[digest] = RequestReader(policy, authenticator)
         return self._readers[digest]

@@ -16,9 +16,9 @@ from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
 from proxy.kafka.client_settings import is_compressing, transaction_timeout_s
-from proxy.kafka.ingress.ingress import Ingress
-from proxy.kafka.ingress.ingress_lookup import IngressLookup
-from proxy.kafka.settings.settings_topic import SettingsTopic
+from proxy.kafka.ingress import Ingress
+from proxy.kafka.reader import IngressLookup
+from proxy.kafka.settings_topic import SettingsTopic
 from proxy.kafka.topics import DerivedTopics, TopicFacts
 from proxy.protocol.policy import Policy, RetryGroup
 from proxy.protocol.proofs import HopAuthenticator

@@ -13,8 +13,8 @@ import structlog
 
 from proxy.config.machine import DiskReserve, MemoryShares
 from proxy.config.settings import AdmissionSettings
-from proxy.config.sizes import shown_size
-from proxy.kafka.ingress.ingress import Ingress
+from proxy.config.values import shown_size
+from proxy.kafka.ingress import Ingress
 from proxy.publishing.throttling import UNBOUNDED
 from proxy.scheduling.batch import Plan
 from proxy.scheduling.purges import SweepLimits

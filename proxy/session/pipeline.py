@@ -16,7 +16,7 @@ import structlog
 from proxy.clock import Clock, Moment
 from proxy.dispatch.hops import named_hop
 from proxy.dispatch.parked_records import ParkedRecords
-from proxy.kafka.ingress.ingress import Fetched, Ingress
+from proxy.kafka.ingress import Fetched, Ingress
 from proxy.publishing.kafka_transactions import GroupMoved, Throttled
 from proxy.publishing.transaction import Publisher, Transaction
 from proxy.recovery.recovery import Recovery

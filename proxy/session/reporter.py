@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.clock import Clock
-from proxy.kafka.retention_watch import RetentionWatch
+from proxy.kafka.log_ranges import RetentionWatch
 from proxy.recovery.local_state import FolderSizes, LocalState
 from proxy.scheduling.shard import Shard, State
 from proxy.session.assembly import Parts

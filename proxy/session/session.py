@@ -17,8 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.clock import Clock
-from proxy.config.ingress_retention import aging_after_ms, refuse_unfit
-from proxy.config.policy_from_settings import policy_of
+from proxy.config.policy_from_settings import aging_after_ms, policy_of, refuse_unfit
 from proxy.config.settings import Settings
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals
@@ -43,8 +42,8 @@ from proxy.kafka.group import (
     asking,
     force_rebalance,
 )
-from proxy.kafka.retention_watch import RetentionWatch
-from proxy.kafka.settings.settings_topic import open_settings_topic
+from proxy.kafka.log_ranges import RetentionWatch
+from proxy.kafka.settings_topic import open_settings_topic
 from proxy.kafka.topics import TopicWatch, describe_topic, ingress_config, retention_ms
 from proxy.protocol.body import BODY_FORMAT
 from proxy.publishing.kafka_transactions import CommitThread, SessionLost

@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from proxy.config.target_limit import TargetLimit
+from proxy.config.settings import TargetLimit
 from proxy.telemetry.collectors import OTHER
 from proxy.telemetry.refused_targets import RefusedTarget
 from storage.store import NO_COUNTS, TargetCounts

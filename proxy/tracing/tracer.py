@@ -7,7 +7,7 @@ from confluent_kafka import Consumer
 
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import lookup_config
-from proxy.kafka.ingress.ingress_lookup import IngressLookup
+from proxy.kafka.reader import IngressLookup
 from proxy.telemetry.metrics import Metrics
 from proxy.tracing.traced import Tracer
 

@@ -22,8 +22,7 @@ from prometheus_client.registry import Collector
 from proxy.admin.workers import ChildWorkers, QueryReceiver, ThisWorker, Workers
 from proxy.config.machine import DiskReserve, usable_cores
 from proxy.config.settings import Settings
-from proxy.errors import BrokerLate, ProxyError
-from proxy.extras import require_store, require_tracing
+from proxy.errors import BrokerLate, ProxyError, require_store, require_tracing
 from proxy.kafka.access import HearingAdminClient
 from proxy.kafka.topics import admin_client, describe_topic, ensure_topics
 from proxy.logs import configure_logs

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from proxy.clock import Clock
 from proxy.config.machine import DiskReserve
 from proxy.config.settings import Settings
-from proxy.config.sizes import shown_size
+from proxy.config.values import shown_size
 from proxy.dispatch.refusals import Refusals
 from proxy.errors import BrokerRefused, ClientUnusable, InstanceConflict, ProxyError
 from proxy.kafka.access import log_missing_rights

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from proxy.plain_text import plain_lines
+from proxy.logs import plain_lines
 from spark_jobs.results import formatting
 from spark_jobs.results.charts import (
     NARROW,

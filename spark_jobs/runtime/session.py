@@ -19,9 +19,16 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from proxy.embedded.jar_cache import cache_folder, ensure_all, java
-from proxy.embedded.jars import CacheUnusable, JarsUnavailable, JavaMissing, jars_of
-from proxy.extras import ExtraMissing
+from proxy.embedded.jars import (
+    CacheUnusable,
+    JarsUnavailable,
+    JavaMissing,
+    cache_folder,
+    ensure_all,
+    jars_of,
+    java,
+)
+from proxy.errors import ExtraMissing
 from spark_jobs.runtime.errors import SparkUnusable
 
 # Spark's connector to Kafka: jars pinned by a lock file, in the user's cache.

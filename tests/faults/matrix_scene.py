@@ -12,7 +12,7 @@ from typing import Any
 from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.problem import Problem
 from proxy.config.settings import Settings
-from proxy.kafka.settings.settings_topic import open_settings_topic
+from proxy.kafka.settings_topic import open_settings_topic
 from proxy.kafka.topics import admin_client, describe_topic
 from proxy.protocol.proofs import HopAuthenticator
 from tests.faults.matrix_records import (

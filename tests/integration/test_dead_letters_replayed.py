@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException
 
-from proxy.dead_letters.topics import TopicReader
+from proxy.kafka.reader import TopicReader
 from tests.integration.dead_letter_operator import Operator
 from tests.support.dead_letters import letter_headers
 from tests.support.installation.installation import Installation

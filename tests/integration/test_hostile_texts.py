@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.kafka.settings.settings_records import SERVED, limit_key, rate_key, resumed_key
+from proxy.kafka.settings_topic import SERVED, limit_key, rate_key, resumed_key
 from proxy.protocol.policy import digest_of
 from proxy.protocol.position import MISSED_MOVES
 from tests.integration.tracing import run_command, trace

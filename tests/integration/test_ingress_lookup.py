@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import lookup_config
-from proxy.kafka.ingress.ingress_lookup import SILENT_AT_MOST_S, IngressLookup
+from proxy.kafka.reader import SILENT_AT_MOST_S, IngressLookup
 from tests.conftest import StartBroker
 from tests.support.installation.committing import open_transaction
 from tests.support.installation.installation import Installation

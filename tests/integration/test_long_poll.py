@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer
 
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import consumer_config, listener_config
-from proxy.kafka.ingress.ingress import QUIET_S, Ingress
+from proxy.kafka.ingress import QUIET_S, Ingress
 from tests.conftest import StartBroker
 from tests.support.quiet_clients import QUIET
 from tests.support.records import Outgoing, new_topic, write

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.config.target_limit import OverdueLimit, Resumed, TargetLimit
+from proxy.config.settings import OverdueLimit, Resumed, TargetLimit
 from proxy.dispatch.rate_limit import RateLimit, WorkerRateLimit
 from proxy.dispatch.release_control import OverdueRule, ReleaseControl
 from tests.property.test_exactly_once import (

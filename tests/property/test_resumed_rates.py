@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from proxy.config.target_limit import Resumed, TargetLimit
+from proxy.config.settings import Resumed, TargetLimit
 from proxy.dispatch.rate_limit import BURST_MS
 from proxy.dispatch.release_control import ReleaseControl
 from tests.property.test_exactly_once import POLICY, check_conservation, give_disks

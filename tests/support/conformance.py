@@ -91,7 +91,7 @@ class Row:
     @property
     def headers_in_python(self) -> Headers:
         """As librdkafka shows them to the proxy: a name ends at a NUL byte, and where one is not
-        UTF-8 no header can be read (proxy/kafka/ingress/unreadable.py)."""
+        UTF-8 no header can be read (proxy/kafka/unreadable.py)."""
         try:
             return [(name.split(b"\0")[0].decode(), value) for name, value in self.headers]
         except UnicodeDecodeError:

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy import extras
+from proxy import errors
 from proxy.cli.app import main
 from proxy.config.settings import Settings
-from proxy.embedded import EmbeddedBroker, jar_cache
-from proxy.extras import MODULES, ExtraMissing, require
+from proxy.embedded import EmbeddedBroker
+from proxy.embedded import jars as jar_cache
+from proxy.errors import MODULES, ExtraMissing, require
 from proxy.worker.run import run
 from spark_jobs.runtime import session as java_home
 from spark_jobs.runtime.errors import SparkUnusable
@@ -30,7 +31,7 @@ def _nothing_extra_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     def find(name: str) -> ModuleSpec | None:
         return None if name in extra else find_spec(name)
 
-    monkeypatch.setattr(extras, "find_spec", find)
+    monkeypatch.setattr(errors, "find_spec", find)
     monkeypatch.setattr(EmbeddedBroker, "_start_on", _fail)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
@@ -117,5 +118,5 @@ def test_broker_as_an_object_is_refused_before_it_touches_its_folder(tmp_path: P
 
 
 def test_what_is_installed_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda _name: object())
+    monkeypatch.setattr(errors, "find_spec", lambda _name: object())
     require("spark", "The audit")

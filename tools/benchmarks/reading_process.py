@@ -21,10 +21,10 @@ import numpy as np
 import typer
 from confluent_kafka import Consumer
 
-from proxy.kafka.ingress.ingress import Fetched
+from proxy.kafka.ingress import Fetched
 from proxy.protocol.body import Message
 from proxy.protocol.policy import Policy
-from proxy.protocol.request_reader import request_reader
+from proxy.protocol.request_reader import RequestReader
 from storage.opening import open_store
 from storage.store import Committed, Entry
 from tools.benchmarks import clients, topics
@@ -203,7 +203,7 @@ def parsed(source: Source) -> Iterator[tuple[int, list[Entry]]]:
     """Entries of one partition after another; the first are empty, once the fetch is warm."""
     consumer = clients.consumer(source.bootstrap_servers, {"group.id": source.group})
     consumer.subscribe([TOPIC])
-    reader, left = request_reader(Policy()), source.records
+    reader, left = RequestReader(Policy()), source.records
     for _ in _fetched(consumer, WARM_RECORDS):
         pass
     yield 0, []

@@ -11,7 +11,7 @@ from random import Random
 from proxy.config.settings import AdmissionSettings
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl
-from proxy.kafka.settings.settings_records import ServedPartition
+from proxy.kafka.settings_topic import ServedPartition
 from proxy.kafka.topics import TopicFacts
 from proxy.protocol.position import PolicyFrom
 from proxy.protocol.proofs import HopKey

@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from proxy.embedded.jar_cache import ensure_jars, java
+from proxy.embedded.jars import ensure_jars, java
 from proxy.embedded.server import GuardedProcess, as_text, new_cluster_id, pick_free
 from tools.image.holding import await_that, held
 

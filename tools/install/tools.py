@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded.jar_cache import cache_folder
+from proxy.embedded.jars import cache_folder
 from tools.install.go_built import GoProgram, build
 
 KUBERNETES: Final = "v1.34.2"

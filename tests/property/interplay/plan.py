@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from proxy.config.target_limit import OverdueLimit, TargetLimit
+from proxy.config.settings import OverdueLimit, TargetLimit
 from proxy.dispatch.release_control import OverdueRule
 from proxy.protocol.policy import Policy
 from storage.options import StoreKind

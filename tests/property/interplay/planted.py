@@ -9,7 +9,7 @@ from typing import Any, Final
 from unittest.mock import ANY, patch
 
 from proxy.dispatch.hops import NOT_COMMITTED, Moving, find_moving, moved
-from proxy.kafka.ingress.ingress import Ingress
+from proxy.kafka.ingress import Ingress
 from proxy.protocol.body import Message, delivery_of
 from proxy.protocol.outcomes import CANCELLED, Outcome
 from proxy.protocol.parsed import Scheduled

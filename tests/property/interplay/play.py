@@ -14,12 +14,11 @@ from unittest.mock import patch
 
 from confluent_kafka import KafkaException
 
-from proxy.config.settings import AdmissionSettings
-from proxy.config.target_limit import Resumed
+from proxy.config.settings import AdmissionSettings, Resumed
 from proxy.dispatch import parked_records
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.release_control import ReleaseControl
-from proxy.kafka.ingress.unreadable import SkippedRange
+from proxy.kafka.unreadable import SkippedRange
 from proxy.protocol.position import Position
 from proxy.publishing import kafka_transactions, throttling
 from proxy.scheduling import half_messages, identities, purges, shard

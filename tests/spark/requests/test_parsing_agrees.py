@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from proxy.protocol.aliases import KNOWN_ALIASES
 from proxy.protocol.policy import Policy, RetryGroup
 from proxy.protocol.proofs import HopAuthenticator, HopKey
-from proxy.protocol.request_reader import request_reader
+from proxy.protocol.request_reader import RequestReader
 from spark_jobs.kafka.sources import RECORDS
 from spark_jobs.records.hashes import HopKeys
 from spark_jobs.requests.parsing import parsed
@@ -87,7 +87,7 @@ def differences(
     read = {(row.partition, row.offset): row.asDict() for row in rows}
     assert len(read) == len(rows) == len(records)
     readers = {
-        place: request_reader(policy, SIGNED_BY if policy.hop_key else None)
+        place: RequestReader(policy, SIGNED_BY if policy.hop_key else None)
         for place, policy in judges.items()
     }
     found = []

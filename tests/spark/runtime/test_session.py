@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from proxy.embedded.jar_cache import java
+from proxy.embedded.jars import java
 from spark_jobs.runtime import session
 from spark_jobs.runtime.errors import SparkUnusable
 from spark_jobs.runtime.session import (

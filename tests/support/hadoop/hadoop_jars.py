@@ -5,8 +5,7 @@ from typing import Final
 
 import pyspark
 
-from proxy.embedded.jar_cache import ensure_all
-from proxy.embedded.jars import jars_of
+from proxy.embedded.jars import ensure_all, jars_of
 
 HERE: Final = Path(__file__).parent
 HADOOP_LOCK: Final = HERE / "hadoop-jars.lock"

@@ -5,9 +5,9 @@ Change a version here together with pyspark's in pyproject.toml, run it, run the
 
 from typing import Final
 
-from proxy.embedded.lock_jars import write_lock
-from spark_jobs.runtime.lock_jars import is_lacking
 from tests.support.hadoop.hadoop_jars import HADOOP_LOCK
+from tools.lock_connector_jars import is_lacking
+from tools.lock_jars import write_lock
 
 COMMAND: Final = "python -m tests.support.hadoop.lock_jars"
 HADOOP_ROOTS: Final = (

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from proxy.embedded import jar_cache
+from proxy.embedded import jars as jar_cache
 from proxy.embedded.jars import Jar, jars_of, kafka_version
-from proxy.embedded.lock_jars import ROOTS, write_lock
+from tools.lock_jars import ROOTS, write_lock
 
 NAMED_BY: Final = "KAFKA_VERSION"
 FROM_KAFKA_4: Final = pytest.mark.skipif(
@@ -26,7 +26,7 @@ def use_named_kafka() -> None:
     version = os.environ.get(NAMED_BY)
     if version and version != kafka_version():
         jars = _jars(version)
-        jar_cache.locked_jars = lambda: jars  # type: ignore[attr-defined]
+        jar_cache.locked_jars = lambda: jars
 
 
 def _jars(version: str) -> tuple[Jar, ...]:

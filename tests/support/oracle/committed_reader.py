@@ -138,7 +138,7 @@ def _place(message: Message) -> Partition:
 
 
 def _is_fresh(message: Message, read_to: dict[Partition, int]) -> bool:
-    """Not given before: the client goes back at times (proxy/kafka/ingress/ingress.py)."""
+    """Not given before: the client goes back at times (proxy/kafka/ingress.py)."""
     place, offset = _place(message), message.offset() or 0
     if offset < read_to[place]:
         return False

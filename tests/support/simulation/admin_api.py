@@ -21,11 +21,10 @@ from proxy.admin.query_mailbox import (
     Query,
     ScanPending,
 )
-from proxy.config.settings import AdminSettings, ReleaseSettings, Settings
-from proxy.config.target_limit import TargetLimit
+from proxy.config.settings import AdminSettings, ReleaseSettings, Settings, TargetLimit
 from proxy.dispatch.hops import NOT_COMMITTED, Moving, MovingState
 from proxy.kafka.control import ControlResult
-from proxy.kafka.ingress.unreadable import UnreadableBatch
+from proxy.kafka.unreadable import UnreadableBatch
 from proxy.logs import Level
 from proxy.protocol.body import Headers, Message
 from proxy.protocol.parsed import Purge

@@ -22,7 +22,7 @@ from confluent_kafka import (
 
 from proxy.dispatch.known_targets import record_batch_bytes
 from proxy.dispatch.partitioning import partition_of
-from proxy.kafka.ingress.ingress import NOT_IN_THE_LOG
+from proxy.kafka.ingress import NOT_IN_THE_LOG
 
 INGRESS = "timer.ingress"
 COMPRESSIBLE = b"compressible"

@@ -14,18 +14,19 @@ from proxy.config.settings import (
     MemorySettings,
     RecoverySettings,
     ReleaseSettings,
+    Resumed,
     Settings,
+    TargetLimit,
     TopicSettings,
 )
-from proxy.config.target_limit import Resumed, TargetLimit
 from proxy.dispatch.hops import find_moving
 from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.errors import StartOverRefused
-from proxy.kafka.ingress.ingress import Ingress
-from proxy.kafka.ingress.unreadable import SkippedRanges
+from proxy.kafka.ingress import Ingress
 from proxy.kafka.topics import TopicFacts
+from proxy.kafka.unreadable import SkippedRanges
 from proxy.protocol.body import Headers
 from proxy.protocol.policy import Policy
 from proxy.protocol.position import PolicyFrom, Position

@@ -6,8 +6,7 @@ import pytest
 
 from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.problem import Problem
-from proxy.config.settings import Settings
-from proxy.config.target_limit import OverdueLimit, TargetLimit
+from proxy.config.settings import OverdueLimit, Settings, TargetLimit
 from proxy.dispatch.partitioning import partition_of
 from proxy.kafka.control import Request
 from proxy.protocol.parsed import Purge

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.admin import targets
-from proxy.kafka.ingress.unreadable import UnreadableBatch
+from proxy.kafka.unreadable import UnreadableBatch
 from tests.support.simulation.admin_api import MadeUpApi
 
 BAD = UnreadableBatch(5, 8, "it does not unpack")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.config.ingress_retention import aging_after_ms, needed_ms, refuse_unfit
+from proxy.config.policy_from_settings import aging_after_ms, needed_ms, refuse_unfit
 from proxy.config.settings import Settings
 from proxy.errors import SettingsError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.config.sizes import parse_size_bytes, shown_size
+from proxy.config.values import parse_size_bytes, shown_size
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaException
 
-from proxy.dead_letters.topics import SILENT_AT_MOST_S, TopicReader
+from proxy.kafka.reader import RANGE_SILENT_AT_MOST_S, TopicReader
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, StandInReader
 
 
@@ -52,4 +52,4 @@ def test_silence_is_an_error_after_a_while() -> None:
     silent = reader(written(5), now_s=lambda: next(ticks))
     with pytest.raises(KafkaException, match="no record came in time"):
         list(silent.records(0, range(9)))
-    assert next(ticks) > SILENT_AT_MOST_S
+    assert next(ticks) > RANGE_SILENT_AT_MOST_S

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from proxy.config.target_limit import OverdueLimit, Resumed, TargetLimit
+from proxy.config.settings import OverdueLimit, Resumed, TargetLimit
 from proxy.dispatch.release_control import (
     PARKED_MS,
     REMEMBERED,

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded import jar_cache
-from proxy.embedded.download import ARRIVING, fetch
-from proxy.embedded.jar_cache import cache_folder, ensure_jars
-from proxy.embedded.jars import CacheUnusable, Jar, JarsUnavailable, kafka_version, locked_jars
+from proxy.embedded import jars as jar_cache
+from proxy.embedded.jars import (
+    ARRIVING,
+    CacheUnusable,
+    Jar,
+    JarsUnavailable,
+    cache_folder,
+    ensure_jars,
+    fetch,
+    kafka_version,
+    locked_jars,
+)
 from tests.unit.embedded.maven import Repository, maven_repository
 
 ONE, TWO = "org.example:one:1.0", "org.example:two:2.0"

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from proxy.kafka.retention_watch import LOOK_EVERY_S, Retained, RetentionWatch
+from proxy.kafka.log_ranges import LOOK_EVERY_S, Retained, RetentionWatch
 
 TOPIC = "timer.ingress"
 NOW_MS = 1_000_000

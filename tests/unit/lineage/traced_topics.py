@@ -32,7 +32,7 @@ from proxy.protocol.outcomes import (
 )
 from proxy.protocol.parsed import Prepare, Scheduled
 from proxy.protocol.policy import Policy
-from proxy.protocol.request_reader import request_reader
+from proxy.protocol.request_reader import RequestReader
 from proxy.scheduling.batch import Hop
 
 NAMES = TopicSettings()
@@ -117,7 +117,7 @@ class TracedSite:
         given = {getattr(NAMES, role): count for role, count in partitions.items()}
         self.topics = TopicsInMemory({**counts, "orders": 1, **given})
         self.now_ms = START_MS
-        self.reader = request_reader(Policy(recalls_in=NAMES.ingress))
+        self.reader = RequestReader(Policy(recalls_in=NAMES.ingress))
 
     def ingest(self, more: Headers | None = None, key: bytes | None = b"k", **asked: str) -> Origin:
         """A producer's record that asks for this: `delay="1h"` is `timer-delay: 1h`."""

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.protocol.aliases import ALIASES
 from proxy.protocol.headers import HOPS, PURGES, REQUESTS, STAMPS
-from proxy.protocol.request_reader import request_reader
+from proxy.protocol.request_reader import RequestReader
 from tests.support.conformance import ANSWERS, Row, policies_of_table, rows, signer
 from tests.support.proxy_reading import told
 
@@ -27,7 +27,7 @@ def _param(row: Row) -> object:
 
 @pytest.mark.parametrize("row", [_param(row) for row in rows()])
 def test_the_proxy_reads_a_record_as_the_guide_says(row: Row) -> None:
-    reader = request_reader(row.policy, signer() if row.policy.hop_key else None)
+    reader = RequestReader(row.policy, signer() if row.policy.hop_key else None)
     headers = row.headers_in_python
     read = reader.read(headers, row.key, row.value, row.timestamp_ms, row.partition, row.offset)
     assert not (wrong := row.difference(told(read))), wrong

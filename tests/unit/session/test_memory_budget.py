@@ -7,7 +7,7 @@ import pytest
 
 from proxy.config.machine import LEAST_BYTES
 from proxy.config.settings import MemorySettings
-from proxy.kafka.ingress.ingress import Fetched
+from proxy.kafka.ingress import Fetched
 from proxy.scheduling.half_messages import CHECK_BACK_BYTES
 from storage.ids.register import open_register
 from storage.options import Options

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from proxy.config.settings import AdmissionSettings
-from proxy.config.target_limit import Resumed
+from proxy.config.settings import AdmissionSettings, Resumed
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import SETTINGS, World
 from tests.unit.session.test_pipeline_recalls import outcomes, recall

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from proxy.config.target_limit import Resumed
+from proxy.config.settings import Resumed
 from proxy.dispatch import parked_records
 from proxy.dispatch.known_targets import record_batch_bytes
 from proxy.dispatch.release_control import RELEASED_FOR_MS, ReleaseControl

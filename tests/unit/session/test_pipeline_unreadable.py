@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.kafka.ingress.unreadable import SkippedRange
+from proxy.kafka.unreadable import SkippedRange
 from tests.support.simulation.stand_in import Record
 from tests.support.simulation.world import DEAD_LETTERS, World
 

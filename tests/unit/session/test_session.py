@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.admin.query_mailbox import QueryMailbox
-from proxy.config.target_limit import Resumed, TargetLimit
+from proxy.config.settings import Resumed, TargetLimit
 from proxy.publishing.kafka_transactions import SessionLost
 from proxy.session import session as session_module
 from proxy.session.session import Session

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from proxy.cli.send import _when
 from proxy.protocol.body import IngressPartition, Message
 from proxy.protocol.policy import Policy
-from proxy.protocol.request_reader import request_reader
+from proxy.protocol.request_reader import RequestReader
 from proxy.telemetry.collectors import WARN_EVERY_S, Intake
 from tests.support.simulation.stand_in import Record
 
@@ -33,7 +33,7 @@ def record(offset: int, target: str, deliver_at: str) -> Message:
 
 def warned(intake: Intake, *messages: Message) -> list[str]:
     with capture_logs() as lines:
-        intake.count(INGRESS, messages, request_reader(Policy()).read_batch(messages))
+        intake.count(INGRESS, messages, RequestReader(Policy()).read_batch(messages))
     return [line["target"] for line in lines]
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from confluent_kafka import Producer, TopicPartition
 
-from proxy.kafka.settings.settings_records import (
+from proxy.kafka.settings_topic import (
     HOP_KEY,
     HOP_KEYS_PARTITION,
     ServedPartition,

@@ -12,7 +12,7 @@ from typing import Final
 from confluent_kafka import Producer
 
 from proxy.embedded import EmbeddedBroker
-from proxy.embedded.jar_cache import cache_folder
+from proxy.embedded.jars import cache_folder
 from proxy.embedded.server import pick_free
 from tools.benchmarks import clients
 from tools.benchmarks.keys import read_keys

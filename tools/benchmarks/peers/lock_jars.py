@@ -5,8 +5,8 @@ Change a version here, run it, run `make bench-peers ARGS=--quick`, commit both.
 
 from typing import Final
 
-from proxy.embedded.lock_jars import write_lock
 from tools.benchmarks.peers.rocketmq_jars import ROCKETMQ_LOCK
+from tools.lock_jars import write_lock
 
 ROOTS: Final = (
     "org.apache.rocketmq:rocketmq-broker:5.5.0",

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded.jar_cache import java
-from proxy.embedded.jars import CacheUnusable, JarsUnavailable
+from proxy.embedded.jars import CacheUnusable, JarsUnavailable, java
 from proxy.embedded.server import GuardedProcess, pick_free
 from tools.benchmarks.errors import BenchmarkError
 from tools.benchmarks.loads import Load, Loaded

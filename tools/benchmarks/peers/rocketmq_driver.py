@@ -12,7 +12,7 @@ from typing import TextIO
 
 import numpy as np
 
-from proxy.embedded.jar_cache import java
+from proxy.embedded.jars import java
 from proxy.embedded.server import GuardedProcess
 from tools.benchmarks.errors import BenchmarkError
 from tools.benchmarks.loads import Load, Loaded

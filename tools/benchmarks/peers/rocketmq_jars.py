@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from proxy.embedded.jar_cache import cache_folder, ensure_all
-from proxy.embedded.jars import Jar, jars_of
+from proxy.embedded.jars import Jar, cache_folder, ensure_all, jars_of
 
 ROCKETMQ_LOCK: Final = Path(__file__).with_name("rocketmq-jars.lock")
 BROKER: Final = "org.apache.rocketmq:rocketmq-broker:"

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from proxy.embedded.jars import kafka_version
-from proxy.extras import lacking
+from proxy.errors import lacking
 from tools.benchmarks import machine
 from tools.benchmarks.errors import BenchmarkError
 from tools.benchmarks.folders import own_folder

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from proxy.extras import ExtraMissing, require_store
+from proxy.errors import ExtraMissing, require_store
 from storage.options import StoreKind
 from tools.benchmarks.stores.scenarios import MIDDLE
 

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer
 from proxy.config.settings import Settings
 from proxy.embedded import EmbeddedBroker
 from proxy.kafka.client_settings import lookup_config
-from proxy.kafka.ingress.ingress_lookup import IngressLookup
+from proxy.kafka.reader import IngressLookup
 from proxy.protocol.policy import Policy
 from proxy.protocol.position import NEVER_MS
 from proxy.protocol.request_reader import ReadersByOffset, RequestReader

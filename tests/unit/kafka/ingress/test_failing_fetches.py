@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from proxy.kafka.ingress.unreadable import (
+from proxy.kafka.unreadable import (
     OVER_AFTER_S,
     STUCK_AFTER,
     WARN_EVERY_S,

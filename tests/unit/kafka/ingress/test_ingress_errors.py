@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from proxy.kafka.ingress.ingress import Ingress
+from proxy.kafka.ingress import Ingress
 
 
 class Failing:

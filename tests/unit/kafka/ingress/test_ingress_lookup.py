@@ -5,8 +5,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from proxy.kafka.ingress.ingress_lookup import SILENT_AT_MOST_S, IngressLookup
-from proxy.kafka.ingress.unreadable import SkippedRange, SkippedRanges
+from proxy.kafka.reader import SILENT_AT_MOST_S, IngressLookup
+from proxy.kafka.unreadable import SkippedRange, SkippedRanges
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, StandInReader
 
 RECORDS = 100

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
-from proxy.kafka.ingress.ingress import Fetched
+from proxy.kafka.ingress import Fetched
 from proxy.protocol.body import Message
 from proxy.protocol.outcomes import Rejection
 from proxy.protocol.policy import Policy

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from proxy.kafka.ingress.ingress import LONGEST_S, MOMENT_S, QUIET_S, Ingress, LongPoll
+from proxy.kafka.ingress import LONGEST_S, MOMENT_S, QUIET_S, Ingress, LongPoll
 from tests.support.simulation.stand_in import Record
 
 NEXT = {0: 17, 3: 5}

@@ -8,7 +8,7 @@ import pytest
 import structlog
 from confluent_kafka import KafkaException
 
-from proxy.kafka.ingress.ingress import Ingress, ReadPositions
+from proxy.kafka.ingress import Ingress, ReadPositions
 from proxy.protocol.body import Message
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
-from proxy.kafka.settings.settings_topic import SettingsTopic
+from proxy.kafka.settings_topic import SettingsTopic
 from tests.support.simulation.stand_in import Record
 
 TOPIC = "timer.settings"
@@ -50,7 +51,9 @@ class Topic:
         assert timeout == 0
         return self._taken(limit)
 
-    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+    def get_watermark_offsets(
+        self, place: TopicPartition, timeout: float, *, cached: bool
+    ) -> tuple[int, int]:
         return 0, self.ends[place.partition]
 
     def close(self) -> None:
@@ -103,6 +106,7 @@ def following(topic: Topic, reader: Topic | None = None) -> SettingsTopic:
         TOPIC,
         GROUP,
         heartbeat=lambda: None,
+        now_s=count().__next__,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING
 
 from proxy.errors import StartOverRefused
 from tests.unit.kafka.settings.followed_topic import Topic, following
@@ -19,7 +18,7 @@ class ShedTopic(Topic):
         self.ends = {0: high}
 
     def assign(self, places: list[Any]) -> None:
-        assert [(place.partition, place.offset) for place in places] == [(0, OFFSET_BEGINNING)]
+        assert [(place.partition, place.offset) for place in places] == [(0, 0)]
 
 
 def test_of_shed_records_all_are_read_and_nothing_else() -> None:

@@ -7,10 +7,10 @@ import json
 import pytest
 import structlog
 
-from proxy.config.target_limit import OverdueLimit, Resumed, TargetLimit, by_precedence
-from proxy.kafka.settings import run_time_controls, settings_topic
-from proxy.kafka.settings.run_time_controls import RunTimeControls
-from proxy.kafka.settings.settings_records import (
+from proxy.config.settings import OverdueLimit, Resumed, TargetLimit, by_precedence
+from proxy.kafka import settings_topic
+from proxy.kafka.settings_topic import (
+    RunTimeControls,
     ingest_key,
     limit_key,
     overdue_key,
@@ -69,7 +69,7 @@ def test_the_end_of_a_pause_says_when_it_was(value: object) -> None:
 def test_of_the_pauses_that_are_over_the_oldest_is_forgotten_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run_time_controls, "MOST_PAUSES", 2)
+    monkeypatch.setattr(settings_topic, "MOST_PAUSES", 2)
     controls = RunTimeControls(GROUP)
     for pattern, at_ms in (("a", 2), ("b", 1), ("c", 3)):
         said(controls, resumed_key(GROUP, pattern), {"resumed_at": at_ms})
@@ -114,7 +114,7 @@ def test_the_newest_limit_of_a_pattern_counts_and_what_is_none_changes_nothing()
 def test_there_is_a_most_of_limits_and_one_that_is_known_can_be_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run_time_controls, "MOST_LIMITS", 1)
+    monkeypatch.setattr(settings_topic, "MOST_LIMITS", 1)
     controls = RunTimeControls(GROUP)
     with structlog.testing.capture_logs() as logs:
         for pattern, per_second in (("a", 1), ("b", 1), ("a", 2)):

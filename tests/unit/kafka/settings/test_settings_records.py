@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.kafka.settings.settings_records import MOST_POLICIES, ServedPartition
+from proxy.kafka.settings_topic import MOST_POLICIES, ServedPartition
 from proxy.protocol.position import PolicyFrom
 
 OLD, NEW = PolicyFrom(0, "old"), PolicyFrom(50, "new")

@@ -8,14 +8,13 @@ from dataclasses import asdict
 import pytest
 import structlog
 from confluent_kafka import (
-    OFFSET_BEGINNING,
     KafkaError,
     KafkaException,
 )
 
 from proxy.errors import StartOverRefused
-from proxy.kafka.settings import run_time_controls
-from proxy.kafka.settings.settings_records import (
+from proxy.kafka import settings_topic
+from proxy.kafka.settings_topic import (
     HOP_KEY,
     PAUSED,
     ServedPartition,
@@ -98,7 +97,7 @@ def test_a_pause_written_since_loading_counts_after_catching_up_from_where_loadi
     topic.end(0)
     settings.catch_up()
     assert settings.paused == {"bills", "orders"}
-    assert topic.assigned == [(0, 1), (1, OFFSET_BEGINNING)]
+    assert topic.assigned == [(0, 1), (1, 0)]
 
 
 def test_topic_that_is_shorter_than_what_was_read_is_read_anew() -> None:
@@ -109,7 +108,7 @@ def test_topic_that_is_shorter_than_what_was_read_is_read_anew() -> None:
     topic.begin_anew()
     topic.note(policy.digest, policy.to_json().encode())
     assert settings.policy(policy.digest) == policy
-    assert topic.assigned == [(0, OFFSET_BEGINNING), (1, OFFSET_BEGINNING)]
+    assert topic.assigned == [(0, 0), (1, 0)]
 
 
 def test_where_nothing_was_written_since_catching_up_waits_for_nothing() -> None:
@@ -117,7 +116,7 @@ def test_where_nothing_was_written_since_catching_up_waits_for_nothing() -> None
     topic.note(pause_key(GROUP, "bills"), b"{}")
     settings = loaded(topic)
     settings.catch_up()
-    assert topic.assigned == [(0, OFFSET_BEGINNING), (1, OFFSET_BEGINNING)]
+    assert topic.assigned == [(0, 0), (1, 0)]
 
 
 def test_an_error_while_catching_up_is_raised() -> None:
@@ -155,7 +154,7 @@ def test_a_look_also_tells_what_was_read_in_between_for_another_reason() -> None
 
 
 def test_there_is_a_most_of_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_time_controls, "MOST_PAUSES", 2)
+    monkeypatch.setattr(settings_topic, "MOST_PAUSES", 2)
     topic = Topic()
     settings = following(topic)
     for name in "abc":

@@ -1,4 +1,4 @@
-"""Renew `kafka-jars.lock`: `python -m proxy.embedded.lock_jars` (for maintainers).
+"""Renew `kafka-jars.lock`: `python -m tools.lock_jars` (for maintainers).
 
 Resolves the roots below as Maven would, and writes down every jar with its SHA-256. Change a
 version here, run it, run the tests, commit both.
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jgo.maven import MavenContext
 
+from proxy.embedded import jars
 from proxy.embedded.jars import LOCK_NAME
 
 ROOTS = (
@@ -57,11 +58,11 @@ def _locked_lines(
 
 
 def main() -> None:
-    """Write the lock file beside this module."""
+    """Write the broker's lock file."""
     write_lock(
-        Path(__file__).with_name(LOCK_NAME),
+        Path(jars.__file__).with_name(LOCK_NAME),
         "The embedded broker's jars",
-        "python -m proxy.embedded.lock_jars",
+        "python -m tools.lock_jars",
         ROOTS,
     )
 

@@ -1,4 +1,4 @@
-"""Renew `connector-jars.lock`: `python -m spark_jobs.runtime.lock_jars` (for maintainers).
+"""Renew `connector-jars.lock`: `python -m tools.lock_connector_jars` (for maintainers).
 
 Change the version here together with pyspark's in pyproject.toml, run it, run the tests, commit.
 """
@@ -8,8 +8,9 @@ from typing import Final
 
 import pyspark
 
-from proxy.embedded.lock_jars import write_lock
+from spark_jobs.runtime import session
 from spark_jobs.runtime.session import LOCK_NAME
+from tools.lock_jars import write_lock
 
 ROOTS: Final = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
@@ -26,9 +27,9 @@ def is_lacking(coordinates: str) -> bool:
 
 if __name__ == "__main__":
     write_lock(
-        Path(__file__).with_name(LOCK_NAME),
+        Path(session.__file__).with_name(LOCK_NAME),
         "The jars that the jobs need beside Spark: its Kafka connector and Delta Lake",
-        "python -m spark_jobs.runtime.lock_jars",
+        "python -m tools.lock_connector_jars",
         ROOTS,
         is_lacking,
     )

@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 
 from proxy.kafka.access import REFUSALS, refuse_beyond_limit
-from proxy.kafka.ingress.unreadable import (
+from proxy.kafka.unreadable import (
     FailingFetch,
     FailingFetches,
     SkippedRanges,

@@ -1,0 +1,360 @@
+"""Reads the broker's topics: ranges to their ends, and single records by offset.
+
+No reader here joins a group. After a jump, records fetched before it can still come (librdkafka
+issue 2256). So a range is read by a consumer of its own.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final, cast
+
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from proxy.kafka.ingress import NOT_IN_THE_LOG
+from proxy.kafka.unreadable import UNREADABLE_BATCH, SkippedRanges, readable
+from proxy.protocol.body import Message
+
+AT_ONCE_RECORDS: Final = 500
+POLL_S: Final = 0.5
+ASK_TIMEOUT_S: Final = 8.0
+SILENT_AT_MOST_S: Final = 10.0
+"""A lookup that hears of no record for this time ends the session, which recovers."""
+RANGE_SILENT_AT_MOST_S: Final = 15.0
+BEAT_EVERY_S: Final = 1.0
+
+log = structlog.get_logger(__name__)
+
+READER_CONFIG: Final[dict[str, str | int | bool]] = {
+    "enable_auto_commit": False,
+    "enable_partition_eof": True,
+    "isolation_level": "read_committed",
+    "auto_offset_reset": "earliest",
+    "max_poll_interval_ms": 86_400_000,
+    "queued_max_messages_kbytes": 16_384,
+    "fetch_wait_max_ms": 20,
+}
+"""Polls may be far apart, at the pace of a replay. The fetched records meanwhile are bounded."""
+
+Range = tuple[str, int]
+"""A topic and a partition."""
+
+
+class RangesReading:
+    """Reads ranges of several partitions at once. `left` holds the ranges not read to their end.
+
+    `end_of_batch` returns where to go on behind a batch that no client can read. Without it such a
+    batch is an error. With `follows` the consumer is kept for the records behind the ranges: it
+    stays assigned, and those that come already are given too.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        ranges: Mapping[Range, range],
+        now_s: Callable[[], float],
+        end_of_batch: Callable[[str, int, int], int] | None = None,
+        *,
+        follows: bool = False,
+        silent_at_most_s: float = RANGE_SILENT_AT_MOST_S,
+    ) -> None:
+        self.left = {place: span for place, span in ranges.items() if span}
+        self._consumer, self._now_s, self._end_of_batch = consumer, now_s, end_of_batch
+        self._follows, self._silent_at_most_s = follows, silent_at_most_s
+        self._heard_s, self._is_alive = now_s(), False
+        self._trouble = KafkaError(KafkaError._TIMED_OUT, "no record came in time")
+        wanted = ranges if follows else self.left
+        consumer.assign([TopicPartition(*at, span.start) for at, span in wanted.items()])
+
+    def poll(self) -> Iterator[tuple[str, Message]]:
+        """Yield the records that have come, with their topics and with readable headers.
+
+        Raises RangeUnreadable, and KafkaException after a long silence.
+        """
+        first = self._consumer.poll(POLL_S)
+        arrived: list[Any] = []
+        if first is not None:
+            arrived = [first, *self._consumer.consume(AT_ONCE_RECORDS, 0)]
+        self._is_alive = False
+        for message in arrived:
+            place = message.topic(), message.partition()
+            if message.error() is None:
+                yield from self._take(place, message)
+            elif place not in self.left:
+                # An error of no partition is told only if nothing comes. For example the user
+                # may not look for the group's coordinator, which nobody needs here.
+                if message.topic() is None:
+                    self._trouble = message.error()
+            else:
+                self._take_error(place, message)
+        if self._is_alive:
+            self._heard_s = self._now_s()
+        elif self._now_s() - self._heard_s > self._silent_at_most_s:
+            raise KafkaException(self._trouble)
+
+    def _take(self, place: Range, message: Any) -> Iterator[tuple[str, Message]]:
+        span, self._is_alive = self.left.get(place, range(0)), True
+        if span and message.offset() >= span.stop - 1:
+            self._leave(place)
+        if self._follows or message.offset() in span:
+            yield place[0], readable(message)
+
+    def _take_error(self, place: Range, message: Any) -> None:
+        error = message.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            if message.offset() >= self.left[place].stop:
+                self._leave(place)
+        elif error.code() in UNREADABLE_BATCH and self._end_of_batch is not None:
+            end = self._end_of_batch(*place, message.offset())
+            if end >= self.left[place].stop:
+                self._leave(place)
+            else:
+                self._consumer.seek(TopicPartition(*place, end))
+        elif error.fatal() or not error.retriable():
+            raise RangeUnreadable(error, place[0])
+        else:
+            self._trouble = error
+
+    def _leave(self, place: Range) -> None:
+        """Fetch no more of this partition: its range is read to the end."""
+        self._is_alive = True
+        del self.left[place]
+        if self.left and not self._follows:
+            self._consumer.pause([TopicPartition(*place)])
+
+
+class RangeUnreadable(KafkaException):
+    """The broker's error about one topic."""
+
+    def __init__(self, error: KafkaError, topic: str) -> None:
+        super().__init__(error)
+        self.topic = topic
+
+
+def offsets_of(consumer: Consumer, topic: str, partition: int) -> range:
+    """Return the first offset still there, and the end of the committed records."""
+    place = TopicPartition(topic, partition)
+    return range(*consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False))
+
+
+def first_offsets_since(
+    consumer: Consumer, topic: str, partitions: Iterable[int], time_ms: int
+) -> dict[int, int]:
+    """Return the first offset with that timestamp or a later one, where there is one."""
+    asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
+    answers = consumer.offsets_for_times(asked, ASK_TIMEOUT_S) if asked else []
+    for answer in answers:
+        if answer.error is not None:
+            raise KafkaException(answer.error)
+    return {answer.partition: answer.offset for answer in answers if answer.offset >= 0}
+
+
+class TopicReader:
+    """Reads one topic. `new_consumer` makes a consumer with READER_CONFIG.
+
+    `after_poll` is called after each few hundred records. Its exception ends the reading.
+    """
+
+    def __init__(
+        self,
+        new_consumer: Callable[[], Consumer],
+        topic: str,
+        partitions: Sequence[int],
+        now_s: Callable[[], float] = time.monotonic,
+        after_poll: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._new_consumer, self._topic = new_consumer, topic
+        self.partitions, self._now_s = tuple(partitions), now_s
+        self._after_poll = after_poll
+
+    def spans(self) -> dict[int, range]:
+        """Return the offsets of committed records, by partition."""
+        with closing(self._new_consumer()) as consumer:
+            return {one: offsets_of(consumer, self._topic, one) for one in self.partitions}
+
+    def first_since(self, time_ms: int, spans: Mapping[int, range]) -> dict[int, int]:
+        """Return the first offset with that timestamp or a later one. The end if there is none."""
+        with closing(self._new_consumer()) as consumer:
+            found = first_offsets_since(consumer, self._topic, spans, time_ms)
+        return {one: found.get(one, span.stop) for one, span in spans.items()}
+
+    def records(self, partition: int, span: range) -> Iterator[Message]:
+        """Yield the committed records within the span. Raises KafkaException."""
+        if not span:
+            return
+        with closing(self._new_consumer()) as consumer:
+            reading = RangesReading(consumer, {(self._topic, partition): span}, self._now_s)
+            while reading.left:
+                for _topic, message in reading.poll():
+                    yield message
+                self._after_poll()
+
+
+# Single records of the ingress by offset (setting `bodies: kafka`). Jumping to an offset costs as
+# much as reading on through some hundred kilobytes (docs/operations/sizing.md), so small gaps are
+# read through.
+
+
+class IngressLookup:
+    """Random access to committed records of the ingress topic. All calls come from one thread.
+
+    The consumer is made when first needed. `heartbeat` is called while the broker is waited for,
+    and while much is read.
+    """
+
+    def __init__(
+        self,
+        new_consumer: Callable[[], Consumer],
+        topic: str,
+        heartbeat: Callable[[], None],
+        now_s: Callable[[], float] = time.monotonic,
+        skipped: SkippedRanges | None = None,
+    ) -> None:
+        self._new_consumer, self._topic = new_consumer, topic
+        self._heartbeat, self._now_s = heartbeat, now_s
+        self._skipped = skipped or SkippedRanges()
+        self._made: Consumer | None = None
+        self._assignments = 0
+        self._partition: int | None = None
+        self._position = 0
+        self._inbox: deque[Message] = deque()
+        self._is_idle = True
+        self._heard_s = self._beat_s = 0.0
+        self._last_error = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
+
+    def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
+        """The records at `offsets` (ascending) by offset, without those that are there no more or
+        were skipped.
+
+        A gap of up to so many offsets is read through. Raises KafkaException when nothing comes
+        for SILENT_AT_MOST_S, and where a record cannot be read.
+        """
+        readable_ones = (at for at in offsets if self._skipped.holding(partition, at) is None)
+        wanted, found = deque(readable_ones), dict[int, Message]()
+        self._is_idle = False
+        self._heard_s = self._beat_s = self._now_s()
+        while wanted:
+            self._seek(partition, wanted[0], gap)
+            if self._inbox or self._fill():
+                self._scan(wanted, found, gap)
+        return found
+
+    def stop_if_idle(self) -> None:
+        """Called now and then: fetch no more where nothing was read since the last call."""
+        if self._is_idle and self._made is not None and self._partition is not None:
+            self._made.unassign()
+            self._forget_position()
+        self._is_idle = True
+
+    def close(self) -> None:
+        """Give the consumer up; the next read makes another."""
+        if self._made is not None:
+            self._made.close()
+        self._made, self._assignments = None, 0
+        self._forget_position()
+
+    @property
+    def _consumer(self) -> Consumer:
+        if self._made is None:
+            self._made = self._new_consumer()
+        return self._made
+
+    def _seek(self, partition: int, offset: int, gap: int) -> None:
+        """Stand at `offset` or so little before it that reading on is cheaper than a jump."""
+        if partition == self._partition and 0 <= offset - self._position <= gap:
+            return
+        self._forget_position()
+        self._consumer.assign([TopicPartition(self._topic, partition, offset)])
+        self._assignments += 1
+        self._partition, self._position = partition, offset
+
+    def _forget_position(self) -> None:
+        self._partition = None
+        self._inbox.clear()
+
+    def _fill(self) -> bool:
+        """Wait for something to arrive; False when nothing has."""
+        first = self._consumer.poll(POLL_S)
+        now_s = self._now_s()
+        if first is None or now_s - self._beat_s >= BEAT_EVERY_S:
+            self._beat_s = now_s
+            self._heartbeat()
+        if first is None:
+            if self._now_s() - self._heard_s > SILENT_AT_MOST_S:
+                self.close()
+                raise KafkaException(self._last_error)
+            return False
+        more: list[Any] = self._consumer.consume(AT_ONCE_RECORDS, 0)
+        self._inbox.extend((cast(Message, first), *more))
+        return True
+
+    def _scan(self, wanted: deque[int], found: dict[int, Message], gap: int) -> None:
+        """Take what is wanted from what has arrived, until a jump is due."""
+        while self._inbox and wanted and wanted[0] - self._position <= gap:
+            message = self._inbox.popleft()
+            error = cast(KafkaError | None, message.error())
+            if error is not None:
+                self._take_error(error, message.offset() or 0, wanted)
+                continue
+            offset = message.offset()
+            self._heard_s = self._now_s()
+            self._position = offset + 1
+            if offset == wanted[0]:
+                found[offset] = readable(message)
+                wanted.popleft()
+            elif offset > wanted[0]:
+                self._check_passed_over(wanted)
+
+    def _take_error(self, error: KafkaError, offset: int, wanted: deque[int]) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:
+            if offset > wanted[0]:
+                self._check_passed_over(wanted)
+        elif error.code() == NOT_IN_THE_LOG:
+            if not self._drop_deleted(wanted):
+                raise KafkaException(error)
+        elif error.fatal():
+            raise KafkaException(error)
+        elif error.code() in UNREADABLE_BATCH:
+            self._jump_over(error, offset, wanted)
+        else:
+            self._last_error = error
+            log.warning("ingress not readable for now", error=error.str())
+
+    def _jump_over(self, error: KafkaError, base: int, wanted: deque[int]) -> None:
+        """The batch that begins at `base` cannot be read: go to the first wanted offset itself,
+        with a new consumer. That one says for certain whether it lies in the batch, or there is no
+        record at it and the batch is what comes next."""
+        is_certain = self._assignments == 1 and self._position == wanted[0]
+        self.close()
+        if is_certain and base > wanted[0]:
+            wanted.popleft()
+        elif is_certain:
+            raise KafkaException(error)
+
+    def _check_passed_over(self, wanted: deque[int]) -> None:
+        """The first wanted record was passed over: is it gone, or is what came out of date?
+
+        What was fetched before a jump can come after it (librdkafka issue 2256). A new consumer's
+        first assignment has nothing behind it: what that passes over is not there.
+        """
+        if self._drop_deleted(wanted):
+            return
+        if self._assignments == 1:
+            wanted.popleft()
+            self._forget_position()
+        else:
+            self.close()
+
+    def _drop_deleted(self, wanted: deque[int]) -> bool:
+        """Leave out what lies below the start of the log, as the broker says; whether any did."""
+        assert self._partition is not None
+        place = TopicPartition(self._topic, self._partition)
+        start, _end = self._consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False)
+        if wanted[0] >= start:
+            return False
+        while wanted and wanted[0] < start:
+            wanted.popleft()
+        self._forget_position()
+        return True

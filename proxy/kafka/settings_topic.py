@@ -1,0 +1,564 @@
+"""The settings topic: policies by digest, partitions ever served, keys of hops, rules for overdue
+records, run-time controls, missed moves, skipped batches.
+
+A record is written once per change of settings, per partition, and per change at run time. Each
+session reads the topic whole as it begins and follows it with the same consumer. The partitions
+served tell a new partition from one whose committed offset was lost
+(docs/exactly-once.md#8-never-silently-start-over). They also keep, for an audit, which policy held
+from which offset on: the committed metadata forgets that as the floor passes.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Final, NamedTuple, Self, TypeVar, cast
+
+import structlog
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from proxy.config.settings import MOST_PER_SECOND, Resumed, Settings, TargetLimit
+from proxy.errors import BrokerRefused, StartOverRefused
+from proxy.kafka.client_settings import (
+    committed_settings_reader_config,
+    common_config,
+    connected,
+    settings_reader_config,
+)
+from proxy.kafka.reader import AT_ONCE_RECORDS, RangesReading, offsets_of
+from proxy.kafka.topics import TopicFacts
+from proxy.kafka.unreadable import SkippedRange, SkippedRanges
+from proxy.protocol.body import Message as AnyMessage
+from proxy.protocol.bounded_json import read_object, whole
+from proxy.protocol.policy import TARGETS_PATTERN, Policy, digest_of
+from proxy.protocol.position import MISSED_MOVES, MISSED_PARTITION, PolicyFrom
+from proxy.protocol.proofs import HopKey
+
+log = structlog.get_logger(__name__)
+
+
+# The keys of the topic's records, and the values about partitions. A policy's key is its digest.
+
+SERVED: Final = "served/"
+PAUSED: Final = "paused/"
+RESUMED: Final = "resumed/"
+LIMITS: Final = "limits/"
+RATE: Final = "rate/"
+INGEST: Final = "ingest/"
+SKIPPED: Final = "skipped/"
+HOP_KEY: Final = "hop-key/"
+HOP_KEYS_PARTITION: Final = 0
+"""The first key there signs. All are written to this partition, which gives them an order."""
+BY_KEY: Final = -1
+OVERDUE: Final = "overdue/"
+"""All rules for overdue records that ever counted, for audits."""
+CLOCK: Final = "clock/"
+"""An empty record, written to learn the broker's timestamp (`proxy.kafka.broker_clock`)."""
+MOST_POLICIES: Final = 256
+"""This many changes of settings are remembered for each partition: at most 10 KB."""
+DIGEST_LENGTH: Final = 16
+
+
+class ServedPartition(NamedTuple):
+    """A partition that was served, under these policies, each from its first offset on."""
+
+    topic_id: str
+    policies: tuple[PolicyFrom, ...] = ()
+
+    def joined(self, topic_id: str, policies: Sequence[PolicyFrom]) -> Self:
+        """Add the current policies. Forget those of a topic with another id."""
+        known = self.policies if topic_id == self.topic_id else ()
+        older = [one for one in known if one.first_offset < policies[0].first_offset]
+        return type(self)(topic_id, (*older, *policies)[-MOST_POLICIES:])
+
+    def to_json(self) -> str:
+        """Return the record's value."""
+        return json.dumps(self._asdict(), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Raises ValueError, KeyError, TypeError for any other record."""
+        found = read_object(text)
+        topic_id = str(found["topic_id"])
+        policies = found.get("policies", ())
+        return cls(topic_id, tuple(PolicyFrom(whole(n), str(digest)) for n, digest in policies))
+
+
+def served_key(group_id: str, topic: str, partition: int) -> str:
+    """Return the key for a partition that has been served."""
+    return f"{SERVED}{group_id}/{topic}/{partition}"
+
+
+def pause_key(group_id: str, pattern: str) -> str:
+    """Return the key for the pause of the targets of `pattern`."""
+    return f"{PAUSED}{group_id}/{pattern}"
+
+
+def resumed_key(group_id: str, pattern: str) -> str:
+    """Return the key for the end of the last pause of the targets of `pattern`."""
+    return f"{RESUMED}{group_id}/{pattern}"
+
+
+def limit_key(group_id: str, pattern: str) -> str:
+    """Return the key for the limit that was set at run time for the targets of `pattern`."""
+    return f"{LIMITS}{group_id}/{pattern}"
+
+
+def rate_key(group_id: str) -> str:
+    """Return the key for the bound on each worker that was set at run time."""
+    return f"{RATE}{group_id}/worker"
+
+
+def ingest_key(group_id: str) -> str:
+    """Return the key for the pause of ingestion."""
+    return f"{INGEST}{group_id}/paused"
+
+
+def skipped_key(group_id: str, topic_id: str, partition: int, base: int) -> str:
+    """Return the key for a skipped batch of the ingress, which begins at `base`."""
+    return f"{SKIPPED}{group_id}/{topic_id}/{partition}/{base}"
+
+
+def skipped_value(end: int, error: str, now_ms: int) -> str:
+    """Return the value for a skipped batch, which lies before `end`."""
+    return json.dumps({"end": end, "error": error, "skipped_at": now_ms}, separators=(",", ":"))
+
+
+def clock_key(group_id: str) -> str:
+    """Return the key of the record that asks for the broker's time."""
+    return f"{CLOCK}{group_id}"
+
+
+def overdue_key(group_id: str, rules: str) -> str:
+    """Return the key for these rules for overdue records, by the digest of their JSON."""
+    digest = hashlib.sha256(rules.encode()).hexdigest()[:DIGEST_LENGTH]
+    return f"{OVERDUE}{group_id}/{digest}"
+
+
+def pattern_in(kind: str, group_id: str, key: str) -> str | None:
+    """Return the pattern in a key of this kind (PAUSED, RESUMED or LIMITS)."""
+    own = f"{kind}{group_id}/"
+    pattern = key.removeprefix(own)
+    return pattern if key.startswith(own) and TARGETS_PATTERN.fullmatch(pattern) else None
+
+
+# Run-time controls of operators, for all instances. The newest record of a key counts. Its deletion
+# takes it back.
+
+MOST_PAUSES: Final = 1_000
+MOST_LIMITS: Final = 1_000
+CONTROLS: Final = (PAUSED, RESUMED, LIMITS, RATE, INGEST)
+
+T = TypeVar("T")
+
+
+class RunTimeControls:
+    """The controls of one group."""
+
+    def __init__(self, group_id: str) -> None:
+        self._group_id = group_id
+        self._paused: dict[str, bool] = {}
+        self._resumed: dict[str, Resumed] = {}
+        self._limits: dict[str, TargetLimit] = {}
+        self.is_ingest_paused = False
+        self.max_per_second: int | None = None
+        """The bound on each worker."""
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Patterns of the paused targets."""
+        return frozenset(self._paused)
+
+    @property
+    def resumed(self) -> Mapping[str, Resumed]:
+        """The end of the last pause, by pattern."""
+        ended = self._resumed.items()
+        return {pattern: end for pattern, end in ended if pattern not in self._paused}
+
+    @property
+    def limits(self) -> Mapping[str, TargetLimit]:
+        """Limits by pattern."""
+        return dict(self._limits)
+
+    def take(self, key: str, value: bytes | None) -> None:
+        """Take a record with one of the CONTROLS. Raises ValueError: the one before goes on."""
+        if key == ingest_key(self._group_id):
+            self.is_ingest_paused = value is not None
+        elif key == rate_key(self._group_id):
+            self.max_per_second = None if value is None else _rate(value)
+        elif (pattern := pattern_in(PAUSED, self._group_id, key)) is not None:
+            _keep(self._paused, pattern, None if value is None else True, MOST_PAUSES, "pauses")
+        elif (pattern := pattern_in(RESUMED, self._group_id, key)) is not None:
+            end = None if value is None else _resumed(value)
+            if end and len(self._resumed) >= MOST_PAUSES and pattern not in self._resumed:
+                del self._resumed[min(self._resumed, key=lambda name: self._resumed[name].at_ms)]
+            _keep(self._resumed, pattern, end, MOST_PAUSES, "pauses that are over")
+        elif (pattern := pattern_in(LIMITS, self._group_id, key)) is not None:
+            limit = None if value is None else _limit(value)
+            _keep(self._limits, pattern, limit, MOST_LIMITS, "limits")
+
+
+def _keep(kept: dict[str, T], pattern: str, one: T | None, most: int, what: str) -> None:
+    if one is None:
+        kept.pop(pattern, None)
+    elif pattern in kept or len(kept) < most:
+        kept[pattern] = one
+    else:
+        log.error("too many: this one does not count", kind=what, pattern=pattern, most=most)
+
+
+def _resumed(value: bytes) -> Resumed:
+    said = read_object(value)
+    at_ms, per_second = said.get("resumed_at"), said.get("per_second")
+    if type(at_ms) is not int:
+        raise ValueError(f"resumed_at is {at_ms!r}")
+    is_rate = type(per_second) is int and 1 <= per_second <= MOST_PER_SECOND
+    return Resumed(at_ms, per_second if is_rate else None)
+
+
+def _rate(value: bytes) -> int:
+    per_second = read_object(value).get("per_second")
+    if type(per_second) is not int or not 1 <= per_second <= MOST_PER_SECOND:
+        raise ValueError(f"per_second is {per_second!r}")
+    return per_second
+
+
+def _limit(value: bytes) -> TargetLimit:
+    """Ignore fields of later versions."""
+    said = read_object(value)
+    return TargetLimit.model_validate(
+        {name: said[name] for name in TargetLimit.model_fields if name in said}
+    )
+
+
+# The topic itself.
+
+READ_TIMEOUT_S: Final = 30.0
+"""A transaction of missed moves that nobody ends is over by then."""
+WRITE_TIMEOUT_S: Final = 30.0
+MOST_OVERDUE_RULES: Final = 10_000
+"""They are kept for audits for ever."""
+RESTORE: Final = "Restore that topic's records; do not delete or empty it while records wait."
+
+
+class SettingsTopic:
+    """The settings topic's content, which follows the topic with every `look`, and its writer.
+
+    All calls come from one thread. `new_producer` makes a producer for each write, `new_reader` a
+    reader of committed records. `heartbeat` is called while the broker is waited for.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        new_producer: Callable[[], Producer],
+        new_reader: Callable[[], Consumer],
+        topic: str,
+        group_id: str,
+        heartbeat: Callable[[], None],
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumer, self._new_producer = consumer, new_producer
+        self._new_reader, self._now_s = new_reader, now_s
+        self._topic, self._group_id, self._heartbeat = topic, group_id, heartbeat
+        self._policies: dict[str, Policy] = {}
+        self._served: dict[str, ServedPartition] = {}
+        self._hop_keys: dict[str, HopKey] = {}
+        self._overdue: set[str] = set()
+        self._controls = RunTimeControls(group_id)
+        self._skipped: dict[str, SkippedRanges] = {}
+        self._note_looked_at()
+
+    @property
+    def paused(self) -> frozenset[str]:
+        """Patterns of the paused targets."""
+        return self._controls.paused
+
+    @property
+    def resumed(self) -> Mapping[str, Resumed]:
+        """The end of the last pause, by pattern."""
+        return self._controls.resumed
+
+    @property
+    def is_ingest_paused(self) -> bool:
+        """Whether ingestion is paused."""
+        return self._controls.is_ingest_paused
+
+    @property
+    def max_per_second(self) -> int | None:
+        """The bound on each worker that was set at run time."""
+        return self._controls.max_per_second
+
+    @property
+    def limits(self) -> Mapping[str, TargetLimit]:
+        """The limits that were set at run time, by pattern.
+
+        A rule for overdue records counts once it was read among the rules kept for audits. So no
+        record ends by a rule that an audit cannot know.
+        """
+        found = self._controls.limits.items()
+        counting = {pattern: self._known_to_audits(pattern, limit) for pattern, limit in found}
+        return {pattern: limit for pattern, limit in counting.items() if limit is not None}
+
+    def skipped(self, topic_id: str) -> SkippedRanges:
+        """Return the skipped ranges of the ingress topic with this id. They are kept up to date."""
+        return self._skipped.setdefault(topic_id, SkippedRanges())
+
+    def load(self) -> None:
+        """Read the whole topic. Raises KafkaException."""
+        try:
+            metadata = self._consumer.list_topics(self._topic, READ_TIMEOUT_S).topics[self._topic]
+            if metadata.error is not None:
+                raise KafkaException(metadata.error)
+            self._read_to_end([TopicPartition(self._topic, p) for p in metadata.partitions])
+            self._note_looked_at()
+        except BaseException:
+            self.close()
+            raise
+
+    def catch_up(self) -> None:
+        """Read on to the current end. Raises KafkaException."""
+        self._read_to_end(self._consumer.position(self._consumer.assignment()))
+
+    def look(self) -> bool:
+        """Take what has arrived, without waiting. Return whether a run-time control has changed
+        since the last look, also by a `catch_up`."""
+        for message in self._consumer.consume(AT_ONCE_RECORDS, 0):
+            error = message.error()
+            if error is None:
+                self._take(cast(AnyMessage, message))
+            elif error.code() != KafkaError._PARTITION_EOF:
+                log.warning("settings topic not readable for now", error=error.str())
+        if not self._has_taken:
+            return False
+        before = self._as_looked_at
+        self._note_looked_at()
+        return before != self._as_looked_at
+
+    def close(self) -> None:
+        """Stop following the topic."""
+        self._consumer.close()
+
+    def policy(self, digest: str) -> Policy:
+        """Return the policy. Another instance may have written it since the last read.
+
+        Raises StartOverRefused: without it older records cannot be read as they were.
+        """
+        what = f"The committed offsets name the settings {digest}, which the topic {self._topic}"
+        return self._held(self._policies, digest, f"{what} does not hold.")
+
+    def hop_key(self, digest: str) -> HopKey:
+        """Raises StartOverRefused: without it the proxy does not know its own records."""
+        what = f"The settings in the topic {self._topic} name the key {digest} for hops, which it"
+        return self._held(self._hop_keys, digest, f"{what} does not hold.")
+
+    def _held(self, held: Mapping[str, T], digest: str, lost: str) -> T:
+        if digest not in held:
+            self.catch_up()
+        if digest not in held:
+            raise StartOverRefused(lost, RESTORE)
+        return held[digest]
+
+    def ensure(self, policy: Policy) -> str:
+        """Make sure that the topic holds the policy before any offset refers to it."""
+        digest = policy.digest
+        if digest not in self._policies:
+            self._write({digest: policy.to_json()})
+            self._policies[digest] = policy
+        return digest
+
+    def ensure_overdue_rules(self, rules: str) -> None:
+        """Make sure that the topic holds these rules (JSON) before any record ends by them."""
+        key = overdue_key(self._group_id, rules)
+        if key not in self._overdue:
+            self._write({key: rules})
+            self._overdue.add(key)
+
+    def signing_key(self) -> HopKey:
+        """Return the key that signs hops. Make one if there is none.
+
+        If several instances make one at once the first counts: the topic is read again.
+        """
+        if not self._hop_keys:
+            key = HopKey.new()
+            self._write({HOP_KEY + key.digest: key.secret.hex()}, HOP_KEYS_PARTITION)
+            self.catch_up()
+        return next(iter(self._hop_keys.values()))
+
+    def served_topic_id(self, topic: str, partition: int) -> str | None:
+        """Return the id of the topic whose offsets this group has committed here before."""
+        served = self._served.get(served_key(self._group_id, topic, partition))
+        return None if served is None else served.topic_id
+
+    def read_missed(
+        self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
+    ) -> None:
+        """Hand the records about missed moves to `take`.
+
+        Waits for open transactions that may hold more of them. Raises StartOverRefused if `is_all`
+        says at the end that some are missing, and KafkaException.
+        """
+        place = self._topic, MISSED_PARTITION
+        with closing(self._new_reader()) as reader:
+            there = {place: offsets_of(self._consumer, *place)}
+            reading = RangesReading(reader, there, self._now_s, silent_at_most_s=READ_TIMEOUT_S)
+            while reading.left:
+                self._heartbeat()
+                for _topic, message in reading.poll():
+                    if (key := _key(message)).startswith(MISSED_MOVES):
+                        _understood(key, lambda: take(key, message.value()))  # noqa: B023
+        if not is_all():
+            raise StartOverRefused(
+                f"The committed offsets name moves that came too late, of which the topic "
+                f"{self._topic} does not hold all.",
+                RESTORE,
+            )
+
+    def record_served(
+        self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
+    ) -> None:
+        """Remember that these partitions have committed offsets, and the policies there."""
+        changed: dict[str, ServedPartition] = {}
+        for partition, committed in policies.items():
+            key = served_key(self._group_id, topic.name, partition)
+            known = self._served.get(key, ServedPartition(topic.topic_id))
+            served = known.joined(topic.topic_id, committed)
+            if self._served.get(key) != served:
+                changed[key] = served
+        if changed:
+            self._write({key: served.to_json() for key, served in changed.items()})
+            self._served |= changed
+
+    def _read_to_end(self, places: Sequence[TopicPartition]) -> None:
+        """Read from these offsets. Begin anew where there is none, or the topic is shorter now.
+
+        The ends are asked for: a new leader may report one in a fetch that lies before an
+        acknowledged record of its predecessor. It answers no request for it until it knows
+        (KIP-207).
+        """
+        spans: dict[tuple[str, int], range] = {}
+        for place in places:
+            there = offsets_of(self._consumer, self._topic, place.partition)
+            is_there = there.start <= place.offset <= there.stop
+            start = place.offset if is_there else there.start
+            spans[self._topic, place.partition] = range(start, there.stop)
+        if self._consumer.assignment() and not any(spans.values()):
+            return
+        reading = RangesReading(self._consumer, spans, self._now_s, follows=True)
+        while reading.left:
+            self._heartbeat()
+            for _topic, message in reading.poll():
+                self._take(message)
+
+    def _note_looked_at(self) -> None:
+        limits = self.limits, self.max_per_second
+        self._has_taken = False
+        self._as_looked_at = self.paused, self.resumed, limits, self.is_ingest_paused
+
+    def _take(self, message: AnyMessage) -> None:
+        self._has_taken = True
+        key, value = _key(message), message.value()
+        _understood(key, lambda: self._take_record(key, value, message.partition()))
+
+    def _take_record(self, key: str, value: bytes | None, partition: int) -> None:
+        """Raises ValueError, KeyError or TypeError if the record is not understood."""
+        if key.startswith(CONTROLS):
+            self._controls.take(key, value)
+        elif key.startswith(HOP_KEY):
+            hop_key = HopKey(bytes.fromhex((value or b"").decode()))
+            if partition == HOP_KEYS_PARTITION and key == HOP_KEY + hop_key.digest:
+                self._hop_keys.setdefault(hop_key.digest, hop_key)
+        elif key.startswith(OVERDUE):
+            self._take_overdue_rules(key)
+        elif key.startswith(SKIPPED):
+            self._take_skipped(key, value)
+        elif key.startswith((CLOCK, MISSED_MOVES)):
+            return
+        elif key.startswith(SERVED):
+            self._served[key] = ServedPartition.from_json(value or b"")
+        else:
+            policy = Policy.from_json(value or b"")
+            if digest_of(value or b"") == key:
+                self._policies[key] = policy
+
+    def _take_skipped(self, key: str, value: bytes | None) -> None:
+        """A skipped range counts for ever: its deletion is ignored."""
+        own = f"{SKIPPED}{self._group_id}/"
+        if not key.startswith(own) or value is None:
+            return
+        topic_id, partition, first = key.removeprefix(own).split("/")
+        base, end = int(first), whole(read_object(value)["end"])
+        if end <= base:
+            raise ValueError(f"the end {end} does not lie behind {base}")
+        self.skipped(topic_id).add(int(partition), SkippedRange(base, end))
+
+    def _take_overdue_rules(self, key: str) -> None:
+        if not key.startswith(f"{OVERDUE}{self._group_id}/") or key in self._overdue:
+            return
+        if len(self._overdue) < MOST_OVERDUE_RULES:
+            self._overdue.add(key)
+        else:
+            log.error(
+                "too many rules for the overdue have been set: this one does not count", key=key
+            )
+
+    def _known_to_audits(self, pattern: str, limit: TargetLimit) -> TargetLimit | None:
+        rules = limit.rules_json(pattern)
+        if rules is None or overdue_key(self._group_id, rules) in self._overdue:
+            return limit
+        if limit.per_second is None:
+            return None
+        return TargetLimit(per_second=limit.per_second)
+
+    def _write(self, records: Mapping[str, str], partition: int = BY_KEY) -> None:
+        """Write all records (values by key), or raise."""
+        producer = self._new_producer()
+        failed: list[KafkaError] = []
+
+        def on_delivery(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        for key, value in records.items():
+            producer.produce(self._topic, value, key, partition, on_delivery=on_delivery)
+        if producer.flush(WRITE_TIMEOUT_S):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
+        if failed:
+            raise BrokerRefused(
+                f"The topic {self._topic} does not take a record: {failed[0].str()}.",
+                "The proxy must be able to write there before it reads any record.",
+            )
+
+
+def open_settings_topic(settings: Settings, heartbeat: Callable[[], None]) -> SettingsTopic:
+    """Return the loaded settings topic."""
+    producer = {**common_config(settings), "enable.idempotence": True}
+    topic = SettingsTopic(
+        Consumer(settings_reader_config(settings)),
+        lambda: connected(Producer(producer), settings.topics.settings),
+        lambda: Consumer(committed_settings_reader_config(settings)),
+        settings.topics.settings,
+        settings.group_id,
+        heartbeat,
+    )
+    topic.load()
+    return topic
+
+
+def _understood(key: str, take: Callable[[], None]) -> None:
+    try:
+        take()
+    except (ValueError, KeyError, TypeError) as problem:
+        log.warning("record of the settings topic not understood", key=key, why=str(problem))
+
+
+def _key(message: AnyMessage | Message) -> str:
+    return (message.key() or b"").decode("utf-8", "replace")
