@@ -35,6 +35,8 @@ class MemoryBudget:
     def __init__(self, shares: MemoryShares) -> None:
         self._shares = shares
         self._kept_bytes = self._peeked_bytes = 0
+        self._left_bytes = self._planned_bytes = 0
+        """Of the next transaction: bytes left, and due bodies in memory after the last plan."""
         self.used_bytes = 0
         self.is_exceeded = False
 
@@ -72,31 +74,23 @@ class MemoryBudget:
         """
         return min(self._shares.transaction, most_bytes) - ending_bytes
 
-    def for_transaction(self, ending_bytes: int, most_bytes: int = UNBOUNDED) -> "TransactionBytes":
-        """Return what the next transaction is planned with."""
-        left_bytes = self.left_bytes(ending_bytes, most_bytes)
-        return TransactionBytes(self._shares.transaction, left_bytes, self._peeked_bytes)
-
-
-class TransactionBytes:
-    """Divides the bodies of one transaction, `most_bytes`, among shards that are planned in turn.
-
-    Nothing more is read from the stores once all shards have `most_bytes` of due bodies in memory.
-    Bodies that are in memory already may always go.
-    """
-
-    def __init__(self, most_bytes: int, left_bytes: int, peeked_bytes: int) -> None:
-        self._most_bytes, self._left_bytes = most_bytes, left_bytes
-        self._peeked_bytes = peeked_bytes
+    def begin(self, ending_bytes: int, most_bytes: int = UNBOUNDED) -> None:
+        """Share out the bytes of the next transaction among shards that are planned in turn."""
+        self._left_bytes = self.left_bytes(ending_bytes, most_bytes)
+        self._planned_bytes = self._peeked_bytes
 
     def plan(self, shard: Shard, now_ms: int, max_records: int, sweep: SweepLimits) -> Plan:
-        """Return the shard's plan with what is left for it, perhaps without any due entry."""
+        """Return the shard's plan with what is left for it, perhaps without any due entry.
+
+        Nothing more is read from the stores once all shards have one transaction's share of due
+        bodies in memory. Bodies that are in memory already may always go.
+        """
         peeked_bytes = shard.view.peeked_bytes
-        unpeeked_bytes = max(0, self._most_bytes - self._peeked_bytes)
+        unpeeked_bytes = max(0, self._shares.transaction - self._planned_bytes)
         max_bytes = min(self._left_bytes, peeked_bytes + unpeeked_bytes)
         plan = shard.plan(now_ms, max_records, max_bytes, sweep)
         self._left_bytes -= plan.pending_bytes
-        self._peeked_bytes += shard.store.peeked_bytes - peeked_bytes
+        self._planned_bytes += shard.store.peeked_bytes - peeked_bytes
         return plan
 
 

@@ -311,7 +311,7 @@ class Pipeline:
         records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
         plans, is_cut, looked_at, has_records = dict[int, Plan](), False, False, False
         ending_bytes = sum(shard.ending_bytes for shard in self._awake.values())
-        transaction = self.memory.for_transaction(ending_bytes, self._pacing.most_bytes)
+        self.memory.begin(ending_bytes, self._pacing.most_bytes)
         is_progress_due = self._pacing.is_progress_due(at.elapsed_ms)
         order = _rotated(self._awake, self._first_planned)
         for partition in order:
@@ -327,7 +327,7 @@ class Pipeline:
             looked_at = True
             max_records = min(records_left, shard.ending + max(0, records_available))
             sweep = SweepLimits(sweep_left, records_left)
-            plan = transaction.plan(shard, at.now_ms, max_records, sweep)
+            plan = self.memory.plan(shard, at.now_ms, max_records, sweep)
             if self._lets_go:
                 plan = self._parked.planned(plan, shard, at.now_ms)
             records = plan.records
