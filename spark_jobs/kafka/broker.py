@@ -69,13 +69,12 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
     Raises `AuditError`.
     """
     given = {**_from_environment(), **dict(map(_pair, pairs))}
-    alone = {key.removeprefix(JAVA_ALONE): value for key, value in given.items() if _is_java(key)}
-    own = {key: value for key, value in given.items() if not _is_java(key)}
-    return KafkaSettings(
-        bootstrap,
-        {**own, "bootstrap.servers": bootstrap},
-        {**_in_java(own), **alone, "bootstrap.servers": bootstrap},
-    )
+    own = {key: value for key, value in given.items() if not key.startswith(JAVA_ALONE)}
+    alone = {key.removeprefix(JAVA_ALONE): given[key] for key in given if key not in own}
+    same = {key: own[key] for key in SAME if key in own}
+    java = {**same, **_login(own), **_certificates(own), **_trust(own), **alone}
+    servers = {"bootstrap.servers": bootstrap}
+    return KafkaSettings(bootstrap, {**own, **servers}, {**java, **servers})
 
 
 def _from_environment() -> dict[str, str]:
@@ -94,19 +93,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not (key and separator):
         raise AuditError(f"--kafka {text} is not key=value.", "Write e.g. security.protocol=SSL.")
     return key.strip(), value
-
-
-def _is_java(key: str) -> bool:
-    return key.startswith(JAVA_ALONE)
-
-
-def _in_java(own: Mapping[str, str]) -> dict[str, str]:
-    return {
-        **{key: own[key] for key in SAME if key in own},
-        **_login(own),
-        **_certificates(own),
-        **_trust(own),
-    }
 
 
 def _login(own: Mapping[str, str]) -> dict[str, str]:
