@@ -68,7 +68,8 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
 
     Raises `AuditError`.
     """
-    given = {**_from_environment(), **dict(map(_pair, pairs))}
+    given = _from_environment()
+    given |= map(_pair, pairs)
     own = {key: value for key, value in given.items() if not key.startswith(JAVA_ALONE)}
     alone = {key.removeprefix(JAVA_ALONE): given[key] for key in given if key not in own}
     same = {key: own[key] for key in SAME if key in own}

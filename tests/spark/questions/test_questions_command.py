@@ -79,12 +79,12 @@ def test_the_command_prints_the_answer_for_people_and_for_programs(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"question": "why"}, "There is no question why. The questions are changed_verdicts, "),
-        ({"question": "violations", "sql": "SELECT 1"}, "two questions"),
+        ({"name": "why"}, "There is no question why. The questions are changed_verdicts, "),
+        ({"name": "violations", "sql": "SELECT 1"}, "two questions"),
         ({"sql": "SELECT nothing FROM newest"}, "UNRESOLVED_COLUMN"),
         ({"sql": "SELEC"}, "PARSE_SYNTAX_ERROR"),
-        ({"question": "late_records", "given": ["late_ms=soon"]}, "'soon'"),
-        ({"question": "how_late", "given": ["by=day"]}, "by is target, hour or minute"),
+        ({"name": "late_records", "given": ["late_ms=soon"]}, "'soon'"),
+        ({"name": "how_late", "given": ["by=day"]}, "by is target, hour or minute"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_a_sentence(
