@@ -71,9 +71,9 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
     given = _from_environment()
     given |= map(_pair, pairs)
     own = {key: value for key, value in given.items() if not key.startswith(JAVA_ALONE)}
-    alone = {key.removeprefix(JAVA_ALONE): given[key] for key in given if key not in own}
+    alone = {key.removeprefix(JAVA_ALONE): text for key, text in given.items() if key not in own}
     same = {key: own[key] for key in SAME if key in own}
-    java = {**same, **_login(own), **_certificates(own), **_trust(own), **alone}
+    java = same | _login(own) | _certificates(own) | _trust(own) | alone
     servers = {"bootstrap.servers": bootstrap}
     return KafkaSettings(bootstrap, {**own, **servers}, {**java, **servers})
 
