@@ -28,8 +28,8 @@ from proxy.admin.replay_jobs import ReplayJob, WantedReplay
 from proxy.admin.threads import room_in
 from proxy.admin.topic_readers import Marks, SeenLetter
 from proxy.config.settings import TopicSettings
+from proxy.dead_letters.letter import LetterSummary, summary_of
 from proxy.dead_letters.letter import Place as LetterPlace
-from proxy.dead_letters.listing import LetterSummary, summary_of
 from proxy.dead_letters.replay import ReplayOptions
 from proxy.dead_letters.replay_plan import Rate, Selection, read_edits, read_rate, read_reasons
 from proxy.protocol.policy import is_legal_topic

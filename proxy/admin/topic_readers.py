@@ -18,11 +18,17 @@ from proxy.admin.problem import Problem
 from proxy.admin.replay_jobs import WantedReplay
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
-from proxy.dead_letters.letter import Letter, Origin, Place
-from proxy.dead_letters.listing import LetterPage, LetterPages, LetterSummary, summary_of
-from proxy.dead_letters.marks import Mark
+from proxy.dead_letters.letter import (
+    Letter,
+    LetterPage,
+    LetterPages,
+    LetterSummary,
+    Origin,
+    Place,
+    summary_of,
+)
 from proxy.dead_letters.replay import OnDecision, Replay, preview
-from proxy.dead_letters.replay_plan import Selection, is_original
+from proxy.dead_letters.replay_plan import Mark, Selection, is_original
 from proxy.dead_letters.topics import (
     DeadLettersMissing,
     DeadLetterTopics,

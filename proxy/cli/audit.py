@@ -1,4 +1,4 @@
-"""`audit`: runs the Spark audit, which shares no code with the proxy, as a program of its own."""
+"""`audit`: runs the Spark audit as a program of its own. It shares no code with the proxy."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from proxy.config.settings import Settings
 from proxy.errors import require
 
 KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
-"""How the connection reaches the audit: not by arguments, which all on the machine can see."""
+"""Carries the connection. Everybody on the machine can see arguments."""
 SERVERS: Final = "bootstrap.servers"
 ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
 TargetOption = Annotated[
@@ -35,7 +35,7 @@ MaxOffsets = Annotated[
     ),
 ]
 Options = dict[str, object]
-"""By name; None, False and empty lists are left out, True has no value."""
+"""By name. None, False and empty lists are left out. True has no value."""
 
 
 def audit(
@@ -102,13 +102,13 @@ def audit(
 def audit_command(
     settings: Settings, options: Options, module: str = ONCE
 ) -> tuple[list[str], dict[str, str]]:
-    """The audit of what these settings name, as a program and its environment."""
+    """Return the program and the environment of an audit under these settings."""
     given = arguments({**_names(settings), **options})
     return [sys.executable, "-m", module, *given], _environment(settings)
 
 
 def arguments(options: Options) -> list[str]:
-    """As a command line has them."""
+    """Return the options as words of a command line."""
     words = []
     for name, value in options.items():
         if value is True:

@@ -1,4 +1,4 @@
-"""`check`: what would stop the proxy, or lose a record, and what to do about it."""
+"""`check`: faults that would stop the proxy or lose a record, with their remedies."""
 
 import shutil
 import tempfile

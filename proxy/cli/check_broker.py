@@ -75,8 +75,19 @@ class Refused:
 
     error: KafkaError
 
+    @property
+    def is_absent(self) -> bool:
+        return bool(self.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART)
+
 
 Described = TopicDescription | Refused
+
+
+def missing_rights(answer: Described, needed: Sequence[Right]) -> list[Right]:
+    """Return the rights that the user lacks on a topic. All of them if it is hidden."""
+    if isinstance(answer, Refused):
+        return list(needed) if is_refusal(answer.error) else []
+    return lacking(answer, needed)
 
 
 def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Described]:
@@ -275,28 +286,19 @@ def group_topic_findings(
 ) -> Iterator[Finding]:
     """Yield what the broker says about the topics of the groups in the settings."""
     for topic in group_topics(settings):
-        answer = described[topic]
-        if isinstance(answer, Refused):
-            yield from _refused(topic, answer.error, settings, may_create)
+        answer, subject = described[topic], f"topic {topic}"
+        if missing := missing_rights(answer, target_rights(topic)):
+            yield lacks(subject, missing, settings, Severity.WARN)
+        elif not isinstance(answer, Refused) or not answer.is_absent:
             continue
-        if missing := lacking(answer, target_rights(topic)):
-            yield lacks(f"topic {topic}", missing, settings, Severity.WARN)
-
-
-def _refused(
-    topic: str, error: KafkaError, settings: Settings, may_create: Callable[[str], bool]
-) -> Iterator[Finding]:
-    subject = f"topic {topic}"
-    if is_refusal(error):
-        yield lacks(subject, target_rights(topic), settings, Severity.WARN)
-    elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and not settings.topics.create:
-        yield warn(
-            subject,
-            "does not exist; records for it are put off, and end as dead letters",
-            "Create it, or set `topics: create: true`.",
-        )
-    elif error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART and not may_create(topic):
-        yield lacks(f"{subject}, not there yet", [create_right(topic)], settings, Severity.WARN)
+        elif not settings.topics.create:
+            yield warn(
+                subject,
+                "does not exist; records for it are put off, and end as dead letters",
+                "Create it, or set `topics: create: true`.",
+            )
+        elif not may_create(topic):
+            yield lacks(f"{subject}, not there yet", [create_right(topic)], settings, Severity.WARN)
 
 
 # The topics of `targets.allow`: they must exist, and the proxy must be allowed to write.
@@ -332,13 +334,11 @@ def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]
 
 def _finding(name: str, answer: Described, settings: Settings, is_named: bool) -> Finding | None:
     """Return what is wrong with a topic. A topic that only fits a pattern may not be meant."""
-    subject, needed = f"target {name}", target_rights(name)
-    severity = Severity.WARN if is_named else Severity.ADVICE
+    subject, severity = f"target {name}", Severity.WARN if is_named else Severity.ADVICE
+    if missing := missing_rights(answer, target_rights(name)):
+        return lacks(subject, missing, settings, severity)
     if not isinstance(answer, Refused):
-        missing = lacking(answer, needed)
-        return lacks(subject, missing, settings, severity) if missing else None
-    if is_refusal(answer.error):
-        return lacks(subject, needed, settings, severity)
+        return None
     return Finding(
         severity,
         subject,
@@ -419,14 +419,15 @@ def _topic(
     configs: dict[str, dict[str, str]],
     settings: Settings,
 ) -> Iterator[Finding]:
-    subject, needed = f"topic {name}", rights_on(name, settings)
-    if isinstance(answer, Refused):
-        yield _absent(admin, name, answer.error, settings)
-        return
-    if missing := lacking(answer, needed):
+    subject = f"topic {name}"
+    if missing := missing_rights(answer, rights_on(name, settings)):
         yield lacks(subject, missing, settings)
+    elif isinstance(answer, Refused):
+        yield _absent(admin, name, answer, settings)
     else:
         yield ok(subject, f"there; partitions: {len(answer.partitions)}")
+    if isinstance(answer, Refused):
+        return
     if unread := lacking(answer, _read_by_the_api(name, settings)):
         yield advice(
             subject,
@@ -445,12 +446,10 @@ def _read_by_the_api(topic: str, settings: Settings) -> list[Right]:
     return [Right("Read", "topic", topic)] if topic == settings.topics.outcomes else []
 
 
-def _absent(admin: AdminClient, name: str, error: KafkaError, settings: Settings) -> Finding:
+def _absent(admin: AdminClient, name: str, answer: Refused, settings: Settings) -> Finding:
     subject = f"topic {name}"
-    if is_refusal(error):
-        return lacks(subject, rights_on(name, settings), settings)
-    if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-        return stop(subject, error.str(), "See the broker's log.")
+    if not answer.is_absent:
+        return stop(subject, answer.error.str(), "See the broker's log.")
     if not settings.topics.create:
         return stop(
             subject,

@@ -34,7 +34,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, what was found, and what to do (empty if all is well)."""
+    """One line of `check`. The remedy is empty if all is well."""
 
     severity: Severity
     subject: str
@@ -96,7 +96,7 @@ SEGMENTS: Final = 7
 
 
 def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Finding]:
-    """Yield findings about how long, and how much, the ingress topic keeps."""
+    """Yield findings about the retention of the ingress topic."""
     subject, kept_ms = ingress.subject, ingress.number("retention.ms")
     if kept_ms is None:
         if settings.roll_after_ms is None:

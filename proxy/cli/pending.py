@@ -18,7 +18,7 @@ from proxy.cli.admin_port import (
     say_silent,
     too_old,
 )
-from proxy.cli.local_shards import local_shards
+from proxy.cli.store import local_shards
 from proxy.cli.terminal import (
     AsJson,
     Config,
@@ -90,7 +90,7 @@ def _say_missing(missing: list[int] | None) -> None:
         say(f"Not covered: {_numbers(missing)}. Name every instance with --admin.")
 
 
-# `pending`: how many wait, by target from running proxies, or by due time from the local data.
+# `pending`: counts by target from running proxies, or by due time from the local data.
 
 SPANS_MS: Final = {
     "overdue": 0,

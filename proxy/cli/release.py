@@ -1,6 +1,6 @@
-"""`pause`, `resume`, `pauses`, `limits` and `skip`: what operators change at run time.
+"""`pause`, `resume`, `pauses`, `limits` and `skip`: changes at run time.
 
-A change counts for all instances, whichever of them writes it. Each instance says whether its own
+A change counts for all instances. Each instance says whether its own
 workers have noticed.
 """
 

@@ -63,7 +63,7 @@ from proxy.protocol.parsed import Prepare, Scheduled
 from proxy.protocol.request_reader import RequestReader
 from proxy.telemetry.collectors import LONG_PAST_MS
 
-# Records for the ingress, and what the proxy will make of them.
+# Records for the ingress, and their expected end.
 
 
 class ExpectedEnd(NamedTuple):
@@ -213,7 +213,7 @@ SET_BY: Final = {
     RECALL: "the command `recall`",
     TRANSACTION: "`--prepare`, and the commands `commit` and `rollback`",
 }
-"""Headers that act on another record than the one that is sent."""
+"""These headers act on another record."""
 
 
 def send(
@@ -294,7 +294,7 @@ def _send(
 
 
 def _is_to_be_made(topic: str, settings: Settings) -> bool:
-    """Whether somebody has to create the topic. The proxy makes those of consumer groups."""
+    """Whether somebody has to create the topic. The proxy makes the topics of consumer groups."""
     names = settings.topics
     is_made = names.create and group_named_in(topic, names) is not None
     return not is_made and _exists(topic, settings) is False

@@ -1,13 +1,14 @@
-"""`store`: looks into the local data, without changing it."""
+"""`store`: looks into the local data, without changing it. The proxy need not run."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from proxy.cli.local_shards import LocalShard, local_shards
 from proxy.cli.terminal import (
     AsJson,
     Config,
@@ -21,8 +22,86 @@ from proxy.cli.terminal import (
     shown_time,
     text_of,
 )
-from proxy.protocol.body import Delivery, LeftInKafka
+from proxy.errors import ProxyError, require_store
+from proxy.protocol.body import Delivery, LeftInKafka, body_bytes, delivery_of, is_stub
+from storage.errors import StorageError
+from storage.folder import kind_of
+from storage.store import Entry
 from storage.tier import FolderReport
+
+# The shards' folders in a data folder.
+
+SHARD_FOLDER: Final = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
+
+
+class NoLocalData(ProxyError):
+    """The data folder holds no shard."""
+
+    def __init__(self, data_dir: Path) -> None:
+        super().__init__(
+            f"There is no local data in {data_dir.absolute()}.",
+            "Name the proxy's folder with --data-dir; a proxy that has just started writes later.",
+        )
+
+
+class LocalDataUnreadable(ProxyError):
+    """A shard's folder contradicts itself. The proxy puts it aside and rebuilds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalShard:
+    """The folder of one ingress partition. `name` is `<topic>-<partition>`."""
+
+    name: str
+    folder: Path
+
+    def verify(self) -> FolderReport:
+        """Check every file. A shard without files is sound and empty. Raises ExtraMissing."""
+        self._require_kind()
+        from storage.opening import verify
+
+        return verify(self.folder)
+
+    def entries(self) -> Iterator[Delivery | LeftInKafka]:
+        """Yield the entries in (due, offset) order. Raises LocalDataUnreadable, ExtraMissing."""
+        self._require_kind()
+        from storage.opening import dump
+
+        try:
+            for row in dump(self.folder):
+                yield _opened((row["due_ms"], row["offset"], row["target"], row["body"]))
+        except FileNotFoundError:
+            return
+        except (StorageError, ValueError) as error:
+            raise LocalDataUnreadable(
+                f"{self.folder} cannot be read: {error}.",
+                "If the proxy runs, try again; else start it: it puts a damaged folder aside and "
+                "rebuilds it from the broker.",
+            ) from None
+
+    def _require_kind(self) -> None:
+        if kind := kind_of(self.folder):
+            require_store(kind)
+
+
+def _opened(entry: Entry) -> Delivery | LeftInKafka:
+    due_ms, offset, target, body = entry
+    if is_stub(body):
+        return LeftInKafka(due_ms, offset, target, body_bytes(body))
+    return delivery_of(entry)
+
+
+def local_shards(data_dir: Path) -> list[LocalShard]:
+    """Return all shards of a data folder by name, without those put aside. Raises NoLocalData."""
+    folders = [folder for folder in sorted(data_dir.glob("*@*")) if folder.is_dir()]
+    named = [(SHARD_FOLDER.fullmatch(folder.name), folder) for folder in folders]
+    shards = [LocalShard(match["shard"], folder) for match, folder in named if match]
+    if not shards:
+        raise NoLocalData(data_dir)
+    return shards
+
+
+# The commands.
 
 app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)
 
@@ -37,12 +116,10 @@ def verify_store(data_dir: DataDir = None, config: Config = None, as_json: AsJso
     reports = [(shard.name, shard.verify()) for shard in _shards(data_dir, config)]
     damaged = sum(bool(report.findings) for _, report in reports)
     if as_json:
-        say_json({"shards": [_as_json(*one) for one in reports], "damaged": damaged})
+        say_json({"shards": [_report_json(*one) for one in reports], "damaged": damaged})
     else:
-        say_table(
-            ["shard", "pending", "runs", "segments", "covered", "watermark"],
-            [_row(*one) for one in reports],
-        )
+        columns = ["shard", "pending", "runs", "segments", "covered", "watermark"]
+        say_table(columns, [_row(*one) for one in reports])
         for name, report in reports:
             for finding in report.findings:
                 say(f"{name}: {finding}")
@@ -78,7 +155,7 @@ def _row(name: str, report: FolderReport) -> list[str]:
     return [name, *(f"{count:,}" for count in counts), watermark]
 
 
-def _as_json(name: str, report: FolderReport) -> dict[str, Any]:
+def _report_json(name: str, report: FolderReport) -> dict[str, Any]:
     return {
         "shard": name,
         "folder": str(report.folder),
@@ -109,11 +186,8 @@ def _entry_json(shard: LocalShard, entry: Delivery | LeftInKafka) -> dict[str, A
 
 def _entry_cells(shard: LocalShard, entry: Delivery | LeftInKafka) -> Iterator[str]:
     due_ms, offset, target, *_ = entry
-    yield shown_time(due_ms)
-    yield f"{shard.name}/{offset}"
-    yield target
+    yield from (shown_time(due_ms), f"{shard.name}/{offset}", target)
     if isinstance(entry, LeftInKafka):
         yield f"{entry.size_bytes:,} bytes in Kafka"
     else:
-        yield shown_bytes(entry.key)
-        yield shown_bytes(entry.value)
+        yield from (shown_bytes(entry.key), shown_bytes(entry.value))

@@ -1,4 +1,4 @@
-"""Options that commands share, what they print, and how they are stopped."""
+"""Output, options and signals, for all commands."""
 
 import json
 import signal
@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
@@ -25,6 +25,9 @@ from proxy.protocol.header_values import LONGEST_ID_BYTES, is_ident
 from proxy.protocol.policy import TARGETS_PATTERN
 from proxy.protocol.times import parse_delay_ms, parse_instant_ms
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 # Ctrl-C and SIGTERM as one exception, raised once.
 
 
@@ -34,10 +37,10 @@ class StopAsked(BaseException):
 
 @contextmanager
 def stop_raises() -> Iterator[None]:
-    """Within the block the first signal raises StopAsked in the main thread.
+    """Raise StopAsked in the main thread at the first signal within the block.
 
-    Later signals are ignored, to the end of the process: tidying up is not to be interrupted.
-    Without any signal all is as before once the block has ended.
+    Later signals are ignored until the process ends, so that tidying up is not interrupted. Without
+    a signal the handlers are as before after the block.
     """
     came: list[int] = []
 
@@ -56,44 +59,46 @@ def stop_raises() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-# What commands print: tables for people, JSON for programs, both on stdout.
+# Output: tables for people, JSON for programs, both on stdout.
 #
-# Here all that is printed is made plain: no text from outside reaches a terminal otherwise.
+# All output is made plain here: no text from outside reaches a terminal otherwise.
 
-VALUE_SHOWN = 60
+VALUE_SHOWN: Final = 60
+UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 
 _shows_utc: ContextVar[bool] = ContextVar("shows_utc", default=False)
 
 
 def say(*lines: str) -> None:
-    """Print each on a line of stdout, at once, without markup."""
+    """Print each line to stdout at once, without markup."""
     print(*map(plain, lines), sep="\n", flush=True)
 
 
 def counted(count: int, what: str) -> str:
-    """`1 record`, `1,204 records`."""
+    """Return `1 record` or `1,204 records`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def say_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on a line of stdout, in ASCII without control characters."""
+    """Print one JSON object on one line, in ASCII without control characters."""
     print(json.dumps(value).replace("\x7f", "\\u007f"), flush=True)
 
 
 def say_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], whole: Sequence[str] = ()
 ) -> None:
-    """A table as wide as the terminal allows; elsewhere one plain line per row.
+    """Print a table to a terminal, and one plain line for each row elsewhere.
 
-    Cells fold on a narrow terminal, but for those of the columns `whole`, to be copied.
+    Cells fold on a narrow terminal, except in the columns `whole`: people copy those.
     """
+    plain_rows = [[*map(plain, row)] for row in rows]
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
-        say(*_aligned([columns, *([*map(plain, row)] for row in rows)]))
+        say(*_aligned([columns, *plain_rows]))
         return
     table = Table(*(Column(name, overflow="fold", no_wrap=name in whole) for name in columns))
-    for row in rows:
-        table.add_row(*map(plain, row))
+    for row in plain_rows:
+        table.add_row(*row)
     console.print(table)
 
 
@@ -105,22 +110,22 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 @contextmanager
 def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar, and what sets how many of `total` are done; nothing where there is no terminal."""
+    """Show a bar on a terminal. The yielded function takes the number done of `total`."""
     with Progress(transient=True, disable=not Console().is_terminal) as bar:
         task = bar.add_task(text, total=total)
         yield lambda done: bar.update(task, completed=done)
 
 
 def text_of(raw: bytes | None) -> str | None:
-    """Bytes of a record for a program: text, what is none of it escaped."""
+    """Return bytes as text for a program. Other bytes than text are escaped."""
     return None if raw is None else raw.decode("utf-8", "backslashreplace")
 
 
 def shown_bytes(raw: bytes | None) -> str:
-    """Bytes of a record for a person: text where it is text, and not too long."""
+    """Return bytes for a person, as text and not too long."""
     if raw is None:
         return "null"
-    text = plain(raw.decode("utf-8", "backslashreplace"))
+    text = plain(text_of(raw))
     return text if len(text) <= VALUE_SHOWN else f"{text[:VALUE_SHOWN]}… ({len(raw)} bytes)"
 
 
@@ -134,19 +139,19 @@ def shown_time(epoch_ms: int) -> str:
 
 
 def show_utc(*, is_wanted: bool) -> None:
-    """Show times in UTC from now on, if that is wanted. Else they are in the local zone."""
+    """Show times in UTC from now on, else in the local zone."""
     _shows_utc.set(is_wanted)
 
 
 def shown_duration(duration_ms: int) -> str:
-    """A length of time in the largest unit that leaves no more than one decimal."""
-    for unit, length_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+    """Return a length of time in its largest unit, with at most one decimal."""
+    for unit, length_ms in UNITS:
         if duration_ms >= length_ms:
             return f"{round(duration_ms / length_ms, 1):g} {unit}"
     return f"{duration_ms} ms"
 
 
-# Options that several commands share, and the settings they lead to.
+# Options of several commands, and the settings they lead to.
 
 Config = Annotated[
     Path | None,
@@ -168,15 +173,23 @@ Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC, not in the 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
 
 
+def checked(read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Return what `read` returns. Its ValueError becomes a usage error."""
+    try:
+        return read(*given, **named)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def checked_ident(text: str) -> str:
-    """The text of an id; raises a usage error for one that no record can have."""
+    """Return the text of an id. Raises a usage error if no record can have it."""
     if not is_ident(text.encode()):
         raise typer.BadParameter(f"an id has 1 to {LONGEST_ID_BYTES} bytes")
     return text
 
 
 def checked_pattern(text: str) -> str:
-    """A pattern of targets; raises a usage error for one that no topic's name fits."""
+    """Return a pattern of targets. Raises a usage error if it fits no topic name."""
     if TARGETS_PATTERN.fullmatch(text) is None:
         raise typer.BadParameter(
             f"{text!r} is no pattern of targets: 1 to 249 of the characters "
@@ -186,25 +199,19 @@ def checked_pattern(text: str) -> str:
 
 
 def checked_instant_ms(text: str) -> int:
-    """A time as epoch ms; raises a usage error for what is none."""
-    try:
-        return parse_instant_ms(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    """Return a time as epoch ms. Raises a usage error for other text."""
+    return checked(parse_instant_ms, text)
 
 
 def checked_delay_ms(text: str) -> int:
     """Return a length of time in ms. Raises a usage error for other text and for bare numbers."""
     if text.isdecimal() and text.strip("0"):
         raise typer.BadParameter(f"{text} has no unit: write {text}s for seconds, or {text}ms")
-    try:
-        return parse_delay_ms(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    return checked(parse_delay_ms, text)
 
 
 def checked_origin(text: str) -> Origin:
-    """Where a record lies; raises a usage error for what names none."""
+    """Return the place of a record. Raises a usage error for other text."""
     if (found := read_origin(text)) is not None:
         return found
     shown = text if len(text) <= 60 else text[:57] + "..."
@@ -214,12 +221,12 @@ def checked_origin(text: str) -> Origin:
 
 
 def settings_for_embedded(bootstrap: str, config: Path | None = None) -> Settings:
-    """The settings of file and environment, for a broker just started that needs no password."""
+    """Return the settings for a broker just started, which needs no password."""
     return load_settings(config).model_copy(update={"kafka": {"bootstrap.servers": bootstrap}})
 
 
 def settings_for(config: Path | None, bootstrap: str | None = None) -> Settings:
-    """The settings of file and environment, with the broker the person named, if any."""
+    """Return the settings of file and environment, with the broker that the person named."""
     settings = load_settings(config)
     if bootstrap is None:
         return settings

@@ -1,4 +1,4 @@
-"""`trace`: what became of a record."""
+"""`trace`: follows one record through the topics."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ from proxy.lineage.topics import Bounds, KafkaTopics, silent
 from proxy.lineage.tracer import RecordTrace, trace_record
 from proxy.logs import plain
 
-# What a person sees of a story: each step on a line, with times of the zone of this machine.
+# A story for a person: a line for each step.
 
 WHOLE = ("time", "where")
 LEADS_ON = {
@@ -41,11 +41,11 @@ LEADS_ON = {
     "delivered": "delivered at",
     "applied": "applied to",
 }
-"""How the place is meant that a step names."""
+"""The meaning of the place that a step names."""
 
 
 def say_story(found: RecordTrace) -> None:
-    """A line a step, and what cannot be told."""
+    """Print a line for each step, and the gaps."""
     origin, story = found
     since = "" if origin == story.first_origin else f", which began as {story.first_origin}"
     say(f"{origin}{since}: {story.state}")
@@ -69,7 +69,7 @@ def _row(step: Step) -> tuple[str, str, str, str]:
 
 
 def detail_of(step: Step) -> str:
-    """The detail of a step, with its times."""
+    """Return the detail of a step, with its times."""
     words = plain(step.detail)
     if step.what == DELIVERED:
         return "; ".join(part for part in (_lateness(step.late_ms), words) if part)
@@ -90,9 +90,6 @@ def _wait(due_ms: int, now_ms: int) -> str:
     if due_ms > now_ms:
         return f"due in {shown_duration(due_ms - now_ms)}"
     return f"due {shown_duration(now_ms - due_ms)} ago: does the proxy run?"
-
-
-# `trace`: follow one record through the topics.
 
 
 def trace(

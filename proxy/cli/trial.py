@@ -40,7 +40,7 @@ NAMES_A_BROKER = (CONFIG_VARIABLE, variable_name(("kafka",)))
 
 
 def proxy_environment(settings: Settings, data_dir: Path, admin_port: int) -> dict[str, str]:
-    """The variables under which a proxy serves this broker, with its data in `data_dir`."""
+    """Return the variables for a proxy of this broker, with its data in `data_dir`."""
     values = {
         ("kafka", "bootstrap.servers"): settings.bootstrap_servers,
         ("data_dir",): str(data_dir),
@@ -50,14 +50,14 @@ def proxy_environment(settings: Settings, data_dir: Path, admin_port: int) -> di
 
 
 class ProxyEnded(ProxyError):
-    """The proxy process ended although nobody asked it to."""
+    """The proxy process ended, and nobody asked it to."""
 
 
 class ProxyProcess:
     """`run` in a process group of its own, which dies with this process.
 
-    `environment` holds settings as `DELAY_PROXY_…` variables. `log` is the file that takes its
-    stderr; None leaves it where this process writes.
+    `environment` holds settings as `DELAY_PROXY_…` variables. `log` takes its stderr. None: the
+    stderr of this process.
     """
 
     def __init__(
@@ -70,17 +70,17 @@ class ProxyProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs, and before it was started."""
+        """None before it is started, and while it runs."""
         return None if self._process is None else self._process.exit_code
 
     def start(self) -> None:
-        """Start it; it is not ready yet."""
+        """Start it. It is not ready yet."""
         command = [sys.executable, "-m", "proxy", "run"]
         with self._log.open("ab") if self._log else nullcontext() as log:
             self._process = GuardedProcess(command, environment=self.environment, stderr=log)
 
     def is_ready(self) -> bool:
-        """Whether every shard has caught up. Raises ProxyEnded when the process is gone."""
+        """Whether every shard has caught up. Raises ProxyEnded if the process is gone."""
         if self.exit_code is not None:
             raise ProxyEnded(
                 f"The proxy ended by itself with exit code {self.exit_code}.", self.last_words()
@@ -93,30 +93,28 @@ class ProxyProcess:
             return False
 
     def await_ready(self, limit_s: float) -> None:
-        """Wait until it is ready. Raises ProxyEnded when it ends or takes too long."""
+        """Wait until it is ready. Raises ProxyEnded if it ends or takes too long."""
         deadline = time.monotonic() + limit_s
         while not self.is_ready():
             if time.monotonic() > deadline:
-                raise ProxyEnded(
-                    f"The proxy was not ready after {limit_s:.0f} s.",
-                    self.last_words(),
-                )
+                late = f"The proxy was not ready after {limit_s:.0f} s."
+                raise ProxyEnded(late, self.last_words())
             time.sleep(LOOK_EVERY_S)
 
     def last_words(self) -> str:
-        """The end of its log, for an error; where the log is, when it goes to the terminal."""
+        """Return the end of its log for an error message."""
         if self._log is None:
             return "Its last log lines say why."
         lines = self._log.read_text("utf-8", "replace").splitlines()
         return "\n".join(["Its last log lines:", *lines[-LAST_LINES:]])
 
     def kill(self) -> None:
-        """SIGKILL to the whole group: the proxy gets no chance to tidy up."""
+        """Send SIGKILL to the whole group."""
         if self._process is not None:
             self._process.kill()
 
     def stop(self) -> int:
-        """SIGTERM, and the exit code; kills what has not ended within the limit."""
+        """Send SIGTERM and return the exit code. Kills what has not ended in time."""
         return 0 if self._process is None else self._process.stop()
 
     def __enter__(self) -> Self:
@@ -128,12 +126,9 @@ class ProxyProcess:
 
 
 def _without_broker(environment: Mapping[str, str]) -> dict[str, str]:
-    """Less the variables that are meant for a broker elsewhere: its address, its credentials."""
-    return {
-        name: text
-        for name, text in environment.items()
-        if not name.upper().startswith(NAMES_A_BROKER)
-    }
+    """Drop the variables of a broker elsewhere: its address, its credentials."""
+    kept = environment.items()
+    return {name: text for name, text in kept if not name.upper().startswith(NAMES_A_BROKER)}
 
 
 # `broker`: the embedded Kafka broker alone.
@@ -185,7 +180,9 @@ def _serve(config: Path | None, port: int, data_dir: Path) -> None:
         make_topics(settings, {TRIAL_TOPIC: {}})
         admin_port = _admin_port(settings)
         say("starting the proxy …")
-        with proxy_process(settings, data_dir / "proxy", admin_port, config) as proxy:
+        environment = proxy_environment(settings, data_dir / "proxy", admin_port)
+        named = {CONFIG_VARIABLE: str(config)} if config else {}
+        with ProxyProcess({**environment, **named}, admin_port) as proxy:
             proxy.await_ready(READY_LIMIT_S)
             words = invitation(command_name(), broker.port, admin_port, settings.topics)
             say(*words.split("\n"))
@@ -197,7 +194,7 @@ def _serve(config: Path | None, port: int, data_dir: Path) -> None:
 
 
 def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
-    """The proxy's own topics, and `topics` for trials: configuration by name."""
+    """Make the proxy's own topics, and `topics` for trials: configuration by name."""
     with explained(settings):
         ensure_topics(settings)
         admin = admin_client(settings)
@@ -214,17 +211,8 @@ def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
         await_known(list(topics), admin)
 
 
-def proxy_process(
-    settings: Settings, data_dir: Path, admin_port: int, config: Path | None = None
-) -> ProxyProcess:
-    """The proxy for this broker, with its data in `data_dir`; logs go where ours go."""
-    environment = proxy_environment(settings, data_dir, admin_port)
-    named = {CONFIG_VARIABLE: str(config)} if config else {}
-    return ProxyProcess({**environment, **named}, admin_port)
-
-
 def command_name() -> str:
-    """How a person in this folder calls this command."""
+    """Return how a person in this folder calls this command."""
     called = Path(sys.argv[0])
     if called.name != "kafka-delay-proxy":
         return f"{Path(sys.executable).name} -m proxy"
@@ -236,7 +224,7 @@ def command_name() -> str:
 
 
 def invitation(command: str, port: int, admin_port: int, topics: TopicSettings) -> str:
-    """What to paste into other terminals."""
+    """Return what to paste into other terminals."""
     outcomes, dead_letters = topics.outcomes, topics.dead_letters
     where = "" if port == DEFAULT_PORT else f" --bootstrap 127.0.0.1:{port}"
     return f"""

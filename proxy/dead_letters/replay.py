@@ -13,14 +13,17 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from proxy.clock import wall_clock_ms
 from proxy.config.policy_from_settings import policy_of
 from proxy.dead_letters.letter import Letter, Place
-from proxy.dead_letters.marks import Mark, Replayed, mark_key, transactional_id
 from proxy.dead_letters.replay_plan import (
     Edits,
+    Mark,
     NotReplayed,
     Rate,
     Replayable,
     ReplayDecision,
+    Replayed,
     ReplayPlanner,
+    mark_key,
+    transactional_id,
 )
 from proxy.dead_letters.topics import (
     DeadLetterTopics,
@@ -401,9 +404,7 @@ class Replay:
     def _is_full(self, batch: list[Replayable]) -> bool:
         rate = self._options.rate
         most = rate.at_once(BATCH_RECORDS) if rate else BATCH_RECORDS
-        return (
-            len(batch) >= most or sum(replayable.size_bytes for replayable in batch) >= BATCH_BYTES
-        )
+        return len(batch) >= most or sum(one.size_bytes for one in batch) >= BATCH_BYTES
 
     def _send(self, batch: list[Replayable], on_decision: OnDecision) -> None:
         for result in self._replayer.send(batch, wall_clock_ms()):
@@ -418,12 +419,10 @@ class Replay:
         rate = self._options.rate
         if rate is None:
             return
-        until_s = time.monotonic() + rate.wait_ms(self._sent, self._since_ms()) / 1000
+        since_ms = int((time.monotonic() - self._started_s) * 1000)
+        until_s = time.monotonic() + rate.wait_ms(self._sent, since_ms) / 1000
         while (left_s := until_s - time.monotonic()) > 0 and not is_stopping():
             time.sleep(min(left_s, WAIT_SLICE_S))
-
-    def _since_ms(self) -> int:
-        return int((time.monotonic() - self._started_s) * 1000)
 
 
 def _limited(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Final
 
@@ -10,10 +11,25 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # t
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.config.settings import Settings
-from proxy.dead_letters.letter import GroupLetter, Letter, Origin, Place, letter_of
-from proxy.dead_letters.listing import LetterSummary, windows
-from proxy.dead_letters.marks import Mark, Replayed, read_mark, read_mark_key
-from proxy.dead_letters.replay_plan import CLOCKS_APART_MS, Original, Selection
+from proxy.dead_letters.letter import (
+    GroupLetter,
+    Letter,
+    LetterSummary,
+    Origin,
+    Place,
+    letter_of,
+    windows,
+)
+from proxy.dead_letters.replay_plan import (
+    CLOCKS_APART_MS,
+    Mark,
+    Original,
+    Replayed,
+    Selection,
+    is_original,
+    read_mark,
+    read_mark_key,
+)
 from proxy.errors import BrokerRefused, ProxyError
 from proxy.kafka.access import Connection, TopicUnknown, client_config
 from proxy.kafka.client_settings import lookup_config
@@ -260,6 +276,12 @@ class DeadLetterTopics:
         config["group.id"] = GROUP
         return Originals(partial(Consumer, config), self.partitions_of)
 
+    def original(self, letter: Letter) -> Original | None:
+        """Return the ingress record that became the letter. None if it is gone."""
+        with closing(self.originals()) as originals:
+            found = originals.find(letter)
+        return found if found is not None and is_original(letter, found) else None
+
     def spans(self, selection: Selection | None = None) -> dict[int, range]:
         """Return where letters of the wanted time can lie, by partition. All by default."""
         spans = self._reader.spans()
@@ -309,7 +331,7 @@ class DeadLetterTopics:
         return self._at(named) if isinstance(named, Place) else self._of(named, on_read)
 
     def marks(self, shown: Sequence[LetterSummary]) -> Mapping[Place, Mark]:
-        """Return the marks of those letters that were replayed."""
+        """Return the marks of the replayed letters among these."""
         partitions = self.partitions_of(self.marks_name)
         if not partitions or not shown:
             return {}

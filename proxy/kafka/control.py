@@ -1,7 +1,7 @@
 """Writes requests to the ingress, and waits for their outcomes.
 
-The command line and the admin port share this path. Both read the outcomes from their end as it was
-before the request was written, so no outcome is missed (docs/guide.md#outcomes).
+The command line and the admin port share this path. Both go to the
+end of the outcomes topic before they write, so no outcome is missed (docs/guide.md#outcomes).
 """
 
 import time
@@ -23,7 +23,7 @@ PLACES_BY_KEY: Final[dict[str, str | int | bool]] = {
     "partitioner": "murmur2_random",
     "linger.ms": 0,
 }
-"""Of a producer: all records with one key meet in one partition, as Java clients place them."""
+"""A producer with these places records by their key, as Java clients do."""
 NOT_KNOWN_YET: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -125,8 +125,9 @@ def await_results(
 def find_results(
     outcomes: Iterable[dict[str, Any]], origins: Sequence[str], named: str | None = None
 ) -> list[ControlResult]:
-    """Find the outcomes of control records. A move is the `next_origin` of what it replaced.
+    """Find the outcomes of control records.
 
+    A moved record ends with the move as its `next_origin`. That is the outcome of the move.
     The outcome of the record that a control record ended comes first, in the same transaction. It
     has the `named` text as its id, in the same partition, or as its origin.
     """

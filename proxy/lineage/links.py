@@ -1,4 +1,4 @@
-"""Records as a trace reads them, and which of them belong together. Pure.
+"""The records of a trace, and the rules by which they belong together. Pure.
 
 Headers alone decide: hops, retries, check-backs, outcomes.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, Protocol, Self
 
 from proxy.dead_letters.letter import Origin, read_origin
-from proxy.dead_letters.marks import Mark
+from proxy.dead_letters.replay_plan import Mark
 from proxy.errors import ProxyError
 from proxy.protocol.body import Headers, delivery_of, last_header
 from proxy.protocol.headers import (
@@ -118,7 +118,7 @@ class Topics(Protocol):
         """Return sentences about topics that were left out."""
 
 
-# What an ingress record asks for.
+# The request of an ingress record.
 
 DELIVERY: Final = "delivery"
 HALF_MESSAGE: Final = "half message"
@@ -233,7 +233,7 @@ def outcome_in(record: TracedRecord) -> End | None:
     )
 
 
-# What was found about one ingress record: how it came to be, what it asks for, how it ended.
+# One ingress record of the chain: its arrival, its request, its end.
 
 INGESTED: Final = "ingested"
 HOPPED: Final = "hopped"
@@ -266,7 +266,7 @@ class Link:
     replay: Mark | None = None
     successor: Origin | None = None
     ended: End | None = None
-    """What a control record ended."""
+    """The outcome of the record that a control record ended."""
     unreadable: Origin | None = None
     """The place of its outcome, if the outcome cannot be read."""
     controls: list[Control] = field(default_factory=list)
@@ -322,7 +322,7 @@ def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> b
 
 
 def came_from(record: TracedRecord) -> Origin | None:
-    """Return the record from which this ingress record was made, if any.
+    """Return the origin of this ingress record, if it has one.
 
     A retry was made from the consumer's record, which lies in another topic.
     """

@@ -64,9 +64,9 @@ class Step(NamedTuple):
     """In words, without times."""
     origin: Origin
     due_ms: int | None = None
-    """Of a request and of a pending record."""
+    """Requests and pending records have one."""
     late_ms: int | None = None
-    """Of a delivery."""
+    """Deliveries have one."""
 
     def data(self) -> dict[str, Any]:
         where = None if self.where is None else str(self.where)
@@ -77,7 +77,7 @@ class Story(NamedTuple):
     """All steps in order of time."""
 
     state: str
-    """Of the record that came last: DELIVERED, WAITING, UNKNOWN or the name of an outcome."""
+    """The last record is DELIVERED, WAITING, UNKNOWN or has the named outcome."""
     first_origin: Origin
     trace_id: str | None
     steps: list[Step]
@@ -86,15 +86,9 @@ class Story(NamedTuple):
 
     def data(self, asked: Origin) -> dict[str, Any]:
         """Return the answer to a question about `asked`, for programs."""
-        return {
-            "origin": str(asked),
-            "first_origin": str(self.first_origin),
-            "state": self.state,
-            "trace_id": self.trace_id,
-            "steps": [step.data() for step in self.steps],
-            "unknown": self.unknown,
-            "is_whole": self.is_whole,
-        }
+        steps = [step.data() for step in self.steps]
+        named = {"origin": str(asked), "first_origin": str(self.first_origin)}
+        return {**self._asdict(), **named, "steps": steps}
 
 
 class Storyteller:

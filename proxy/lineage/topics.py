@@ -33,7 +33,7 @@ Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int]
 
 
 class Bounds(NamedTuple):
-    """How long one trace may read, and how many records. None: any number."""
+    """The limits of one trace. None: any number of records."""
 
     timeout_s: float
     most_records: int | None = None

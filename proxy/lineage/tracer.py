@@ -1,4 +1,4 @@
-"""Follows a record through the topics: what is read next, given what was found."""
+"""Follows a record through the topics, and decides what to read next."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings, TopicSettings
 from proxy.dead_letters.letter import Origin, Place, read_origin
-from proxy.dead_letters.marks import read_mark, read_mark_key
+from proxy.dead_letters.replay_plan import read_mark, read_mark_key
 from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
 from proxy.kafka.access import TopicUnknown
@@ -91,7 +91,7 @@ class NoSuchRecord(ProxyError):
 
 
 def find_beginning(topics: Topics, named: Origin, ingress: str, bootstrap: str) -> Origin:
-    """Return the ingress record at `named`, or the one from which the record there was made.
+    """Return the ingress record at `named`, or the origin of the record there.
 
     An ingress record is not read here. It may be deleted, or lie in an unreadable batch, and its
     outcome may still exist. Raises TopicUnknown, NoSuchRecord.
@@ -441,7 +441,7 @@ class Tracer:
         return [_Arrival(place, AFTER_A_GAP) for place in later[:1]]
 
     def _find_controls(self, link: Link) -> None:
-        """Find the records that decided about it or ended it. For a control: what it ended."""
+        """Find the records that decided about it or ended it. For a control, find its target."""
         asked, end = link.asked, link.end
         if asked is not None and asked.is_control:
             self._find_ended(link)

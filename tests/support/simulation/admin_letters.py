@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from proxy.admin.models import LetterTopic
 from proxy.admin.replay_jobs import WantedReplay
 from proxy.admin.topic_readers import ListedPage, SeenLetter
-from proxy.dead_letters.letter import Place
-from proxy.dead_letters.listing import LetterPage, summary_of
-from proxy.dead_letters.marks import Mark
+from proxy.dead_letters.letter import LetterPage, Place, summary_of
 from proxy.dead_letters.replay import OnDecision
-from proxy.dead_letters.replay_plan import NotReplayed, Replayable, Selection
+from proxy.dead_letters.replay_plan import Mark, NotReplayed, Replayable, Selection
 from tests.support.dead_letters import a_letter
 
 GROUP = "billing"

@@ -11,8 +11,7 @@ from proxy.cli.dead_letters import (
     say_letter,
     value_lines,
 )
-from proxy.dead_letters.marks import Mark
-from proxy.dead_letters.replay_plan import ALREADY, NotReplayed, Replayable, ReplayCounts
+from proxy.dead_letters.replay_plan import ALREADY, Mark, NotReplayed, Replayable, ReplayCounts
 from tests.support.dead_letters import a_letter, letter_headers
 
 Captured = pytest.CaptureFixture[str]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.app import main
-from proxy.cli.local_shards import local_shards
 from proxy.cli.pending import count_entries
+from proxy.cli.store import local_shards
 from proxy.protocol.body import Content, delivery_of, packer, stub
 from proxy.protocol.position import Position
 from proxy.recovery.local_state import LocalState

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dead_letters import listing
-from proxy.dead_letters.letter import Letter
-from proxy.dead_letters.listing import FIRST_WIDTH, LetterPages
+from proxy.dead_letters import letter as letters
+from proxy.dead_letters.letter import FIRST_WIDTH, Letter, LetterPages
 from tests.support.dead_letters import a_letter
 
 END = 5_001
@@ -91,7 +90,7 @@ def test_first_page_of_a_long_topic_reads_its_end_alone() -> None:
 
 
 def test_no_more_summaries_than_the_bound_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MOST_FOUND", 10)
+    monkeypatch.setattr(letters, "MOST_FOUND", 10)
     topic = Topic([list(range(END)), list(range(END))])
     page, ends = topic.page({}, 8)
     assert len(page) == 8

@@ -6,10 +6,10 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dead_letters.letter import Letter
-from proxy.dead_letters.listing import (
+from proxy.dead_letters.letter import (
     LARGEST_WINDOW,
     TEXT_KEPT,
+    Letter,
     LetterPages,
     LetterSummary,
     oldest,

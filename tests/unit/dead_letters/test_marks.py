@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dead_letters import marks
+from proxy.dead_letters import replay_plan as marks
 from proxy.dead_letters.letter import Place
-from proxy.dead_letters.marks import Mark, Replayed, mark_key, read_mark, read_mark_key
+from proxy.dead_letters.replay_plan import Mark, Replayed, mark_key, read_mark, read_mark_key
 from tests.support.dead_letters import ORIGIN, a_letter
 from tests.support.hostile_json import HOSTILE
 

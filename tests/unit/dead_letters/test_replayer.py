@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dead_letters.letter import Place
-from proxy.dead_letters.marks import Replayed
 from proxy.dead_letters.replay import Done, Failed, Replayer, ReplayInDoubt, ReplayTakenOver
-from proxy.dead_letters.replay_plan import Replayable
+from proxy.dead_letters.replay_plan import Replayable, Replayed
 from tests.support.dead_letters import a_letter
 
 LETTERS = 7

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.dead_letters.letter import Origin, Place
-from proxy.dead_letters.marks import mark_key
+from proxy.dead_letters.replay_plan import mark_key
 from proxy.dispatch.release_control import PARKED_MS
 from proxy.lineage.story import Step, Story
 from proxy.lineage.tracer import MOST_LINKS
