@@ -255,12 +255,12 @@ _TopicPart = Annotated[
 _PartitionPart = Annotated[
     int,
     BeforeValidator(partial(_number_of, form=PARTITION, most=LAST_PARTITION)),
-    Path(ge=0, le=LAST_PARTITION, examples=[0]),
+    Path(json_schema_extra={"minimum": 0, "maximum": LAST_PARTITION}, examples=[0]),
 ]
 _OffsetPart = Annotated[
     int,
     BeforeValidator(partial(_number_of, form=OFFSET, most=_MOST_OFFSET)),
-    Path(ge=0, le=_MOST_OFFSET, examples=[42]),
+    Path(json_schema_extra={"minimum": 0, "maximum": _MOST_OFFSET}, examples=[42]),
 ]
 
 

@@ -76,9 +76,9 @@ Partitions = Annotated[
     Field(description="Those of the ingress that the answer is about, of this process alone."),
 ]
 Pattern = Annotated[str, AfterValidator(pattern_of), Field(json_schema_extra={"pattern": PATTERN})]
-Rate = Annotated[int, Whole, Field(ge=1, le=MOST_PER_SECOND)]
-Moment = Annotated[int, Whole, Field(ge=0, le=LATEST_MS)] | None
-PartitionNumber = Annotated[int, Whole, Field(ge=0, le=2**31 - 1)]
+Rate = Annotated[int, Field(ge=1, le=MOST_PER_SECOND), Whole]
+Moment = Annotated[int, Field(ge=0, le=LATEST_MS), Whole] | None
+PartitionNumber = Annotated[int, Field(ge=0, le=2**31 - 1), Whole]
 FilterText = Annotated[str, StringConstraints(min_length=1, max_length=249)]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[^=]{1,249}$")]
 HeaderText = Annotated[str, StringConstraints(max_length=4096)]
@@ -498,8 +498,8 @@ class SkipBody(Body):
     """The batch to skip: the place that the log and `/readyz` name."""
 
     partition: PartitionNumber
-    offset: Annotated[int, Whole] = Field(
-        ge=0, lt=2**63, description="The first offset of the batch."
+    offset: Annotated[int, Field(ge=0, lt=2**63), Whole] = Field(
+        description="The first offset of the batch."
     )
     dry_run: bool = Field(False, description="Find the batch and change nothing.")
 
@@ -625,7 +625,7 @@ class ReplayBody(Body):
     unset: list[HeaderName] = Field(
         [], max_length=MOST_FILTERS, description="Headers to be taken out."
     )
-    limit: Annotated[int, Whole, Field(ge=1, le=10**15)] | None = Field(
+    limit: Annotated[int, Field(ge=1, le=10**15), Whole] | None = Field(
         None, description="So many, the oldest of each partition first."
     )
     rate: (
