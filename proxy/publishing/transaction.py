@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from proxy.dispatch.dispatcher import Dispatcher
+from proxy.dispatch.dispatcher import Dispatcher, OutgoingRecord, OutgoingRecords
 from proxy.dispatch.known_targets import (
     IN_COMPANY_BYTES,
     RECORD_BATCH_BYTES,
@@ -23,7 +23,6 @@ from proxy.dispatch.known_targets import (
     KnownTargets,
     record_batch_bytes,
 )
-from proxy.dispatch.outgoing_records import OutgoingRecord, OutgoingRecords
 from proxy.dispatch.refusals import INVALID, RecordRef, Refusals, Report, auxiliary_ref
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.protocol.body import BY_KEY, Kept, need_dispatch, unpacked

@@ -12,9 +12,8 @@ from proxy.clock import Clock
 from proxy.config.machine import DiskReserve
 from proxy.config.settings import Settings
 from proxy.dispatch.parked_records import ParkedRecords
-from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals
-from proxy.dispatch.release_control import ReleaseControl, overdue_rules_json
+from proxy.dispatch.release_control import ReleaseControl, WorkerRateLimit, overdue_rules_json
 from proxy.kafka.client_settings import is_compressing, transaction_timeout_s
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.reader import IngressLookup

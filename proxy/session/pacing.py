@@ -10,7 +10,7 @@ from typing import Final
 
 from proxy.clock import Moment
 from proxy.config.settings import ReleaseSettings
-from proxy.dispatch.rate_limit import WorkerRateLimit
+from proxy.dispatch.release_control import WorkerRateLimit
 from proxy.kafka.ingress import FETCH_RECORDS
 from proxy.publishing.throttling import RECORD_BYTES, Throttling
 from proxy.scheduling.shard import Shard, State

@@ -19,9 +19,8 @@ from proxy.admin.query_mailbox import QueryMailbox
 from proxy.clock import Clock
 from proxy.config.policy_from_settings import aging_after_ms, policy_of, refuse_unfit
 from proxy.config.settings import Settings
-from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals
-from proxy.dispatch.release_control import release_control
+from proxy.dispatch.release_control import WorkerRateLimit, release_control
 from proxy.errors import BrokerRefused
 from proxy.kafka.broker_clock import STAMP_IT, BrokerClock, ClockAnswer, clock_producer_config
 from proxy.kafka.client_settings import (

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.config.settings import OverdueLimit, Resumed, TargetLimit
-from proxy.dispatch.rate_limit import RateLimit, WorkerRateLimit
-from proxy.dispatch.release_control import OverdueRule, ReleaseControl
+from proxy.dispatch.release_control import OverdueRule, RateLimit, ReleaseControl, WorkerRateLimit
 from tests.property.test_exactly_once import (
     COMMITS,
     PARTITIONS,

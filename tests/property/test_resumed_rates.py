@@ -16,8 +16,7 @@ from random import Random
 import pytest
 
 from proxy.config.settings import Resumed, TargetLimit
-from proxy.dispatch.rate_limit import BURST_MS
-from proxy.dispatch.release_control import ReleaseControl
+from proxy.dispatch.release_control import BURST_MS, ReleaseControl
 from tests.property.test_exactly_once import POLICY, check_conservation, give_disks
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import OUTCOMES, World

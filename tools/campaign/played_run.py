@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from proxy.config.settings import AdmissionSettings
-from proxy.dispatch.rate_limit import WorkerRateLimit
-from proxy.dispatch.release_control import ReleaseControl
+from proxy.dispatch.release_control import ReleaseControl, WorkerRateLimit
 from proxy.kafka.settings_topic import ServedPartition
 from proxy.kafka.topics import TopicFacts
 from proxy.protocol.position import PolicyFrom

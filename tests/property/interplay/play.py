@@ -16,8 +16,7 @@ from confluent_kafka import KafkaException
 
 from proxy.config.settings import AdmissionSettings, Resumed
 from proxy.dispatch import parked_records
-from proxy.dispatch.rate_limit import WorkerRateLimit
-from proxy.dispatch.release_control import ReleaseControl
+from proxy.dispatch.release_control import ReleaseControl, WorkerRateLimit
 from proxy.kafka.unreadable import SkippedRange
 from proxy.protocol.position import Position
 from proxy.publishing import kafka_transactions, throttling

@@ -20,9 +20,8 @@ from proxy.config.settings import (
     TopicSettings,
 )
 from proxy.dispatch.hops import find_moving
-from proxy.dispatch.rate_limit import WorkerRateLimit
 from proxy.dispatch.refusals import Refusals
-from proxy.dispatch.release_control import ReleaseControl
+from proxy.dispatch.release_control import ReleaseControl, WorkerRateLimit
 from proxy.errors import StartOverRefused
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.topics import TopicFacts

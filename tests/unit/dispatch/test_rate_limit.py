@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dispatch.rate_limit import BURST_MS, REFILL_MS, RateLimit, WorkerRateLimit
+from proxy.dispatch.release_control import BURST_MS, REFILL_MS, RateLimit, WorkerRateLimit
 
 NOW_MS = 1_800_000_000_000
 

@@ -12,8 +12,8 @@ from kafka_delay.retries import Failure, Received, retry_request
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letter import Letter, Origin, Place
 from proxy.dead_letters.replay_plan import Edits, Mark, mark_key, requests_of
+from proxy.dispatch.dispatcher import delivery_headers
 from proxy.dispatch.hops import moved, successor
-from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.dispatch.partitioning import partition_of
 from proxy.lineage.links import NotAllRead, TimeSpan, Trace, TracedRecord, Visit
 from proxy.lineage.story import Story, Storyteller

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from proxy.dispatch.dispatcher import OutgoingRecord
 from proxy.dispatch.known_targets import KnownTargets, TopicRules, record_batch_bytes
-from proxy.dispatch.outgoing_records import OutgoingRecord
 from proxy.dispatch.refusals import Refusals
 from proxy.publishing.kafka_transactions import NotFlushed
 from proxy.publishing.transaction import TrackedSender

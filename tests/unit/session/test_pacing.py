@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.config.settings import ReleaseSettings
-from proxy.dispatch.rate_limit import WorkerRateLimit
+from proxy.dispatch.release_control import WorkerRateLimit
 from proxy.session.pacing import (
     BUSY_INTERVAL_MS,
     BUSY_RECORDS,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.config.settings import ReleaseSettings
-from proxy.dispatch.rate_limit import WorkerRateLimit
+from proxy.dispatch.release_control import WorkerRateLimit
 from proxy.session.pacing import IDLE_COMMIT_MS, LATEST_PROGRESS_MS
 from tests.support.simulation.world import World
 

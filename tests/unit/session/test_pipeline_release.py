@@ -3,8 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.dispatch.rate_limit import BURST_MS, WorkerRateLimit
-from proxy.dispatch.release_control import OverdueRule, ReleaseControl
+from proxy.dispatch.release_control import BURST_MS, OverdueRule, ReleaseControl, WorkerRateLimit
 from proxy.session.pipeline import LONGEST_WAIT_MS
 from tests.support.simulation.stand_in import kafka_error
 from tests.support.simulation.world import DEAD_LETTERS, World

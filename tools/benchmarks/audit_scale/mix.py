@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Final, NamedTuple
 
+from proxy.dispatch.dispatcher import delivery_headers
 from proxy.dispatch.hops import outcome_of, successor
-from proxy.dispatch.outgoing_records import delivery_headers
 from proxy.protocol import headers as names
 from proxy.protocol import outcomes
 from proxy.protocol.body import Delivery, Headers, IngressPartition
