@@ -433,7 +433,7 @@ _ANSWERS: Final = {
             "known_ident": _if_any("raw(id)"),
         },
     ),
-    "ingress_key_hash": f"xxhash64({_if_any('key')})",
+    "ingress_key_hash": "IF(octet_length(key) > 0, xxhash64(key), NULL)",
     **_where(f"kind = '{PURGES}'", {"purge_from_ms": _PURGE_FROM, "purge_to_ms": _PURGE_TO}),
     "hop_attempt": "IF(is_special, try_cast(text(hop-attempt) AS int), NULL)",
     **_where(f"kind = '{names.PREPARE}'", {"expires_ms": _EXPIRES_MS, "checks": _CHECKS}),

@@ -297,8 +297,10 @@ def with_subjects(histories: DataFrame, *, has_recalls: bool) -> DataFrame:
 
 NEEDS_PROOF: Final = "request.needs_proof AND request.recalled IS NOT NULL"
 _IS_PROVEN: Final = """
-coalesce(xxhash64(known_key) = key_hash, false) OR coalesce(known_ident = ident, false)
+coalesce(known_key IS NOT NULL AND xxhash64(known_key) = key_hash, false)
+  OR coalesce(known_ident = ident, false)
 """
+"""No key proves nothing, also of a record without one. xxhash64 of null is a number."""
 
 
 def without_unproven(histories: DataFrame, sighted: DataFrame) -> DataFrame:

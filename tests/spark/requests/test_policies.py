@@ -49,6 +49,17 @@ def test_a_record_is_judged_by_the_policy_at_its_offset_and_by_none_where_none_i
     assert [found[place] for place in places] == [*told, (None, None)]
 
 
+def test_a_record_without_a_key_has_no_hash_of_a_key_that_could_prove_a_recall(
+    spark: SparkSession,
+) -> None:
+    headers: list[tuple[str, bytes | None]] = [("timer-topic", b"shop")]
+    keys = (None, b"", b"k")
+    records = [AnyRecord(1, n, NOW_MS, key, b"v", headers) for n, key in enumerate(keys)]
+    judged = parsed(spark_records(spark, records), policies(spark, TEXTS, IN_FORCE))
+    hashes = {row.offset: row.ingress_key_hash for row in judged.collect()}
+    assert [hashes[n] is None for n in range(3)] == [True, True, False]
+
+
 def test_a_letter_refused_when_read_shows_the_record_as_it_came_and_one_refused_later_what_was_read(
     spark: SparkSession,
 ) -> None:
