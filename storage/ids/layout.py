@@ -86,6 +86,11 @@ def gathered(words: Words, starts: Column, sizes: Column) -> Idents:
     return Idents(words[np.repeat(starts - firsts, counts) + np.arange(total)], firsts, sizes)
 
 
+def idents_of(rows: Rows, words: Words) -> Idents:
+    """Copy the ids of these rows side by side."""
+    return gathered(words, rows["word"], rows["size"].astype(np.int64))
+
+
 def texts(idents: Idents) -> list[bytes]:
     """Return the ids as bytes."""
     data = idents.words.tobytes()
@@ -278,7 +283,7 @@ def in_hash_order(hashes: Words, rows: Rows, words: Words) -> RunContents:
     """Sort by hash. `rows` say where in `words` the ids lie. There are no tombstones and names."""
     order = np.argsort(hashes)
     ordered = taken(rows, order)
-    idents = gathered(words, ordered["word"], ordered["size"].astype(np.int64))
+    idents = idents_of(ordered, words)
     ordered["word"] = idents.starts
     return RunContents(hashes[order], ordered, idents.words, NO_TOMBSTONES, [])
 

@@ -31,6 +31,7 @@ from storage.ids.layout import (
     are_whole,
     bits_of,
     gathered,
+    idents_of,
     is_useless,
     joined,
     seal,
@@ -139,7 +140,7 @@ class Run:
     def _idents(self, rows: Rows, hashes: Words) -> list[bytes]:
         """Return the ids of some rows. Their rows are checked, and their hashes made again."""
         self._check_rows(rows, hashes)
-        idents = gathered(self.contents.words, rows["word"], rows["size"].astype(np.int64))
+        idents = idents_of(rows, self.contents.words)
         if (self._hashing(idents) != hashes).any():
             raise StoreDamaged(f"{self.path} has an id that is not the one of its hash")
         return texts(idents)
@@ -462,11 +463,7 @@ def _is_newest(hashes: Words, rows: Rows, words: Words, order: Column) -> npt.ND
         return is_newest
     found = taken(rows, order[shared])
     met: set[bytes] = set()
-    for place, ident in zip(shared.tolist(), _texts_of(found, words), strict=True):
+    for place, ident in zip(shared.tolist(), texts(idents_of(found, words)), strict=True):
         is_newest[place] = ident not in met
         met.add(ident)
     return is_newest
-
-
-def _texts_of(rows: Rows, words: Words) -> list[bytes]:
-    return texts(gathered(words, rows["word"], rows["size"].astype(np.int64)))

@@ -208,7 +208,7 @@ class WheelScan:
             rows = rows.compress(rows["offset"] >= self._ledger.floor)
         if wants is None or not rows.size:
             return rows
-        names, known = self._files.names, dict[int, bool]({UNNAMED: True})
+        names, known = self._files.numbers.by_number, dict[int, bool]({UNNAMED: True})
         numbers = rows["target"].tolist()
         for number in {*numbers} - {*known}:
             known[number] = wants(names[number])
@@ -268,7 +268,7 @@ class BackgroundCheck:
         places, wheel = files.wheel.held(), files.wheel
         now = ledger.watermark_ms // files.options.precision_ms % wheel.slots
         self._places = np.roll(places, -int(np.searchsorted(places, now)))
-        self._steps = self._follow(self._places)
+        self._steps = self._follow()
         self._rows: list[Rows] = []
 
     def look(self, budget_records: int) -> None:
@@ -282,25 +282,20 @@ class BackgroundCheck:
         if rows:
             self._look_for_bodies(joined(rows))
 
-    def _follow(self, places: Column) -> Iterator[int]:
+    def _follow(self) -> Iterator[int]:
         """Yield about how many records each step was worth."""
-        for place in places.tolist():
-            yield 1
-            yield from self._chain(place)
-
-    def _chain(self, place: int) -> Iterator[int]:
-        """A chain may be written anew and its segments dropped between two steps.
-
-        That read the whole chain, so damage in the old one does not count."""
         wheel = self._files.wheel
-        head = wheel.head(place)
-        try:
-            for run in self._files.chain(place, head):
-                self._rows.append(run.rows)
-                yield run.records
-        except StoreDamaged:
-            if wheel.head(place) == head:
-                raise
+        for place in self._places.tolist():
+            yield 1
+            head = wheel.head(place)
+            try:
+                for run in self._files.chain(place, head):
+                    self._rows.append(run.rows)
+                    yield run.records
+            except StoreDamaged:
+                # A chain that was written anew between two steps was read whole for that.
+                if wheel.head(place) == head:
+                    raise
 
     def _look_for_bodies(self, rows: Rows) -> None:
         """Check the body files of pending rows only. Other files may be gone."""

@@ -203,13 +203,9 @@ class Flush:
     """One round of writing, in steps small enough to fall between two transactions.
 
     1. Close the chains of passed slots and copy one sparse segment forward.
-
     2. Write the memtable: bodies, then runs. Sum up what the wheel will be.
-
     3. Replace the checkpoint. From here on all of it counts.
-
     4. Point the wheel at the new chains.
-
     5. Serve the memtable's entries from disk, delete unneeded files, note that 4 is done.
 
     A crash before 3 leaves log bytes that are cut. A crash after it is mended by reading the runs
@@ -224,13 +220,9 @@ class Flush:
         elsewhere: EndedElsewhere,
         coverable: Callable[[], int],
     ) -> None:
-        self._files = files
-        self._ledger = ledger
-        self._loader = loader
-        self._memtable = memtable
-        self._elsewhere = elsewhere
-        self._coverable = coverable
-        self._chains = files.chain_writer()
+        self._files, self._ledger, self._loader = files, ledger, loader
+        self._memtable, self._elsewhere, self._coverable = memtable, elsewhere, coverable
+        self._chains = ChainWriter(files.wheel, files.log)
         self._fresh: list[tuple[Column, Column]] = []
         self._checks = files.checkpoint.checks
 

@@ -5,7 +5,7 @@ import mmap
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import reduce
 from pathlib import Path
 
@@ -407,18 +407,11 @@ class WheelFiles:
         self.wheel = wheel
         self.log = log
         self.bodies = BodyFiles(folder / BODIES, files)
-        self._numbers = numbers
+        self.numbers = numbers
         self.checkpoint = checkpoint
         self.boot_id = boot_id()
         """That checkpoints name: what was written before this boot is known to be whole."""
         self._stored_to = -1
-
-    @property
-    def names(self) -> Mapping[int, str]:
-        return self._numbers.by_number
-
-    def chain_writer(self) -> ChainWriter:
-        return ChainWriter(self.wheel, self.log)
 
     def chain(self, slot: int, head: Head, *, checked: bool = True) -> Iterator[Run]:
         """Yield the runs of slot number `slot`'s chain, newest first. Raises StoreDamaged."""
@@ -442,16 +435,18 @@ class WheelFiles:
 
     def entries_of(self, rows: Rows) -> list[Entry]:
         """Read the bodies of index rows. Return entries in the same order. Raises StoreDamaged."""
-        return entries_of(rows, self.bodies.read(rows), self._numbers.by_number)
+        bodies = self.bodies.read(rows)
+        with _named():
+            targets, bodies = resolved(self.numbers.by_number, rows["target"], bodies)
+        dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
+        return list(zip(dues_ms, offsets, targets, bodies, strict=True))
 
     def count_ended(self, counts: Counts, rows: Rows) -> None:
         """Take index rows out of `counts`."""
-        numbers = self._numbers
-        counts.subtract(rows["offset"], *counted_by_name(rows, numbers.by_number, numbers))
+        counts.subtract(rows["offset"], *counted_by_name(rows, self.numbers))
 
     def counts_of(self, rows: Rows) -> Counts:
-        numbers = self._numbers
-        counts = Counts(*counted_by_name(rows, numbers.by_number, numbers))
+        counts = Counts(*counted_by_name(rows, self.numbers))
         counts.chunks.add(rows["offset"])
         return counts
 
@@ -484,40 +479,30 @@ def has_all_runs(folder: Path, log_end: int) -> bool:
         return False
 
 
-def entries_of(rows: Rows, bodies: list[bytes], names: Mapping[int, str]) -> list[Entry]:
-    """Return index rows and their bodies as entries. `names` are targets by number."""
-    try:
-        targets, bodies = resolved(names, rows["target"], bodies)
-    except KeyError as number:
-        raise _nameless(number) from None
-    dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
-    return list(zip(dues_ms, offsets, targets, bodies, strict=True))
-
-
-def counted_by_name(
-    rows: Rows, names: Mapping[int, str], numbers: TargetNumbers
-) -> tuple[TargetCounter, TargetCounter]:
+def counted_by_name(rows: Rows, numbers: TargetNumbers) -> tuple[TargetCounter, TargetCounter]:
     """Count index rows, and the bytes of their bodies, by target."""
     met, which, counts = np.unique(rows["target"], return_inverse=True, return_counts=True)
     sizes = np.bincount(which, rows["length"], met.size).astype(np.int64)
-    found = [_counter(met, amounts, names, numbers) for amounts in (counts, sizes)]
-    return found[0], found[1]
+    return _counter(met, counts, numbers), _counter(met, sizes, numbers)
 
 
-def _counter(
-    met: Column, amounts: Column, names: Mapping[int, str], numbers: TargetNumbers
-) -> TargetCounter:
+def _counter(met: Column, amounts: Column, numbers: TargetNumbers) -> TargetCounter:
     by_number = dict(zip(met.tolist(), amounts.tolist(), strict=True))
     others = by_number.pop(UNNAMED, 0)
-    try:
+    names = numbers.by_number
+    with _named():
         by_name = {names[number]: amount for number, amount in by_number.items() if amount}
-    except KeyError as number:
-        raise _nameless(number) from None
     return TargetCounter(numbers, by_name, others)
 
 
-def _nameless(number: KeyError) -> StoreDamaged:
-    return StoreDamaged(f"a record of the log names target {number}, which has no name")
+@contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except KeyError as number:
+        raise StoreDamaged(
+            f"a record of the log names target {number}, which has no name"
+        ) from None
 
 
 # Bringing wheel and log to the checkpoint: what it confirmed is finished, the rest is cut.

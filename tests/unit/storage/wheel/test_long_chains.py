@@ -12,6 +12,7 @@ from storage.tiered_store import TieredStore
 from storage.wheel import tier as compaction
 from storage.wheel.log import TimerLog
 from storage.wheel.tier import EndedElsewhere, WheelTier, close_slots, copy_sparse
+from storage.wheel.wheel import ChainWriter
 from tests.unit.storage.shards import START_MS, TINY, entry, opened
 
 RUNS = 200
@@ -52,7 +53,7 @@ def test_chain_is_copied_forward_in_small_steps(
     tier = tier_with_a_long_chain(store, 5 * LAP_MS)
     monkeypatch.setattr(compaction, "JOINED_RECORDS", joined_records)
     monkeypatch.setattr(compaction, "_sparsest", lambda _files, _chains: 0)
-    chains = tier.files.chain_writer()
+    chains = ChainWriter(tier.files.wheel, tier.files.log)
     steps = copy_sparse(tier.files, chains, tier._loader)
     assert most_runs_read_in_a_step(steps, monkeypatch) <= 3
     head = chains.head((START_MS + 5 * LAP_MS) // TINY.precision_ms)
@@ -70,7 +71,7 @@ def test_chain_with_later_laps_is_closed_in_small_steps(
     tier = tier_with_a_long_chain(store, 5 * LAP_MS)
     store.put([entry(LAP_MS, RUNS)])
     store.flush(RUNS + 1)
-    chains = tier.files.chain_writer()
+    chains = ChainWriter(tier.files.wheel, tier.files.log)
     passed = START_MS // TINY.precision_ms
     elsewhere = EndedElsewhere(passed, (START_MS, -1))
     last = passed + TINY.slots
