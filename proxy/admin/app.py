@@ -147,6 +147,9 @@ def document() -> dict[str, Any]:
     for one in [one for path in found["paths"].values() for one in path.values()]:
         found["components"]["responses"] = {"Refused": one["responses"]["default"]}
         one["responses"]["default"] = refused
+        for schema in [parameter["schema"] for parameter in one.get("parameters", [])]:
+            if schema["type"] != "string" and "default" in schema:  # calls take it as text
+                schema["default"] = json.loads(schema["default"])
     found["components"]["securitySchemes"] = {"token": TOKEN}
     found["security"] = [{"token": []}, {}]
     return found

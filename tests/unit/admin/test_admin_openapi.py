@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import yaml
 
 from proxy.admin.app import CALLS, document
@@ -41,6 +43,19 @@ def test_the_document_is_served_and_the_committed_one_is_the_newest() -> None:
     assert shown == written(), "run `make openapi`"
     assert yaml.safe_load(shown) == document()
     assert document()["openapi"].startswith("3.1")
+
+
+def test_bounds_and_defaults_are_of_json_schema() -> None:
+    """pydantic writes `ge` for a bound that it cannot place, and calls take numbers as text."""
+    assert not re.search(r"^ +(ge|gt|le|lt):", written(), re.MULTILINE)
+    schemas = [
+        parameter["schema"]
+        for path in document()["paths"].values()
+        for one in path.values()
+        for parameter in one.get("parameters", [])
+    ]
+    types = {(one["type"], type(one["default"])) for one in schemas if "default" in one}
+    assert types == {("string", str), ("integer", int), ("boolean", bool)}
 
 
 def test_each_part_of_a_path_is_described() -> None:
