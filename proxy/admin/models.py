@@ -498,7 +498,7 @@ class SkipBody(Body):
     """The batch to skip: the place that the log and `/readyz` name."""
 
     partition: PartitionNumber
-    offset: Annotated[int, Field(ge=0, lt=2**63), Whole] = Field(
+    offset: Annotated[int, Field(ge=0, le=2**63 - 1), Whole] = Field(
         description="The first offset of the batch."
     )
     dry_run: bool = Field(False, description="Find the batch and change nothing.")
