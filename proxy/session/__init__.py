@@ -1,5 +1,4 @@
-"""One stay in the consumer group: its parts, and the loop that moves records through them.
+"""One stay in the consumer group, from joining to leaving. Begin with `pipeline`.
 
-May use every room but worker and cli. Begin with `pipeline`: the journey of a record, in order.
-`assembly` wires the parts. `session` joins the group and leaves it.
+The package may use every room but worker and cli. `assembly` wires the parts.
 """

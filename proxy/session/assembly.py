@@ -1,4 +1,4 @@
-"""Wires a session's parts: for the running proxy, and for tests on a Kafka of their own."""
+"""Wiring of a session's parts, for the running proxy and for tests with a Kafka of their own."""
 
 import time
 from collections.abc import Callable
@@ -34,12 +34,11 @@ from proxy.telemetry.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class KafkaClients:
-    """What a session has of Kafka, and how it makes clients when it needs them.
+    """A session's access to Kafka. `settings_topic` is loaded.
 
-    `settings_topic` is loaded. `new_producer` takes the number of a transactional id.
-    `new_consumer` makes the member of the group. `new_listener` makes a consumer that waits for the
-    next record in the member's place, `new_reader` one that reads single records again.
-    `new_commits` makes an executor that waits for the commits of one producer.
+    `new_producer` takes the number of a transactional id. `new_listener` makes a consumer that
+    waits for the next record in place of the group's member. `new_reader` makes one that reads
+    single records again. `new_commits` makes an executor that waits for one producer's commits.
     """
 
     topic: TopicFacts
@@ -81,10 +80,11 @@ def assemble(
     refusals: Refusals,
     throttling: Throttling,
 ) -> Parts:
-    """Wire a session. `heartbeat` is called while the broker is waited for, `trace` after commits.
+    """Wire a session.
 
-    Policy and rules for the overdue are written before anything refers to them. The producer comes
-    before the consumer: its initialisation fences a predecessor and settles committed offsets.
+    `heartbeat` is called during waits for the broker, `trace` after commits. Policy and overdue
+    rules are written before anything refers to them. The producer is made before the consumer: its
+    initialisation fences a predecessor and settles committed offsets.
     """
     topic, asked = kafka.topic, settings.release
     signing_key = kafka.settings_topic.signing_key()

@@ -1,6 +1,5 @@
-"""What bounds a worker's shards: memory, disk, and the setting `admission`.
+"""Limits of a worker's shards: memory, disk, and the setting `admission`.
 
-`MemoryBudget` shares memory out, `BackPressure` stops reading, `WaitingLimits` counts what waits.
 Times are of the monotonic clock, in ms.
 """
 
@@ -26,17 +25,16 @@ log = structlog.get_logger(__name__)
 
 
 class MemoryBudget:
-    """One worker's memory (setting `memory`).
+    """One worker's memory (setting `memory`). Nothing is fetched while `is_exceeded`.
 
-    It adds up the views of the shards. While `is_exceeded` nothing is fetched. That ends by itself:
-    committed records can be written out without any fetch.
+    This cannot block forever: committed records are written out without any fetch.
     """
 
     def __init__(self, shares: MemoryShares) -> None:
         self._shares = shares
         self._kept_bytes = self._peeked_bytes = 0
         self._left_bytes = self._planned_bytes = 0
-        """Of the next transaction: bytes left, and due bodies in memory after the last plan."""
+        """For the next transaction: bytes left, and due bodies in memory after the last plan."""
         self.used_bytes = 0
         self.is_exceeded = False
 
@@ -48,15 +46,14 @@ class MemoryBudget:
         self._peeked_bytes += now.peeked_bytes - before.peeked_bytes
 
     def forget(self, shard: Shard) -> None:
-        """The shard is given up."""
+        """Subtract the bytes of a shard that is given up."""
         self._kept_bytes -= shard.view.kept_bytes
         self._peeked_bytes -= shard.view.peeked_bytes
 
     def judge(self, shards: Mapping[int, Shard], ending_bytes: int) -> int | None:
-        """Decide whether memory is exceeded. If so, let the heaviest shard write its memtables and
-        return its partition, which must be kept awake for that.
+        """Decide whether memory is exceeded. Return the partition that must stay awake to flush.
 
-        Shards write one after the other, in steps between transactions.
+        Only the heaviest shard writes its memtables, in steps between transactions.
         """
         self.used_bytes = self._kept_bytes + self._peeked_bytes + ending_bytes
         most_bytes = self._shares.memtables if self.is_exceeded else self._shares.most_memtables
@@ -68,22 +65,20 @@ class MemoryBudget:
         return heaviest
 
     def left_bytes(self, ending_bytes: int, most_bytes: int = UNBOUNDED) -> int:
-        """Return what the next transaction may hold beside the records that end with it anyway.
-
-        most_bytes: bounds the transaction beside its share.
-        """
+        """Return the bytes that the next transaction may hold beside `ending_bytes`, at most
+        `most_bytes`."""
         return min(self._shares.transaction, most_bytes) - ending_bytes
 
     def begin(self, ending_bytes: int, most_bytes: int = UNBOUNDED) -> None:
-        """Share out the bytes of the next transaction among shards that are planned in turn."""
+        """Begin to share out the next transaction's bytes among the shards."""
         self._left_bytes = self.left_bytes(ending_bytes, most_bytes)
         self._planned_bytes = self._peeked_bytes
 
     def plan(self, shard: Shard, now_ms: int, max_records: int, sweep: SweepLimits) -> Plan:
-        """Return the shard's plan with what is left for it, perhaps without any due entry.
+        """Return the shard's plan within the bytes that are left.
 
-        Nothing more is read from the stores once all shards have one transaction's share of due
-        bodies in memory. Bodies that are in memory already may always go.
+        Bodies already in memory may always go. All shards together load at most one transaction's
+        share of due bodies.
         """
         peeked_bytes = shard.view.peeked_bytes
         unpeeked_bytes = max(0, self._shares.transaction - self._planned_bytes)
@@ -96,21 +91,20 @@ class MemoryBudget:
 
 CALM_FOR_S: Final = 4.0
 FEW_RECORDS: Final = 1_000
-"""If more were read within that time, memory will be needed again at once."""
+"""More records within CALM_FOR_S need the memory again at once."""
 TRIMS: Final = 8
-"""After so many looks the memtables are on disk, which frees most."""
+"""After this many looks the memtables are on disk, which frees most memory."""
 
 
 def _trim() -> None:
-    """Only glibc keeps much freed memory, and only glibc has this function."""
+    """Return freed memory to the system. Only glibc keeps much freed memory."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 class FreedMemory:
-    """Gives freed memory back to the system in calm times. That takes about 10 ms, and may return
-    tens of MB after millions of records were loaded."""
+    """Gives freed memory back to the system in calm times. A trim takes about 10 ms."""
 
     def __init__(self, trim: Callable[[], None] = _trim) -> None:
         self._trim = trim
@@ -118,7 +112,7 @@ class FreedMemory:
         self._read_to = self._calm_looks = 0
 
     def look(self, now_s: float, read_to: int, *, is_busy: bool) -> None:
-        """read_to: the sum of the offsets read. is_busy: many records are delivered."""
+        """Trim if few records were read and delivered. `read_to` is the sum of the offsets read."""
         if now_s < self._next_look_s:
             return
         self._next_look_s = now_s + CALM_FOR_S
@@ -133,11 +127,11 @@ class FreedMemory:
 
 REMEMBERED: Final = 10_000
 SLACK_SHARE: Final = 8
-"""One part in so many of a limit must be free before reading goes on."""
+"""1/SLACK_SHARE of a limit must be free before reading goes on."""
 
 
 class _Limits:
-    """Limits of records or of bytes: in all, and for each target.
+    """Limits of records or of bytes, in all and for each target.
 
     `per_target`: shell pattern -> limit. The first pattern that fits a target counts.
     """
@@ -157,7 +151,7 @@ class _Limits:
     def reached(
         self, in_all: int, by_target: Callable[[], TargetCounts], *, is_held: bool
     ) -> str | None:
-        """Return which limit holds reading, None if there is room."""
+        """Return which limit pauses reading, None if there is room."""
         if self._in_all is not None and in_all >= _wanted(self._in_all, is_held=is_held):
             return self._said(in_all, self._name, self._in_all)
         if not self._per_target:
@@ -185,12 +179,12 @@ class _Limits:
 
 
 def _wanted(limit: int, *, is_held: bool) -> int:
-    """Return the count from which on reading is held, or stays held."""
+    """Return the count from which on reading is paused, or stays paused."""
     return limit - limit // SLACK_SHARE if is_held else limit
 
 
 class WaitingLimits:
-    """The limits of the setting `admission`. They count for each ingress partition by itself.
+    """The limits of the setting `admission`, for each ingress partition by itself.
 
     Undecided half messages do not count: only reading ends them.
     """
@@ -205,9 +199,9 @@ class WaitingLimits:
         self.are_set = self._records.is_set or self._sizes.is_set
 
     def reached(self, shard: Shard, *, is_held: bool) -> str | None:
-        """Return which limit holds reading of this shard, None if there is room.
+        """Return which limit pauses reading of this shard, None if there is room.
 
-        `is_held`: reading is held. Then an eighth of each limit must be free.
+        `is_held`: reading is paused. Then an eighth of each limit must be free.
         """
         waiting = shard.pending()
         records = self._records.reached(waiting, shard.pending_by_target, is_held=is_held)
@@ -229,10 +223,10 @@ def _bytes_by_target(shard: Shard) -> TargetCounts:
 
 
 def _still_waiting(size_bytes: int, waiting: int, stored: int) -> int:
-    """Estimate the bytes of the records that still wait, by the mean size of all stored records.
+    """Estimate the bytes of the pending records, by the mean size of all stored records.
 
-    A record that was cancelled or moved stays stored until its time, which may be days away. If its
-    bytes counted, reading could be held until then, though nothing waits.
+    A cancelled or moved record stays stored until its time. If its bytes counted, reading could be
+    paused for days with nothing pending.
     """
     return size_bytes * waiting // stored if stored else 0
 
@@ -245,7 +239,7 @@ IS_HELD: Final = "local disk full: reading of the ingress is held"
 class BackPressure:
     """Pauses and resumes the partitions of `ingress`.
 
-    `disk_space` returns size and free bytes of the disk. If it raises OSError nothing changes.
+    `disk_space` returns the disk's size and free bytes. If it raises OSError nothing changes.
     """
 
     def __init__(
@@ -263,22 +257,22 @@ class BackPressure:
         self._was_memory_exceeded = False
         self.has_limits = limits.are_set
         self.is_ingest_paused = False
-        """An operator wants nothing more to be read (docs/exactly-once.md, rule 5)."""
+        """An operator has paused reading (docs/exactly-once.md, rule 5)."""
 
     @property
     def is_disk_held(self) -> bool:
-        """Reading is held since the disk is full, or its reserve would be used up."""
+        """Whether reading is paused because the disk is full or its reserve would be used up."""
         return self._disk_full_until_ms > 0 or self._reserve.is_short
 
     def is_full(self, partition: int) -> bool:
-        """Return whether a limit of `admission` holds reading of this partition."""
+        """Return whether a limit of `admission` pauses reading of this partition."""
         return partition in self._full
 
     def look_at_limits(self, partition: int, shard: Shard) -> None:
-        """Hold reading of this shard at a limit of `admission`, or let it go on.
+        """Pause reading of this shard at a limit of `admission`, or resume it.
 
-        A shard that catches up reads on. So does a shard that awaits a move: records that a pause
-        has held back leave only when their moves are read.
+        A shard that catches up reads on. So does a shard that awaits a move: paused records leave
+        only when their moves are read.
         """
         reached, was_full = None, partition in self._full
         if shard.state is State.READY and shard.awaited_move is None:
@@ -297,11 +291,11 @@ class BackPressure:
     def apply(
         self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
     ) -> None:
-        """Pause the partitions whose records have to wait, or all if there is no room for any.
+        """Pause the partitions with waiting records, or all if no record has room.
 
-        A partition that catches up is read on while an operator or the reserve holds reading:
-        before it has caught up nothing of it is delivered. A resting shard has no waiting records.
-        The client library fetches again, after a pause, what it had fetched before.
+        While an operator or the reserve pauses reading, a partition that catches up is read on: it
+        delivers nothing before. A resting shard has no waiting records. After a pause the client
+        library fetches its fetched records again.
         """
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded
@@ -326,15 +320,15 @@ class BackPressure:
     def resume(self, partitions: Iterable[int]) -> None:
         """Fetch these again.
 
-        Call it for partitions that are given up, too: the client library remembers a pause even
-        when the partition goes and comes back.
+        Call it for partitions that are given up, too: the client library remembers a pause when a
+        partition goes and comes back.
         """
         if paused := self._paused.intersection(partitions):
             self._ingress.resume(paused)
             self._paused -= paused
 
     def forget(self, partition: int) -> None:
-        """The partition is given up."""
+        """Forget a partition that is given up."""
         self._full.discard(partition)
         self.resume([partition])
 
@@ -363,12 +357,12 @@ class BackPressure:
         return elapsed_ms >= self._disk_full_until_ms
 
     def disk_full(self, full: StorageFull, elapsed_ms: int) -> None:
-        """The stores could not write: nothing is fetched until they can."""
+        """Pause reading until the stores can write again."""
         log.error(IS_HELD, why=str(full))
         self._disk_full_until_ms = elapsed_ms + FULL_RETRY_MS
 
     def disk_has_space(self) -> None:
-        """The stores have written everything."""
+        """Note that the stores have written everything."""
         self._disk_full_until_ms = 0
 
 

@@ -1,4 +1,4 @@
-"""When the next transaction begins, how many records it may hold, and which shards a turn looks at.
+"""When a transaction begins, how large it is, and which shards a turn looks at.
 
 Times are of the monotonic clock, in ms.
 """
@@ -16,39 +16,38 @@ from proxy.publishing.throttling import RECORD_BYTES, Throttling
 from proxy.scheduling.shard import Shard, State
 
 IDLE_COMMIT_MS: Final = 10_000
-"""The watermark of an idle shard is committed this often, so that it is seen to move."""
+"""Interval of commits of an idle shard, so that its watermark is seen to move."""
 IDLE_AT_ONCE: Final = 64
-"""Idle shards in one transaction. To plan a shard takes a tenth of a millisecond."""
+"""Idle shards in one transaction. The plan of a shard takes a tenth of a millisecond."""
 LATEST_PROGRESS_MS: Final = 500
-"""Read offsets are committed at least this often, whatever transactions others make."""
+"""Longest time until read offsets are committed, even if other shards make transactions."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
-"""The interval after a transaction of BUSY_RECORDS or more. A transaction costs the broker as much
-as hundreds of records."""
+"""Interval after a transaction of BUSY_RECORDS or more. The broker works on one as on hundreds of
+records."""
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
 """Above AMPLE_RECORDS the interval grows by 1 ms for each AMPLE_RECORDS_A_MS, since the broker
 needs the cores, too."""
 FIRST_RECORDS: Final = 2_000
-"""A transaction may hold this many, or twice as many as the last one: the first records of a burst
-do not wait for a long transaction."""
+"""A transaction may hold this many records, or twice the last one's: the start of a burst must not
+wait for a long transaction."""
 FETCHED_A_SHARD: Final = 10
-"""A fetch brings at least this many for each shard with work, if one transaction can hold them: a
-turn costs something for each shard."""
+"""Least records of a fetch for each shard with work, since each shard costs a turn time."""
 LONG_TRANSACTION_S: Final = 3.0
-"""A third of the broker's limit (transaction.timeout.ms). Each partition that is written to costs
-the transaction as much as hundreds of records."""
+"""A third of the broker's limit (transaction.timeout.ms). Each partition written to costs as much
+as hundreds of records."""
 UNBOUNDED: Final = 2**31
 """More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
-"""Fewer records make no transaction much shorter: then the broker is slow, or far away."""
+"""Below this size a transaction gets no shorter: the broker is slow or far away."""
 
 
 class Pacing:
-    """Decides when one worker's transactions begin, and how large they are.
+    """Decides when one worker's transactions begin, and their size.
 
-    `rate` bounds how many records end in a second. `throttling` knows the broker's quotas.
+    `rate` limits the records that end in a second. `throttling` knows the broker's quotas.
     """
 
     def __init__(
@@ -64,78 +63,74 @@ class Pacing:
 
     @property
     def is_gathering(self) -> bool:
-        """Records are gathered for a while before the next transaction."""
+        """Whether records are gathered for a while before the next transaction."""
         return self._interval_ms > 0
 
     @property
     def is_busy(self) -> bool:
-        """Records flow: the last transaction held more than a few."""
+        """Whether the last transaction held BUSY_RECORDS or more."""
         return self._twice_the_last >= 2 * BUSY_RECORDS
 
     @property
     def is_light(self) -> bool:
-        """Records flow, a few hundred with each transaction: turns follow closely, and a store has
-        little to write after each."""
+        """Whether each transaction holds a few hundred records, so that stores have little to
+        write."""
         return self._interval_ms > 0 and self._twice_the_last <= 2 * AMPLE_RECORDS
 
     @property
     def largest_records(self) -> int:
-        """How many records any transaction may hold, by the time that the last ones took."""
+        """Most records of any transaction, by the duration of the last ones."""
         most_throttled = max(1, self._throttling.most_bytes // RECORD_BYTES)
         return min(self._limits.transaction_records, self._largest, most_throttled)
 
     @property
     def most_bytes(self) -> int:
-        """How many bytes any transaction may hold under the broker's quotas."""
+        """Most bytes of any transaction under the broker's quotas."""
         return self._throttling.most_bytes
 
     @property
     def next_records(self) -> int:
-        """How many records the next transaction may hold."""
+        """Most records of the next transaction."""
         return min(self.largest_records, max(FIRST_RECORDS, self._twice_the_last))
 
     def fetch_records(self, shards: int) -> int:
-        """Return how many records to fetch in a turn with so many shards."""
+        """Return the number of records to fetch in a turn with `shards` shards."""
         if FETCHED_A_SHARD * shards <= FETCH_RECORDS:
             return FETCH_RECORDS
         return max(FETCH_RECORDS, min(FETCHED_A_SHARD * shards, self.largest_records))
 
     def records_available(self, ending: int, elapsed_ms: int) -> int:
-        """Return how many more records the rate lets end than `ending`, which end anyway."""
+        """Return the number of records that the rate lets end beside `ending`, which end anyway."""
         if self.rate_wait_ms(elapsed_ms):
             return 0
         rate = self._rate.limit
         return (UNBOUNDED if rate is None else rate.records_available(elapsed_ms)) - ending
 
     def may_begin(self, elapsed_ms: int) -> bool:
-        """Return whether the interval has passed, and the broker does not throttle."""
+        """Return whether the interval has passed and the broker does not throttle."""
         return elapsed_ms - self._began_ms >= self._interval_ms and not self.is_throttled
 
     @property
     def is_throttled(self) -> bool:
-        """A transaction that begins now would wait for a quota."""
+        """Whether a transaction that begins now would wait for a quota."""
         return self._throttling.until_s > 0 and self._throttling.wait_ms() > 0
 
     @property
     def is_reading_throttled(self) -> bool:
-        """The broker has lately throttled a consumer."""
+        """Whether the broker has lately throttled a consumer."""
         return self._throttling.is_reading_recent
 
     def is_progress_due(self, elapsed_ms: int) -> bool:
         """Return whether to commit shards whose only change is that they were read on.
 
-        That is soon if no other transactions are made, else less often, since each shard costs a
-        plan.
+        Each such shard costs a plan, so this is rare while other transactions are made.
         """
         interval_ms = self._limits.transaction_interval_ms
         is_quiet = elapsed_ms - self._began_ms >= interval_ms
         return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
 
     def take_idle(self, partitions: Iterable[int], elapsed_ms: int) -> AbstractSet[int]:
-        """Return shards to be committed now though nothing may have happened to them.
-
-        Each of `partitions` gets its turn, some with each transaction that may begin.
-        """
+        """Return idle shards to be committed now. Each of `partitions` gets its turn."""
         if elapsed_ms - self._idle_ms >= IDLE_COMMIT_MS:
             self._idle_ms, self._idle = elapsed_ms, deque(partitions)
         if not self._idle:
@@ -143,9 +138,9 @@ class Pacing:
         return {self._idle.popleft() for _ in range(min(IDLE_AT_ONCE, len(self._idle)))}
 
     def begin(self, records: int, elapsed_ms: int, unrated: int = 0, size_bytes: int = 0) -> None:
-        """A transaction of so many records begins. No rate counts the `unrated` ones.
+        """Begin a transaction of `records` records with bodies of `size_bytes`.
 
-        size_bytes: of the bodies in it.
+        The rate does not count the `unrated` records.
         """
         self._throttling.begin(size_bytes + records * RECORD_BYTES)
         if self._rate.limit is not None:
@@ -157,8 +152,7 @@ class Pacing:
         self._began_ms = elapsed_ms
 
     def committed(self, took_s: float) -> None:
-        """The last transaction is committed. After a long one the next is half as large, otherwise
-        it may be twice as large as any before."""
+        """Adapt the largest transaction: half after a long commit, otherwise twice."""
         self._throttling.committed(took_s)
         if took_s > LONG_TRANSACTION_S:
             self._largest = max(LEAST_RECORDS, self._twice_the_last // 4)
@@ -166,21 +160,22 @@ class Pacing:
             self._largest = min(self._limits.transaction_records, 2 * self._largest)
 
     def throttled(self) -> None:
-        """The last transaction was given up, since the broker throttles."""
+        """Note that the last transaction was given up because the broker throttles."""
         self._throttling.given_up()
 
     def wait_ms(self, elapsed_ms: int) -> int:
-        """Return how long until the next transaction may begin, below 0 if it might have begun."""
+        """Return the time until the next transaction may begin, below 0 if it might have begun."""
         return self._began_ms + self._interval_ms - elapsed_ms
 
     def rate_wait_ms(self, elapsed_ms: int) -> int:
-        """Return how long the rate, or a broker that throttles, lets nothing through."""
+        """Return the time for which the rate, or a throttling broker, lets nothing through."""
         rate, throttling = self._rate.limit, self._throttling
         rate_ms = 0 if rate is None else rate.wait_ms(elapsed_ms)
         return max(rate_ms, throttling.wait_ms()) if throttling.until_s else rate_ms
 
     def _interval_after(self, records: int) -> int:
-        """A full transaction has a backlog behind it, which must not wait."""
+        """Return the interval after `records` records. A full transaction has a backlog that must
+        not wait."""
         if not BUSY_RECORDS <= records < self.next_records:
             return 0
         beyond_ms = max(0, records - AMPLE_RECORDS) // AMPLE_RECORDS_A_MS
@@ -188,20 +183,19 @@ class Pacing:
 
 
 REST_MS: Final = 250
-"""The longest rest. An operator's change, or a file to be written, waits no longer. No turn begins
-for that alone."""
+"""The longest rest, and so the longest wait of an operator's change or a file write."""
 SPREAD_MS: Final = 125
 SPREAD_BY: Final = 37
 LOOKED_AT_TOGETHER: Final = 64
-"""Rests are shorter by up to SPREAD_MS, different for each so many partitions: not all are looked
-at in one turn, and with few partitions most turns look at none."""
+"""Rests are shortened by up to SPREAD_MS, by the same amount for LOOKED_AT_TOGETHER partitions. One
+turn does not look at all of them."""
 
 
 class RestingShards:
-    """Shards with nothing to do, which turns leave out: work grows with the active shards.
+    """The shards without work, which turns leave out: cost grows with the active shards.
 
-    A fetch that brings records wakes a shard. Nothing else changes it, so that its last view still
-    holds. A shard that only waits for a commit is tidy: its store has nothing to do until then.
+    Only a fetched record changes a resting shard, so its last view holds. A shard that only waits
+    for a commit is tidy: its store has nothing to do until then.
     """
 
     def __init__(self) -> None:
@@ -215,17 +209,17 @@ class RestingShards:
         return {p: shard for p, shard in shards.items() if p not in self._until_ms}
 
     def untidy(self, awake: Mapping[int, Shard]) -> list[int]:
-        """Return the shards whose stores may have something to do."""
+        """Return the shards whose stores may have work."""
         return [partition for partition in awake if partition not in self._tidy]
 
     def wait_ms(self, elapsed_ms: int, at_most_ms: int) -> int:
-        """Return the time until the first entry of a resting shard is due."""
+        """Return the time until the first entry of a resting shard is due, at most `at_most_ms`."""
         if not self._due_ms:
             return at_most_ms
         return min(at_most_ms, min(self._due_ms.values()) - elapsed_ms)
 
     def let_rest(self, partition: int, shard: Shard, at: Moment) -> None:
-        """The store is tidy. The shard rests until an entry is due, if it has nothing to do."""
+        """Note that the store is tidy. The shard rests until an entry is due if it has no work."""
         self._tidy.add(partition)
         if not _has_nothing_to_do(shard):
             return
@@ -236,27 +230,25 @@ class RestingShards:
         self._until_ms[partition] = at.elapsed_ms + rest_ms
 
     def wake(self, partitions: Iterable[int]) -> None:
-        """These have something to do, or are gone."""
+        """Wake shards that have work or are gone."""
         for partition in partitions:
             self._tidy.discard(partition)
             self._until_ms.pop(partition, None)
             self._due_ms.pop(partition, None)
 
     def wake_rested(self, elapsed_ms: int) -> None:
-        """Wake the shards whose time is over."""
+        """Wake the shards whose rest is over."""
         if over := [p for p, until_ms in self._until_ms.items() if until_ms <= elapsed_ms]:
             self.wake(over)
 
     def wake_all(self) -> None:
-        """Wake all shards."""
         self.wake(list(self._until_ms))
 
 
 def _has_nothing_to_do(shard: Shard) -> bool:
-    """All that was read is committed, and pending entries only wait for their time.
+    """Return whether all read records are committed and only entries of a later time are pending.
 
-    Entries that a transaction under way has ended still count as due, so that such a rest is over
-    at once.
+    Entries ended by a transaction under way still count as due, which ends such a rest at once.
     """
     return (
         shard.state is State.READY

@@ -1,8 +1,8 @@
 """The journey of a record: `Pipeline.turn`.
 
-One loop without locks. While a transaction commits, the next records are fetched and files are
-tidied. Nothing is ingested or planned before it is confirmed. So whenever records meet the
-schedule, memory holds exactly what the broker has committed, and what was ingested since.
+One loop without locks. While a transaction commits, the next records are fetched. Nothing is
+ingested or planned before the commit is confirmed: memory then holds the broker's committed state
+and the records ingested since.
 """
 
 import time
@@ -35,20 +35,20 @@ SWEPT_AT_ONCE: Final = 300
 TIDY_ENTRIES: Final = 2_048
 TIDY_S: Final = 0.005
 TIDIED_SHARE: Final = 4
-"""While turns follow closely each of them tidies one part in so many of the shards."""
+"""While turns follow closely, each tidies one part in TIDIED_SHARE of the shards."""
 PLAN_S: Final = 1.0
-"""Planning stops after this time. The shards left out come first in the next turn. Bodies read back
-from the ingress take up to a second for one shard alone."""
+"""Planning stops after this time. The other shards come first in the next turn. Reading bodies back
+from the ingress takes up to a second for one shard."""
 
 TraceCommitted: TypeAlias = Callable[[Sequence[Batch | ResolvedBatch], float, int], None]
-"""Called with what a committed transaction held, how long it took, and the time."""
+"""Called with a committed transaction's batches, its seconds, and the time."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _UnderWay:
-    """A transaction that commits, and what it makes true of each shard."""
+    """A transaction under way, and the plans that its commit makes true."""
 
     plans: Mapping[int, Plan]
     transaction: Transaction
@@ -58,8 +58,7 @@ class _UnderWay:
 class Pipeline:
     """Moves the records of its shards from the ingress to their targets.
 
-    `shards` changes only inside `fetch` or between turns, when partitions come and go. `recovery`
-    makes new shards. `trace` is called after each transaction.
+    `shards` changes only inside `fetch` or between turns, when partitions come and go.
     """
 
     def __init__(
@@ -79,8 +78,8 @@ class Pipeline:
         self.is_assigned = False
         """The group has answered, perhaps with no partition at all."""
         self.is_lost = False
-        """The group has given partitions away, and the session must end. After a broker was away
-        its producer may be stuck (`proxy.publishing.kafka_transactions.ClientStuck`)."""
+        """The group has given partitions away, and the session must end. Its producer may be stuck
+        (`proxy.publishing.kafka_transactions.ClientStuck`)."""
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing = clock, pacing
         self.memory, self.back_pressure, self._parked = memory, back_pressure, parked
@@ -91,17 +90,18 @@ class Pipeline:
         self._may_begin = self._lets_go = False
         """In this turn a transaction may begin, and parked records may be let go."""
         self._idle: AbstractSet[int] = frozenset()
-        """Shards to be committed in this turn, though nothing may have happened to them."""
+        """Shards to be committed in this turn even without changes."""
         self.steps, self._pauses_version = metrics.steps, parked.release.version
         self._first_planned = self._first_tidied = 0
-        """Planning, and tidying, begins with the shards from this partition on."""
+        """The partition with which planning, and tidying, begins."""
         self._has_more_to_tidy = False
         self._is_too_large = False
-        """More records have ended in memory than one transaction may hold while it throttles."""
+        """More records have ended in memory than one transaction may hold while the broker
+        throttles."""
 
     @property
     def is_busy(self) -> bool:
-        """Records flow, so that other work must wait."""
+        """Whether records flow, so that other work must wait."""
         return self._pacing.is_busy
 
     def pause_ingest(self, is_paused: bool) -> None:
@@ -112,20 +112,19 @@ class Pipeline:
         )
 
     def share_rates_among(self, partitions: int) -> None:
-        """Note how many partitions the ingress has now."""
+        """Note the current number of ingress partitions."""
         self._parked.partitions = partitions
         self._parked.serve(len(self.shards))
 
     def turn(self) -> None:
-        """One turn of the loop; raises SessionLost when shards must be recovered.
+        """Run one turn of the loop. Raises SessionLost when shards must be recovered.
 
         1. Fetch: read on from the ingress, while the last transaction commits.
-        2. Confirm: wait for that transaction. Memory follows what it made true. If all shards
-           rest, the turn ends here.
-        3. Parse and put: store the fetched records until they are due, or end them at once.
+        2. Confirm: wait for that transaction and update memory. If all shards rest, stop here.
+        3. Put: store the fetched records until they are due, or end them at once.
         4. Due: each shard plans which records end now.
-        5. Publish: make one transaction of the plans. Its commit is not waited for.
-        6. Tidy: the stores do a piece of their own work. Purges look for their next records.
+        5. Publish: make one transaction of the plans, and do not wait for its commit.
+        6. Tidy: let the stores, and purges, do a piece of their own work.
         """
         timed = self.steps.timed
         fetched = timed("fetch", self._fetch)
@@ -143,7 +142,7 @@ class Pipeline:
         timed("tidy", self._tidy, at)
 
     def confirm(self) -> None:
-        """Wait for the transaction under way, if any, and take over its plans."""
+        """Wait for the transaction under way and take over its plans."""
         under_way, self._under_way = self._under_way, None
         if under_way is None:
             return
@@ -195,7 +194,7 @@ class Pipeline:
     def _take_again(self, fetched: Fetched) -> None:
         """Recover the shards with records that have ended in memory, and read these again.
 
-        Otherwise all of them would have to end in one transaction.
+        Otherwise all would have to end in one transaction, which throttling does not allow.
         """
         self._is_too_large = False
         partitions = [partition for partition, shard in self.shards.items() if shard.ending]
@@ -206,7 +205,7 @@ class Pipeline:
         self._ingress.rewind(self.take_over(partitions))
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, int]:
-        """Recover the shards of newly assigned partitions. Return where to read them on."""
+        """Recover the shards of newly assigned partitions. Return the offsets to read on from."""
         shards = self._recovery.take_over(partitions)
         self.shards.update(shards)
         self._parked.serve(len(self.shards))
@@ -215,7 +214,7 @@ class Pipeline:
         return {partition: shard.next_offset for partition, shard in shards.items()}
 
     def hand_over(self, partitions: Iterable[int]) -> None:
-        """Give these to another worker: commit offsets and floors, write local state, close.
+        """Commit offsets and floors, write local state, and close shards for another worker.
 
         While the broker throttles nothing is committed, so the next owner reads more again.
         """
@@ -236,13 +235,13 @@ class Pipeline:
         self._drop(owned)
 
     def lose(self, partitions: Iterable[int]) -> None:
-        """These belong to another worker already: write local state and close, commit nothing."""
+        """Write local state and close shards that another worker already owns. Commit nothing."""
         self.is_lost = True
         self.confirm()
         self._drop([p for p in partitions if p in self.shards])
 
     def abandon(self) -> None:
-        """Drop all shards and the transaction under way. The broker knows what became of it."""
+        """Drop all shards and the transaction under way, whose outcome only the broker knows."""
         self._under_way = None
         self._drop(list(self.shards))
 
@@ -252,8 +251,7 @@ class Pipeline:
         return self._ingress.fetch(wait_s, most, is_busy=self._pacing.is_gathering, is_idle=is_idle)
 
     def _wake(self, fetched: Fetched, at: Moment) -> None:
-        """Find the shards to be looked at in this turn. These are all when pauses have changed, or
-        while memory is exceeded."""
+        """Find the shards for this turn: all if pauses have changed or memory is exceeded."""
         release = self._parked.release
         if self.memory.is_exceeded or self._pauses_version != release.version:
             self._resting.wake_all()
@@ -270,8 +268,8 @@ class Pipeline:
         self._awake = self._resting.awake(self.shards)
 
     def _put(self, fetched: Fetched, at: Moment) -> int:
-        """Ingest what was fetched, and what has been waiting since before. Return how many more
-        records the rate lets end."""
+        """Ingest fetched and waiting records. Return the number of records that the rate still lets
+        end."""
         awake = self._awake.values()
         ending_anyway = sum(shard.ending for shard in awake)
         records_available = self._pacing.records_available(ending_anyway, at.elapsed_ms)
@@ -301,9 +299,9 @@ class Pipeline:
         return records_available
 
     def _due(self, at: Moment, records_available: int) -> dict[int, Plan]:
-        """Plan the next transaction, once it may begin. `records_available` bounds pending records.
+        """Plan the next transaction, once it may begin. `records_available` limits pending records.
 
-        The shards for which nothing is left come first in the transaction after it.
+        Shards that are left out come first in the next transaction.
         """
         if not self._may_begin:
             return {}
@@ -399,7 +397,7 @@ class Pipeline:
             _flush_and_close(partition, shard)
 
     def _wait_ms(self) -> int:
-        """Return how long the next fetch may wait for a first record."""
+        """Return the longest wait of the next fetch for a first record."""
         now_ms, elapsed_ms = self._clock.moment()
         rate_ms = min(self._pacing.rate_wait_ms(elapsed_ms), LONGEST_WAIT_MS)
         awake = self._resting.awake(self.shards).values()
@@ -421,7 +419,7 @@ class Pipeline:
         return self._lets_go and self._parked.is_needed(shard, at.now_ms)
 
     def _is_beyond(self, partition: int, end_offset: int) -> bool:
-        """Return whether the partition ends behind everything that the shard has read."""
+        """Return whether the partition ends beyond the shard's read offset."""
         return partition in self.shards and end_offset > self.shards[partition].next_offset
 
     def _has_moved(self, partition: int, shard: Shard) -> bool:
@@ -429,7 +427,7 @@ class Pipeline:
 
 
 def _rotated(partitions: Iterable[int], first: int) -> list[int]:
-    """Return them in order, from the first one at or beyond `first` on."""
+    """Return them in order, beginning with the first one at or beyond `first`."""
     return sorted(partitions, key=lambda partition: (partition < first, partition))
 
 

@@ -1,4 +1,4 @@
-"""How a worker looks from outside: status for the admin port, gauges for Prometheus."""
+"""A worker's status for the admin port, and its gauges for Prometheus."""
 
 import math
 import time
@@ -16,7 +16,7 @@ from proxy.telemetry.status import ShardState, ShardStatus, Status, StatusBoard
 from storage.store import NO_COUNTS, added
 
 PAUSE_PER_COUNTING: Final = 50
-"""The pause after counting by target, in times of its length."""
+"""The pause after counting by target, in multiples of the counting time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class AdminSide:
 
     @classmethod
     def of_new_worker(cls, targets_shown: int) -> Self:
-        """Return one for a worker that starts now. `targets_shown` have metrics of their own."""
+        """Return one for a new worker. `targets_shown` targets have metrics of their own."""
         board = StatusBoard(time.monotonic())
         return cls(board, Metrics(board.read, targets_shown), QueryMailbox())
 
     def show_lost_session(self) -> None:
-        """Show a loop that lives, and serves nothing until the next session has its shards."""
+        """Show a live loop that serves nothing until the next session has its shards."""
         self.metrics.count_lost_session()
         known = self.board.read()
         self.board.show(
@@ -69,7 +69,7 @@ class Reporter:
         self._by_target = self._bytes_by_target = NO_COUNTS
 
     def report(self) -> None:
-        """Take a snapshot. Answers of the broker are waited for in the next one."""
+        """Take a snapshot. The broker's answers are collected by the next one."""
         now_ms, shards = self._clock.now_ms(), self._pipeline.shards
         self._count_by_target()
         statuses = tuple(self._shard_status(p, shards[p], now_ms) for p in sorted(shards))
@@ -94,7 +94,7 @@ class Reporter:
         self._retention.look(shards)
 
     def _count_by_target(self) -> None:
-        """Count by target, seldom if the shards have many targets."""
+        """Count by target, rarely if the shards have many targets."""
         began_s = time.monotonic()
         if began_s >= self._next_targets_s:
             shards = self._pipeline.shards.values()

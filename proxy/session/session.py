@@ -1,8 +1,7 @@
-"""One session with the broker: a consumer, a transactional producer, and the shards they own.
+"""One session with the broker: a consumer, a transactional producer, and their shards.
 
-Nothing of a session outlives it. When anything about a transaction is uncertain the whole session
-is dropped, and the next one recovers its shards from the broker
-(docs/exactly-once.md#6-commits-of-unknown-outcome).
+Nothing outlives a session. An uncertain transaction ends the whole session, and the next one
+recovers its shards from the broker (docs/exactly-once.md#6-commits-of-unknown-outcome).
 """
 
 import time
@@ -57,20 +56,19 @@ from storage.options import Options
 log = structlog.get_logger(__name__)
 
 
-# The worker's clock against the broker's. Nothing fires before the broker has answered
-# (docs/exactly-once.md#7-never-early).
+# Nothing is delivered before the broker has told its time (docs/exactly-once.md#7-never-early).
 
 ASK_EVERY_S: Final = 900.0
 """Two free-running clocks drift apart by a tenth of a second in this time."""
 ASK_SOON_S: Final = 10.0
-"""While they disagree. A clock that was corrected is believed after this time at the latest."""
+"""Interval while the clocks disagree. A corrected clock is believed after at most this time."""
 WAIT_S: Final = 0.5
 
 
 class ClockWatch:
     """Sets the broker's time in `clock`, and logs when the two disagree.
 
-    The broker is asked through `topic`. `heartbeat` is called while it is waited for.
+    The broker is asked through `topic`. `heartbeat` is called during the wait.
     """
 
     def __init__(
@@ -112,7 +110,6 @@ class ClockWatch:
         self._say()
 
     def close(self) -> None:
-        """Stop asking."""
         self._broker.close()
 
     def _ask(self) -> None:
@@ -172,12 +169,12 @@ def _explained(error: KafkaError, topic: str) -> Exception:
 LOOK_EVERY_S: Final = 0.25
 LATEST_LOOK_S: Final = 0.75
 PAUSE_PER_LOOK: Final = 10
-"""The pause after a look, in times of its length, at most LATEST_LOOK_S: the status should be no
-older than a second. At a thousand shards a look takes tens of milliseconds."""
+"""The pause after a look, in multiples of the look's duration. At a thousand shards a look takes
+tens of milliseconds. LATEST_LOOK_S keeps the status at most a second old."""
 
 
 class Session:
-    """Joins the group and turns the pipeline until told to stop, or until an error ends it."""
+    """A member of the group that turns the pipeline until told to stop, or until an error."""
 
     def __init__(
         self,
@@ -200,7 +197,7 @@ class Session:
         self._next_look_s = 0.0
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
-        """Join, turn until stopped, then leave. After an error leave everything as it is."""
+        """Join, turn until stopped, then leave. After an error commit nothing more."""
         try:
             self._join()
             while not is_stopping():
@@ -211,7 +208,7 @@ class Session:
             raise
 
     def _join(self) -> None:
-        """Ask for pauses and the broker's time first: they count from the first turn on."""
+        """Join the group. Pauses and the broker's time must be known before the first turn."""
         self._clock_watch.begin()
         self._settings_topic.catch_up()
         self._apply_controls()
@@ -235,13 +232,12 @@ class Session:
         self._mailbox.answer_one(lambda: pipeline.shards, is_busy=pipeline.is_busy)
 
     def _leave(self) -> None:
-        """Closing the consumer hands the shards over, which needs the producer."""
+        """Close the parts. Closing the consumer hands the shards over, which needs the producer."""
         for close in self._closings:
             close()
 
     @property
     def _closings(self) -> tuple[Callable[[], None], ...]:
-        """In their order."""
         return (
             self._ingress.close,
             self._lookup.close,
@@ -250,9 +246,9 @@ class Session:
         )
 
     def _drop(self) -> None:
-        """Close everything after an error, whatever fails on the way.
+        """Close everything after an error, even if a close fails.
 
-        The producer goes first: it would still send what it has in hand.
+        The producer goes first: it would still send its queued records.
         """
         with ExitStack() as last_first:
             for close in reversed(self._closings):
@@ -274,7 +270,7 @@ class Session:
         self._freed_memory.look(time.monotonic(), read_to, is_busy=is_busy)
 
     def _apply_controls(self) -> None:
-        """Put in force what operators have set at run time."""
+        """Apply the changes that operators made at run time."""
         wanted, release = self._settings_topic, self._release
         before = self._set_at_run_time()
         release.pause(wanted.paused, wanted.resumed)
@@ -308,17 +304,17 @@ def _log_ingest(*, is_paused: bool) -> None:
 
 
 class _Owner:
-    """The pipeline, until it has lost partitions: from then on it takes none over."""
+    """The pipeline, until it has lost partitions. From then on it takes none over."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self.hand_over, self.lose = pipeline.hand_over, pipeline.lose
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
-        """Take over nothing in a session that ends.
+        """Take over partitions, but none in a session that ends.
 
-        The member may be evicted and back within one fetch. Its consumer then waits for the
-        committed offsets in vain (librdkafka 2.16).
+        An evicted member may rejoin within one fetch. Its consumer then waits for the committed
+        offsets in vain (librdkafka 2.16).
         """
         return {} if self._pipeline.is_lost else self._pipeline.take_over(partitions)
 

@@ -1,4 +1,4 @@
-"""What transactions have ended, as metrics; dead letters and purges are logged, too."""
+"""Metrics of the records that transactions have ended. Dead letters and purges are also logged."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,28 +16,26 @@ from proxy.telemetry.metrics import Metrics
 from storage.store import dues_of, targets_of
 
 MOST_COUNTED: Final = 1_000
-"""A purge whose shard went elsewhere before it was done is remembered here in vain."""
+"""Limit for purges whose shard left before they were done."""
 
 log = structlog.get_logger(__name__)
 
 
 class TransactionMetrics:
-    """Counts transactions, and what became of the records in them."""
+    """Counts transactions and their records."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._purged: dict[str, int] = {}
-        """Records ended by each purge that was taken in here and is not done, at most
-        MOST_COUNTED purges."""
+        """Records ended by each purge that is not done, at most MOST_COUNTED purges."""
 
     def aborted(self, seconds: float) -> None:
-        """Count an aborted transaction."""
         self._metrics.count_transaction("aborted", seconds)
 
     def committed(
         self, batches: Sequence[Batch | ResolvedBatch], seconds: float, now_ms: int
     ) -> None:
-        """Count a committed transaction, and what it held."""
+        """Count a committed transaction and its records."""
         self._metrics.count_transaction("committed", seconds)
         deliveries = [delivery for batch in batches for delivery in batch.deliveries]
         if deliveries:
@@ -56,7 +54,7 @@ class TransactionMetrics:
                 _log_dead_letters(batch, reasons)
 
     def _count_put_off(self, hops: Sequence[Hop]) -> None:
-        """Note the records whose target did not take them."""
+        """Note the records that their target did not take."""
         for hop in hops:
             if hop.failures and hop.not_before_ms is not None:
                 delivery = hop.delivery
@@ -65,9 +63,9 @@ class TransactionMetrics:
                 )
 
     def count_purges(self, shard: Shard, position: Position, outcomes: Sequence[Outcome]) -> None:
-        """Count the records that purges have ended, and log each purge as it is taken in and done.
+        """Count the records that purges have ended, and log each purge when taken in and when done.
 
-        `position` is committed, and not taken over by its shard yet.
+        `position` is committed, but its shard has not taken it over yet.
         """
         purges, before = shard.purges, shard.position
         for offset, purge in purges.between(before.next_offset, position.next_offset):

@@ -1,4 +1,4 @@
-"""The running proxy: processes under one admin port, each with one session after the other.
+"""The running proxy: worker processes behind one admin port. Begin with `run`.
 
-May use every room but cli. Begin with `run`; `worker` makes a new session when one is lost.
+The package may use every room but cli. `worker` opens a new session after each lost one.
 """

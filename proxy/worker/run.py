@@ -1,4 +1,4 @@
-"""The command `run`: one worker in this process, or several in processes of their own."""
+"""The command `run`: one worker in this process, or several child processes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from proxy.worker.worker import run_worker
 log = structlog.get_logger(__name__)
 
 
-# Each worker process sends its `Status` and metrics through a pipe once a second. The parent shows
-# them all, each sample with the label `worker`, until the pipe ends.
+# A worker process sends its `Status` and metrics through a pipe once a second. The parent adds the
+# label `worker` to each sample.
 
 INTERVAL_S = 1.0
 Snapshot = tuple[Status, list[Metric]]
@@ -91,7 +91,7 @@ class WorkerSnapshots(Collector):
             self._latest[worker] = (Status(heartbeat_monotonic=time.monotonic()), [])
 
     def receive(self, timeout_s: float) -> None:
-        """Take in what has arrived, waiting at most `timeout_s`."""
+        """Read the snapshots that arrive within `timeout_s`."""
         with self._lock:
             connections = dict(self._connections)
         ready = wait(list(connections), timeout_s)
@@ -100,7 +100,7 @@ class WorkerSnapshots(Collector):
                 self._take(connection, worker)
 
     def statuses(self) -> Sequence[Status]:
-        """Return the newest status of each worker. One that is starting has an unassigned one."""
+        """Return the newest status of each worker. A starting worker has an unassigned one."""
         with self._lock:
             return [status for status, _ in self._latest.values()]
 
@@ -141,11 +141,7 @@ PARENT_GONE: Final = 70
 
 
 class WorkerProcesses:
-    """The worker processes of one `run`, by number.
-
-    The parent restarts a worker that has died, shows all of them, and passes on the order to stop.
-    A worker never outlives its parent.
-    """
+    """The worker processes of one `run`, by number. None outlives its parent."""
 
     def __init__(
         self, settings: Settings, count: int, snapshots: WorkerSnapshots, workers: ChildWorkers
@@ -156,10 +152,7 @@ class WorkerProcesses:
         self._children: dict[int, SpawnProcess] = {}
 
     def run(self, is_stopping: Callable[[], bool]) -> int:
-        """Keep all workers running until told to stop, or one refuses. Return the exit code.
-
-        No worker outlives this call, whatever it raises.
-        """
+        """Run all workers until told to stop, or until one refuses. Return the exit code."""
         exit_code = 0
         try:
             for worker in range(self._count):
@@ -216,7 +209,7 @@ def _child(
     snapshots_out: Connection[Snapshot, None],
     queries_in: Connection[Any, Any],
 ) -> None:
-    """Run one worker process. Its exit code is that of the error that a person must act on."""
+    """Run one worker process. Exit with the code of an error that a person must act on."""
     _end_with_parent()
     configure_logs(settings.log.level, settings.log.format)
     structlog.contextvars.bind_contextvars(worker=worker)
@@ -245,7 +238,7 @@ def _end_with_parent() -> None:
 
 
 ANSWERED_WITHIN_S: Final = 120.0
-"""Longer than any broker's restart. Each try takes some seconds."""
+"""Longer than any broker's restart."""
 
 
 def run(settings: Settings) -> int:
@@ -266,10 +259,9 @@ def run(settings: Settings) -> int:
 
 
 def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
-    """Wait for the proxy's topics. Return how many workers are to run.
+    """Wait for the proxy's topics. Return the number of workers to run.
 
-    Brokers that come and go are waited for. An address at which nobody listens is an error at once:
-    it may be wrong.
+    A missing broker is retried. An address that refuses connections fails at once: it may be wrong.
     """
     deadline = time.monotonic() + ANSWERED_WITHIN_S
     while not is_stopping():
@@ -285,7 +277,7 @@ def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
 
 
 def _workers_that_pay(settings: Settings, admin: HearingAdminClient) -> int:
-    """Return one for each usable core, at most one for each ingress partition."""
+    """Return one worker for each usable core, at most one for each ingress partition."""
     try:
         partitions = describe_topic(settings.topics.ingress, admin, settings).partitions
     except KafkaException as error:
@@ -317,7 +309,7 @@ def _admin_port(
     workers: Workers,
     count: int = 1,
 ) -> Iterator[None]:
-    # The other commands, and the workers in processes of their own, do not load FastAPI.
+    # Other commands and worker processes need not load FastAPI.
     from proxy.admin.broker_access import BrokerAccess
     from proxy.admin.calls import Site
     from proxy.admin.pages import page_address

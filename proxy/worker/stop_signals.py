@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a question that is asked between two pieces of work."""
+"""Polling for SIGTERM and SIGINT, so that current work is finished first."""
 
 import signal
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from types import FrameType
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """True once SIGTERM or SIGINT has come; what is in hand is finished first."""
+    """Yield a function that returns True once SIGTERM or SIGINT has come."""
     came: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:

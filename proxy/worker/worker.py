@@ -1,4 +1,4 @@
-"""One worker: sessions one after the other, until it is told to stop."""
+"""One worker: it runs sessions one after the other until it is told to stop."""
 
 import gc
 import re
@@ -34,27 +34,27 @@ from storage.errors import StorageError, why_and_remedy
 log = structlog.get_logger(__name__)
 
 
-# While its disk is full (`disk_reserve`) a worker reads nothing new, so it leaves the partitions to
-# other instances. If it is alone it stays and delivers due records.
+# A worker without disk space (`disk_reserve`) reads nothing, so it leaves its partitions to other
+# instances. An instance that is alone stays and delivers due records.
 
 LOOK_EVERY_S: Final = 1.0
 ASK_EVERY_S: Final = 10.0
 SAY_EVERY_S: Final = 60.0
 LEAVE_AFTER_S: Final = 120.0
 SPREAD_S: Final = 120
-"""Instances whose disks fill together do not leave together."""
+"""Instances whose disks fill together leave at different times."""
 ALONE_FACTOR: Final = 10
-"""An instance that began without room, since it was alone, stays so many times as long."""
+"""An instance that began alone and without room stays this many times as long."""
 PROBE: Final = ".room"
 PROBE_BYTES: Final = 4096
 STATIC_MEMBER: Final = re.compile(r"(.+)-\d+[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""The member id that a broker makes for a worker of an instance (`client_settings`)."""
+"""The member id that a broker makes for a static member (`client_settings`)."""
 
 
 class DiskRoom:
     """Decides whether one worker of `instance` may serve.
 
-    `ask` asks who is in the group. `disk_space` returns size and free bytes of the disk.
+    `ask` returns the members of the group. `disk_space` returns the disk's size and free bytes.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class DiskRoom:
             self._sleep(LOOK_EVERY_S)
 
     def must_leave(self, *, is_held: bool) -> bool:
-        """Return whether reading was held for so long that another instance should serve.
+        """Return whether another instance should serve, since the disk has been full for long.
 
-        `is_held`: reading is held since the disk is full. Called in each turn.
+        Called in each turn. `is_held`: a full disk pauses reading.
         """
         now_s = self._now_s()
         if now_s < self._looked_s + LOOK_EVERY_S:
@@ -118,7 +118,7 @@ class DiskRoom:
         return self._is_alone_known() and self._has_others and self._shortage() is not None
 
     def _shortage(self) -> tuple[str, str] | None:
-        """Return why this disk has no room, and the remedy. None if it has room."""
+        """Return why the disk has no room, and the remedy. None if it has room."""
         try:
             size_bytes, free_bytes = self._disk_space()
             self._reserve.observe(size_bytes, free_bytes)
@@ -141,7 +141,7 @@ class DiskRoom:
             place.unlink(missing_ok=True)
 
     def _is_alone_known(self) -> bool:
-        """Take the newest answer, and ask again now and then. False before the first answer."""
+        """Take the newest answer and ask again at intervals. Return False before one has come."""
         if self._answer is None and self._now_s() >= self._asked_s + ASK_EVERY_S:
             self._asked_s, self._answer = self._now_s(), self._ask()
         if self._answer is None or not self._answer.done():
@@ -164,28 +164,28 @@ STEADY_AFTER_S: Final = 30.0
 STUCK_AT_MOST: Final = 20
 """Each stuck client leaves a thread and a producer behind."""
 FENCED_AT_MOST: Final = 5
-"""After so many short sessions in a row that were lost to fencing, another process has the name."""
+"""After this many fenced short sessions in a row, another process has the name."""
 DEFECTS_AT_MOST: Final = 5
-"""So many short sessions in a row may end by an unforeseen error. Memory is dropped with each, and
-the broker knows everything."""
+"""Limit of short sessions in a row that end by an unforeseen error. Each drops its memory, so a
+retry is safe."""
 LOSSES: Final = (SessionLost, KafkaException, StorageError)
 ONCE_RUN: Final = (*LOSSES, BrokerRefused)
 """A worker waits for a right that was taken away. A right that it never had ends it."""
 SWITCH_S: Final = 0.0005
-"""How soon the thread that waits for commits gets its turn. A commit takes about Python's 5 ms."""
+"""Python's default of 5 ms would delay the commit thread by about a whole commit."""
 
 
 class SessionLosses:
-    """The lost sessions of one worker; `instance` is its name in the consumer group."""
+    """The lost sessions of one worker. `instance` is its name in the consumer group."""
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
         self._in_a_row = self._fenced = self._stuck = self._defects = 0
 
     def backoff_s(self, lost: Exception, lasted_s: float) -> float:
-        """Return how long to wait after a session that lasted `lasted_s`.
+        """Return the wait after a session that lasted `lasted_s`.
 
-        Raises InstanceConflict, ClientUnusable, and a defect that comes again and again.
+        Raises InstanceConflict, ClientUnusable, and a defect that repeats.
         """
         is_first = lasted_s > STEADY_AFTER_S
         self._in_a_row = 1 if is_first else self._in_a_row + 1
@@ -208,7 +208,7 @@ def run_worker(
 ) -> None:
     """Run sessions one after the other until told to stop.
 
-    Raises ProxyError if a person must act, for example because another process has the same name.
+    Raises ProxyError if a person must act, for example on a second process of the same name.
     """
     sys.setswitchinterval(SWITCH_S)
     gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long
