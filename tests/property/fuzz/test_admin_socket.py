@@ -16,6 +16,7 @@ from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
 
 LIMIT_S = 60.0
+HOST = b"\r\nHost: a"
 STATUS = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -50,12 +51,20 @@ fields = st.one_of(
     st.binary(max_size=40),
 )
 requests = st.builds(
-    lambda method, url, version, heads, end, body: (
-        method + b" " + url + version + b"".join(b"\r\n" + head for head in heads) + end + body
+    lambda method, url, version, host, heads, end, body: (
+        method
+        + b" "
+        + url
+        + version
+        + b"\r\nHost: a" * host
+        + b"".join(b"\r\n" + head for head in heads)
+        + end
+        + body
     ),
     methods,
     urls,
     st.sampled_from([b" HTTP/1.1", b" HTTP/1.0", b" HTTP/9", b"", b" HTTP/1.1 x"]),
+    st.booleans(),
     st.lists(fields, max_size=4),
     lines,
     st.binary(max_size=80),
@@ -87,21 +96,24 @@ def answer_to(port: int, sent: bytes) -> bytes:
 @example(b"")
 @example(b"\x00" * 70_000)
 @example(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
-@example(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n")
+@example(b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a: b\r\n" * 200 + b"\r\n")
 @example(b"GET /" + b"a" * 66_000 + b" HTTP/1.1\r\n\r\n")
-@example(b"GET /api/v1/records/%ff/%2f/-1 HTTP/1.1\r\n\r\n")
-@example(b"GET /api/v1/pending?a=b&a=c&%=%zz HTTP/1.1\r\n\r\n")
-@example(b"POST /api/v1/cancellations HTTP/1.1\r\nContent-Length: 4\r\n\r\n\xff\xff\xff\xff")
+@example(b"GET /api/v1/records/%ff/%2f/-1 HTTP/1.1\r\nHost: a\r\n\r\n")
+@example(b"GET /api/v1/pending?a=b&a=c&%=%zz HTTP/1.1\r\nHost: a\r\n\r\n")
 @example(
-    b"PUT /api/v1/log-level HTTP/1.1\r\nContent-Type: application/json\r\n\r\n" + b"[" * 60_000
+    b"POST /api/v1/cancellations HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n\xff\xff\xff\xff"
 )
-@example(b"GET http://[::1/ HTTP/1.1\r\n\r\n")
+@example(
+    b"PUT /api/v1/log-level HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\r\n"
+    + b"[" * 60_000
+)
+@example(b"GET http://[::1/ HTTP/1.1\r\nHost: a\r\n\r\n")
 def test_any_bytes_get_a_clean_answer(port: int, sent: bytes) -> None:
     """No server's error (what names no version of HTTP gets no status at all), and the next one is
     answered."""
     answer = answer_to(port, sent)
     status = STATUS.match(answer)
     assert not status or int(status[1]) not in {500, 501, 502}
-    healthy = STATUS.match(answer_to(port, b"GET /healthz HTTP/1.1\r\n\r\n"))
+    healthy = STATUS.match(answer_to(port, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"))
     assert healthy
     assert int(healthy[1]) in {200, 503}
