@@ -404,7 +404,10 @@ class StandInConsumer:
         revoked = [p for p in owned if p not in lost and wanted[p] != mine]
         self._tell("on_revoke", revoked)
         for partition in revoked:
-            del held[partition]
+            if held.get(partition) == mine:
+                del held[partition]
+        evicted = [p for p in owned if p not in lost + revoked and held.get(p) != mine]
+        self._tell("on_lost", evicted)  # the group gave the member up during the callback
         self._kafka.generation += bool(revoked)
         is_new, self._generation = self._generation < 0, self._kafka.generation
         assigned = [p for p, member in wanted.items() if member == mine and p not in held]
