@@ -1,5 +1,3 @@
-"""The audit: Spark jobs that prove from the topics alone how each ingress record ended.
-
-The modules here are the jobs and their options; each room below names what it may use.
-Begin with `audit_delivery`, which is the whole journey in one function (docs/audit.md).
+"""Spark jobs of the audit, which proves from the topics alone how each ingress record ended.
+Each room names the rooms that it may use. Begin with `audit_delivery` (docs/audit.md).
 """

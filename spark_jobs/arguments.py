@@ -1,4 +1,4 @@
-"""The command line of the jobs: every option, once."""
+"""Command-line options of all jobs."""
 
 import os
 import re
@@ -32,7 +32,7 @@ SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def epoch_ms(text: str) -> int:
-    """Read epoch milliseconds, RFC 3339 with a zone, or `90m ago`. Return epoch milliseconds."""
+    """Return epoch ms for epoch milliseconds, RFC 3339 with a zone, or `90m ago`."""
     if text.isascii() and text.isdigit():
         return int(text)
     if ago := AGO.fullmatch(text):
@@ -49,7 +49,7 @@ def epoch_ms(text: str) -> int:
 
 
 def offset_ranges(texts: Iterable[str]) -> dict[int, OffsetRange]:
-    """Read `3:100-199`, `3:100-` (to the end) or `3:100` (one offset). Return them by partition."""
+    """Return ranges by partition for `3:100-199`, `3:100-` (to the end) or `3:100`."""
     found: dict[int, OffsetRange] = {}
     for text in texts:
         partition, asked = _offset_range(text)
@@ -72,7 +72,7 @@ def _offset_range(text: str) -> tuple[int, OffsetRange]:
 
 
 def limits(texts: Iterable[str]) -> LatenessLimits:
-    """Read how late deliveries may be: `2s`, `orders-*=500ms`."""
+    """Return the lateness limits for texts like `2s` and `orders-*=500ms`."""
     try:
         return lateness_limits(texts)
     except ValueError as error:
@@ -127,7 +127,7 @@ class AuditOptions:
     driver_memory: DriverMemory = "4g"
 
     def job(self) -> AuditJob:
-        """Return the audit that they ask for. Raises `AuditError`."""
+        """Return the audit to make. Raises `AuditError`."""
         return AuditJob(
             kafka_settings(self.bootstrap, self.kafka or ()),
             self.group,
@@ -208,7 +208,7 @@ MetricsPort = Annotated[int, typer.Option(min=0, max=65_535, help="0 for no metr
 
 @contextmanager
 def readable_errors() -> Iterator[None]:
-    """Print an `AuditError` as its sentences on stderr and end with its exit code."""
+    """Print an `AuditError` on stderr and exit with its code."""
     try:
         yield
     except AuditError as error:
@@ -217,10 +217,7 @@ def readable_errors() -> Iterator[None]:
 
 
 def with_audit_options(main: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of every audit beside its own.
-
-    It gets `AuditOptions` as its first argument.
-    """
+    """Give a command `AuditOptions` as its first argument, beside its own options."""
     shared = signature(AuditOptions).parameters
     own = [*signature(main).parameters.values()][1:]
 
@@ -236,7 +233,7 @@ def with_audit_options(main: Callable[..., None]) -> Callable[..., None]:
 
 
 def run(command: Callable[..., None]) -> None:
-    """Run a job's `main` on this process's command line. Its files are for this user alone."""
+    """Run a job's `main` with this process's arguments. Its files are private to this user."""
     os.umask(0o077)
     show_any_text()
     app = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -1,8 +1,6 @@
-"""The audit: a verdict for each ingress record, from the topics alone (docs/audit.md).
-
-`kafka-delay-proxy audit`, `python -m spark_jobs.audit_delivery`, or `spark-submit` with this file.
-Exit code 0: no violation; 2: violations; 3: no violation, but not all could be judged; 1: the audit
-could not be made.
+"""The audit job: a verdict for each ingress record, from the topics alone (docs/audit.md).
+Run it with `kafka-delay-proxy audit`, `python -m spark_jobs.audit_delivery` or `spark-submit`. Exit
+codes: 0 no violation, 2 violations, 3 no violation but not all judged, 1 no audit.
 """
 
 import json as json_text
@@ -60,7 +58,7 @@ DISTRIBUTION: Final = "kafka-delay-proxy"
 FEW: Final = 300_000
 """An audit of at most this many ingress records is short."""
 VERY_FEW: Final = 15_000
-"""For at most this many ingress records nothing is compiled."""
+"""Nothing is compiled for at most this many ingress records."""
 LOOKS: Final = (
     f"Looking for records of more than {LARGE_BYTES // 1_000_000} MB: if there are any, the audit "
     "begins anew, and Spark reads hashes in their place."
@@ -69,8 +67,7 @@ LOOKS: Final = (
 
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
     """Audit, and add the results to the history in `job.output`, whole or not at all.
-
-    Raises `spark_jobs.runtime.errors.AuditError`.
+    Raises `AuditError`.
     """
     while isinstance(found := audit_or_portion(spark, job, selection), int):
         job = replace(job, continue_from=job.output)
@@ -78,10 +75,9 @@ def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
 
 
 def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary | int:
-    """Audit as `audit` does, or add a portion to the history and return how many records it has.
-
-    There is a portion if there is more to read than `job.most`. If Spark runs out of memory, the
-    audit begins anew without large records. Raises `spark_jobs.runtime.errors.AuditError`.
+    """Audit, or read a portion if more than `job.most` records are unread.
+    Return the summary, or the portion's number of records. If Spark runs out of memory, the audit
+    starts again without large records. Raises `AuditError`.
     """
     large, own = LargeRecords(), (job.own.ingress, job.own.dead_letters)
     while True:
@@ -97,7 +93,7 @@ def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -
 def _audit(
     spark: SparkSession, job: AuditJob, selection: Selection, large: LargeRecords
 ) -> Summary | int:
-    """Audit once. Open records are written beside the verdicts: one plans while the other runs."""
+    """Audit once. Open records and verdicts are written in parallel: one plans, the other runs."""
     with (
         writing(job.output),
         materialising(spark, job.output) as materialise,
@@ -154,7 +150,7 @@ def _audit(
 def _keep(
     portion: Portion, job: AuditJob, name: str, history: History, before: MadeAudit | None
 ) -> int:
-    """Add a portion to the history, for the next audit. Return how many records it has."""
+    """Add a portion to the history for the next audit. Return its number of records."""
     if before is None:
         history.records.go_back(None)
     at_ms = now_ms()
@@ -167,7 +163,7 @@ def _keep(
 
 
 def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit | None:
-    """Return the audit that this one goes on from. Put its open records into the history."""
+    """Return the audit to continue from. Bring its open records into the history."""
     if job.continue_from is None:
         return None
     is_here = job.continue_from == job.output
@@ -182,7 +178,7 @@ def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit |
 
 
 def _committed(job: AuditJob, before: MadeAudit | None) -> CommittedState:
-    """Return what the proxy has committed; for a repeated audit, what it had committed then."""
+    """Return the committed state. A repeated audit uses the state of its evidence."""
     broker = Broker(job.kafka)
     if job.again:
         committed = job.again.committed_today(broker)
@@ -230,7 +226,7 @@ def main(
 
 
 def _most_records(broker: Broker, ingress: str) -> int:
-    """Return how many records the ingress may hold; 0 if it does not exist."""
+    """Return an upper bound of the ingress records; 0 if the topic does not exist."""
     places = [(ingress, number) for number in range(broker.topics().get(ingress, 0))]
     starts, ends = broker.log_starts(places), broker.high_watermarks(places)
     return sum(ends[place] - starts[place] for place in places)

@@ -1,7 +1,4 @@
-"""The scope of an audit: what its rules know besides the records.
-
-That is how late is late, which rules end overdue records, and what could not be seen.
-"""
+"""The scope of an audit: instant, limits, overdue rules, and data that cannot be seen."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -18,24 +15,24 @@ from spark_jobs.records.headers import java_regex
 from spark_jobs.runtime.frames import Schema, local_rows
 
 LIMITS: Final = "array<struct<targets:string,max_ms:bigint>>"
-"""targets: a regular expression. The first that matches counts."""
+"""`targets` is a regular expression. The first match counts."""
 USUAL_MS: Final = 60_000
-"""A later delivery is counted as late, even if nobody asked for a limit."""
+"""A later delivery counts as late, even without a limit."""
 LIMIT: Final = re.compile(r"(?:(?P<targets>[^=]+)=)?(?P<number>[0-9]{1,15})(?P<unit>ms|[smhd]?)")
 UNITS_MS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
 class LatenessLimits:
-    """How late deliveries may be before an audit calls it a violation."""
+    """The allowed lateness of deliveries. A later delivery is a violation."""
 
     most_ms: int | None = None
-    """For all other targets, and for records without one. None: nobody asked."""
+    """For all other targets, and records without a target. None: no limit."""
     by_target: tuple[tuple[str, int], ...] = ()
-    """By shell pattern. The first that matches counts."""
+    """Limits by shell pattern. The first match counts."""
 
     def rows(self) -> list[dict[str, Any]] | None:
-        """Return LIMITS. None without any, so that nothing is looked up."""
+        """Return LIMITS; None without limits, so that nothing is looked up."""
         found = [{"targets": java_regex([one]), "max_ms": most} for one, most in self.by_target]
         return found or None
 
@@ -44,9 +41,8 @@ NO_LIMITS: Final = LatenessLimits()
 
 
 def lateness_limits(texts: Iterable[str]) -> LatenessLimits:
-    """Read texts like `2s` (for all) and `orders-*=500ms`. Without a unit it is ms.
-
-    Raises ValueError.
+    """Parse texts like `2s` (for all targets) and `orders-*=500ms`. Raises ValueError.
+    The default unit is ms.
     """
     most_ms: int | None = None
     by_target: list[tuple[str, int]] = []
@@ -67,19 +63,18 @@ def lateness_limits(texts: Iterable[str]) -> LatenessLimits:
 OVERDUE_RULES: Final = (
     "array<struct<said:string,targets:string,older_than_ms:bigint,action:string>>"
 )
-"""said: the name of the rule in outcomes and dead letters. targets: a regular expression."""
+"""`said`: the rule's text in outcomes and dead letters. `targets`: a regular expression."""
 DROP: Final = "drop"
 
 
 class OverdueRule(NamedTuple):
-    """The action for records of `targets` (a shell pattern) that are overdue for so long."""
+    """The action for records of `targets` (a shell pattern) that are overdue for this long."""
 
     targets: str
     older_than_ms: int
     action: str
 
     def row(self) -> dict[str, Any]:
-        """Return a row of OVERDUE_RULES."""
         return {
             "said": f"; {self.targets} allows {self.older_than_ms} (release.overdue)",
             "targets": java_regex([self.targets]),
@@ -90,9 +85,8 @@ class OverdueRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OverdueRules:
-    """All rules since `known_from_ms` (epoch ms), by which the proxy ends overdue records.
-
-    The proxy writes them to the settings topic before any record ends by them
+    """All rules since `known_from_ms` (epoch ms) by which the proxy ends overdue records.
+    The proxy writes a rule to the settings topic before any record ends by it
     (docs/audit.md#verdicts).
     """
 
@@ -101,7 +95,7 @@ class OverdueRules:
 
 
 def overdue_rules(texts: Iterable[OverdueText]) -> OverdueRules | None:
-    """Return all rules of these texts, each once; None if the proxy has written none."""
+    """Return all rules in these texts, each once; None without texts."""
     found: dict[OverdueRule, None] = {}
     times_ms = []
     for text in texts:
@@ -111,7 +105,7 @@ def overdue_rules(texts: Iterable[OverdueText]) -> OverdueRules | None:
 
 
 def _rules(text: str) -> list[OverdueRule]:
-    """Return the rules, or none if the text is no list of rules."""
+    """Parse the rules. Return none if the text is malformed."""
     try:
         return [
             OverdueRule(str(one["targets"]), whole(one["older_than_ms"]), str(one["action"]))
@@ -122,25 +116,25 @@ def _rules(text: str) -> list[OverdueRule]:
 
 
 ALWAYS_MS: Final = 2**62
-"""For what may be unseen whenever it is written."""
+"""The end of an unseen time without a bound."""
 OPEN_TRANSACTION: Final = "a transaction is open in"
 UNSEEN: Final = "struct<until_ms:bigint,why:string,is_open:boolean>"
 UNSEEN_BY_PARTITION: Final = f"array<{UNSEEN}>"
-"""Null for a partition that is seen whole."""
+"""Null for a partition that is seen completely."""
 
 
 class Unseen(NamedTuple):
-    """Of a topic with ends: records written up to `until_ms` (epoch ms) may be there unseen."""
+    """Records of a topic with ends, written up to `until_ms` (epoch ms), that may be unseen."""
 
     until_ms: int
     why: str
     """The end of a sentence."""
     is_open: bool = False
-    """A later audit will see it."""
+    """Whether a later audit will see them."""
 
 
 def unseen_of(ends: Iterable[EndRange], at_ms: int) -> dict[Place, Unseen]:
-    """Return the partitions of which an audit at `at_ms` does not see all that ever was there."""
+    """Return the partitions whose records an audit at `at_ms` does not see completely."""
     found = ((one.range.place, _unseen(one, at_ms)) for one in ends)
     return {place: seen for place, seen in found if seen}
 
@@ -175,11 +169,10 @@ SCOPE: Final[Schema] = {
     "seen_ms": "bigint",
     "least_attempts": "int",
 }
-"""One row, to be joined to the records.
-
-scope: its number, if records are judged within several scopes at once.
-outcomes_unseen: null if all is seen. letters_unseen: the latest of all partitions.
-overdue_rules: all since overdue_known_ms; both are null if they are not known.
+"""One row, joined to the records.
+`scope`: its number, if records are judged within several scopes at once. `outcomes_unseen`: null if
+all is seen. `letters_unseen`: the latest of all partitions. `overdue_rules`: all since
+`overdue_known_ms`. Both are null if unknown.
 """
 TARGETS: Final[Schema] = {
     "target_scope": "int",
@@ -192,29 +185,28 @@ TARGETS: Final[Schema] = {
 
 @dataclass(frozen=True, slots=True)
 class AuditScope:
-    """What the rules need to know besides the records."""
+    """Facts that the rules need besides the records."""
 
     at_ms: int
     """The audited instant."""
     own: OwnTopics
     partition_counts: Mapping[str, int] = field(default_factory=dict)
-    """Of targets and own topics. Partitions of other targets are not checked."""
+    """For targets and own topics. Partitions of other targets are not checked."""
     unseen: Mapping[Place, Unseen] = field(default_factory=dict)
     overdue_rules: OverdueRules | None = None
     limits: LatenessLimits = NO_LIMITS
     reading_from_ms: int | None = None
     """When the audit began to read, by its own clock."""
     seen_ms: int | None = None
-    """When it knew how far to read, by its own clock."""
+    """When the audit knew the ends to read to, by its own clock."""
     least_attempts: int = 1
-    """The smallest number of publish attempts before the proxy gives a record up."""
+    """The fewest publish attempts after which the proxy gives up a record."""
     settled_only: bool = False
-    """A record that need not have ended is pending, whatever can be seen of it.
-
-    An audit that goes on without end sees some topics further than others."""
+    """A record that need not have ended is pending, even if its end is visible.
+    A continuous audit sees some topics further than others.
+    """
 
     def frame(self, spark: SparkSession, number: int = 0) -> DataFrame:
-        """Return the row of SCOPE."""
         own, rules = self.own, self.overdue_rules
         letters = [one for (topic, _), one in self.unseen.items() if topic == own.dead_letters]
         latest = max(letters, default=None)
@@ -246,7 +238,7 @@ class AuditScope:
         return local_rows(spark, rows, TARGETS)
 
     def _unseen(self, topic: str) -> list[dict[str, Any] | None] | None:
-        """Return UNSEEN_BY_PARTITION of a topic; None if all of it is seen."""
+        """Return UNSEEN_BY_PARTITION; None if the topic is seen completely."""
         seen = {number: one for (name, number), one in self.unseen.items() if name == topic}
         if not seen:
             return None

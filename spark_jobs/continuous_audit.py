@@ -1,8 +1,7 @@
-"""The audit that goes on: one audit after the other, each from where the last one ended.
-
-`kafka-delay-proxy audit --follow`, `python -m spark_jobs.continuous_audit`, or `spark-submit` with
-this file (docs/audit.md). Runs until it is stopped. Exit code 0: no violation; 2: violations; 1: it
-had to end. The totals of all audits are kept beside them, published, and shown as metrics.
+"""The continuous audit: one audit after the other, each from the end of the last one.
+Run it with `kafka-delay-proxy audit --follow`, `python -m spark_jobs.continuous_audit` or
+`spark-submit` (docs/audit.md). Exit codes once it is stopped: 0 no violation, 2 violations, 1
+error. The totals of all audits are stored with the results, published, and shown as metrics.
 """
 
 import json
@@ -68,31 +67,32 @@ TOPIC_CONFIG: Final = {"cleanup.policy": "compact,delete", "retention.ms": str(3
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The figures of all audits of a place."""
+    """Figures of all audits in a location."""
 
     audit: str = ""
-    """The name of the last audit that is counted."""
+    """The last counted audit."""
     verdicts: Mapping[str, int] = field(default_factory=dict)
-    """Records that have ended, by verdict. A violation of a record that had its verdict before
-    counts beside that verdict."""
+    """Records that have ended, by verdict.
+    A violation counts even if the record had an earlier verdict.
+    """
     violations: Mapping[str, int] = field(default_factory=dict)
     late_by: Mapping[str, int] = field(default_factory=dict)
-    """Deliveries that were at most as many ms late as the key says (BUCKETS_MS)."""
+    """Deliveries at most this many ms late, by BUCKETS_MS."""
     deliveries: int = 0
     late_sum_ms: int = 0
     late: int = 0
-    """Deliveries that were later than is allowed, or usual."""
+    """Deliveries later than the limit, or later than usual without one."""
     lost: int = 0
     """Ingress offsets that were deleted before an audit read them."""
     pending: int = 0
-    """Of the last audit, like the figures below."""
+    """From the last audit, like the fields below."""
     overdue: int = 0
     unread: int = 0
     until_ms: int = 0
 
 
 def totals_of(history: History) -> Totals:
-    """Return the totals of the place. Raises `ResultsRefused`."""
+    """Return the stored totals. Raises `ResultsRefused`."""
     for row in history.tables.read(TABLE, TOTALS).collect():
         try:
             return Totals(**json.loads(row.totals))
@@ -111,7 +111,7 @@ def uncounted(history: History, before: Totals) -> list[Row]:
 
 
 def deleted(ingress: str, audit: Row) -> Iterator[str]:
-    """Yield a sentence for each range that nobody can read any more."""
+    """Yield a sentence for each range that was deleted unread."""
     for one in json.loads(audit.summary)["unverifiable"]:
         yield (
             f"Retention has deleted {ingress}, partition {one['partition']}, from offset "
@@ -121,7 +121,7 @@ def deleted(ingress: str, audit: Row) -> Iterator[str]:
 
 
 def count(history: History, before: Totals, audits: Iterable[Row]) -> Totals:
-    """Return the totals after these audits. Keep them in the place: an audit counts once."""
+    """Return and store the totals after these audits. Each audit counts once."""
     names = [row.audit for row in audits]
     given = history.tables.read(VERDICTS_TABLE, {**AUDIT, **VERDICTS})
     found = with_verdicts(before, given.where(f.col("audit").isin(names)))
@@ -133,7 +133,7 @@ def count(history: History, before: Totals, audits: Iterable[Row]) -> Totals:
 
 
 def with_verdicts(before: Totals, given: DataFrame) -> Totals:
-    """Return the totals with these VERDICTS. Records that have not ended are left out."""
+    """Return the totals with these VERDICTS added, without records that have not ended."""
     late = f.when(f.col("verdict").isin(*ARRIVED), f.greatest("lateness_ms", f.lit(0)))
     rows = (
         given.where(~f.col("verdict").isin(*NOT_DONE))
@@ -185,7 +185,7 @@ def _plus(before: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]
 
 
 def publish(totals: Totals, settings: KafkaSettings, topic: str) -> None:
-    """Write the totals to the topic, as JSON. The last message is right."""
+    """Write the totals to the topic, as JSON. The last message is the current one."""
     failed: list[KafkaError | None] = []
     producer = Producer(dict(settings.librdkafka))
     value = json.dumps(asdict(totals))
@@ -200,7 +200,7 @@ def publish(totals: Totals, settings: KafkaSettings, topic: str) -> None:
 
 
 def create_topic(settings: KafkaSettings, topic: str) -> None:
-    """Create the topic unless it is there. Raises `TopicMissing` where that is refused."""
+    """Create the topic if it does not exist. Raises `TopicMissing` if that is refused."""
     admin = AdminClient(dict(settings.librdkafka))
     wanted = NewTopic(topic, num_partitions=1, config=TOPIC_CONFIG)
     try:
@@ -215,13 +215,13 @@ def create_topic(settings: KafkaSettings, topic: str) -> None:
 
 
 class Gauges(Collector):
-    """The totals as metrics: none before the first ones."""
+    """The totals as metrics. There are none before the first totals."""
 
     def __init__(self) -> None:
         self.totals: Totals | None = None
 
     def serve(self, host: str, port: int) -> None:
-        """Answer on http://host:port/metrics, in a thread. Raises `AuditError`."""
+        """Serve http://host:port/metrics in a thread. Raises `AuditError`."""
         registry = CollectorRegistry()
         registry.register(self)
         try:
@@ -233,7 +233,6 @@ class Gauges(Collector):
             ) from None
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics, for Prometheus' library."""
         if self.totals is not None:
             yield from _families(self.totals)
 
@@ -270,17 +269,16 @@ def _counts(name: str, text: str, found: Mapping[str, int], names: Iterable[str]
 LOOK_EVERY_S: Final = 1.0
 AGAIN_AFTER_S: Final = 10.0
 TIDY_EVERY: Final = 100
-"""After this many audits and portions small files are put together, and old rows removed."""
+"""After this many audits and portions small files are merged, and old rows removed."""
 PASSES: Final = (BrokerUnreachable, IngressGrew, StillOpen)
-"""After these errors the audit is tried again."""
+"""The audit is tried again after these errors."""
 OF_FOLLOW: Final = f"(result = '{PORTION}' OR get_json_object(evidence, '$.settled_only') = 'true')"
-"""SQL: whether a row of `audits` was written here, and not by an audit that somebody asked for."""
+"""SQL: whether a continuous audit wrote a row of `audits`."""
 
 
 class Rounds:
-    """Audits of one job, one after the other, in one session.
-
-    `tell` gets the totals after each. Verdicts stay for `keep_ms`, violations for good.
+    """Audits of one job in one session.
+    `tell` gets the totals after each audit. Verdicts are kept for `keep_ms`, violations for ever.
     """
 
     def __init__(
@@ -295,9 +293,8 @@ class Rounds:
         self.totals = Totals()
 
     def do(self) -> bool:
-        """Audit, or read a portion. Return whether there is more to read at once.
-
-        Raises the errors of `spark_jobs.runtime.errors`.
+        """Audit, or read a portion. Return whether more is left to read at once. Raises
+        `AuditError`.
         """
         with explained():
             if not self._done:
@@ -317,7 +314,7 @@ class Rounds:
         return False
 
     def _count(self) -> None:
-        """Count new audits, also one after which the process ended."""
+        """Count new audits, including one whose process ended before it was counted."""
         before = totals_of(self._history)
         audits = uncounted(self._history, before)
         for row in audits:
@@ -381,10 +378,9 @@ def run_until_stopped(
     interrupt: Callable[[], None],
     again_after_s: float = AGAIN_AFTER_S,
 ) -> None:
-    """Do a round every `every_s` until SIGTERM or SIGINT. An interrupted round leaves nothing.
-
-    Begin the next one at once if `do` returns that there is more to read. Try again after PASSES.
-    Raise any other error. A signal to the whole group ends Spark's Java process, too.
+    """Call `do` every `every_s` until SIGTERM or SIGINT. An interrupted round leaves nothing.
+    If `do` returns true, the next round begins at once. After PASSES it is tried again. Other
+    errors are raised. A signal to the whole group ends Spark's Java process, too.
     """
     stopping = Event()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -405,9 +401,8 @@ def run_until_stopped(
 
 
 def _await(running: "Future[bool]", stopping: Event, interrupt: Callable[[], None]) -> None:
-    """Wait for the round. After a signal interrupt it until it ends.
-
-    Spark interrupts only running work: there is none while a query is planned.
+    """Wait for the round. After a signal, interrupt it until it ends.
+    One interrupt may be too early: Spark cannot interrupt a query that is being planned.
     """
     while not running.done():
         with suppress(Exception):

@@ -1,6 +1,5 @@
-"""Prints Spark's connector to Kafka as `spark-submit --jars` wants it: `python -m spark_jobs.jars`.
-
-Fetches what the user's cache lacks.
+"""Jar paths for `spark-submit --jars`, printed by `python -m spark_jobs.jars`.
+Missing jars are fetched into the user's cache.
 """
 
 from spark_jobs.runtime.session import connector_jars

@@ -1,4 +1,4 @@
-"""Prints the folder to name in JAVA_HOME for `spark-submit`: `python -m spark_jobs.java_home`."""
+"""The JAVA_HOME for `spark-submit`, printed by `python -m spark_jobs.java_home`."""
 
 from spark_jobs.runtime.session import java_home
 

@@ -1,9 +1,7 @@
-"""Questions about the results of audits: files of SQL over the views, and any other SQL.
-
+"""Questions about results: SQL files over the views, and any other SQL.
 `python -m spark_jobs.questions --output DIR` lists them, `--question NAME` answers one
-(docs/audit.md#questions). A file's first line is the question, as a comment. A comment
-`-- :name text` is a required parameter, `-- :name=value text` one with a default; an empty default
-is NULL.
+(docs/audit.md#questions). A file's first line is the question, as a comment. `-- :name text`
+declares a required parameter, `-- :name=value text` one with a default. An empty default is NULL.
 """
 
 import logging
@@ -30,11 +28,11 @@ SUFFIX: Final = ".sql"
 COMMENT: Final = "-- "
 PARAMETER: Final = re.compile(r"^-- :(\w+)(?:=(\S*))? +(\S.*)$", re.MULTILINE)
 LOGGER: Final = "SQLQueryContextLogger"
-"""PySpark's logger: it writes each error in SQL to stderr with its traceback."""
+"""PySpark's logger. It writes SQL errors to stderr with their traceback."""
 
 
 class Parameter(NamedTuple):
-    """A value that a question takes. default: None if the value is required."""
+    """A value that a question takes. `default`: None if the value is required."""
 
     name: str
     default: str | None
@@ -43,7 +41,7 @@ class Parameter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question: its name, its sentence, its parameters and its SQL."""
+    """A question with its parameters and SQL."""
 
     name: str
     asks: str
@@ -51,9 +49,8 @@ class Question:
     sql: str
 
     def answer(self, spark: SparkSession, values: Mapping[str, str] | None = None) -> DataFrame:
-        """Return the answer, by the views of the session (`register_views`).
-
-        Raises `QuestionRefused` if a value is missing, or is of no parameter.
+        """Return the answer from the session's views (`register_views`).
+        Raises `QuestionRefused` if a value is missing or unknown.
         """
         return spark.sql(self.sql, args=self._arguments(values or {}))
 
@@ -75,7 +72,7 @@ class Question:
 
 
 def questions() -> dict[str, Question]:
-    """Return all questions by name, in the order of their names."""
+    """Return all questions by name, sorted."""
     files = resources.files("spark_jobs").joinpath(FOLDER).iterdir()
     texts = {
         file.name.removesuffix(SUFFIX): file.read_text("utf-8")
@@ -86,7 +83,7 @@ def questions() -> dict[str, Question]:
 
 
 def question(name: str) -> Question:
-    """Return the question of that name. Raises `QuestionRefused` if there is none."""
+    """Return the question of that name. Raises `QuestionRefused`."""
     known = questions()
     if name not in known:
         raise QuestionRefused(
@@ -96,14 +93,14 @@ def question(name: str) -> Question:
 
 
 def parsed(name: str, text: str) -> Question:
-    """Read a question's file."""
+    """Parse a question's file."""
     asks = text.partition("\n")[0].removeprefix(COMMENT)
     parameters = (Parameter(*found.groups()) for found in PARAMETER.finditer(text))
     return Question(name, asks, tuple(parameters), text)
 
 
 def values(texts: Iterable[str]) -> dict[str, str]:
-    """Read values by name, from texts like `id=17`."""
+    """Parse values by name from texts like `id=17`."""
     found = dict[str, str]()
     for text in texts:
         name, sign, value = text.partition("=")
@@ -114,7 +111,7 @@ def values(texts: Iterable[str]) -> dict[str, str]:
 
 
 def listed(known: Iterable[Question]) -> Iterator[str]:
-    """Yield the questions and their parameters, as a terminal shows them."""
+    """Yield the questions and their parameters as lines for a terminal."""
     for one in known:
         yield f"{one.name}: {one.asks}"
         for name, default, meaning in one.parameters:
@@ -160,7 +157,7 @@ def main(
 
 @contextmanager
 def _readable_refusals() -> Iterator[None]:
-    """Turn Spark's refusal of SQL or a value into a `QuestionRefused`."""
+    """Turn Spark's refusal of SQL or a value into `QuestionRefused`."""
     PySparkLogger.getLogger(LOGGER).setLevel(logging.CRITICAL)
     try:
         with explained():

@@ -15,12 +15,12 @@ PROPERTIES: Final = {
     "delta.dataSkippingNumIndexedCols": "4",
 }
 """DeletionVectors: a deleted row is marked in a bitmap, and its file stays.
-
-dataSkipping: only the first columns have least and greatest values by which files are skipped.
-Finding those of all columns takes longer than writing."""
+DataSkipping: files are skipped by their first columns. Statistics of all columns take longer than
+writing.
+"""
 SIGNATURE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 LOG: Final = "_delta_log"
-"""The folder that makes a folder a Delta table."""
+"""A folder with this subfolder is a Delta table."""
 FILE_BYTES: Final = 128 * 2**20
 SMALL_BYTES: Final = 32 * 2**20
 WHAT_TABLES_REST_ON: Final = {
@@ -31,14 +31,14 @@ WHAT_TABLES_REST_ON: Final = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
 }
 """Settings for small tables.
-
-snapshotPartitions: Delta's own 50 tasks to read a log take longer than its contents.
-optimize: small files are put together. A file is rewritten if a third of its rows is deleted.
-parallelism: the number of tasks by which VACUUM lists a folder, 10,000 otherwise."""
+snapshotPartitions: Delta's own 50 tasks take longer than reading a small log. optimize: small files
+are merged. A file is rewritten if 30 % of its rows are deleted. parallelism: VACUUM lists a folder
+in this many tasks, 10,000 by default.
+"""
 
 
 class Changes(NamedTuple):
-    """The newest version, and the authors of changes other than the one that signs now."""
+    """The newest version, and the other authors of changes."""
 
     version: int
     others: frozenset[str]
@@ -53,7 +53,7 @@ class Tables:
             spark.conf.set(name, value)
 
     def read(self, name: str, schema: Schema, version: int | None = None) -> DataFrame:
-        """Return the table in the columns of `schema`; without a table, no rows."""
+        """Return the table with the columns of `schema`; no rows without a table."""
         if not self.has(name):
             return local_rows(self._spark, [], schema)
         reader = self._spark.read.format("delta")
@@ -62,7 +62,6 @@ class Tables:
         return conformed(reader.load((self._location / name).uri), schema)
 
     def has(self, name: str) -> bool:
-        """Return whether the table exists."""
         place = self._location / name
         if place.folder:
             return (place.folder / LOG).is_dir()
@@ -73,11 +72,10 @@ class Tables:
         return True
 
     def append(self, name: str, rows: DataFrame, folders: Sequence[str] = ()) -> None:
-        """Add rows. The first make the table. folders: the columns to partition it by."""
+        """Add rows. Create the table if needed. `folders`: its partition columns."""
         self._writer(rows, "append", folders).save((self._location / name).uri)
 
     def replace(self, name: str, rows: DataFrame, folders: Sequence[str] = ()) -> None:
-        """Replace all rows."""
         mode = "overwrite" if self.has(name) else "append"
         self._writer(rows, mode, folders).save((self._location / name).uri)
 
@@ -86,7 +84,7 @@ class Tables:
         self._spark.sql(f"DELETE FROM {self._named(name)} WHERE {where}").collect()  # noqa: S608
 
     def delete_matching(self, name: str, others: DataFrame, where: str) -> None:
-        """Delete the rows that match one of `others`: SQL over `here` and `there`."""
+        """Delete rows that match one of `others`: SQL over `here` and `there`."""
         merge = f"MERGE INTO {self._named(name)} AS here USING {{others}} AS there ON {where}"
         self._spark.sql(f"{merge} WHEN MATCHED THEN DELETE", others=others).collect()
 
@@ -98,7 +96,7 @@ class Tables:
         return int(row.version)
 
     def changes(self, name: str, version: int | None) -> Changes:
-        """Return what happened to an existing table after that version."""
+        """Return the changes to an existing table after that version."""
         history = self._spark.sql(f"DESCRIBE HISTORY {self._named(name)}")
         later = history.select("version", "userMetadata").where(f"version >= {version or 0}")
         rows = later.collect()
@@ -107,20 +105,18 @@ class Tables:
         return Changes(max(row.version for row in rows), frozenset(authors - {own}))
 
     def sign(self, author: str) -> None:
-        """Write this name beside all changes from now on."""
+        """Record this author beside all later changes."""
         self._spark.conf.set(SIGNATURE, author)
 
     def restore(self, name: str, version: int) -> None:
-        """Restore the table to that version."""
         self._spark.sql(f"RESTORE TABLE {self._named(name)} TO VERSION AS OF {version}").collect()
 
     def tidy(self, name: str) -> None:
-        """Put small files together, and remove files that no version needs."""
+        """Merge small files, and remove files that no version needs."""
         self._spark.sql(f"OPTIMIZE {self._named(name)}").collect()
         self._spark.sql(f"VACUUM {self._named(name)}").collect()
 
     def files(self, name: str) -> int:
-        """Return how many files it has."""
         (row,) = self._spark.sql(f"DESCRIBE DETAIL {self._named(name)}").collect()
         return int(row.numFiles)
 

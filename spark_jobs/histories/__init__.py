@@ -1,4 +1,3 @@
-"""The history of each ingress record: its request beside its ends; how far all was read.
-
+"""Histories of ingress records, each a request with its ends; and the audits' progress.
 May use `kafka` and `requests`. Begin with `reader`.
 """

@@ -1,4 +1,4 @@
-"""How records ended, and the history of each record: its request beside all that names it."""
+"""Ends of records, and record histories: each request with all ends that name it."""
 
 from collections.abc import Mapping
 from functools import reduce
@@ -42,9 +42,9 @@ CHECK_BACKS: Final[Schema] = {
     "headers_hash": "bigint",
     "stamps": "string",
 }
-"""A check-back: the id that it asks about, which check it is, and how it shows the half message.
-
-stamps: the names of its own `timer-` headers."""
+"""A check-back: the id that it asks about, its number, and the half message that it shows.
+`stamps`: the names of its `timer-` headers.
+"""
 ENDS: Final[Schema] = {
     "partition": "int",
     "offset": "bigint",
@@ -66,29 +66,27 @@ ENDS: Final[Schema] = {
     "is_attested": "boolean",
 }
 """Each record of a target, dead-letter or outcome topic, by the ingress record that it names.
-
-partition, offset: null if its origin is not `topic/partition/offset`.
-end: delivered, dead-letter, or the outcome's name.
-is_bare: a dead letter that has only origin and reason.
-size_bytes: of a delivery's key and value; of a dead letter's headers.
-is_attested: `at_ms` is the broker's time.
+`partition`, `offset`: null if its origin is not `topic/partition/offset`. `end`: delivered,
+dead-letter, or the outcome's name. `is_bare`: a dead letter with only origin and reason.
+`size_bytes`: key and value of a delivery, headers of a dead letter. `is_attested`: `at_ms` is the
+broker's time.
 """
 DELIVERED: Final = "delivered"
 DEAD_LETTER: Final = "dead-letter"
 CONTROL_OUTCOMES: Final = ("applied", "missed")
 HOP_OUTCOMES: Final = ("rolled", "requeued")
-"""The record goes on in the ingress as another one, its successor. A move says `replaced`, too."""
+"""The record continues in the ingress as its successor. A moved record may say `replaced`, too."""
 OUTCOMES: Final = (
     *("cancelled", "replaced", "dead-lettered", "rolled-back", "expired"),
     *HOP_OUTCOMES,
     *CONTROL_OUTCOMES,
 )
-"""docs/guide.md#outcomes"""
+"""All outcomes (docs/guide.md#outcomes)."""
 WAS_REJECTED: Final = (
     "coalesce(outcome.end = 'dead-lettered'"
     " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
 )
-"""SQL: whether an outcome of an older version says that its record found no room to wait."""
+"""SQL: whether an older version rejected the record for lack of room."""
 USUAL_STAMPS: Final = f"{ORIGIN},{DUE}"
 UNREADABLE_OUTCOME: Final = "unreadable"
 _OUTCOME_JSON: Final = (
@@ -149,37 +147,36 @@ _IS_USUAL: Final = f"""
 origin_at = size(headers) - 1 AND array_position(headers.key, '{DUE}') = origin_at + 1
   AND {count_of_own("headers")} = 2
 """
-"""Whether the two stamps that most deliveries have come last, and no other header is ours."""
+"""Whether the two usual stamps come last, and there is no other `timer-` header."""
 
 
 def check_backs(records: DataFrame) -> DataFrame:
-    """Return CHECK_BACKS among the records (RECORDS) of check topics."""
+    """Return CHECK_BACKS among RECORDS of check topics."""
     asking = records.filter(f"{_value(TRANSACTION)} = CAST('check' AS binary)")
     return conformed(asking, CHECK_BACKS, _OF_CHECK_BACK)
 
 
 def deliveries(records: DataFrame, ingress: str) -> DataFrame:
-    """Return ENDS of the records (RECORDS) in targets.
-
-    A record without a `timer-origin` in this ingress did not come through this proxy: skip it.
+    """Return ENDS of RECORDS in targets.
+    Records without a `timer-origin` in this ingress are skipped: they came another way.
     """
     return _ends(_stamped(records), ingress, _OF_DELIVERY)
 
 
 def dead_letters(records: DataFrame, ingress: str) -> DataFrame:
-    """Return ENDS of the dead letters. value_hash is null for a letter without value."""
+    """Return ENDS of dead letters. `value_hash` is null without a value."""
     return _ends(_stamped(records), ingress, _OF_DEAD_LETTER)
 
 
 def outcomes(records: DataFrame, ingress: str) -> DataFrame:
-    """Return ENDS of the outcomes."""
+    """Return ENDS of outcomes."""
     json = f"from_json(CAST(value AS string), '{_OUTCOME_JSON}') AS json"
     read = records.selectExpr("*", json).selectExpr("*", "json.origin AS origin")
     return _ends(read, ingress, _OF_OUTCOME)
 
 
 def all_of(*frames: DataFrame) -> DataFrame:
-    """Return the ENDS of several topics together."""
+    """Return the union of several ENDS."""
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -193,7 +190,7 @@ def _stamped(records: DataFrame) -> DataFrame:
 
 
 def _ends(records: DataFrame, ingress: str, columns: Mapping[str, str]) -> DataFrame:
-    """Return ENDS: where the records are, and these columns (SQL). The others are null."""
+    """Return ENDS with places and these columns (SQL). Other columns are null."""
     parts = records.withColumn("origin", f.expr("coalesce(origin, '')")).selectExpr(
         "*",
         "substring_index(origin, '/', 1) AS origin_topic",
@@ -219,7 +216,7 @@ def _ends(records: DataFrame, ingress: str, columns: Mapping[str, str]) -> DataF
     return conformed(whole, ENDS, {**dict.fromkeys(ENDS, "NULL"), **places, **columns})
 
 
-# Each ingress record beside everything that names it: one row a record.
+# Histories: one row for each ingress record.
 
 KNOWN: Final[Schema] = {
     "known_verdict": "string",
@@ -228,26 +225,26 @@ KNOWN: Final[Schema] = {
     "known_first_ms": "bigint",
     "known_to_others": "boolean",
 }
-"""What a previous audit found of a record that it left open.
-
-That is its verdict, how many ends it had, the outcome of the record that it hopped from, when it
-was first written, and whether others were judged by it."""
+"""Findings of an earlier audit about a record that it left open.
+`known_ends`: the number of its ends. `known_from`: the outcome of the record that it hopped from.
+`known_first_ms`: its earliest possible delivery. `known_to_others`: whether other records were
+judged by it.
+"""
 REQUESTS: Final[Schema] = {**PARSED, **KNOWN}
 """PARSED and KNOWN. KNOWN is null for a record that is read for the first time."""
 PLACE: Final = ("partition", "offset")
 NOT_COMPARED: Final = ("target_key",)
-"""Its fingerprint is compared instead, and is shorter."""
+"""Its shorter fingerprint is compared instead."""
 KINDS_OF_END: Final = {"delivery": "deliveries", "outcome": "outcomes", "letter": "letters"}
-"""The columns with the earliest end of each kind, and with how many there are."""
+"""Columns for the earliest end of each kind, and for the number of such ends."""
 
 
 def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
     """Return the history of each record, by place.
-
-    request: REQUESTS without place and key; null if there is no such ingress record.
-    delivery, outcome, letter: ENDS without the place: the earliest of each; null without one.
-    deliveries, outcomes, letters: how many there are. last_outcome: the name of another outcome.
-    Ends that name no place have a row each, with a null place.
+    `request`: REQUESTS without place and key; null if the ingress has no such record. `delivery`,
+    `outcome`, `letter`: the earliest end of each kind (ENDS without place). `deliveries`,
+    `outcomes`, `letters`: their numbers. `last_outcome`: the alphabetically last outcome. Ends
+    without a place have a row each.
     """
     fields = [name for name in REQUESTS if name not in {*PLACE, *NOT_COMPARED}]
     asked = requests.select(*PLACE, f.struct(*fields).alias("request"))
@@ -257,7 +254,7 @@ def record_histories(requests: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def _by_place(ends: DataFrame) -> DataFrame:
-    """Return one row a place. The ends are repartitioned once, for this and for the join."""
+    """Return one row a place. One repartition serves this and the join."""
     by_time = ["at_ms", *(name for name in ENDS if name not in {*PLACE, "at_ms"})]
     rows = ends.repartition(*PLACE).selectExpr(
         *PLACE,
@@ -279,39 +276,35 @@ def _by_place(ends: DataFrame) -> DataFrame:
     return rows.groupBy(*PLACE, "alone").agg(*aggregates, last)
 
 
-# Moves: records that take the place of one that waits, with another due, if it still waits.
-#
-# See docs/exactly-once.md#moved-records. A move that takes a place goes on from the record there,
-# as a hop does. A move that came too late says `missed`, and has nothing to do with that record.
+# Moves: records that take the place of a pending record, with another due. A move that takes the
+# place continues that record, as a hop does. A move that comes too late says `missed` and changes
+# nothing (docs/exactly-once.md#moved-records).
 
 IS_MOVE: Final = """
 coalesce(request.kind IN ('record', 'refused') AND request.moved_due_ms IS NOT NULL, false)
 """
-"""SQL: whether a record is to take the place of another one, if only as a dead letter."""
+"""SQL: whether a record is a move, even if it became a dead letter."""
 MISSED_ITS_PLACE: Final = f"({IS_MOVE} AND coalesce(outcome.end = 'missed', false))"
-"""SQL: whether it says that it came too late."""
+"""SQL: whether a move says that it came too late."""
 MOVED: Final = "moved"
 WAS_MOVED: Final = f"""
 coalesce(outcome.end IN ('replaced', 'requeued') AND outcome.detail = '{MOVED}', false)
 """
-"""SQL: whether an outcome says that a move, `outcome.next_offset`, has taken the place."""
+"""SQL: whether the outcome says that the move at `outcome.next_offset` took the place."""
 
-# Subjects: records that may end one another have the same one (docs/guide.md#recall).
+# Subjects: records with the same subject may end one another (docs/guide.md#recall).
 
 SUBJECT: Final = "struct<ident:binary,first:bigint>"
-"""ident: the id. first: without an id, the offset of the record that all hops have come from."""
+"""`ident`: the id. `first`: without an id, the offset of the first record of its hops."""
 
 
 def first_written(request: str = "") -> str:
-    """Return SQL of the offset of the first record of its hops.
-
-    request: the prefix of the names of its columns.
-    """
+    """Return SQL of the offset of the first record of its hops. `request`: a column prefix."""
     return f"coalesce({request}first_offset, {request}hop_from, offset)"
 
 
 def own_subject(request: str = "") -> str:
-    """Return SQL of the subject by the record alone; of a recall, by the origin that it names."""
+    """Return SQL of a record's own subject. A recall has the origin that it names."""
     found = f"""
       CASE WHEN {request}ident IS NOT NULL THEN named_struct('ident', {request}ident, 'first', NULL)
         WHEN {request}kind = 'record'
@@ -323,7 +316,7 @@ def own_subject(request: str = "") -> str:
 
 
 def subject_hash(subject: str) -> str:
-    """Return SQL of a hash of partition and subject; null without one."""
+    """Return SQL of a hash of partition and subject; null without a subject."""
     return (
         f"CASE WHEN {subject}.ident IS NOT NULL THEN xxhash64(partition, {subject}.ident)"
         f" WHEN {subject}.first IS NOT NULL THEN xxhash64(partition, {subject}.first) END"

@@ -1,4 +1,4 @@
-"""An audit to be made, and the evidence of one that was made."""
+"""The audit to make, and the evidence of an audit that was made."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ EVIDENCE_VERSION: Final = 1
 
 
 class TableHash(NamedTuple):
-    """Rows of one audit in a table: how many, and the sum of their hashes, in any order."""
+    """The number of an audit's rows in a table, and the sum of their hashes."""
 
     rows: int
     hash: str
@@ -27,15 +27,13 @@ class TableHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything beside the records that an audit judged by: `evidence.json`.
-
-    As long as the topics hold the records, the audit can be repeated: the same ranges, positions,
-    settings and instant give the same verdicts. It has no secrets: the settings topic has them.
+    """All inputs of an audit besides the records: `evidence.json`.
+    While the topics hold the records, the same inputs give the same verdicts. Secrets stay in the
+    settings topic.
     """
 
     version: int
     audit: str
-    """The name of the audit."""
     made_by: str
     """The version of this package."""
     spark: str
@@ -49,18 +47,16 @@ class Evidence:
     """The audit whose open records it began with."""
     tables: Mapping[str, TableHash]
     settled_only: bool = False
-    """As in `AuditScope`."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the file has it."""
+        """Return the content of the file, without secrets."""
         bare = replace(self.committed, hop_keys=HopKeys(self.committed.topic_id, {}))
         found: dict[str, Any] = _ADAPTER.dump_python(replace(self, committed=bare), mode="json")
         return found
 
     def committed_today(self, broker: Broker) -> CommittedState:
-        """Return what was committed then, with the secrets of the settings topic.
-
-        Raises `NotOurs` if a topic was created anew since, `RangeRefused` if records were deleted.
+        """Return the committed state of that time, with the secrets of the settings topic.
+        Raises `NotOurs` if a topic was recreated since, `RangeRefused` if records were deleted.
         """
         own, taken = self.committed.own, self.taken
         topics = {own.ingress: taken.topic_id, **taken.topic_ids}
@@ -80,7 +76,7 @@ _ADAPTER: Final = TypeAdapter(Evidence)
 
 
 def read_evidence(text: str) -> Evidence:
-    """Read the text of an `evidence.json`. Raises `ResultsRefused`."""
+    """Parse an `evidence.json`. Raises `ResultsRefused`."""
     try:
         found = _ADAPTER.validate_python(json.loads(text))
         if found.version != EVIDENCE_VERSION:
@@ -107,7 +103,7 @@ def _check_held(broker: Broker, ranges: Iterable[Range]) -> None:
 
 
 def check_same_tables(then: Evidence, now: Evidence) -> None:
-    """Raise `ResultsRefused` if a repeated audit found something else."""
+    """Raise `ResultsRefused` if a repeated audit wrote other rows."""
     for name, found in then.tables.items():
         if now.tables[name] != found:
             raise ResultsRefused(
@@ -119,28 +115,26 @@ def check_same_tables(then: Evidence, now: Evidence) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AuditJob:
-    """What to audit, and where its results go."""
+    """The audit to make, and where its results go."""
 
     kafka: KafkaSettings
     group: str
     own: OwnTopics
     targets: Sequence[str]
-    """None: all that the ingress asks for."""
+    """Empty: all targets that the ingress asks for."""
     output: Location
     continue_from: Location | None = None
-    """Where the audit is that this one goes on from. What that has read is not read again."""
+    """The place of the audit to continue from. Its records are not read again."""
     limits: LatenessLimits = NO_LIMITS
     again: Evidence | None = None
     """Evidence of an audit to repeat."""
     settled_only: bool = False
-    """As in `AuditScope`."""
     most: int | None = None
-    """If there are more records to read, read this many and do not judge them yet."""
+    """If more records are unread, read this many and judge them later."""
 
     def as_in(self, evidence: Evidence) -> "AuditJob":
-        """Return the job of that audit, at this broker and with this output.
-
-        Raises `RangeRefused` if the audit that it went on from is not named.
+        """Return the job that repeats this audit, at this broker and output.
+        Raises `RangeRefused` if the place of its predecessor is not named.
         """
         if evidence.goes_on_from and not self.continue_from:
             raise RangeRefused(
@@ -161,7 +155,7 @@ class AuditJob:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which ingress records get a verdict, by their timestamps or offsets; none: all."""
+    """The ingress records that get a verdict, by timestamp or offset. Default: all."""
 
     at_ms: int | None = None
     """The audited instant; None: now."""

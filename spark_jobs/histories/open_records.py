@@ -1,8 +1,6 @@
-"""Records that earlier audits left open, beside their ends: one table, by place.
-
-An audit looks at few of its rows: those whose `review_ms` has come, those that share an id with a
-new record or with one of these, and those that something new names. The others, pending or done,
-only take space on disk.
+"""The table of records that earlier audits left open, with their ends.
+An audit reads three kinds of rows: rows due for review, rows that share an id with these or with a
+new record, and rows that something new names.
 """
 
 from typing import Final, NamedTuple
@@ -25,7 +23,7 @@ from spark_jobs.tables import Tables
 TABLE: Final = "open"
 ALWAYS: Final = -(2**62)
 NEVER: Final = 2**62
-"""Below ALWAYS are rows that no audit has judged yet."""
+"""No audit has judged rows below ALWAYS yet."""
 _REQUEST: Final = {name: kind for name, kind in REQUESTS.items() if name not in PLACE}
 _END: Final = {name: kind for name, kind in ENDS.items() if name not in PLACE}
 OPEN: Final[Schema] = {
@@ -37,40 +35,39 @@ OPEN: Final[Schema] = {
     "request": struct_of(_REQUEST),
     "ends": f"array<{struct_of(_END)}>",
 }
-"""review_ms: from then on (epoch ms) every audit looks at the row: ALWAYS, or NEVER unless
-something new asks for it.
-id_hash: of partition and subject; null without an id, except for hops and recalls.
-request: null if the proxy had not read the record.
-ends: the first of each kind, twice if there are more.
+"""Open records and their ends, by place.
+`review_ms`: every audit from then on (epoch ms) reads the row. With NEVER only something new asks
+for it. `id_hash`: of partition and subject; null without an id, except for hops and recalls.
+`request`: null if the proxy had not read the record. `ends`: the first of each kind, twice if there
+are more.
 """
 _NEW_HASH: Final = f"""
 IF(ident IS NULL AND hop_from IS NULL AND recalled IS NULL, NULL,
   {subject_hash(own_subject())})
 """
-"""Of a new request. Without an id, only hops and recalls can share a known subject."""
+"""The hash of a new request. Without an id, only hops and recalls can share a known subject."""
 FOLDERS: Final = ("has_id",)
 BY_REVIEW: Final = ("has_id", "review_ms")
-"""The order of rows in files: a review then opens a few of them."""
+"""The order of rows in files, so that a review opens few files."""
 FILES_A_BATCH: Final = 2
 MOST_FILES: Final = 300
-"""More are put together."""
+"""More files are merged."""
 
 
 class Touched(NamedTuple):
-    """Rows of OPEN that an audit looks at again, by how they are found."""
+    """Rows of OPEN that an audit judges again."""
 
     version: int | None
     """The version of the table when they were found."""
     at_ms: int
     due: DataFrame
-    """Their review has come by `at_ms`."""
+    """Rows whose review has come by `at_ms`."""
     by_id: DataFrame
-    """All other rows with the ids in them."""
+    """All other rows that share an id with a due row or a new record."""
     by_place: DataFrame | None
 
     @property
     def rows(self) -> DataFrame:
-        """All of them."""
         both = self.due.unionByName(self.by_id)
         return both.unionByName(self.by_place) if self.by_place else both
 
@@ -83,7 +80,7 @@ class OpenRecords:
 
     @property
     def version(self) -> int | None:
-        """The newest version of the table; None if there is no table."""
+        """The newest version of the table; None without a table."""
         return self._tables.version(TABLE)
 
     def touched(
@@ -93,9 +90,8 @@ class OpenRecords:
         closed: DataFrame,
         materialise: Materialise,
     ) -> Touched:
-        """Return what is to be judged at `at_ms` beside `new` requests (REQUESTS) and ends (ENDS).
-
-        closed: `closed_to` by partition. Below it all requests are in the table, or done.
+        """Return the rows to judge at `at_ms` beside `new` requests (REQUESTS) and ends (ENDS).
+        `closed`: `closed_to` by partition. All requests below it are in the table, or done.
         """
         requests, ends = new
         held, version = self._tables.read(TABLE, OPEN), self.version
@@ -117,16 +113,15 @@ class OpenRecords:
         return Touched(version, at_ms, due, by_id, placed.filter("NOT has_id").unionByName(alike))
 
     def waiting_beside(self, touched: Touched) -> int:
-        """Return how many waiting records were not touched."""
+        """Return the number of pending records that were not touched."""
         waits = f"review_ms > {touched.at_ms} AND review_ms < {NEVER}"
         waiting = self._tables.read(TABLE, OPEN).filter(waits).count()
         return waiting - touched.rows.filter(waits).count()
 
     def gather(self, requests: DataFrame, ends: DataFrame, at_ms: int) -> tuple[int, DataFrame]:
-        """Add REQUESTS and ENDS that no audit has judged yet. The next one looks at all of them.
-
-        Return the new version of the table, and the rows of the requests. `at_ms` tells them apart
-        from those that were added before. Raises `ResultsRefused` as `put` does.
+        """Add REQUESTS and ENDS that no audit has judged. The next audit reads all of their rows.
+        Return the new version of the table, and the rows of the requests. `at_ms` tells these rows
+        from earlier ones. Raises `ResultsRefused` as `put` does.
         """
         before, review_ms = self.version, ALWAYS - at_ms
         rows = _gathered(
@@ -137,8 +132,7 @@ class OpenRecords:
         return self._own_version(before), kept.filter("request IS NOT NULL")
 
     def put(self, touched: Touched | None, rows: DataFrame) -> int:
-        """Put `rows` (OPEN) in the place of the touched ones; of all, if None. Return the version.
-
+        """Replace the touched rows by `rows` (OPEN); None: all rows. Return the version.
         Raises `ResultsRefused` if another audit changes the table at the same time. The next audit
         undoes both changes.
         """
@@ -177,15 +171,14 @@ class OpenRecords:
             )
 
     def copy(self, others: "OpenRecords", version: int) -> None:
-        """Copy the table of another location, as it was at that version."""
+        """Copy the table of another location, in this version."""
         self._tables.replace(TABLE, others.as_of(version), FOLDERS)
 
     def as_of(self, version: int) -> DataFrame:
-        """Return OPEN as the table was at that version."""
         return self._tables.read(TABLE, OPEN, version)
 
     def go_back(self, version: int | None) -> None:
-        """Undo what an unfinished audit did to the table; None: all of it."""
+        """Undo the changes of an unfinished audit; None: delete all rows."""
         if version is None and self._tables.has(TABLE):
             self._tables.delete(TABLE, "true")
         elif version is not None and self.version != version:
@@ -193,13 +186,13 @@ class OpenRecords:
 
 
 def requests_of(rows: DataFrame) -> DataFrame:
-    """Return REQUESTS in these rows of OPEN."""
+    """Return REQUESTS from these rows of OPEN."""
     fields = {name: f"request.{name}" for name in _REQUEST}
     return conformed(rows.filter("request IS NOT NULL"), REQUESTS, fields)
 
 
 def ends_of(rows: DataFrame) -> DataFrame:
-    """Return ENDS in these rows of OPEN."""
+    """Return ENDS from these rows of OPEN."""
     found = rows.selectExpr(*PLACE, "explode(ends) AS found")
     return conformed(found, ENDS, {name: f"found.{name}" for name in _END})
 
@@ -224,13 +217,13 @@ def _gathered(
 
 
 def _sharing(rows: DataFrame, ids: DataFrame, materialise: Materialise) -> DataFrame:
-    """Return the rows of OPEN that have one of the ids (`id_hash`)."""
+    """Return rows of OPEN with any of the ids."""
     given = materialise(ids.filter("id_hash IS NOT NULL").distinct())
     return materialise(rows.filter("has_id").join(given, "id_hash", "left_semi").select(*OPEN))
 
 
 def _named(requests: DataFrame, ends: DataFrame) -> DataFrame:
-    """Return the places (PLACE) that something new names."""
+    """Return the places that something new names."""
     gone_on = requests.filter("hop_from IS NOT NULL").selectExpr("partition", "hop_from AS offset")
     recalled = requests.filter("recalled IS NOT NULL").selectExpr("partition", "recalled AS offset")
     return ends.select(*PLACE).unionByName(gone_on).unionByName(recalled)

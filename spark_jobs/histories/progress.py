@@ -1,4 +1,4 @@
-"""How far the audits have read, and the state of each ingress partition in this one."""
+"""The audits' progress, and the state of each ingress partition in this audit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from spark_jobs.runtime.frames import Schema, local_rows
 
 STATE_VERSION: Final = 7
 MOST_AHEAD: Final = 1_000_000
-"""An audit of settled records looks for successors in this many offsets beyond the proxy."""
+"""An audit of settled records looks for successors this many offsets beyond the proxy."""
 WHY_DELETED: Final = "retention has deleted these records from the ingress"
 
 
@@ -25,7 +25,7 @@ class Span(NamedTuple):
 
 
 class Unverifiable(NamedTuple):
-    """Ingress offsets [start, end) of a partition that could not be judged, and why."""
+    """Ingress offsets [start, end) of a partition that could not be judged, and the reason."""
 
     partition: int
     start: int
@@ -35,7 +35,7 @@ class Unverifiable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadSoFar:
-    """How far the audits of one installation have read."""
+    """The progress of the audits of one installation."""
 
     ingress_topic: str
     topic_id: str
@@ -44,17 +44,16 @@ class ReadSoFar:
     ends: Mapping[Place, int]
     """The first unread offset of each partition of targets, dead letters and outcomes."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """Ids of these topics."""
     asked_for: Sequence[str] = ()
     """Targets that did not exist."""
     lost: Mapping[Place, int] = field(default_factory=dict)
-    """Latest time (epoch ms) of records that were deleted before a portion could read them."""
+    """Latest time (epoch ms) of records that were deleted before a portion read them."""
     judged: Mapping[Place, int] | None = None
-    """Where judging goes on, if more than that was read in portions. None: all is judged."""
+    """Where judging continues after portions. None: all is judged."""
 
     @property
     def judged_to(self) -> Mapping[Place, int]:
-        """Where judging goes on in each partition of the ingress, and of the topics with ends."""
+        """Where judging continues, by partition of the ingress and of topics with ends."""
         closed = self.closed(self.ingress_topic)
         return {**closed, **self.ends} if self.judged is None else self.judged
 
@@ -64,11 +63,10 @@ class ReadSoFar:
 
     @property
     def topics(self) -> set[str]:
-        """All targets, and the topics of dead letters and outcomes."""
+        """Targets, and the topics of dead letters and outcomes."""
         return {*self.asked_for, *(topic for topic, _ in self.ends)}
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the table `audits` has it."""
         return {
             "version": STATE_VERSION,
             "ingress_topic": self.ingress_topic,
@@ -84,7 +82,7 @@ class ReadSoFar:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "ReadSoFar":
-        """Read what `to_json` wrote. Raises KeyError, TypeError or ValueError for other values."""
+        """Parse the output of `to_json`. Raises KeyError, TypeError or ValueError."""
         if stored["version"] != STATE_VERSION:
             raise ValueError(f"version {stored['version']} is not {STATE_VERSION}")
         return cls(
@@ -113,15 +111,11 @@ def _by_place(listed: Iterable[Sequence[Any]]) -> dict[Place, int]:
 
 class PartitionState(NamedTuple):
     """An ingress partition, by offsets. Ends are exclusive.
-
-    [read_from, read_to): read by this audit or one that it continues.
-    closed_to: below it previous audits gave the verdicts, except of open records.
-    [audited_from, audited_to): gets a verdict.
-    log_start, log_end: the log, as it was after all ends were read.
-    next_offset, watermark_ms, cursor, floor: O, T, C and F of
-    docs/exactly-once.md#what-is-committed.
-    known_from: below it nobody knows what records asked for. They were not read, or the settings
-    that judged them are gone.
+    This audit or one before it read [read_from, read_to). Earlier audits judged offsets below
+    closed_to, except open records. [audited_from, audited_to) gets verdicts. log_start and log_end
+    describe the log after all ends were read. next_offset, watermark_ms, cursor and floor are O, T,
+    C and F of docs/exactly-once.md#what-is-committed. Requests below known_from are unknown: they
+    were not read, or their settings are gone.
     """
 
     partition: int
@@ -140,7 +134,7 @@ class PartitionState(NamedTuple):
 
     @property
     def span_after(self) -> Span:
-        """What the next audit finds read, understood and done."""
+        """The span for the next audit."""
         return Span(self.known_from, max(self.closed_to, self.next_offset))
 
 
@@ -154,8 +148,7 @@ def partition_states(
     taken: Snapshot, before: ReadSoFar, *, settled_only: bool = False
 ) -> list[PartitionState]:
     """Return the state of each ingress partition.
-
-    settled_only: a record gets a verdict only if the proxy has read it.
+    `settled_only`: only records that the proxy has read get a verdict.
     """
     states = [_state(one, before.ingress.get(one.partition)) for one in taken.ingress]
     if (judged := before.judged) is not None:
@@ -192,12 +185,12 @@ def _settled(one: PartitionState) -> PartitionState:
 
 
 def partition_frame(spark: SparkSession, states: Sequence[PartitionState]) -> DataFrame:
-    """Return PARTITION_STATE of these partitions."""
+    """Return the states as rows of PARTITION_STATE."""
     return local_rows(spark, [one._asdict() for one in states], PARTITION_STATE)
 
 
 def span_at(log_start: int, before: Span | None) -> Span:
-    """Return what is read of a partition without a gap, now that its log starts here."""
+    """Return the span that is read without a gap, now that the log starts here."""
     return before if before and log_start <= before.closed_to else Span(log_start, log_start)
 
 
@@ -212,7 +205,7 @@ def known_from(span: Span, settings_from: int) -> int:
 
 
 def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
-    """Return what retention deleted before any audit read it, if the audit begins there."""
+    """Return ranges that retention deleted unread, if the audit begins there."""
     unread_from = before.closed(taken.ingress_topic)
     gaps = [
         (one.partition, unread_from.get((taken.ingress_topic, one.partition), 0), one.start)
@@ -223,7 +216,7 @@ def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
 
 
 def unread(ranges: Sequence[Range], read: Mapping[Place, int]) -> list[Range]:
-    """Return the unread part of these ranges."""
+    """Return the unread parts of the ranges."""
     return [_from(one, read.get(one.place, 0)) for one in ranges]
 
 
@@ -233,10 +226,9 @@ def _from(one: Range, offset: int) -> Range:
 
 
 def unread_ends(taken: Snapshot, before: ReadSoFar) -> list[EndRange]:
-    """Return the unread part of the topics with ends.
-
-    What was read before it was deleted is no loss. A topic that was created anew is read from its
-    beginning. Raises `NotOurs` if a topic ends before the part that was read.
+    """Return the unread part of the topics with ends. Raises `NotOurs` if one became shorter.
+    Records that were deleted after an audit read them are no loss. A recreated topic is read from
+    its beginning.
     """
     return [_unread_end(one, taken, before) for one in taken.ends]
 
@@ -267,7 +259,7 @@ def _unread_end(one: EndRange, taken: Snapshot, before: ReadSoFar) -> EndRange:
 
 
 def lost_of(taken: Snapshot) -> dict[Place, int]:
-    """Return until when the records were written that no audit could read, by partition."""
+    """Return the latest time (epoch ms) of records that no audit could read, by partition."""
     return {
         one.range.place: (
             one.first_ms if one.has_lost and one.first_ms is not None else taken.taken_at_ms
@@ -280,7 +272,7 @@ def lost_of(taken: Snapshot) -> dict[Place, int]:
 def read_so_far(
     taken: Snapshot, group: str, states: Sequence[PartitionState], asked_for: Sequence[str]
 ) -> ReadSoFar:
-    """Return where the next audit begins. `asked_for`: targets that do not exist."""
+    """Return the progress for the next audit. `asked_for`: targets that do not exist."""
     return ReadSoFar(
         taken.ingress_topic,
         taken.topic_id,
@@ -293,7 +285,7 @@ def read_so_far(
 
 
 def check_same(before: ReadSoFar, topic: str, topic_id: str, group: str) -> None:
-    """Raise `NotOurs` if an earlier audit was of something else."""
+    """Raise `NotOurs` if an earlier audit was of another topic or group."""
     if (before.ingress_topic, before.topic_id, before.group) != (topic, topic_id, group):
         raise NotOurs(
             f"The earlier audit was of the group {before.group} at {before.ingress_topic} (topic "

@@ -1,4 +1,4 @@
-"""Reads everything that an audit judges by, in the order that `kafka.snapshot` needs."""
+"""The reader of all inputs of an audit, in the order that `kafka.snapshot` needs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,13 +48,13 @@ from spark_jobs.runtime.frames import Materialise, conformed
 from spark_jobs.runtime.session import size_shuffles
 
 MOST_TARGETS: Final = 100_000
-"""The driver holds at most this many names of topics."""
+"""The driver holds at most this many topic names."""
 MOST_COUNTS: Final = 256
-"""Control totals are by partition number modulo this."""
+"""Control totals are counted by partition number modulo this."""
 
 
 class PartitionTotal(NamedTuple):
-    """Of an ingress partition: the records read, those with a verdict, those passed over."""
+    """The records of an ingress partition that were read, judged, and skipped."""
 
     partition: int
     read: int
@@ -63,17 +63,16 @@ class PartitionTotal(NamedTuple):
 
 
 class ControlTotal:
-    """The control total: each ingress record that was read got a verdict, or was passed over.
-
-    Spark counts the records while it reads them. The verdicts are counted in the written table. So
-    a loss in between shows, such as files of workers that do not share the output folder.
+    """The control total: each ingress record that was read got a verdict, or was skipped.
+    Spark counts records as it reads them, and verdicts in the written table. So a loss between the
+    two shows, such as workers that do not share the output folder.
     """
 
     def __init__(self) -> None:
         self._seen: list[Observation] = []
 
     def observed(self, records: DataFrame, ranges: Iterable[Range]) -> DataFrame:
-        """Return the records of these ranges. They are counted when they are first read."""
+        """Return the records in these ranges, counted when they are first read."""
         numbers = {one.partition % MOST_COUNTS for one in ranges if one.start < one.end}
         if not numbers:
             return records
@@ -87,11 +86,9 @@ class ControlTotal:
     def check(
         self, carried: DataFrame | None, verdicts: Mapping[int, int], skipped: DataFrame
     ) -> list[PartitionTotal]:
-        """Return the totals by partition.
-
-        carried, skipped: a row for each record that an earlier audit had read, or that gets no
-        verdict, with its `partition`. verdicts: how many there are by partition.
-        Raises `ResultsRefused` if the totals do not match.
+        """Return the totals by partition. Raises `ResultsRefused` if they do not match.
+        `carried`: records that an earlier audit had read. `skipped`: records without a verdict.
+        `verdicts`: their number by partition.
         """
         held = _by_partition(carried).items() if carried is not None else ()
         seen = (observation.get.items() for observation in self._seen)
@@ -126,10 +123,8 @@ def _folded(counts: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """A part of what there is to read. A later audit judges it.
-
-    A portion gives no verdicts: a record is missing only if everything was read that may be its
-    end.
+    """Records that are read now and judged by a later audit.
+    A portion has no verdicts: a record is missing only if all its possible ends were read.
     """
 
     requests: DataFrame
@@ -137,33 +132,33 @@ class Portion:
     ends: DataFrame
     """ENDS."""
     read: ReadSoFar
-    """How far all was read then."""
+    """The progress after this portion."""
     deleted: list[Unverifiable]
-    """What was gone before it was read."""
+    """Ranges that were deleted unread."""
     count: int
-    """Offsets in it."""
+    """Number of offsets."""
     control: ControlTotal
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Everything that is judged, and what is known besides."""
+    """All inputs of the verdicts."""
 
     requests: DataFrame
-    """REQUESTS, also of the touched records."""
+    """REQUESTS, including touched records."""
     ends: DataFrame
-    """ENDS, also of the touched records."""
+    """ENDS, including touched records."""
     partitions: list[PartitionState]
     unverifiable: list[Unverifiable]
     snapshot: Snapshot
     scope: AuditScope
     touched: Touched | None
-    """Open records of an earlier audit that are looked at again."""
+    """Open records of an earlier audit that are judged again."""
     read_check_backs: Callable[[list[str]], DataFrame]
     """Reads the check-backs in these topics."""
     control: ControlTotal
     uncovered: tuple[str, ...] = ()
-    """Topics in which nobody looked for ends."""
+    """Topics that were not searched for ends."""
     asked_for: tuple[str, ...] = ()
     """Targets that do not exist."""
 
@@ -174,7 +169,7 @@ class Inputs:
 
 
 class Reader:
-    """Reads the topics for one audit, through one session."""
+    """The reader of the topics for one audit."""
 
     def __init__(
         self,
@@ -185,7 +180,7 @@ class Reader:
         materialise: Materialise,
         large: LargeRecords,
     ) -> None:
-        """before: how far the audits have read that this one goes on from."""
+        """`before`: the progress of the audits that this one continues."""
         self._spark, self._job, self._broker = spark, job, Broker(job.kafka)
         self._committed, self._goes_on, self._large = committed, before is not None, large
         own = committed.own
@@ -193,11 +188,9 @@ class Reader:
         self._materialise, self._control = materialise, ControlTotal()
 
     def inputs(self, selection: Selection, open_records: OpenRecords) -> Inputs | Portion:
-        """Return all that is needed for an audit, except what earlier ones had already.
-
-        Return a portion instead if that is more than `job.most` records. The snapshot is a new
-        one, or that of the audit to repeat. Without targets they are the existing topics that the
-        ingress asks for: then the ingress is read first, and written to an intermediate table.
+        """Return the inputs of the audit, or a portion if more than `job.most` records are unread.
+        A repeated audit uses the snapshot of its evidence. Without named targets the ingress is
+        read first, into an intermediate table: it names the targets.
         """
         job, before = self._job, self._before
         there = unread(self._committed.ranges, before.closed(job.own.ingress))
@@ -233,7 +226,7 @@ class Reader:
         asked_ms: int | None,
         open_records: OpenRecords,
     ) -> Inputs:
-        """Return all that is left to read. `requests` are in these ranges of the ingress."""
+        """Return all unread inputs. `requests` are in these ranges of the ingress."""
         states = partition_states(taken, self._before, settled_only=self._job.settled_only)
         rest = _beyond(ranges, self._job.own.ingress, states)
         if count_of(rest):
@@ -269,7 +262,7 @@ class Reader:
     def _of_ingress(
         self, ranges: Sequence[Range], requests: DataFrame, wanted: set[str]
     ) -> Portion:
-        """Return the requests that are read first, as a portion."""
+        """Return the requests in these ranges as a portion."""
         before, deleted = self._before, []
         spans = dict(before.ingress)
         policies = {one.partition: one.policies for one in self._committed.committed}
@@ -284,9 +277,8 @@ class Reader:
         return Portion(requests, self._ends(()), read, deleted, count_of(ranges), self._control)
 
     def _of_ends(self, requests: DataFrame, taken: Snapshot, most: int) -> Portion:
-        """Return the first ends, if no requests are left.
-
-        A topic that was created anew is read from its beginning.
+        """Return the first ends as a portion, if no requests are left.
+        A recreated topic is read from its beginning.
         """
         before = self._before
         part = [*first_of(taken.end_ranges, most)]
@@ -303,7 +295,7 @@ class Reader:
         return Portion(requests, self._ends(part), read, [], count_of(part), self._control)
 
     def _snapshot(self, targets: Iterable[str], selection: Selection) -> Snapshot:
-        """Take a snapshot with the existing ones of these targets."""
+        """Take a snapshot with the targets that exist."""
         return take_snapshot(
             self._broker,
             self._committed,
@@ -323,9 +315,8 @@ class Reader:
         return new_requests(seen, in_force, found.policies, found.hop_keys)
 
     def _check_backs(self, taken: Snapshot, topics: Sequence[str]) -> DataFrame:
-        """Return CHECK_BACKS in those of these topics that the snapshot has.
-
-        Include those that were read in portions and are not judged, if the log still has them.
+        """Return CHECK_BACKS in these topics of the snapshot.
+        This includes check-backs in unjudged portions, if the log still has them.
         """
         ranges = [one for one in taken.end_ranges if one.topic in topics]
         if (judged := self._before.judged) is not None:
@@ -334,7 +325,6 @@ class Reader:
         return check_backs(records(self._spark, self._job.kafka, ranges, large=self._large))
 
     def _ends(self, ranges: Sequence[Range]) -> DataFrame:
-        """Return ENDS in these ranges of targets, dead letters and outcomes."""
         own = self._job.own
 
         def held(*topics: str) -> DataFrame:
@@ -356,7 +346,7 @@ def _judged_from(one: Range, judged: Mapping[Place, int], starts: Mapping[Place,
 def new_requests(
     records: DataFrame, in_force: Sequence[InForce], texts: Mapping[str, str], hop_keys: HopKeys
 ) -> DataFrame:
-    """Return REQUESTS of ingress records (RECORDS) that are read for the first time."""
+    """Return REQUESTS of ingress RECORDS that are read for the first time."""
     found = parsed(records, policies(records.sparkSession, texts, in_force, hop_keys))
     return conformed(found, REQUESTS, dict.fromkeys(KNOWN, "NULL"))
 
@@ -374,7 +364,7 @@ def _targets_of(requests: DataFrame) -> set[str]:
 
 
 def _beyond(read: Sequence[Range], ingress: str, states: Sequence[PartitionState]) -> list[Range]:
-    """Return what is left to read of the ingress beyond the ranges that were read."""
+    """Return the ingress ranges that are left to read."""
     ends = {one.partition: one.end for one in read}
     return [
         Range(ingress, one.partition, max(one.closed_to, ends.get(one.partition, 0)), one.read_to)
