@@ -1,6 +1,5 @@
 """The entry of the command `kafka-delay-proxy`.
-
-It lies beside the package `proxy`, because proxy.py on PyPI installs a package of that name too.
+It is outside the package `proxy` because proxy.py on PyPI installs a package of that name.
 """
 
 import sys
@@ -10,7 +9,7 @@ OURS = "kafka-delay-proxy"
 
 
 def main() -> NoReturn:
-    """Run the command line, or say which distribution has overwritten the package `proxy`."""
+    """Run the command line. If another distribution has overwritten `proxy`, say which."""
     try:
         from proxy.__main__ import main as run
     except ImportError:

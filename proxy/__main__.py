@@ -10,9 +10,9 @@ ENDED_BY_SIGTERM = 128 + signal.SIGTERM
 
 
 def main() -> NoReturn:
-    """Run the command line. SIGTERM ends it also while its modules are still being imported."""
+    """Run the command line. SIGTERM ends it even while modules are being imported."""
     is_run = sys.argv[1:2] == ["run"]
-    if is_run or os.getpid() == FIRST_PROCESS:  # a container's first process ignores it otherwise
+    if is_run or os.getpid() == FIRST_PROCESS:  # otherwise ignored by a container's first process
         exit_code = 0 if is_run else ENDED_BY_SIGTERM
         signal.signal(signal.SIGTERM, lambda *_: os._exit(exit_code))
     from proxy.cli.app import main as run_command

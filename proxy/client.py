@@ -1,4 +1,4 @@
-"""The place where the client was before it became a distribution of its own."""
+"""The old place of the client, now a distribution of its own."""
 
 raise ImportError(
     "the client is a distribution of its own: pip install kafka-delay-client, then write "

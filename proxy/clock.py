@@ -1,7 +1,5 @@
-"""The logical clock that decides what is due (docs/exactly-once.md#7-never-early).
-
-It never goes back, and where the wall clock is ahead it goes by the broker's: delivering late is a
-delay, delivering early is a fault.
+"""The logical clock that decides which records are due (docs/exactly-once.md#7-never-early).
+It never goes back. If the wall clock is ahead, the broker's clock decides.
 """
 
 from __future__ import annotations
@@ -11,45 +9,43 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 CONFIRMED_AFTER_MS: Final = 60_000
-"""Where the broker's time is not known, a jump that lasts for so long is taken for a correction."""
+"""A jump that lasts this long is believed if the broker's time is unknown."""
 
 
 def wall_clock_ms() -> int:
-    """Epoch ms by this machine's wall clock, rounded down."""
+    """Return epoch ms by this machine's wall clock, rounded down."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_clock_ms() -> int:
-    """Milliseconds that no one can set back or forth."""
+    """Return milliseconds of a clock that cannot be set."""
     return time.monotonic_ns() // 1_000_000
 
 
 class BrokerTime(NamedTuple):
-    """The broker's clock had reached `epoch_ms` when this machine's monotonic clock showed
-    `monotonic_ms`."""
+    """The broker's time `epoch_ms` at this machine's monotonic time `monotonic_ms`."""
 
     epoch_ms: int
     monotonic_ms: int
 
     def after(self, monotonic_ms: int) -> int:
-        """What the broker's clock has reached by then."""
+        """Return the broker's time at a later monotonic time."""
         return self.epoch_ms + monotonic_ms - self.monotonic_ms
 
 
 class Moment(NamedTuple):
-    """`now_ms` is epoch ms that have certainly been reached: what is due goes by it. It may stand
-    still for long, so intervals go by `elapsed_ms`, of the monotonic clock."""
+    """The present."""
 
     now_ms: int
+    """Epoch ms that have certainly been reached. Decides which records are due."""
     elapsed_ms: int
+    """Monotonic time for intervals, because `now_ms` may stand still for long."""
 
 
 class Clock:
-    """Wall time, but never more than `max_step_ms` ahead of the time it is held against.
-
-    That is the broker's once `set_broker_time` has been called; before, what the monotonic clock
-    has added to the last time that was believed. `wall_ms` and `monotonic_ms` are read at each
-    `now_ms`; tests hand in their own.
+    """Wall time, limited to `max_step_ms` ahead of a reference.
+    The reference is the broker's time once set. Before, it is the last believed time plus monotonic
+    time.
     """
 
     def __init__(
@@ -67,7 +63,7 @@ class Clock:
         self._stamp_ms = -1
 
     def now_ms(self) -> int:
-        """Epoch ms that are certain to have been reached."""
+        """Return epoch ms that have certainly been reached."""
         wall_ms, read_at_ms = self._wall_ms(), self._monotonic_ms()
         last_ms = wall_ms if self._now_ms is None and self._broker is None else self._now_ms or 0
         certain_ms = last_ms + read_at_ms - self._read_at_ms
@@ -84,22 +80,20 @@ class Clock:
         return self._now_ms
 
     def moment(self) -> Moment:
-        """The present, for dues and for intervals."""
         return Moment(self.now_ms(), self._monotonic_ms())
 
     def stamp_ms(self) -> int:
-        """The time that records carry: the logical one, or the broker's where that is later.
-
-        Topics refuse times that are too far from the broker's (message.timestamp.before.max.ms).
+        """Return the time for new records: the later of logical and broker's time.
+        Topics refuse times too far from the broker's (message.timestamp.before.max.ms).
         """
         return max(self.now_ms(), self.broker_ms or 0)
 
     def set_broker_time(self, broker: BrokerTime | None) -> None:
-        """What the broker has answered; None: it cannot be asked."""
+        """Set the broker's time. None: the broker cannot be asked."""
         self._broker = broker
 
     def observe_broker(self, timestamp_ms: int) -> None:
-        """A time that the broker itself wrote (LogAppendTime): its clock has come that far."""
+        """Note a time that the broker wrote (LogAppendTime), which its clock has reached."""
         self._stamp_ms = max(self._stamp_ms, timestamp_ms)
         read_at_ms = self._monotonic_ms()
         if self._broker is not None and timestamp_ms > self._broker.after(read_at_ms):
@@ -107,38 +101,37 @@ class Clock:
 
     @property
     def is_held(self) -> bool:
-        """True while the wall clock is ahead by more than it may be."""
+        """Return whether the wall clock is too far ahead."""
         return self._held_since_ms is not None
 
     @property
     def stands_still(self) -> bool:
-        """True while held with no broker's time to go by."""
+        """Return whether the clock is held and the broker's time is unknown."""
         return self.is_held and self._broker is None
 
     @property
     def offset_ms(self) -> int:
-        """Wall clock minus logical clock: positive while held, negative after a step back."""
+        """Return wall clock minus logical clock. Negative after a step back."""
         return 0 if self._now_ms is None else self._wall_ms() - self._now_ms
 
     @property
     def lead_ms(self) -> int | None:
-        """Wall clock minus the broker's; None where that is not known."""
+        """Return wall clock minus broker's clock, or None if that is unknown."""
         broker_ms = self.broker_ms
         return None if broker_ms is None else self._wall_ms() - broker_ms
 
     @property
     def broker_ms(self) -> int | None:
-        """What the broker's clock has reached; None where that is not known."""
+        """Return the broker's present time, or None if unknown."""
         return None if self._broker is None else self._broker.after(self._monotonic_ms())
 
     def ahead_ms(self, epoch_ms: int) -> int:
-        """How far this time lies in the future by the broker's clock, or else by this one; 0 if it
-        has come."""
+        """Return ms until this time by the broker's clock, or else by this one; at least 0."""
         broker_ms = self.broker_ms
         return max(0, epoch_ms - (self.now_ms() if broker_ms is None else broker_ms))
 
     def _confirmed(self, wall_ms: int, read_at_ms: int) -> bool:
-        """The broker's time needs no confirmation, and its contradiction does not age."""
+        """The broker's time needs no confirmation, and a contradiction to it never expires."""
         if self._broker is not None:
             return False
         if self._stamp_ms >= wall_ms - self.max_step_ms:

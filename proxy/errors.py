@@ -1,7 +1,6 @@
-"""Errors a person meets: each says what was found, where, and what to do about it.
-
-The command line prints the message of a `ProxyError` as it is, on stderr, and ends with its
-`exit_code`. Anything that is not a `ProxyError` there is a defect of the proxy.
+"""Errors for people, each with place, cause and remedy.
+The command line prints a `ProxyError` on stderr and exits with its `exit_code`. Any other error
+there is a defect.
 """
 
 from importlib.util import find_spec
@@ -10,8 +9,7 @@ from typing import Final, Literal
 
 class ProxyError(Exception):
     """Root of all errors that are meant to be read.
-
-    `found` says what was found and where, `remedy` what to do; both are whole sentences.
+    `found` says what happened and `remedy` what to do, in whole sentences.
     """
 
     exit_code = 1
@@ -23,11 +21,11 @@ class ProxyError(Exception):
 
 
 class SettingsError(ProxyError):
-    """The settings file or an environment variable says something the proxy cannot follow."""
+    """A setting in the file or the environment is invalid."""
 
 
 class BrokerUnreachable(ProxyError):
-    """No broker answered at the bootstrap addresses within the time allowed."""
+    """No broker answered at the bootstrap addresses in time."""
 
     def __init__(self, bootstrap: str, detail: str) -> None:
         super().__init__(
@@ -38,7 +36,7 @@ class BrokerUnreachable(ProxyError):
 
 
 class BrokerLate(BrokerUnreachable):
-    """Kafka is there, but does not answer in time: a leader or controller is away, for example."""
+    """Kafka is there but does not answer in time, e.g. without a leader or controller."""
 
     def __init__(self, bootstrap: str, detail: str) -> None:
         ProxyError.__init__(
@@ -49,15 +47,15 @@ class BrokerLate(BrokerUnreachable):
 
 
 class BrokerRefused(ProxyError):
-    """The broker answered and said no: not authorised, not authenticated, unsupported."""
+    """The broker refused: not authorised, not authenticated, or unsupported."""
 
 
 class BrokerLimit(ProxyError):
-    """A limit of the broker does not allow what the settings ask for; it will not next time."""
+    """A broker limit forbids what the settings ask for. Retrying does not help."""
 
 
 class TopicMissing(ProxyError):
-    """A topic the proxy cannot work without does not exist."""
+    """A topic that the proxy needs does not exist."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
@@ -67,14 +65,13 @@ class TopicMissing(ProxyError):
 
 
 class StartOverRefused(ProxyError):
-    """Going on would silently forget records: what was committed does not fit the topic there is.
-
+    """The committed position does not fit the topic, so going on could lose records.
     Source: docs/exactly-once.md#8-never-silently-start-over.
     """
 
 
 class InstanceConflict(ProxyError):
-    """Another process lives under the same instance id and has fenced this one."""
+    """Another process has the same instance id and has fenced this one."""
 
     def __init__(self, instance: str, detail: str) -> None:
         super().__init__(
@@ -84,7 +81,7 @@ class InstanceConflict(ProxyError):
 
 
 class DataDirInUse(ProxyError):
-    """Another process on this machine holds the data folder."""
+    """Another process on this machine uses the data folder."""
 
     def __init__(self, data_dir: str) -> None:
         super().__init__(
@@ -94,7 +91,7 @@ class DataDirInUse(ProxyError):
 
 
 class DataDirUnusable(ProxyError):
-    """The data folder cannot be made, or nothing can be written there."""
+    """The data folder cannot be created or written."""
 
     def __init__(self, data_dir: str, why: str, remedy: str) -> None:
         super().__init__(
@@ -104,7 +101,7 @@ class DataDirUnusable(ProxyError):
 
 
 class DiskReserveTooLarge(ProxyError):
-    """The disk under the data folder could never have so much free that records would be read."""
+    """The disk is too small to ever exceed the reserve."""
 
     def __init__(self, data_dir: str, reserve: str, size: str) -> None:
         super().__init__(
@@ -115,14 +112,14 @@ class DiskReserveTooLarge(ProxyError):
 
 
 class PortTaken(ProxyError):
-    """Something else listens on a port the proxy was told to listen on."""
+    """Another program listens on the port."""
 
     def __init__(self, host: str, port: int, choose: str) -> None:
         super().__init__(f"Port {port} on {host} is already in use.", choose)
 
 
 class ClientUnusable(ProxyError):
-    """Calls of the Kafka client library have not returned too many times."""
+    """Too many calls of the Kafka client library have not returned."""
 
     def __init__(self, times: int) -> None:
         super().__init__(
@@ -138,32 +135,32 @@ MODULES: Final[dict[Extra, tuple[str, ...]]] = {
     "rocksdb": ("rocksdict",),
     "spark": ("pyspark", "matplotlib", "jinja2"),
 }
-"""By extra of the distribution: what it brings that is loaded here."""
+"""The modules that each extra of the distribution provides."""
 
 
 class ExtraMissing(ProxyError):
-    """What was asked for needs packages that are not installed."""
+    """A feature needs packages that are not installed."""
 
 
 def lacking(extra: Extra) -> list[str]:
-    """The modules of the extra that are not installed."""
+    """Return the extra's modules that are not installed."""
     return [name for name in MODULES[extra] if not _is_installed(name)]
 
 
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # not even the package around it
+    except ModuleNotFoundError:  # the parent package is missing too
         return False
 
 
 def how_to_get(extra: Extra) -> str:
-    """What to type; a sentence."""
+    """Return a sentence with the install command."""
     return f"Install it: pip install 'kafka-delay-proxy[{extra}]'."
 
 
 def require(extra: Extra, what: str) -> None:
-    """Raise ExtraMissing unless the extra is there; `what` needs it, and begins the sentence."""
+    """Raise ExtraMissing unless the extra is installed. `what` needs it and begins the sentence."""
     if names := lacking(extra):
         raise ExtraMissing(
             f"{what} needs the extra `{extra}`, which is not installed ({', '.join(names)}).",
@@ -172,13 +169,13 @@ def require(extra: Extra, what: str) -> None:
 
 
 def require_store(kind: str) -> None:
-    """Raise ExtraMissing when the packages of this kind of `store` are not installed."""
+    """Raise ExtraMissing if the packages for this `store` are not installed."""
     for extra in MODULES:
         if extra == kind:
             require(extra, f"`store: {kind}`")
 
 
 def require_tracing(*, is_enabled: bool) -> None:
-    """Raise ExtraMissing when spans are asked for, and the packages for them are not installed."""
+    """Raise ExtraMissing if spans are enabled and their packages are not installed."""
     if is_enabled:
         require("otel", "`tracing.enabled`")

@@ -1,8 +1,6 @@
-"""Logs: one line when something happens, none per message.
-
-On a terminal a line is `12:00:00.123 info  event key=value …`, elsewhere one JSON object with
-`time`, `level`, `event` and the event's own keys. Both go to stderr, so that a command's answer on
-stdout stays readable by a program.
+"""Logs: one line per event, none per message, on stderr.
+On a terminal a line is `12:00:00.123 info  event key=value …`, elsewhere a JSON object with `time`,
+`level`, `event` and the event's keys.
 """
 
 import logging
@@ -20,7 +18,7 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 def configure_logs(level: str, form: LogFormat, stream: TextIO | None = None) -> None:
-    """Set up structlog for this process; `level` and `form` as in the settings' `log`."""
+    """Set up structlog for this process, by the settings' `log`."""
     out = stream if stream is not None else sys.stderr
     console = form == "console" or (form == "auto" and out.isatty())
     structlog.configure(
@@ -32,7 +30,7 @@ def configure_logs(level: str, form: LogFormat, stream: TextIO | None = None) ->
 
 
 def change_level(level: Level) -> None:
-    """From now on this process logs from `level` on; from any thread."""
+    """Change this process's log level, from any thread."""
     lowest = logging.getLevelName(level.upper())
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(lowest))
 
@@ -46,14 +44,14 @@ def _for_people(*, colors: bool) -> list[Processor]:
         structlog.dev.ConsoleRenderer(
             colors=colors,
             pad_event_to=0,
-            # The usual one shows local variables: passwords and tokens among them.
+            # The default formatter shows local variables, which may hold passwords and tokens.
             exception_formatter=_plain_traceback,
         ),
     ]
 
 
 def _plain_values(_log: object, _name: str, event: EventDict) -> EventDict:
-    """The renderer escapes what is no text by itself."""
+    """Only values that are not text are escaped by the renderer."""
     return {name: plain(one) if isinstance(one, str) else one for name, one in event.items()}
 
 
@@ -80,7 +78,7 @@ def _for_programs() -> list[Processor]:
 
 
 def show_any_text() -> None:
-    """Escape characters that the terminal's encoding lacks, where they would end the program."""
+    """Escape characters that the terminal's encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -93,7 +91,7 @@ def plain(text: object) -> str:
 
 
 def plain_lines(text: object) -> str:
-    """The same, but the text keeps its lines."""
+    """Escape as `plain` does, but keep line breaks."""
     return "\n".join(map(plain, str(text).split("\n")))
 
 

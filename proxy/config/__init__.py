@@ -1,4 +1,3 @@
-"""The settings: their model, where they are read from, and the policy that follows from them.
-
-May use requests and records. Begin with `settings`; `default.yaml` documents every key.
+"""The settings: their model, their sources, and the policy derived from them.
+May use the protocol and errors. Begin with `settings`; `default.yaml` documents every key.
 """

@@ -1,4 +1,4 @@
-"""What the machine gives: cores, memory, disk."""
+"""The machine's cores, memory and disk, and the proxy's shares of them."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -9,22 +9,23 @@ from typing import Final
 from proxy.config.values import shown_size
 from proxy.errors import DiskReserveTooLarge
 
-# How many cores this process may use.
+# Cores of this process.
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 OWN_CGROUP: Final = Path("/proc/self/cgroup")
 
 
 def usable_cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
-    """The cores it is bound to or, where that is less, the whole ones of a container's CPU quota;
-    at least one. See cpu.max and cpu.cfs_quota_us in the Linux kernel's documentation of cgroups.
+    """Return the cores of this process: its affinity or the container's whole CPU quota, at least
+    1.
+    Source: cpu.max and cpu.cfs_quota_us in the Linux kernel's documentation of cgroups.
     """
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return max(1, min([bound or 1, *(int(cores) for cores in _quotas(cgroups, own))]))
 
 
 def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
-    """The quotas, in cores, of this process's group and of all above it."""
+    """Yield the quotas, in cores, of this process's group and all groups above it."""
     for controllers, path in _groups(own):
         root = cgroups if not controllers else cgroups / "cpu"
         group = root / path.lstrip("/")
@@ -36,7 +37,7 @@ def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
 
 
 def _groups(own: Path) -> Iterator[tuple[str, str]]:
-    """Of version 2, which has no names of controllers, and of version 1's for CPU."""
+    """Yield version 2 groups, which have no controller names, and version 1 CPU groups."""
     yield "", "/"
     yield "cpu", "/"
     try:
@@ -51,7 +52,7 @@ def _groups(own: Path) -> Iterator[tuple[str, str]]:
 
 
 def _quota(folder: Path) -> float | None:
-    """In cores; None where there is none, or it cannot be read."""
+    """Return the quota in cores, or None if there is none or it cannot be read."""
     try:
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()
@@ -63,38 +64,36 @@ def _quota(folder: Path) -> float | None:
         return None
 
 
-# How a worker's memory budget (setting `memory.per_worker`) is shared out.
+# A worker's memory budget (setting `memory.per_worker`).
 
 MIB: Final = 2**20
 LEAST_BYTES: Final = 64 * MIB
 QUEUE_SETTINGS: Final = {"queued.max.messages.kbytes": 1024, "fetch.max.bytes": 1}
-"""What librdkafka holds of records that are to be consumed, in units of so many bytes."""
+"""librdkafka's settings for consumer memory, with the bytes of their unit."""
 MOST_QUEUE_BYTES: Final = 2**30
 MOST_FETCH_BYTES: Final = 50 * MIB
-"""Larger answers than librdkafka asks for by itself help nobody, and it refuses some."""
+"""librdkafka's default. Larger answers do not help, and it rejects some values."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryShares:
-    """Bytes of one worker's budget, in sixteenths of it:
-
-    memtables (4): beyond that the heaviest is written out; most_memtables (6): and beyond that
-    nothing is fetched. transaction (1): bodies of the records that one transaction holds, which are
-    in memory up to six times on their way. queue (1): fetched and not consumed yet; as much again
-    has been consumed and is not stored yet. fetch (1/2): one answer of one broker.
-    """
+    """Shares of one worker's budget, in bytes."""
 
     memtables: int
+    """4/16. Above this the largest memtable is written out."""
     most_memtables: int
+    """6/16. Above this nothing is fetched."""
     transaction: int
+    """1/16 for bodies in one transaction, which are in memory up to six times."""
     queue: int
+    """1/16 for fetched records. As many consumed ones may not be stored yet."""
     fetch: int
+    """1/32 for one answer of one broker."""
 
 
 def memory_shares(budget_bytes: int, kafka: Mapping[str, str]) -> MemoryShares:
-    """What `kafka` sets of queues by itself counts first; the rest is shared out.
-
-    Raises ValueError when that is too little.
+    """Share out the budget. Queue sizes that `kafka` sets are subtracted first.
+    Raises ValueError if the budget is too small.
     """
     own_bytes = sum(
         int(kafka[name]) * unit_bytes
@@ -118,45 +117,39 @@ def memory_shares(budget_bytes: int, kafka: Mapping[str, str]) -> MemoryShares:
     )
 
 
-# How much of the disk under `data_dir` is left free of new records
-# (docs/operations/sizing.md#limits-on-what-may-wait).
+# Disk space that new records must leave free (docs/operations/sizing.md#limits-on-what-may-wait).
 
 AUTO_BYTES: Final = 256 << 20
 AUTO_SHARE: Final = 20
-"""`auto` is the smaller of so many bytes, and one part in so many of the disk."""
+"""`auto` is the smaller of AUTO_BYTES and 1/AUTO_SHARE of the disk."""
 SLACK_SHARE: Final = 8
-"""One part in so many of the reserve has to be free beyond it before reading goes on."""
+"""Reading resumes when the reserve and 1/SLACK_SHARE of it are free."""
 
 
 class DiskReserve:
-    """Whether the disk has less left than is to be left free; handed the numbers, it only decides.
-
-    `wanted_bytes`: None is `auto`, 0 none.
-    """
+    """The check of free disk space against the reserve. `wanted_bytes`: None is `auto`, 0 none."""
 
     def __init__(self, wanted_bytes: int | None) -> None:
         self._wanted_bytes = wanted_bytes
         self.is_short = False
 
     def of(self, size_bytes: int) -> int:
-        """The reserve on a disk of this size, in bytes."""
+        """Return the reserve on a disk of this size, in bytes."""
         if self._wanted_bytes is not None:
             return self._wanted_bytes
         return min(AUTO_BYTES, size_bytes // AUTO_SHARE)
 
     def enough(self, size_bytes: int) -> int:
-        """What has to be free before reading goes on: more than the reserve, so that what is just
-        given back does not fill it again at once."""
+        """Return the free bytes at which reading resumes. The slack prevents frequent changes."""
         reserve_bytes = self.of(size_bytes)
         return reserve_bytes + reserve_bytes // SLACK_SHARE
 
     def observe(self, size_bytes: int, free_bytes: int) -> None:
-        """So much is free of so much."""
         wanted_bytes = self.enough(size_bytes) if self.is_short else self.of(size_bytes)
         self.is_short = free_bytes < wanted_bytes
 
     def refuse_unreachable(self, data_dir: Path, size_bytes: int) -> None:
-        """Raise DiskReserveTooLarge where even an empty disk would not have enough."""
+        """Raise DiskReserveTooLarge if even an empty disk has too little space."""
         if self.enough(size_bytes) > size_bytes:
             raise DiskReserveTooLarge(
                 str(data_dir), shown_size(self.of(size_bytes)), shown_size(size_bytes)

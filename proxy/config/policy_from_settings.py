@@ -1,8 +1,7 @@
-"""What follows from the settings: what the ingress topic has to be like, and the policy.
-
-A record that waits longer than `roll_after` is written anew to the end of its partition
-(docs/guide.md#delays-longer-than-the-ingress-keeps-records). So the ingress has to keep records for
-that time and the time for which the proxy may be down, not for the longest delay.
+"""Requirements on the ingress topic, and the policy, both derived from the settings.
+A record pending longer than `roll_after` is rewritten
+(docs/guide.md#delays-longer-than-the-ingress-keeps-records). So retention must cover `roll_after`
+and the proxy's downtime, not the longest delay.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,11 +12,11 @@ from proxy.errors import SettingsError
 from proxy.protocol.policy import REQUEST_KINDS, Policy, RetryGroup
 
 ROLL_AT: Final = 2
-"""A record is rewritten when half the ingress topic's retention has passed."""
+"""Records are rewritten after half the ingress retention."""
 
 
 def roll_after_ms(settings: Settings, retention_ms: int | None) -> int | None:
-    """The age at which a waiting record is rewritten; None where none ever ages out."""
+    """Return the age at which a pending record is rewritten. None: never."""
     asked_ms = settings.roll_after_ms
     if asked_ms is not None:
         return asked_ms
@@ -25,34 +24,33 @@ def roll_after_ms(settings: Settings, retention_ms: int | None) -> int | None:
 
 
 def needed_ms(settings: Settings, retention_ms: int) -> int:
-    """For how long a record is needed at most, before it has ended or is rewritten."""
+    """Return the longest time until a record has ended or is rewritten."""
     return min(roll_after_ms(settings, retention_ms) or retention_ms, settings.max_delay_ms)
 
 
 def aging_after_ms(rolled_after_ms: int | None, retention_ms: int | None) -> int | None:
-    """The age that nothing needed should reach: half-way between rewriting and deletion."""
+    """Return the age that no pending record should reach: halfway from rewriting to deletion."""
     if rolled_after_ms is None or retention_ms is None:
         return None
     return (rolled_after_ms + retention_ms) // 2
 
 
 def longest_undecided_ms(settings: Settings) -> int:
-    """How long a half message, which is never rewritten, may stay undecided."""
+    """Return the longest undecided time of a half message. These are never rewritten."""
     asked = settings.transactions
     return asked.immunity_ms + asked.max_checks * asked.check_interval_ms
 
 
 class Unfit(NamedTuple):
-    """What was found of an ingress topic, and what to do; `found` goes on behind its name."""
+    """A fault of an ingress topic. `found` continues a sentence after the topic's name."""
 
     found: str
     remedy: str
 
 
 def unfit(settings: Settings, config: Mapping[str, str]) -> Iterator[Unfit]:
-    """What of its configuration, as the broker words it, keeps the proxy from running.
-
-    How long it keeps records is judged by `is_too_short`. What is not known is not refused.
+    """Yield the faults in the topic's configuration. Unknown values are accepted.
+    Retention is checked by `is_too_short`.
     """
     if "compact" in config.get("cleanup.policy", ""):
         yield Unfit(
@@ -73,9 +71,8 @@ def unfit(settings: Settings, config: Mapping[str, str]) -> Iterator[Unfit]:
 
 
 def takes_bombs(config: Mapping[str, str]) -> Unfit | None:
-    """Return what is wrong where the broker measures batches before it unpacks them.
-
-    A batch of some kilobytes can hold more than any consumer takes.
+    """Return the fault if the broker measures batches before it decompresses them.
+    A batch of some kilobytes can then hold more than a consumer can read.
     """
     kind = config.get("compression.type")
     if kind in {None, "uncompressed"}:
@@ -89,12 +86,12 @@ def takes_bombs(config: Mapping[str, str]) -> Unfit | None:
 
 
 def is_too_short(settings: Settings, retention_ms: int) -> bool:
-    """Whether records would be deleted before they have ended or are rewritten."""
+    """Return whether records would be deleted before they end or are rewritten."""
     return needed_ms(settings, retention_ms) >= retention_ms
 
 
 def refuse_unfit(settings: Settings, config: Mapping[str, str], retention_ms: int | None) -> None:
-    """Raises SettingsError where the ingress would lose records that wait, or misjudge delays."""
+    """Raise SettingsError if the ingress would lose pending records or misjudge delays."""
     for found, remedy in unfit(settings, config):
         raise SettingsError(f"The topic {settings.topics.ingress} {found}.", remedy)
     if retention_ms is not None and is_too_short(settings, retention_ms):
@@ -107,11 +104,11 @@ def refuse_unfit(settings: Settings, config: Mapping[str, str], retention_ms: in
 
 
 RESERVED: Final = ("timer.*",)
-"""Topics of any proxy: one proxy must not write to another's on a producer's behalf."""
+"""Topics of any proxy, which producers must not reach through another proxy."""
 
 
 def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
-    """The policy. `retention_ms`: how long the ingress topic keeps records, None for ever."""
+    """Return the policy. `retention_ms`: the ingress retention, None for ever."""
     return Policy(
         levels_ms=settings.levels_ms,
         max_delay_ms=settings.max_delay_ms,
@@ -142,7 +139,7 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
 
 
 def _retry_group(name: str, group: RetryGroupSettings, settings: Settings) -> RetryGroup:
-    """RocketMQ's three policies: levels, doubling delays with a bound, a list of one's own."""
+    """RocketMQ's three policies: levels, doubling delays, a custom list."""
     most = group.max_attempts or settings.retry.max_attempts
     if group.policy == "custom":
         return RetryGroup(name, group.delays_ms, most)

@@ -1,8 +1,6 @@
-"""The settings of the proxy as typed, frozen values (docs/operations/settings.md).
-
-Attribute names carry units where the file's keys do not: the key `max_delay: 366d` is
-`settings.max_delay_ms`. How a file and the environment become these values: `sources`.
-Every key is described, with its default, in `default.yaml` beside this module.
+"""The settings as typed, frozen values (docs/operations/settings.md).
+Attribute names carry units: the key `max_delay: 366d` is `settings.max_delay_ms`. `default.yaml`
+beside this module documents every key.
 """
 
 import json
@@ -49,13 +47,13 @@ SHORTEST_TOKEN = 16
 
 
 class Section(BaseModel):
-    """A part of the settings: frozen, and closed to keys it does not know."""
+    """A section of the settings. It is frozen and rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
 class TopicSettings(Section):
-    """Names of the proxy's own topics, and whether and how `run` creates those that are missing."""
+    """Names of the proxy's topics, and how `run` creates missing ones."""
 
     ingress: str = "timer.ingress"
     dead_letters: str = "timer.dead-letters"
@@ -76,21 +74,23 @@ class TopicSettings(Section):
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The topics that the proxy cannot work without."""
+        """Return the topics that the proxy needs."""
         return (self.ingress, self.dead_letters, self.outcomes, self.settings)
 
     @property
     def never_targets(self) -> tuple[str, ...]:
-        """Topics that no record can ask for as its target."""
+        """Return the topics that no record may ask for."""
         return (*self.own, self.audit, self.replay_marks)
 
     @property
     def replay_marks(self) -> str:
-        """Where `dead-letters replay` notes what it has replayed; made when it is first used."""
+        """Return the topic where `dead-letters replay` notes replayed records. Created on first
+        use.
+        """
         return self.replay_marks_of(self.dead_letters)
 
     def replay_marks_of(self, dead_letters: str) -> str:
-        """The same for another topic of dead letters, that of a group."""
+        """Return the same topic for a group's dead-letter topic."""
         return f"{dead_letters}.replayed"
 
     @model_validator(mode="after")
@@ -111,17 +111,16 @@ class TopicSettings(Section):
 
 
 class WheelSettings(Section):
-    """Width and number of the wheel's slots; entries due beyond their span are sorted in again."""
+    """Width and number of the wheel's slots. Entries beyond their span are sorted in later."""
 
     precision_ms: int = Field(1000, ge=1, le=60_000)
     slots: int = Field(604_800, ge=2, le=10_000_000)
 
 
 class RetryGroupSettings(Section):
-    """How one consumer group's records are retried: at the levels, or after delays of its own.
-
-    `exponential`: first_delay, doubled with each failure, at most max_delay. `custom`: `delays`, of
-    which the last counts for all further ones.
+    """The retries of one consumer group, by levels or by delays of its own.
+    `exponential` doubles `first_delay` up to `max_delay`. `custom` uses `delays`; the last one
+    repeats.
     """
 
     policy: Literal["levels", "exponential", "custom"] = "levels"
@@ -148,7 +147,7 @@ class RetryGroupSettings(Section):
 
 
 class RetrySettings(Section):
-    """When what failed is tried again: records of consumers, and what could not be published."""
+    """Retries of consumers' records."""
 
     first_level: int = Field(3, ge=1, le=1000)
     max_attempts: int = Field(16, ge=1, le=1000)
@@ -157,7 +156,7 @@ class RetrySettings(Section):
 
 
 class TransactionSettings(Section):
-    """When producers are asked about half messages, how often (docs/guide.md#half-messages)."""
+    """Check-backs for half messages (docs/guide.md#half-messages)."""
 
     immunity_ms: DurationMs = Field(6_000, alias="immunity")
     check_interval_ms: DurationMs = Field(30_000, alias="check_interval")
@@ -165,14 +164,15 @@ class TransactionSettings(Section):
 
 
 class MemorySettings(Section):
-    """How much memory a worker's records may take (docs/operations/sizing.md#memory)."""
+    """Memory of a worker (docs/operations/sizing.md#memory)."""
 
     per_worker_bytes: SizeBytes = Field(512 * 2**20, alias="per_worker")
 
 
 class AdmissionSettings(Section):
-    """How many records, and how many bytes in `data_dir`, may wait in each ingress partition: in
-    all, and for each target that a shell pattern fits."""
+    """Limits on pending records and their bytes in `data_dir`, for each ingress partition.
+    They apply to the partition as a whole and to each target that matches a shell pattern.
+    """
 
     records: int | None = Field(None, ge=1)
     per_target: dict[str, Annotated[int, Field(ge=1)]] = Field(
@@ -183,8 +183,7 @@ class AdmissionSettings(Section):
 
 
 class OverdueSettings(Section):
-    """What becomes of records for `targets` (a shell pattern) that would be delivered later than
-    `older_than` after their due."""
+    """The treatment of records for a shell pattern of targets, `older_than` after their due."""
 
     targets: str = Field(min_length=1)
     older_than_ms: DurationMs = Field(alias="older_than")
@@ -192,7 +191,7 @@ class OverdueSettings(Section):
 
 
 class ReleaseSettings(Section):
-    """How fast records are delivered, and how much one Kafka transaction carries."""
+    """Delivery rates, and the size of one Kafka transaction."""
 
     max_per_second: int | None = Field(None, ge=1, le=MOST_PER_SECOND)
     per_target: dict[str, Annotated[int, Field(ge=1, le=MOST_PER_SECOND)]] = Field(
@@ -204,7 +203,7 @@ class ReleaseSettings(Section):
 
 
 class TargetSettings(Section):
-    """Shell patterns of the topics records may, and may not, be sent to. `deny` wins."""
+    """Shell patterns of allowed and denied targets. `deny` wins."""
 
     allow: Patterns = ("*",)
     deny: Patterns = ()
@@ -218,33 +217,33 @@ class TargetSettings(Section):
 
 
 class RequestSettings(Section):
-    """Which requests beyond delivery producers may make; others are dead letters."""
+    """Requests that producers may make beyond delivery. Others become dead letters."""
 
     serve: Annotated[Patterns, AfterValidator(known_requests)] = REQUEST_KINDS
     unproven_recalls: bool = False
 
 
 class ClockSettings(Section):
-    """How far the wall clock may be ahead before the broker's decides (`proxy.clock`)."""
+    """The wall clock's allowed lead before the broker's clock decides (`proxy.clock`)."""
 
     max_step_ms: DurationMs = Field(5_000, alias="max_step")
 
 
 class RecoverySettings(Section):
-    """By ingress partition: the offset below which an operator accepts that records are lost, and
-    the partitions whose watermark, left ahead by a wrong clock, is to be set back."""
+    """An operator's decisions after losses."""
 
     accept_loss_below: dict[int, int] = Field(default_factory=dict)
+    """Offset by ingress partition. Lost records below it are accepted."""
     set_back_watermark: tuple[int, ...] = ()
+    """Partitions whose watermark was advanced by a wrong clock."""
 
 
 class AdminSettings(Section):
-    """Where /metrics, /healthz and /readyz are served; port 0 picks a free one."""
+    """The admin port: /metrics, /healthz, /readyz and the API. Port 0 picks a free one."""
 
     host: str = "127.0.0.1"
     port: int = Field(9464, ge=0, le=65_535)
     token: str | None = None
-    """Sent in a header."""
     targets_shown: int = Field(50, ge=0, le=1_000)
 
     @field_validator("token")
@@ -266,20 +265,20 @@ class AdminSettings(Section):
 
 
 class TracingSettings(Section):
-    """Spans for OpenTelemetry, whose own variables `OTEL_*` say where they go (`proxy.tracing`)."""
+    """OpenTelemetry spans (`proxy.tracing`). Variables `OTEL_*` set their destination."""
 
     enabled: bool = False
 
 
 class LogSettings(Section):
-    """Lowest level that is logged, and the form of a line."""
+    """Lowest level that is logged, and the line format."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json"] = "auto"
 
 
 class Settings(Section):
-    """Everything that an operator can set; `default.yaml` says what each key means."""
+    """All settings of an operator."""
 
     kafka: dict[KafkaName, KafkaText] = Field(
         default_factory=lambda: {"bootstrap.servers": DEFAULT_BOOTSTRAP}
@@ -334,17 +333,15 @@ class Settings(Section):
 
     @property
     def instance_name(self) -> str:
-        """`instance_id`, or the host name where there is none."""
+        """Return `instance_id` or else the host name."""
         return self.instance_id or socket.gethostname()
 
     @property
     def bootstrap_servers(self) -> str:
-        """The broker addresses, as given to librdkafka."""
         return self.kafka["bootstrap.servers"]
 
     @property
     def memory_shares(self) -> MemoryShares:
-        """How a worker's memory is shared out."""
         return memory_shares(self.memory.per_worker_bytes, self.kafka)
 
     @field_validator("memory")
@@ -371,22 +368,22 @@ WILDCARDS = frozenset("*?[")
 
 
 class OverdueLimit(Section):
-    """What becomes of records that would be delivered later than `older_than` after their due."""
+    """The treatment of records delivered later than `older_than` after their due."""
 
     older_than_ms: DurationMs = Field(alias="older_than")
     action: Literal["deliver", "dead-letter", "drop"]
 
 
 class Resumed(NamedTuple):
-    """The end of a pause, and the limit on the records that the pause held back."""
+    """The end of a pause, and the rate for the records that it held back."""
 
     at_ms: int
     per_second: int | None = None
-    """Records a second, over all partitions. None: all go at once."""
+    """Records a second over all partitions. None: no limit."""
 
 
 class TargetLimit(Section):
-    """What counts for each target of a pattern: a cap, a rule for the overdue, or both."""
+    """Limits for each target of a pattern: a cap, an overdue rule, or both."""
 
     per_second: int | None = Field(None, ge=1, le=MOST_PER_SECOND)
     overdue: OverdueLimit | None = None
@@ -398,16 +395,15 @@ class TargetLimit(Section):
         return self
 
     def rules_json(self, pattern: str) -> str | None:
-        """The rule for the overdue as an audit reads it; None where there is none."""
+        """Return the overdue rule in the audit's form, or None."""
         if self.overdue is None:
             return None
         return json.dumps([{"targets": pattern, **self.overdue.model_dump()}], sort_keys=True)
 
 
 def by_precedence(limits: Mapping[str, TargetLimit]) -> dict[str, TargetLimit]:
-    """In the order in which patterns are tried: topic names, then patterns, longer ones first.
-
-    The same for all instances, in whatever order they have heard of them.
+    """Sort limits in matching order: topic names, then patterns, longest first.
+    The order is the same on all instances.
     """
     return dict(sorted(limits.items(), key=_place))
 

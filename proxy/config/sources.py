@@ -1,9 +1,8 @@
-"""Reads the settings: one YAML file, and environment variables that overrule it.
-
-`DELAY_PROXY_WHEEL__PRECISION_MS=500` is `wheel: {precision_ms: 500}`; two underscores nest. Names
-under `kafka` are librdkafka's, with underscores for their dots:
-`DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS` is `kafka: {bootstrap.servers: …}`. Lists may be written
-with commas. A key nobody knows is refused with the nearest known one, wherever it stands.
+"""Readers of the settings file (YAML) and of environment variables, which override it.
+`DELAY_PROXY_WHEEL__PRECISION_MS=500` is `wheel: {precision_ms: 500}`; two underscores nest. Under
+`kafka` underscores stand for dots: `DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS` is `kafka:
+{bootstrap.servers: …}`. Lists may be written with commas. Unknown keys are rejected with the
+nearest known one.
 """
 
 import os
@@ -50,9 +49,8 @@ KeyPath = tuple[str, ...]
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """The settings of the file at `path` (none: the defaults), overruled by the environment.
-
-    Raises SettingsError with one sentence for each thing that is wrong.
+    """Load the file at `path`, or the defaults, with the environment on top.
+    Raises SettingsError with one sentence for each problem.
     """
     document = _read_file(path) if path is not None else _Document({}, {}, "")
     problems = [*_unknown_in_file(document), *_unknown_in_environment(os.environ)]
@@ -70,9 +68,8 @@ def load_settings(path: Path | None = None) -> Settings:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Reads plain scalars as YAML 1.2 does. Whatever it does not resolve stays text as written.
-
-    PyYAML's own rules are those of YAML 1.1, which make numbers of `0123`, `1:30` and `1_000`.
+    """A loader with YAML 1.2 scalars. All other scalars stay text as written.
+    PyYAML follows YAML 1.1, which turns `0123`, `1:30` and `1_000` into numbers.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
@@ -113,13 +110,13 @@ class _Overruled(Settings, BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment before the file; no other source."""
+        """Read the environment, then the file, and nothing else."""
         del env_settings, dotenv_settings, file_secret_settings
         return (_Environment(settings_cls), init_settings)
 
 
 class _Document:
-    """A settings file: its values, and the line on which each key stands."""
+    """A settings file: its values, and the line of each key."""
 
     def __init__(self, values: dict[str, Any], lines: dict[KeyPath, int], name: str) -> None:
         self.values = values
@@ -127,7 +124,7 @@ class _Document:
         self.name = name
 
     def where(self, path: KeyPath) -> str:
-        """`proxy.yaml line 12`, or the environment variable that overrules it."""
+        """Return `proxy.yaml line 12`, or the environment variable that overrides it."""
         variable = variable_name(path)
         if variable in {name.upper() for name in os.environ}:
             return f"The environment variable {variable}"
@@ -137,12 +134,12 @@ class _Document:
 
 
 def variable_name(path: KeyPath) -> str:
-    """The environment variable that overrules the key at `path`."""
+    """Return the environment variable for the key at `path`."""
     return ENV_PREFIX + "__".join(path).replace(".", "_").upper()
 
 
 def known_paths(model: type[BaseModel] = Settings) -> Iterator[KeyPath]:
-    """Every key there is, sections included, in the order of the model."""
+    """Yield every key, sections included, in the order of the model."""
     for name, field in model.model_fields.items():
         key = field.alias or name
         yield (key,)
@@ -187,7 +184,7 @@ def _read_file(path: Path) -> _Document:
 
 
 def _parsed(text: str) -> tuple[yaml.Node | None, object]:
-    """The document's tree and its values. Scalars below `kafka` are text exactly as written."""
+    """Return the document's tree and values. Scalars under `kafka` stay text as written."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -255,7 +252,7 @@ def _lines(node: yaml.Node | None, path: KeyPath) -> Iterator[tuple[KeyPath, int
 
 
 def _said_of(error: yaml.YAMLError) -> str:
-    """Where and why a file is not YAML, without a word of it: a secret may be on that line."""
+    """Say where and why a file is not YAML, without quoting it: the line may hold a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " is not YAML: it holds characters that YAML does not take."
     mark, why = error.problem_mark, _QUOTED.sub("…", error.problem or "")
@@ -270,7 +267,7 @@ def _unknown_in_file(document: _Document) -> Iterator[str]:
         if path[:-1] and path[:-1] not in known:
             continue
         siblings = [other[-1] for other in known if other[:-1] == path[:-1]]
-        if not siblings:  # below a key that takes no keys: what stands there may be a secret
+        if not siblings:  # under a scalar key; the key below may be a secret
             continue
         advice = _nearest(path[-1], siblings, "key")
         yield f"{document.name} line {line}: `{'.'.join(path)}` is no setting. {advice}"
@@ -306,7 +303,7 @@ def _sentences(error: ValidationError, document: _Document) -> Iterator[str]:
 
 
 def _shown(path: KeyPath, value: object) -> str:
-    """What was written, unless it may be long or a secret."""
+    """Return the written value unless it is long or may be secret."""
     may_be_secret = path[:1] == ("kafka",) or ("admin", "token")[: len(path)] == path
     if may_be_secret or not isinstance(value, str | int):
         return ""

@@ -1,4 +1,4 @@
-"""The kinds of value that settings have, and how each is read from text."""
+"""Types of setting values, and their parsers."""
 
 import json
 import re
@@ -38,8 +38,8 @@ ADDRESS: Final = re.compile(
     r"(?:\[[0-9a-fA-F:.%]+\]|[\w.-]+)(?::(?P<port>[0-9]{1,5}))?"
     r"|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*"
 )
-"""A host name, an IPv4 address, or an IPv6 address in brackets, with a port or without one; or an
-IPv6 address alone."""
+"""A host name, an IPv4 address or an IPv6 address in brackets, each with an optional port; or a
+bare IPv6 address."""
 MOST_PORT: Final = 65_535
 
 
@@ -48,7 +48,7 @@ def _duration_ms(value: object) -> object:
 
 
 def auto_is_none(value: object) -> object:
-    """A duration, or None for `auto`."""
+    """Parse a duration, or None for `auto`."""
     return None if value == "auto" else _duration_ms(value)
 
 
@@ -57,12 +57,12 @@ def _size_bytes(value: object) -> object:
 
 
 def auto_is_no_size(value: object) -> object:
-    """A size, or None for `auto`."""
+    """Parse a size, or None for `auto`."""
     return None if value == "auto" else _size_bytes(value)
 
 
 def auto_is_no_number(value: object) -> object:
-    """A number, or None for `auto`."""
+    """Return a number, or None for `auto`."""
     return None if value == "auto" else value
 
 
@@ -77,7 +77,7 @@ def _levels_ms(value: object) -> object:
 
 
 def check_topic(name: str) -> str:
-    """A legal topic name. Raises ValueError."""
+    """Return a legal topic name. Raises ValueError."""
     if not is_legal_topic(name):
         raise ValueError(
             f"{name!r} is no topic name; Kafka takes 1 to 249 of the characters A-Z a-z 0-9 . _ -"
@@ -86,7 +86,7 @@ def check_topic(name: str) -> str:
 
 
 def known_aliases(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of schedulers, in order. Raises ValueError."""
+    """Return sorted names of schedulers. Raises ValueError."""
     for name in names:
         if name not in KNOWN_ALIASES:
             near = get_close_matches(name, KNOWN_ALIASES, n=1)
@@ -96,7 +96,7 @@ def known_aliases(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def known_requests(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Kinds of requests, in order. Raises ValueError."""
+    """Return sorted kinds of requests. Raises ValueError."""
     for name in names:
         if name not in REQUEST_KINDS:
             near = get_close_matches(name, REQUEST_KINDS, n=1)
@@ -120,9 +120,8 @@ def _librdkafka_text(value: object) -> str:
 
 
 def refuse_no_addresses(bootstrap: str) -> None:
-    """Raises ValueError where an address is not `host:port`.
-
-    librdkafka takes its protocols as schemes, and nothing else of a URL.
+    """Raise ValueError unless each address is `host:port`.
+    librdkafka accepts only its own protocols as URL schemes.
     """
     addresses = [address for address in map(str.strip, bootstrap.split(",")) if address]
     for address in addresses or [bootstrap]:
@@ -173,9 +172,8 @@ _SIZE = re.compile(r"([0-9]{1,15})(|KiB|MiB|GiB|TiB)", re.ASCII)
 
 
 def parse_size_bytes(text: str) -> int:
-    """A size in bytes: `1048576`, `64KiB`, `256MiB`, `2GiB`, `1TiB`.
-
-    Raises ValueError with a sentence that says what was found and what would be right.
+    """Parse a size: `1048576`, `64KiB`, `256MiB`, `2GiB`, `1TiB`. Raises ValueError with a
+    sentence.
     """
     if size := _SIZE.fullmatch(text):
         return int(size[1]) * BYTES_PER[size[2]]
@@ -186,7 +184,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def shown_size(size_bytes: int) -> str:
-    """For people: `1.5 GiB`, `20 KiB`, `17 bytes`."""
+    """Format a size for people: `1.5 GiB`, `20 KiB`, `17 bytes`."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size_bytes >= BYTES_PER[unit]:
             return f"{size_bytes / BYTES_PER[unit]:.3g} {unit}"

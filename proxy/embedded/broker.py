@@ -1,4 +1,4 @@
-"""A whole Kafka broker as an object: start, stop, kill, start again with the same data."""
+"""A complete Kafka broker as an object."""
 
 import time
 from collections.abc import Mapping
@@ -32,17 +32,14 @@ FENCED_WITHIN_S = 30
 
 
 class EmbeddedBroker(KafkaServer):
-    """One Kafka node, broker and controller in one, listening on one address of this machine.
-
-    `port` 0 picks a free one, kept for later starts of the same object. The same `data_dir` gives
-    the same cluster with its topics. `overrides` are Kafka server properties. The JVM dies with
-    this process, even when this process is killed.
+    """One Kafka node, broker and controller, on one address of this machine.
+    Port 0 picks a free port and keeps it for later starts. The same `data_dir` gives the same
+    cluster. The JVM dies with this process, even if this process is killed.
+    `start` raises PortTaken, DataDirInUse, JarsUnavailable, CacheUnusable, JavaMissing,
+    DataFromNewerKafka, ExtraMissing or BrokerFailed.
 
         with EmbeddedBroker(folder) as broker:
             Producer({"bootstrap.servers": broker.bootstrap_servers})
-
-    Starting raises `PortTaken`, `DataDirInUse`, `JarsUnavailable`, `CacheUnusable`,
-    `JavaMissing`, `DataFromNewerKafka`, `ExtraMissing` or `BrokerFailed`.
     """
 
     def __init__(
@@ -63,16 +60,15 @@ class EmbeddedBroker(KafkaServer):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` for clients. The port is known once the broker was started."""
+        """Return `host:port`. The port is known after `start`."""
         return f"{self.host}:{self.port}"
 
     @property
     def log_path(self) -> Path:
-        """The broker's log file."""
         return self.folder.log
 
     def start(self) -> None:
-        """Start, and return when clients can produce and consume. Harmless when it runs."""
+        """Start, and return when clients can produce and consume."""
         if self.is_running:
             return
         require("embedded", "The embedded broker")
@@ -88,7 +84,7 @@ class EmbeddedBroker(KafkaServer):
                 return
 
     def wait(self) -> bool:
-        """Block while the broker runs. Raises `BrokerFailed` when it ends by itself."""
+        """Block while the broker runs. Raises BrokerFailed if it ends by itself."""
         if super().wait():
             raise self._failure("The embedded broker ended by itself", self.port)
         return False
@@ -135,12 +131,11 @@ class EmbeddedBroker(KafkaServer):
         raise self._failure(took, port)
 
     def _fence_predecessor(self, properties: Mapping[str, str]) -> None:
-        """Let the controller, alone, take the partitions from the broker that is gone.
-
-        Otherwise the new broker first leads them as the old one did, and loses them when the old
-        session runs out. Transactions that complete in between never write their end: Kafka takes a
-        partition without a leader for a deleted one (KAFKA-20734). Their offsets and records then
-        stay open for ever.
+        """Let a controller alone fence the broker of the previous run.
+        Otherwise the new broker leads its partitions at once and loses them when the old session
+        expires. Transactions that complete in between never write their end marker, so their
+        records stay open for ever. Kafka takes a partition without a leader for a deleted one
+        (KAFKA-20734).
         """
         self.configure(alone_as_controller(properties))
         self.launch(QUICK_JVM)
@@ -160,7 +155,7 @@ class EmbeddedBroker(KafkaServer):
 
 
 def _leads_all(bootstrap: str, cluster_id: str) -> bool:
-    """Whether this very cluster answers there and its broker leads every partition."""
+    """Return whether this cluster answers and its broker leads every partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     try:
         seen = admin.list_topics(timeout=2)

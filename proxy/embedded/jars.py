@@ -1,4 +1,4 @@
-"""Jars as lock files pin them, the cache that keeps them, and the Java that runs them."""
+"""The jars in lock files, their cache, and the Java runtime."""
 
 import fcntl
 import hashlib
@@ -35,7 +35,7 @@ Count = Callable[[int], None]
 
 
 class JarsUnavailable(ProxyError):
-    """Some jars are neither in the cache nor could they be fetched whole."""
+    """Some jars are not in the cache and could not be fetched."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class JarsUnavailable(ProxyError):
 
 
 class CacheUnusable(ProxyError):
-    """The folder that keeps the jars cannot be written."""
+    """The cache folder for jars cannot be written."""
 
     def __init__(self, folder: Path, detail: str) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class CacheUnusable(ProxyError):
 
 
 class JavaMissing(ProxyError):
-    """The JRE that comes with the Python packages is not there or not for this machine."""
+    """The JRE from the Python packages is missing or does not fit this machine."""
 
     def __init__(self, java: Path, detail: str) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class JavaMissing(ProxyError):
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One locked jar: Maven coordinates `group:artifact:version`, and the bytes they stand for."""
+    """One locked jar with its Maven coordinates `group:artifact:version`."""
 
     coordinates: str
     sha256: str
@@ -75,12 +75,12 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Its name in the cache, the same as in a Maven repository."""
+        """Return its name in the cache and in Maven repositories."""
         _, artifact, version = self.coordinates.split(":")
         return f"{artifact}-{version}.jar"
 
     def is_whole(self, folder: Path) -> bool:
-        """Whether `folder` holds this jar with exactly the locked bytes."""
+        """Return whether `folder` holds this jar with the locked bytes."""
         path = folder / self.file_name
         if not path.is_file() or path.stat().st_size != self.size_bytes:
             return False
@@ -132,11 +132,11 @@ def ensure_jars() -> list[Path]:
 
 
 def ensure_all(name: str, jars: tuple[Jar, ...]) -> list[Path]:
-    """Return the paths of these jars, in order. Fetches missing ones and reports that as `name`.
-
-    Every jar is held against its locked SHA-256 each time (45 MB: some 50 ms). Several processes
-    may call this at once: one fetches, the others wait.
-    Raises `JarsUnavailable`, `CacheUnusable` or `ExtraMissing`.
+    """Return the paths of these jars, in order. Fetches missing ones; `name` is for the progress
+    line.
+    Checks every SHA-256 each time (45 MB: some 50 ms). Processes may call this concurrently: one
+    fetches, the others wait.
+    Raises JarsUnavailable, CacheUnusable or ExtraMissing.
     """
     folder = cache_folder()
     if _lacking(jars, folder):
@@ -164,11 +164,9 @@ def _sole_user_of(folder: Path) -> Iterator[None]:
 
 
 def fetch(jars: Sequence[Jar], folder: Path, name: str) -> None:
-    """Fetch the `jars` of `name` into `folder`, with progress on stderr.
-
-    A jar appears in `folder` by a rename, after its SHA-256 was found right. Jars that have arrived
-    stay when another fails. Nobody else may work in `folder` meanwhile.
-    Raises `JarsUnavailable`, `CacheUnusable`.
+    """Fetch jars into `folder`, with progress on stderr. The caller must have the folder alone.
+    A jar is renamed into place after its SHA-256 is verified. Complete jars stay if another fails.
+    Raises JarsUnavailable or CacheUnusable.
     """
     for abandoned in folder.glob(f"{ARRIVING}*"):
         shutil.rmtree(abandoned, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The process of a Kafka server."""
+"""The server process of a Kafka node."""
 
 import base64
 import fcntl
@@ -23,7 +23,7 @@ from proxy.embedded import watchdog
 from proxy.embedded.jars import ensure_jars, java, kafka_version
 from proxy.errors import DataDirInUse, PortTaken, ProxyError
 
-# What can stop the embedded broker, each with what to do about it, and how its log tells.
+# Errors of the embedded broker, recognised in its log.
 
 CHOOSE_PORT = "Stop what listens there, or choose another port (--port; 0 picks one)."
 SHOWN_LINES = 15
@@ -33,7 +33,7 @@ _PORT = re.compile(r"Address already in use|BindException")
 
 
 class DataFromNewerKafka(ProxyError):
-    """The data folder was written by a later Kafka than this one."""
+    """A later Kafka version wrote the data folder."""
 
     def __init__(self, data_dir: Path, found: str, ours: str) -> None:
         super().__init__(
@@ -43,11 +43,11 @@ class DataFromNewerKafka(ProxyError):
 
 
 class BrokerFailed(ProxyError):
-    """The embedded broker did not come up, or ended by itself."""
+    """The embedded broker did not start, or ended by itself."""
 
 
 def explain(what: str, tail: list[str], data_dir: Path, host: str, port: int) -> ProxyError:
-    """The error for a broker that ended: `what` happened; `tail` are the last lines of its log."""
+    """Return the error for a broker that ended, from the last lines of its log."""
     text = "\n".join(tail)
     if _PORT.search(text):
         return PortTaken(host, port, CHOOSE_PORT)
@@ -67,16 +67,16 @@ def explain(what: str, tail: list[str], data_dir: Path, host: str, port: int) ->
 
 # Ports to listen on.
 
-# Below the range from which Linux (32768) and macOS (49152) take ports for outgoing connections:
-# a broker that is stopped and started again finds its port free.
+# Below the range for outgoing connections on Linux (32768) and macOS (49152), so a stopped broker
+# finds its port free again.
 LOWEST, HIGHEST = 20_000, 32_000
-# A process picks among each 32nd port, and one of them again only after all others: what another
-# process, or another broker of this one, keeps while it is stopped for a moment is left alone.
+# Each process takes every 32nd port and repeats none before all others. Ports of brokers that are
+# stopped for a moment stay untouched.
 SHARES = 32
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen on `host:port` now."""
+    """Return whether a server could listen on `host:port` now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -87,7 +87,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 def pick_free(host: str) -> int:
-    """A port nobody listens on at `host`; somebody may take it before the caller does."""
+    """Return a free port. Another program may take it before the caller does."""
     share = _share_of(os.getpid())
     tries = len(range(LOWEST, HIGHEST, SHARES))
     for port in islice(share, tries):
@@ -103,7 +103,7 @@ def _share_of(process_id: int) -> Iterator[int]:
 
 
 def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
-    """Whether something accepts connections on `host:port`."""
+    """Return whether something accepts connections on `host:port`."""
     try:
         with socket.create_connection((host, port), timeout_s):
             return True
@@ -111,7 +111,7 @@ def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
         return False
 
 
-# The settings of a broker that is alone: one node, both roles, quick to start.
+# Settings of a single node with both roles that starts quickly.
 
 NODE_ID = 1
 COORDINATOR_PARTITIONS = 4
@@ -125,28 +125,27 @@ ALONE = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": str(COORDINATOR_PARTITIONS),
 }
-"""Kafka's own topics with one replica, and so few partitions that they open at once."""
+"""Kafka's own topics: one replica, and few partitions so that they open at once."""
 PROMPT = {
-    # How long a restarted broker waits for the session of the one that was killed.
+    # A restarted broker waits this long for the killed one's session.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # A controlled stop leaves partitions without a leader while transactions still end, and
-    # those then never get their end marker (KAFKA-20734).
+    # A controlled stop leaves partitions without a leader while transactions end. These then never
+    # get their end marker (KAFKA-20734).
     "controlled.shutdown.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "log.cleaner.backoff.ms": "1000",
     "log.cleaner.dedupe.buffer.size": str(16 << 20),
 }
-"""No waiting for other members, for dead transactions, or for compaction; a small cleaner."""
+"""Short waits for group members, dead transactions and compaction, and a small cleaner."""
 
 
 def server_properties(
     host: str, port: int, controller_port: int, log_dir: Path, overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """Kafka's `server.properties` as a mapping; `overrides` win.
-
-    What is not named here stays at Kafka's default, topic creation on first use included.
+    """Return Kafka's `server.properties`. `overrides` win.
+    Other properties keep Kafka's defaults, so topics are created on first use.
     """
     identity = {
         "process.roles": "broker,controller",
@@ -163,7 +162,7 @@ def server_properties(
 
 
 def alone_as_controller(properties: Mapping[str, str]) -> dict[str, str]:
-    """The same node as a controller only, which soon gives up on brokers it does not hear from."""
+    """Return properties for the same node as a controller that fences silent brokers soon."""
     brokers = ("advertised.listeners", "inter.broker.listener.name")
     kept = {name: value for name, value in properties.items() if name not in brokers}
     listeners = properties["listeners"].split(",")
@@ -177,7 +176,7 @@ def alone_as_controller(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def as_text(properties: Mapping[str, str]) -> str:
-    """Return the lines of a Java properties file."""
+    """Format a Java properties file."""
     escaped = {
         name: value.replace("\\", "\\\\").replace("\n", "\\n") for name, value in properties.items()
     }
@@ -197,7 +196,7 @@ LEAST_FREE_BYTES = 200 << 20
 
 
 class DataFolder:
-    """Paths and states of the folder; nothing is touched before `claim`."""
+    """Paths and state of the folder. Nothing is touched before `claim`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -210,10 +209,9 @@ class DataFolder:
         self._lock_fd: int | None = None
 
     def claim(self, version: str) -> int:
-        """Take the folder for this process; returns the descriptor of its lock.
-
-        A broker that is just ending is waited for. Raises `DataDirInUse`, `DataFromNewerKafka`,
-        `BrokerFailed` when the disk is (nearly) full or cannot be written.
+        """Lock the folder for this process and return the lock's descriptor.
+        Waits for a broker that is just ending. Raises DataDirInUse, DataFromNewerKafka, or
+        BrokerFailed if the disk is almost full or not writable.
         """
         try:
             self.temporary.mkdir(parents=True, exist_ok=True)
@@ -232,14 +230,14 @@ class DataFolder:
         return self._lock_fd
 
     def release(self) -> None:
-        """Give the folder back; harmless when it is not held."""
+        """Unlock the folder if this process holds it."""
         if self._lock_fd is not None:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
             os.close(self._lock_fd)
             self._lock_fd = None
 
     def cluster_id(self) -> str | None:
-        """The id of the cluster that lives here; None before the folder was formatted."""
+        """Return the cluster's id, or None before formatting."""
         path = self.kafka / "meta.properties"
         lines = path.read_text("utf-8").splitlines() if path.is_file() else []
         pairs = (line.partition("=") for line in lines)
@@ -247,11 +245,11 @@ class DataFolder:
 
     @property
     def may_be_registered(self) -> bool:
-        """Whether the controller may still count on a broker that is gone."""
+        """Return whether the controller may still count on an ended broker."""
         return self.cluster_id() is not None and not self._fenced.exists()
 
     def mark_fenced(self) -> None:
-        """Note that the controller has given up the last broker."""
+        """Note that the controller has fenced the last broker."""
         self._fenced.touch()
 
     def mark_registered(self) -> None:
@@ -259,18 +257,17 @@ class DataFolder:
         self._fenced.unlink(missing_ok=True)
 
     def rotate_log(self) -> None:
-        """Keep the log of the run before, and no more."""
+        """Keep the log of the previous run only."""
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".log.1"))
 
     def log_tail(self, lines: int) -> list[str]:
-        """The last lines of the broker's log."""
         if not self.log.exists():
             return []
         return self.log.read_text("utf-8", errors="replace").splitlines()[-lines:]
 
     def mark_version(self, version: str) -> None:
-        """Note which Kafka writes here from now on."""
+        """Note the Kafka version that writes from now on."""
         self._version.write_text(version + "\n", "utf-8")
 
     def _locked(self) -> int:
@@ -302,7 +299,7 @@ class DataFolder:
 
 
 def new_cluster_id() -> str:
-    """A random id as Kafka writes them: 16 bytes in URL-safe base64, no leading dash."""
+    """Return a random id in Kafka's form: 16 bytes, URL-safe base64, no leading dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
         if not text.startswith("-"):
@@ -313,16 +310,14 @@ def _as_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-# A command as a child that never outlives this process.
+# A child process that never outlives this one.
 
 STOP_TIMEOUT_S = 20
 
 
 class GuardedProcess:
-    """A command under the watchdog, both in a process group of their own: Ctrl-C does not reach it.
-
-    Started at once. `environment`, `stdout` and `stderr` are as `subprocess` has them. The watchdog
-    holds the file descriptors `keep_open`.
+    """A command under the watchdog, in their own process group: Ctrl-C does not reach them.
+    Starts at once. The watchdog keeps the file descriptors `keep_open`.
     """
 
     def __init__(
@@ -347,15 +342,15 @@ class GuardedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, None while it runs."""
+        """Return the exit code, or None while it runs."""
         return self._process.poll()
 
     def wait(self, limit_s: float | None = None) -> int:
-        """Wait for its end; returns the exit code. Raises subprocess.TimeoutExpired."""
+        """Wait for the exit code. Raises subprocess.TimeoutExpired."""
         return self._process.wait(limit_s)
 
     def stop(self) -> int:
-        """SIGTERM, then SIGKILL for what is left after `STOP_TIMEOUT_S`; returns the exit code."""
+        """Send SIGTERM, then SIGKILL after STOP_TIMEOUT_S. Return the exit code."""
         if self.exit_code is None:
             self._process.terminate()
             try:
@@ -365,7 +360,7 @@ class GuardedProcess:
         return self._process.wait()
 
     def kill(self) -> None:
-        """SIGKILL to the command, as a crash would; it is gone when this returns, frozen or not."""
+        """End the command by SIGKILL, as in a crash, and wait. Works if it is frozen."""
         self._process.send_signal(signal.SIGUSR1)
         self._process.send_signal(signal.SIGCONT)
         try:
@@ -375,12 +370,12 @@ class GuardedProcess:
             self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send the whole group a signal, e.g. SIGSTOP to freeze it; nothing once it has ended."""
+        """Send a signal to the group, if it still runs, e.g. SIGSTOP to freeze it."""
         if self.exit_code is None:
             os.killpg(self._process.pid, number)
 
 
-# The JVM of one Kafka node over its data folder: formatted, launched, ended.
+# The JVM of one Kafka node over its data folder.
 
 FORMAT_TIMEOUT_S = 60
 LISTENS_NOWHERE = ("", 0)
@@ -391,16 +386,15 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
-    # One line per segment rolled, cleaned or deleted would let the log grow without end.
+    # A line for each rolled, cleaned or deleted segment would let the log grow without end.
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.storage.internals.log=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka.log=warn",
 )
 
 
 class KafkaServer:
-    """A node as a process; the JVM dies with this one, even when this one is killed.
-
-    `claim` the folder, `configure`, `format` once in the folder's life, then `launch`.
+    """A node as a process. The JVM dies with this process, even if this one is killed.
+    Call `claim`, `configure`, `format` once for a new folder, then `launch`.
     """
 
     def __init__(self, folder: DataFolder, heap_mb: int) -> None:
@@ -412,20 +406,20 @@ class KafkaServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the JVM is there (a frozen one is)."""
+        """Return whether the JVM exists, even frozen."""
         return self._process is not None and self._process.exit_code is None
 
     def claim(self) -> None:
-        """Find the jars and take the folder; raises as `ensure_jars` and `DataFolder.claim` do."""
+        """Find the jars and lock the folder. Raises as `ensure_jars` and `DataFolder.claim`."""
         self._classpath = ":".join(map(str, ensure_jars()))
         self._lock_fd = self.folder.claim(kafka_version())
 
     def configure(self, properties: Mapping[str, str]) -> None:
-        """The server properties of the next launch."""
+        """Write the server properties for the next launch."""
         self.folder.properties.write_text(as_text(properties), "utf-8")
 
     def format(self, cluster_id: str) -> None:
-        """Make the folder that of a node of this cluster; raises `BrokerFailed` and its like."""
+        """Format the folder for this cluster. Raises the errors of `explain`."""
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"]
         done = subprocess.run(
             [str(java()), *QUICK_JVM, "-cp", self._classpath, *tool, str(self.folder.properties)],
@@ -441,7 +435,7 @@ class KafkaServer:
             raise explain(what, output, self.folder.root, *LISTENS_NOWHERE)
 
     def launch(self, jvm: Sequence[str] = LASTING_JVM) -> None:
-        """Start the JVM and return at once; the log of the run before is kept."""
+        """Start the JVM and return at once. Keeps the previous log."""
         assert self._lock_fd is not None, "the folder is not claimed"
         self.folder.rotate_log()
         command = [
@@ -457,28 +451,28 @@ class KafkaServer:
             )
 
     def end_process(self) -> None:
-        """Stop the JVM cleanly (a second or so); the folder stays claimed."""
+        """Stop the JVM cleanly in about a second. The folder stays locked."""
         if self._process is not None:
             self._process.stop()
 
     def stop(self) -> None:
-        """Stop cleanly and give the folder back; harmless when it does not run."""
+        """Stop the JVM cleanly and release the folder."""
         self.end_process()
         self._forget_process()
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would; the data folder stays for the next launch."""
+        """End the JVM by SIGKILL, as in a crash, and release the folder."""
         if self._process is not None:
             self._process.kill()
         self._forget_process()
 
     def signal(self, number: Signals) -> None:
-        """Send the JVM a signal: SIGSTOP freezes it, SIGCONT lets it go on."""
+        """Send the JVM a signal, e.g. SIGSTOP to freeze it."""
         if self._process is not None:
             self._process.signal(number)
 
     def wait(self) -> bool:
-        """Block while the JVM runs; whether one was launched, and not ended by this object."""
+        """Block while the JVM runs. Return whether one ran and was not ended by this object."""
         if self._process is None:
             return False
         self._process.wait()

@@ -1,8 +1,6 @@
-"""Runs a command and ends it when the process that asked for it is gone, however it ended.
-
-A script of its own (`python -I -S watchdog.py PARENT_PID COMMAND...`), so that nothing of the
-proxy needs importing. Asking for the parent's id works where the parent was killed outright, on
-Linux and macOS alike, and whichever of the parent's threads started this.
+"""A script that runs a command and ends it when the parent process is gone.
+Started as `python -I -S watchdog.py PARENT_PID COMMAND...`, without imports from the proxy. It
+polls the parent's id, which works on Linux and macOS even if the parent was killed.
 """
 
 import os
@@ -12,14 +10,15 @@ import sys
 from types import FrameType
 
 ENDS = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGKILL}
-"""What the command is sent for what the watchdog is sent. SIGKILL to both would end the watchdog
-first, and its end would not say that the command is gone, and the ports that it listened on."""
+"""The signal for the command, by the watchdog's signal.
+SIGKILL would end the watchdog first. Its end would not prove that the command and its ports are
+gone."""
 LOOK_EVERY_S = 0.5
 PATIENCE_LOOKS = 20
 
 
 class Watchdog:
-    """Stands between a parent and a child; all work is done in signal handlers."""
+    """The process between a parent and its command. All work is done in signal handlers."""
 
     def __init__(self, parent_pid: int, command: list[str]) -> None:
         self._parent_pid = parent_pid
@@ -29,7 +28,7 @@ class Watchdog:
         self._command = command
 
     def run(self) -> int:
-        """Run the command to its end; returns its exit code as a shell would give it."""
+        """Run the command. Return its exit code as a shell would."""
         for number in ENDS:
             signal.signal(number, self._on_end)
         self._child = subprocess.Popen(self._command)
@@ -42,7 +41,7 @@ class Watchdog:
         return code if code >= 0 else 128 - code
 
     def _rest(self) -> None:
-        """A handler does not outlive the interpreter: an alarm after it would be the exit code."""
+        """An alarm after the handlers are gone would set the exit code."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in (signal.SIGALRM, *ENDS):
             signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,3 @@
-"""The protocol: what ingress records ask for, how they are kept, and how they end. Pure.
-
-May use storage. Begin with `request_reader`, which reads records; `parsed` has what they ask for.
+"""The protocol of ingress records: their requests, stored forms and outcomes.
+No module does I/O. May use storage. Begin with `request_reader`; `parsed` has its results.
 """

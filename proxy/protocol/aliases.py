@@ -1,11 +1,6 @@
-"""The same request in the headers of other schedulers, opt-in by name (docs/aliases.md).
-
-`ALIASES` lists the schedulers. The reader of each one comes before it, with its sources. A unit
-follows from the header's name alone, never from the size of a number.
-
-A reader collects pieces of a request. One of our own headers beats a foreign one: the foreign value
-is not even looked at. The translation is a pure function of the record and the enabled names.
-A relative time stays relative.
+"""Opt-in readers of other schedulers' headers (docs/aliases.md).
+Our own headers win: a foreign header for the same part is not read. Units follow from header names.
+The translation is a pure function of the record and the enabled names.
 """
 
 from collections.abc import Callable
@@ -43,12 +38,12 @@ SETTLES_TARGET: Final = frozenset({TOPIC, RETRY_GROUP, TRANSACTION})
 MILLISECONDS: Final = 1
 SECONDS: Final = 1_000
 LONG_DIGITS: Final = 19
-"""A Java or Go 64-bit number has at most 19 digits."""
+"""Digits of a 64-bit number in Java or Go."""
 LARGEST_PARTITION: Final = 2**31 - 1
 THE_KEY: Final = "the record's key"
 
 Ask: TypeAlias = dict[str, tuple[bytes | None, str]]
-"""Our own request header -> (its value, the name of what it was read from)."""
+"""Our own request header -> (value, name of the source header)."""
 Request: TypeAlias = tuple[Headers, bytes | None, bytes | None]
 """(headers, key, value) of a record."""
 
@@ -62,16 +57,16 @@ class ForeignRecord(NamedTuple):
 
     @property
     def has_own_request(self) -> bool:
-        """Whether one of our own request headers is on it. Stamps ask for nothing."""
+        """Return whether the record has a request header of ours. Stamps do not count."""
         return any(name[:6] == PREFIX and name not in STAMPS for name in self.headers)
 
     @property
     def needs_time(self) -> bool:
-        """Whether our own headers leave the time open."""
+        """Return whether our own headers leave the time open."""
         return SETTLES_TIME.isdisjoint(self.headers)
 
     def target(self, name: str) -> Ask:
-        """Read the target topic, which must be there."""
+        """Read the target topic. Raises Rejected if it is missing."""
         if not SETTLES_TARGET.isdisjoint(self.headers):
             return {}
         raw = self.headers.get(name)
@@ -86,15 +81,13 @@ class ForeignRecord(NamedTuple):
         return self._time(DELIVER_AT, name, unit_ms, signed=signed)
 
     def due_after(self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False) -> Ask:
-        """Read a delay, in units of `unit_ms`."""
         return self._time(DELAY, name, unit_ms, signed=signed)
 
     def target_key(self, name: str) -> Ask:
-        """Read the key at the target. Without the header the key is null."""
+        """Read the target key. Without the header the key is null."""
         return {} if KEY in self.headers else {KEY: (self.headers.get(name), name)}
 
     def target_partition(self, name: str) -> Ask:
-        """Read the target partition, if the header is there."""
         if PARTITION in self.headers or name not in self.headers:
             return {}
         number = self.whole(name, "partition-bad")
@@ -104,15 +97,13 @@ class ForeignRecord(NamedTuple):
         return {PARTITION: (digits(number), name)}
 
     def identity(self) -> Ask:
-        """Take the record's key as the id."""
         return {} if ID in self.headers else {ID: (self._key_as_id(), THE_KEY)}
 
     def cancel(self) -> Ask:
-        """Take the record's key as the id of the pending record to cancel."""
         return {CANCEL: (self._key_as_id(), THE_KEY)}
 
     def whole(self, name: str, code: str, *, signed: bool = False) -> int:
-        """Read a whole number. With `signed` a sign may stand before it."""
+        """Read a whole number. If `signed`, it may begin with a sign."""
         raw = self.headers.get(name)
         text = b"" if raw is None else raw
         bare = text[1:] if signed and text[:1] in {b"+", b"-"} else text
@@ -122,7 +113,7 @@ class ForeignRecord(NamedTuple):
         raise Rejected(code, f"{name} is {found}: it must be a whole number in digits")
 
     def _time(self, own: str, name: str, unit_ms: int, *, signed: bool) -> Ask:
-        """A time before zero counts as zero: RocketMQ's clients may write a sign."""
+        """RocketMQ's clients may write a sign. Times before zero count as zero."""
         if not self.needs_time:
             return {}
         number = max(0, self.whole(name, "time-unreadable", signed=signed))
@@ -143,18 +134,17 @@ class ForeignRecord(NamedTuple):
 
 
 def digits(number: int) -> bytes:
-    """Write a number as our own headers carry it."""
+    """Encode a number as our own headers do."""
     return b"%d" % number
 
 
 class Alias(NamedTuple):
-    """One scheduler's words. Two readers of one alias may contradict each other as two aliases may.
-
-    triggers: the headers that make a record worth reading. headers: all names that are read.
-    """
+    """The headers of one scheduler. All readers of a record must agree."""
 
     triggers: frozenset[str]
+    """One of these headers starts the readers."""
     headers: frozenset[str]
+    """All names that the readers read."""
     readers: tuple[Callable[[ForeignRecord], Ask], ...]
 
 
@@ -165,7 +155,7 @@ CESIUM: Final = frozenset({"cesium-delay-ms", "cesium-deliver-at"})
 
 
 def _cesium(record: ForeignRecord) -> Ask:
-    """The instant beats the delay, which is not looked at then (section 1.4)."""
+    """The instant wins over the delay (section 1.4)."""
     if "cesium-deliver-at" in record.headers:
         return record.due_at("cesium-deliver-at")
     return record.due_after("cesium-delay-ms")
@@ -173,8 +163,8 @@ def _cesium(record: ForeignRecord) -> Ask:
 
 # etf1/kafka-message-scheduler: epoch SECONDS, target topic and key. The record's key is the id.
 # Source: etf1/kafka-message-scheduler, README.md; schedule/kafka/schedule.go (seconds, a null value
-# deletes), schedule/helper.go (a blank id is invalid), runner/kafka/handler.go (no target key gives
-# a null key), clientlib/clientlib.go (a deletion carries no header at all).
+# deletes), schedule/helper.go (blank ids are invalid), runner/kafka/handler.go (without a target
+# key the key is null), clientlib/clientlib.go (deletions carry no headers).
 
 ETF1: Final = frozenset({"scheduler-epoch", "scheduler-target-topic", "scheduler-target-key"})
 
@@ -191,13 +181,13 @@ def _etf1(record: ForeignRecord) -> Ask:
 
 
 def _is_etf1_deletion(record: ForeignRecord) -> bool:
-    """A null value cancels, unless one of our own request headers makes it one to deliver."""
+    """A null value cancels, unless the record has a request header of ours."""
     return record.value is None and not record.has_own_request
 
 
-# Karafka Pro Scheduled Messages: epoch SECONDS, a target, and what the record is.
+# Karafka Pro Scheduled Messages: epoch SECONDS, a target and a record type.
 # Source: karafka/wiki, Pro/Scheduled-Messages.md (External Producers Support, Cancelling and
-# Updating Scheduled Messages); that a tombstone takes the key's schedule away as a cancel does:
+# Updating Scheduled Messages). A tombstone removes the key's schedule like a cancel:
 # karafka/karafka, lib/karafka/pro/scheduled_messages/daily_buffer.rb.
 
 KARAFKA_VERSION: Final = "schedule_schema_version"
@@ -243,7 +233,7 @@ def _karafka(record: ForeignRecord) -> Ask:
 
 
 def _check_partition_key(record: ForeignRecord) -> None:
-    """Ruby's client would hash the partition key. The proxy hashes the target key as Java does."""
+    """Ruby's client hashes the partition key. The proxy hashes the target key as Java does."""
     headers = record.headers
     if KARAFKA_PARTITION_KEY not in headers or PARTITION in headers:
         return
@@ -255,12 +245,12 @@ def _check_partition_key(record: ForeignRecord) -> None:
         )
 
 
-# Apache RocketMQ: message properties, under their property names, as Kafka headers.
-# Source: apache/rocketmq, common/.../message/MessageConst.java (the names),
-# broker/.../util/HookUtils.java (the level beats TIMER_DELAY_SEC, that TIMER_DELAY_MS, that
-# TIMER_DELIVER_MS; a level of 0 or less is none; what has passed fires at once),
-# store/.../timer/TimerMessageStore.java (a delete names the UNIQ_KEY, newer versions the topic, `+`
-# and the UNIQ_KEY).
+# Apache RocketMQ: message properties as Kafka headers of the same names.
+# Source: apache/rocketmq, common/.../message/MessageConst.java (names);
+# broker/.../util/HookUtils.java (precedence: level, TIMER_DELAY_SEC, TIMER_DELAY_MS,
+# TIMER_DELIVER_MS; levels up to 0 are ignored; past times fire at once);
+# store/.../timer/TimerMessageStore.java (a delete names the UNIQ_KEY; newer versions write the
+# topic, `+` and the UNIQ_KEY).
 # `__STARTDELIVERTIME`: Tencent Cloud TDMQ for RocketMQ, "Scheduled and delayed messages", 4.x.
 
 START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
@@ -279,7 +269,7 @@ ROCKETMQ: Final = frozenset(
 
 
 def _rocketmq(record: ForeignRecord) -> Ask:
-    """Read what Apache's broker reads. A delete needs no time here."""
+    """Read Apache's properties. A delete needs no time here."""
     if ROCKETMQ_DELETE in record.headers:
         return _rocketmq_cancel(record)
     unique_key = record.headers.get(UNIQUE_KEY)
@@ -288,7 +278,7 @@ def _rocketmq(record: ForeignRecord) -> Ask:
 
 
 def _rocketmq_cloud(record: ForeignRecord) -> Ask:
-    """Read the clouds' own property. No source ranks it: beside another time both must agree."""
+    """Read the clouds' own property. No source ranks it, so other times must agree with it."""
     if START_DELIVER_TIME not in record.headers or ROCKETMQ_DELETE in record.headers:
         return {}
     return record.due_at(START_DELIVER_TIME, signed=True)
@@ -311,7 +301,7 @@ def _rocketmq_time(record: ForeignRecord) -> Ask:
 
 
 def _rocketmq_cancel(record: ForeignRecord) -> Ask:
-    """RocketMQ's topic names have no `+`, so the key follows the last one."""
+    """The key follows the last `+`: topic names of RocketMQ contain none."""
     named = record.headers[ROCKETMQ_DELETE]
     unique_key = (named or b"").rpartition(b"+")[2]
     if not unique_key:
@@ -321,24 +311,24 @@ def _rocketmq_cancel(record: ForeignRecord) -> Ask:
 
 
 # RabbitMQ's delayed message exchange: one header, a delay in milliseconds.
-# Source: rabbitmq/rabbitmq-delayed-message-exchange, README.md (milliseconds; without it no delay);
-# src/rabbit_exchange_type_delayed_message.erl (only above 0 it delays),
-# src/rabbit_delayed_message_utils.erl (text is read as a whole number; a delivered message carries
-# the delay with its sign turned).
+# Source: rabbitmq/rabbitmq-delayed-message-exchange, README.md (milliseconds; no header means no
+# delay); src/rabbit_exchange_type_delayed_message.erl (only delays above 0 count);
+# src/rabbit_delayed_message_utils.erl (text is read as a whole number; delivered messages carry the
+# negated delay).
 
 RABBITMQ: Final = frozenset({"x-delay"})
 
 
 def _rabbitmq(record: ForeignRecord) -> Ask:
-    """A delay of zero asks for nothing. A record with a negative one has been delayed already."""
+    """Zero asks for nothing. A negative delay marks a record that was delayed already."""
     if record.needs_time and record.whole("x-delay", "time-unreadable", signed=True) <= 0:
         return {}
     return record.due_after("x-delay", signed=True)
 
 
 # NATS JetStream's message scheduler: single scheduled messages.
-# Source: nats-io/nats-architecture-and-design, adr/ADR-51.md, revision 6: the spelling of names,
-# that an `@at` in the past fires at once, and which headers belong to recurring schedules.
+# Source: nats-io/nats-architecture-and-design, adr/ADR-51.md, revision 6 (names; an `@at` in the
+# past fires at once; headers of recurring schedules).
 
 NATS_SCHEDULE: Final = "Nats-Schedule"
 NATS_TARGET: Final = "Nats-Schedule-Target"
@@ -352,7 +342,6 @@ LONGEST_INSTANT_BYTES: Final = 64
 
 
 def _nats(record: ForeignRecord) -> Ask:
-    """Read `@at` and the target. Refuse what the proxy cannot do."""
     if record.headers.get(NATS_NEXT) == b"purge":
         raise Rejected(
             "header-unsupported",
@@ -394,22 +383,20 @@ def _nats_instant_ms(raw: bytes) -> int:
         raise Rejected("time-unreadable", f"{NATS_SCHEDULE}: {error}") from None
 
 
-# Spring for Apache Kafka, non-blocking retries: when a failed record is to be tried again.
+# Spring for Apache Kafka, non-blocking retries: the time of a failed record's next retry.
 # Source: spring-projects/spring-kafka, retrytopic/DeadLetterPublishingRecovererFactory.java
-# (`addHeaders` writes the due time as BigInteger.toByteArray and the attempts as a four-byte
-# number, both big-endian; `getAttempts` still reads one byte) and
-# retrytopic/RetryTopicHeaders.java (names).
+# (`addHeaders` writes the due time with BigInteger.toByteArray and the attempts in four bytes, both
+# big-endian; `getAttempts` still reads one byte), retrytopic/RetryTopicHeaders.java (names).
 
 SPRING_TIME: Final = "retry_topic-backoff-timestamp"
 SPRING_ATTEMPTS: Final = "retry_topic-attempts"
 SPRING: Final = frozenset({SPRING_TIME, SPRING_ATTEMPTS})
 LONG_BYTES: Final = 8
 FIRST_RETRY: Final = 2
-"""Spring counts deliveries and writes the number of the next: 2 after the first failure."""
+"""Spring writes the number of the next delivery: 2 after the first failure."""
 
 
 def _spring(record: ForeignRecord) -> Ask:
-    """Read the due time, and the failures if the record names its retry group."""
     return _spring_time(record) | _spring_attempt(record)
 
 
@@ -465,9 +452,8 @@ CONTRADICTION_CODES: Final = {
 
 
 class Translator:
-    """Reads records under a fixed choice of aliases. Stateless: threads may share it.
-
-    A record with one of the `decisive` headers is not translated.
+    """Reader for a fixed choice of aliases. Threads may share it.
+    Records with one of the `decisive` headers are not translated.
     """
 
     __slots__ = ("_aliases", "_decisive", "_deletions", "_triggers")
@@ -480,10 +466,9 @@ class Translator:
     def translate(
         self, headers: Headers, key: bytes | None, value: bytes | None
     ) -> Request | Rejection:
-        """Return the record with our own request headers added behind its own.
-
-        A record that asks for nothing in foreign words comes back with the very same `headers`.
-        Never raises: the Rejection names the foreign header that cannot be read.
+        """Return the record with request headers of ours appended.
+        If it has no foreign request, `headers` is the same object. Never raises: the Rejection
+        names the foreign header that cannot be read.
         """
         asked = dict(headers)
         if self._triggers.isdisjoint(asked) and not (value is None and self._deletions):
@@ -510,8 +495,7 @@ class Translator:
 
 
 def alias_reader(names: tuple[str, ...], *, has_recalls: bool = True) -> Translator:
-    """Return a translator for these aliases. Their order means nothing.
-
+    """Return a translator for these aliases, in any order.
     Raises ValueError with the nearest known name for an unknown one.
     """
     for name in names:
@@ -524,7 +508,7 @@ def alias_reader(names: tuple[str, ...], *, has_recalls: bool = True) -> Transla
 
 
 def _one_request(asks: list[Ask]) -> Ask:
-    """Return what all readers ask for together. Raises Rejected where two contradict each other."""
+    """Merge the readers' answers. Raises Rejected if two contradict each other."""
     if len(asks) == 1:
         return asks[0]
     found: dict[str, tuple[str, bytes | None, str]] = {}

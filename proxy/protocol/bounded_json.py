@@ -1,7 +1,5 @@
-"""The one reader of JSON that others have written: in topics, in offset metadata, over HTTP.
-
-Size, depth and numbers are bounded before anything is made of the text. So no text ends a process,
-and no caller needs to expect more than one error.
+"""The only reader of JSON from outside: topics, offset metadata and HTTP.
+Size, depth and numbers are bounded before decoding, so no text can end a process.
 """
 
 import json
@@ -10,10 +8,10 @@ from math import isfinite
 from typing import Any, Final
 
 MOST_BYTES: Final = 1 << 20
-"""Brokers take no larger record by default."""
+"""Brokers' default limit for a record."""
 MOST_DEPTH: Final = 32
 LARGEST: Final = 2**63 - 1
-"""Offsets and times are 64 bits wide, at Kafka and in files."""
+"""Offsets and times have 64 bits in Kafka and in files."""
 MOST_DIGITS: Final = len(str(LARGEST))
 STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 BRACKET: Final = re.compile(r"[\[{\]}]")
@@ -21,14 +19,13 @@ SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class JsonRefused(ValueError):
-    """The text is no JSON, or has more than is read here; the message says what."""
+    """The text is not JSON, or exceeds a limit. The message says which."""
 
 
 def read_json(text: str | bytes | None, most_bytes: int = MOST_BYTES) -> Any:
-    """Return the value that the text stands for.
-
-    Raises JsonRefused: over `most_bytes`, nested deeper than MOST_DEPTH, no UTF-8, NaN, Infinity,
-    whole numbers beyond 64 bits, a name twice in one object, half a surrogate pair.
+    """Decode JSON.
+    Raises JsonRefused for more than `most_bytes`, nesting deeper than MOST_DEPTH, bad UTF-8, NaN,
+    Infinity, numbers beyond 64 bits, duplicate names in an object and lone surrogates.
     """
     if text is None:
         raise JsonRefused("there is no text")
@@ -46,7 +43,7 @@ def read_json(text: str | bytes | None, most_bytes: int = MOST_BYTES) -> Any:
 
 
 def read_object(text: str | bytes | None, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
-    """Return the object that the text stands for. Raises JsonRefused as `read_json` does."""
+    """Decode a JSON object. Raises JsonRefused as `read_json` does."""
     found = read_json(text, most_bytes)
     if not isinstance(found, dict):
         raise JsonRefused("it is no object")
@@ -54,7 +51,7 @@ def read_object(text: str | bytes | None, most_bytes: int = MOST_BYTES) -> dict[
 
 
 def whole(value: object) -> int:
-    """Return a value that is a whole number. Raises JsonRefused for any other."""
+    """Return `value` if it is a whole number. Raises JsonRefused otherwise."""
     if type(value) is not int:
         raise JsonRefused(f"{_cut(str(value), 60)!r} is no whole number")
     return value

@@ -1,6 +1,5 @@
 """Readers of single header values: times, targets, partitions, ids, attempts, hops.
-
-Each one raises Rejected, which carries the reason for a dead letter out of the depth of reading.
+Each raises Rejected with the reason for a dead letter.
 """
 
 import re
@@ -34,7 +33,7 @@ from proxy.protocol.policy import TOPIC_NAME_RULE, Policy, is_legal_topic
 from proxy.protocol.times import LATEST_MS, MAX_DIGITS, parse_delay_ms, parse_instant_ms
 
 Asked: TypeAlias = Mapping[str, bytes | None]
-"""A record's headers by name, the last of each."""
+"""A record's headers by name; repeated names have the last value."""
 
 LONGEST_ID_BYTES: Final = 256
 LONGEST_FAILURES_DIGITS: Final = 9
@@ -51,9 +50,8 @@ class Rejected(Exception):
 
 
 class DueTimes:
-    """Reads the time headers under one policy (docs/guide.md#when).
-
-    Absolute beats relative beats level.
+    """Reader of time headers under one policy (docs/guide.md#when).
+    Absolute times win over delays, and delays over levels.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -61,7 +59,7 @@ class DueTimes:
         self._delays_ms: dict[bytes | None, int] = {}
 
     def due_ms(self, asked: Asked, timestamp_ms: int, default_delay_ms: int = 0) -> int:
-        """Return epoch ms: `default_delay_ms` after the timestamp if no header says anything."""
+        """Return epoch ms. Without a time header: `default_delay_ms` after the timestamp."""
         if timestamp_ms > LATEST_MS:
             raise Rejected(
                 "time-unreadable",
@@ -128,7 +126,7 @@ class DueTimes:
 
 
 def read_delay_ms(name: str, raw: bytes | None) -> int:
-    """Return the length of time in the header `name`."""
+    """Return the delay in the header `name`."""
     try:
         return parse_delay_ms(text_of(raw))
     except ValueError as error:
@@ -146,16 +144,16 @@ def _plus(timestamp_ms: int, delay_ms: int) -> int:
 
 
 class TargetNames:
-    """Judges names of topics under one policy. The broker is asked when a record fires."""
+    """Checks of topic names under one policy. Whether they exist is checked on firing."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self.known: dict[bytes | None, str] = {}
-        """The targets by values of `timer-topic`."""
+        """Accepted targets by `timer-topic`."""
         self._refused: dict[bytes | None, Rejection] = {}
 
     def target(self, asked: Asked) -> str:
-        """Return the topic that `timer-topic` asks for."""
+        """Return the topic in `timer-topic`."""
         raw = asked.get(TOPIC)
         if raw is None:
             raise _missing(asked)
@@ -165,7 +163,7 @@ class TargetNames:
         return self.known.get(raw) or self._learn(raw)
 
     def named_in(self, header: str, raw: bytes | None) -> str:
-        """Return the topic that another header asks for."""
+        """Return the topic in another header."""
         name = (raw or b"").decode("utf-8", "replace")
         if not is_legal_topic(name):
             raise Rejected("target-illegal", f"{header} is {shown(raw or b'')}: {TOPIC_NAME_RULE}")
@@ -174,7 +172,7 @@ class TargetNames:
         return name
 
     def derived(self, prefix: str, group: str, raw: bytes) -> str:
-        """Return the topic that the proxy names after a consumer group. `raw` holds the group."""
+        """Return the proxy's topic for a consumer group. `raw` is the group's header."""
         name = prefix + group
         if not is_legal_topic(name):
             raise Rejected(
@@ -203,7 +201,7 @@ def _missing(asked: Asked) -> Rejected:
 
 
 def read_partition(raw: bytes | None) -> int:
-    """Return the partition that `timer-partition` asks for."""
+    """Return the partition in `timer-partition`."""
     if raw is not None and raw.isdigit() and int(raw[:10]) < 2**31 and len(raw) <= 10:
         return int(raw)
     why = f"{PARTITION} is {shown(raw)}: it must be a partition number from 0"
@@ -211,7 +209,7 @@ def read_partition(raw: bytes | None) -> int:
 
 
 def read_failures(asked: Asked) -> int:
-    """Return how often the consumer has failed before (`timer-attempt`)."""
+    """Return the number of earlier failures in `timer-attempt`."""
     raw = asked.get(ATTEMPT, b"0")
     if raw is not None and raw.isdigit() and len(raw) <= LONGEST_FAILURES_DIGITS:
         return int(raw)
@@ -220,7 +218,7 @@ def read_failures(asked: Asked) -> int:
 
 
 def is_ident(raw: bytes | None) -> bool:
-    """Whether this can be an id."""
+    """Return whether this can be an id."""
     return bool(raw) and len(raw or b"") <= LONGEST_ID_BYTES
 
 
@@ -233,7 +231,7 @@ def read_ident(name: str, raw: bytes | None) -> bytes:
 
 
 def read_receipt(raw: bytes | None, topic: str, partition: int, before: int) -> int:
-    """Return the offset in an origin of a record of this ingress partition, below `before`."""
+    """Return the offset in an origin of this ingress partition, below `before`."""
     prefix = f"{topic}/{partition}/"
     text = (raw or b"").decode("utf-8", "replace")
     digits = text.removeprefix(prefix)
@@ -244,7 +242,7 @@ def read_receipt(raw: bytes | None, topic: str, partition: int, before: int) -> 
 
 
 def required_ident(ident: bytes | None, what: bytes | None) -> bytes:
-    """Return the id of a record that must have one."""
+    """Return the id. Raises Rejected if there is none."""
     if ident is None:
         why = f"{TRANSACTION} is {shown(what)}, but there is no {ID} header"
         raise Rejected("id-bad", why)
@@ -252,7 +250,7 @@ def required_ident(ident: bytes | None, what: bytes | None) -> bytes:
 
 
 def read_decision(raw: bytes | None, ident: bytes | None, hop_from: int | None) -> Decision:
-    """Return the decision of `timer-transaction` about a half message."""
+    """Return the decision about a half message in `timer-transaction`."""
     is_own = (raw == EXPIRE) == (hop_from is not None)
     if raw is None or raw not in DECISIONS or not is_own:
         why = f"{TRANSACTION} is {shown(raw)}: prepare, commit or rollback"
@@ -261,7 +259,7 @@ def read_decision(raw: bytes | None, ident: bytes | None, hop_from: int | None) 
 
 
 def read_hop_from(asked: Asked, offset: int) -> int | None:
-    """Return the entry that the record goes on from. Its headers are as the proxy writes them."""
+    """Return the offset of the entry that this record continues, or None."""
     given = [name for name in HOPS if name in asked]
     if not given:
         return None
@@ -274,7 +272,7 @@ def read_hop_from(asked: Asked, offset: int) -> int | None:
 
 
 def read_number(asked: Asked, name: str, code: str = "hop-bad") -> int:
-    """Return a number that the proxy itself writes."""
+    """Return a number in a header that only the proxy writes."""
     raw = asked[name]
     if raw is not None and raw.isdigit() and len(raw) <= MAX_DIGITS:
         return int(raw)

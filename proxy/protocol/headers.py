@@ -1,4 +1,4 @@
-"""The protocol's headers (docs/guide.md): their names, and how their values are read and shown."""
+"""Names of the protocol's headers (docs/guide.md), and readers of their values."""
 
 import re
 from operator import methodcaller
@@ -27,7 +27,7 @@ COMMIT: Final = b"commit"
 ROLLBACK: Final = b"rollback"
 CHECK_BACK: Final = b"check"
 EXPIRE: Final = b"expire"
-"""Values of `timer-transaction`: the first three are a producer's, the others the proxy's own."""
+"""Values of `timer-transaction`. Producers write the first three, the proxy the others."""
 
 ORIGIN: Final = "timer-origin"
 DUE: Final = "timer-due"
@@ -36,46 +36,44 @@ ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 
 INGRESS_KEY: Final = "timer-ingress-key"
-"""The proxy's own, on what it stores and on dead letters: the ingress record's key, where
-`timer-key` gave another for the target."""
+"""The ingress record's key, on stored records and dead letters with a `timer-key`."""
 UNREADABLE: Final = "timer-unreadable"
-"""The proxy's own, in memory: stands in place of headers that the client library cannot decode."""
+"""In memory only: stands for headers that the client library cannot decode."""
 SKIPPED: Final = bytes(bytearray(b"skipped"))
-"""In that header: an operator has skipped the record. This very object counts: it is made at run
-time, so that no value that was fetched is the same one."""
+"""Value of `timer-unreadable` for a record that an operator skipped.
+Compared by identity. The object is made at run time, so no fetched value is the same object."""
 
 HOP_FROM: Final = "timer-hop-from"
-"""Private, on what the proxy itself writes to the ingress: offset of the entry it goes on from."""
+"""Private, on the proxy's own ingress records: offset of the entry that the record continues."""
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
-"""Private: epoch ms before which a re-queued record is not tried again."""
+"""Private: epoch ms before which a re-queued record is not published."""
 PARKED: Final = b"%d" % (10**15 - 1)
-"""In that header: its target is paused, and it is not tried again before that is over."""
+"""Value of `timer-hop-not-before` while the target is paused."""
 HOP_RESUMED: Final = "timer-hop-resumed"
-"""Private: epoch ms of the end of the pause that held the record back. The time in the header above
-is its place in the queue in which that pause's records go."""
+"""Private: epoch ms of the end of the pause that held the record back.
+`timer-hop-not-before` is then the record's place in that pause's queue."""
 HOP_ATTEMPT: Final = "timer-hop-attempt"
-"""Private: how often publishing the record has failed."""
+"""Private: the number of failed publish attempts."""
 HOP_FIRST: Final = "timer-hop-first"
-"""Private: offset of the record that its producer wrote, from which all hops have come."""
+"""Private: offset of the producer's record at the start of all hops."""
 HOP_FIRES: Final = "timer-hop-fires"
 HOP_DUE: Final = "timer-hop-due"
-"""Private, on a record that is moved: firing time and due (epoch ms) of the entry that it goes on
-from, which has not ended: it ends as this record arrives, or this one does where it has by then."""
+"""Private, on a moved record: fire time and due (epoch ms) of the entry that it replaces.
+The entry ends as this record arrives. If it has ended before, this record ends instead."""
 HOP_MAC: Final = "timer-hop-mac"
-"""Private: shows that the proxy wrote the record; always the last header of one."""
+"""Private: proves that the proxy wrote the record. Always the last header."""
 PURGE: Final = "timer-purge"
-"""Private, on a record of its own: the pattern of targets for which nothing that waits is to be
-delivered."""
+"""Private: pattern of targets whose pending records are not to be delivered."""
 PURGE_FROM: Final = "timer-purge-from"
 PURGE_TO: Final = "timer-purge-to"
-"""Private: epoch ms of the first and the last due of what is purged; without them any due."""
+"""Private: epoch ms of the first and last due to purge. Without them all dues match."""
 
 ORIGINAL_TOPIC: Final = "retry-original-topic"
 ORIGINAL_PARTITION: Final = "retry-original-partition"
 ORIGINAL_OFFSET: Final = "retry-original-offset"
 RETRY_ATTEMPT: Final = "retry-attempt"
 RETRY_EXCEPTION: Final = "retry-exception"
-"""The story of a retry, written by consumers (docs/client.md#retries). The proxy only reads it."""
+"""Retry history written by consumers (docs/client.md#retries). The proxy only reads it."""
 
 PLAIN_REQUESTS: Final = frozenset({TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITION})
 REQUESTS: Final = PLAIN_REQUESTS | {
@@ -89,7 +87,8 @@ REQUESTS: Final = PLAIN_REQUESTS | {
     CHECK_IMMUNITY,
 }
 STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
-"""A delivered or dead-lettered record sent in again carries these; they ask for nothing."""
+"""Headers that delivered records and dead letters carry. They ask for nothing when sent in again.
+"""
 MOVES: Final = frozenset({HOP_FIRES, HOP_DUE})
 HOPS: Final = MOVES | {
     HOP_FROM,
@@ -101,36 +100,35 @@ HOPS: Final = MOVES | {
 }
 PURGES: Final = frozenset({PURGE, PURGE_FROM, PURGE_TO})
 PLAIN: Final = PLAIN_REQUESTS | STAMPS - {FIRST_ORIGIN}
-"""A record with no other headers of ours is one to be delivered, and no more."""
+"""Without other headers of ours a record is a plain delivery."""
 KNOWN: Final = REQUESTS | STAMPS | HOPS | PURGES
 
 
 CACHE_ENTRIES: Final = 10_000
 CACHED_BYTES: Final = 256
 MOST_SHOWN_BYTES: Final = 244
-"""More than 60 characters, however many bytes each has."""
+"""More than 60 characters of any width."""
 
 T = TypeVar("T")
 
 read_headers = methodcaller("headers")
-"""Asks a message for its headers; fails where a header's name is not UTF-8. Not a plain call: the
-interpreter's fast path for those lets the failure go unseen, to surface in whatever is called next.
-"""
+"""Return a message's headers. Raises if a name is not UTF-8.
+A plain call could miss that error: the interpreter's fast path lets it surface in the next call."""
 
 
 def text_of(raw: bytes | None) -> str:
-    """What was written; bytes that are not UTF-8 as escapes."""
+    """Decode a value. Bytes that are not UTF-8 become escapes."""
     return "" if raw is None else raw.decode("utf-8", "backslashreplace")
 
 
 def shown(raw: bytes | None) -> str:
-    """What was written, in quotes, cut where it is long."""
+    """Return the value in quotes, shortened if it is long."""
     text = text_of(None if raw is None else raw[:MOST_SHOWN_BYTES])
     return "null" if raw is None else repr(text if len(text) <= 60 else text[:57] + "...")
 
 
 def remember(cache: dict[bytes | None, T], raw: bytes | None, answer: T) -> None:
-    """A bounded cache: full, it starts anew, and the next records fill it with what is in use."""
+    """Add to a bounded cache. A full cache is cleared first."""
     if len(cache) >= CACHE_ENTRIES:
         cache.clear()
     if raw is None or len(raw) <= CACHED_BYTES:
@@ -145,7 +143,7 @@ _SAMPLED: Final = 0x01
 
 
 class TraceParent(NamedTuple):
-    """The producer's span, in hexadecimal digits, and whether it is recorded."""
+    """The producer's span in hexadecimal digits, and whether it is recorded."""
 
     trace_id: str
     span_id: str
@@ -153,9 +151,8 @@ class TraceParent(NamedTuple):
 
 
 def read_traceparent(raw: bytes | None) -> TraceParent | None:
-    """None where the header is missing or not a valid one.
-
-    A later version than 00 may have more behind the four fields.
+    """Parse the header. Return None if it is missing or invalid.
+    Versions after 00 may have more than four fields.
     """
     found = _FORM.fullmatch((raw or b"").decode("ascii", "replace"))
     if found is None:

@@ -1,4 +1,4 @@
-"""How a record ends other than by delivery: outcomes, dead letters, and the reasons for them."""
+"""The ends of records other than delivery: outcomes, dead letters and their reasons."""
 
 import json
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from proxy.protocol.headers import ERROR, ERROR_DETAIL, ID, INGRESS_KEY, KEY, OR
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a record goes to the dead letters: a code of `REASONS` and a sentence."""
+    """The reason for a dead letter: a code of `REASONS` and a sentence."""
 
     code: str
     detail: str
@@ -54,15 +54,15 @@ REASONS: Final = {
     "overdue": "the setting release.overdue has records this late set aside",
     "defect": "the proxy itself failed at this record, in a way that nobody foresaw",
 }
-"""Every code that `timer-error` can carry. The eight before the last, and a partition beyond the
-target's, are found when the record fires, a defect at any time, the others when it is ingested."""
+"""All codes of `timer-error`.
+`target-unknown` to `overdue`, and partitions that the target lacks, are found when the record
+fires. A defect can happen at any time. All others are found during ingest."""
 
 
 def unforeseen(error: Exception) -> Rejection:
-    """Why a record ends at which the proxy itself failed so; raises what is no fault of the record.
-
-    A later version that reads such a record otherwise needs another `policy.PROTOCOL`: a replay
-    would not come to the same end (docs/exactly-once.md, rule 3).
+    """Return the reason for a record at which the proxy itself failed. Raises MemoryErrors again.
+    A version that reads such records differently needs another `policy.PROTOCOL`. Otherwise a
+    replay would end them differently (docs/exactly-once.md, rule 3).
     """
     if isinstance(error, MemoryError):
         raise error
@@ -95,34 +95,33 @@ OUTCOMES: Final = (
     APPLIED,
     MISSED,
 )
-"""Every name that an outcome record can carry (docs/guide.md#outcomes)."""
+"""All names that outcome records can carry (docs/guide.md#outcomes)."""
 
 
 MOVED: Final = "moved"
-"""The detail of a record whose place another one has taken, with another due."""
+"""Detail of a record that was replaced by one with another due."""
 PURGED_BY: Final = "purged by "
-"""What the detail of a record begins with that a purge has ended; its origin follows."""
+"""Prefix of the detail of a purged record. The purge's origin follows."""
 
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Outcome(NamedTuple):
-    """How the ingress record at `offset` ended, other than by delivery. what: one of `OUTCOMES`.
-
-    `next_offset`: of the record that goes on in its place, where that is known. target: where the
-    record was to go, where that is known; it is not written.
-    """
+    """The end of the ingress record at `offset`, other than delivery."""
 
     offset: int
     what: str
+    """One of `OUTCOMES`."""
     due_ms: int | None
     ident: bytes | None
     detail: str = ""
     next_offset: int | None = None
+    """Offset of the record that continues it, if known."""
     target: str | None = None
+    """The record's target, if known. Not written to the topic."""
 
     def to_json(self, ingress: IngressPartition) -> bytes:
-        """The value of the outcome record; its key is the origin."""
+        """Return the value of the outcome record. Its key is the origin."""
         fields = {
             "origin": ingress.origin(self.offset),
             "outcome": self.what,
@@ -136,7 +135,7 @@ class Outcome(NamedTuple):
 
 
 def read_outcome(value: bytes | None) -> dict[str, Any] | None:
-    """The outcome that a record's value holds, None without one (docs/guide.md#outcomes)."""
+    """Return the outcome in a record's value, or None."""
     try:
         found = read_object(value)
     except JsonRefused:
@@ -146,7 +145,7 @@ def read_outcome(value: bytes | None) -> dict[str, Any] | None:
 
 
 class DeadLetter(NamedTuple):
-    """A record that ends in the dead-letter topic, as it was in the ingress, and why."""
+    """An ingress record for the dead-letter topic, and the reason."""
 
     offset: int
     due_ms: int | None
@@ -160,7 +159,7 @@ class DeadLetter(NamedTuple):
 
 
 def dead_letter_of(delivery: Delivery, reason: Rejection) -> DeadLetter:
-    """What cannot be delivered, turned back into the record it was in the ingress."""
+    """Return the dead letter of a delivery."""
     key, headers = as_ingested(delivery)
     return DeadLetter(
         delivery.offset,
@@ -175,7 +174,7 @@ def dead_letter_of(delivery: Delivery, reason: Rejection) -> DeadLetter:
 
 
 def as_ingested(delivery: Delivery) -> tuple[bytes | None, Headers]:
-    """Key and headers that the record had in the ingress."""
+    """Return key and headers as they were in the ingress."""
     names = [name for name, _ in delivery.headers]
     if KEY not in names:
         return delivery.key, delivery.headers
@@ -185,7 +184,7 @@ def as_ingested(delivery: Delivery) -> tuple[bytes | None, Headers]:
 
 
 def dead_letter_headers(letter: DeadLetter, origin: str) -> Headers:
-    """All headers of the record, and why it ended here."""
+    """Return the record's headers followed by reason and origin."""
     added = [
         (ERROR, letter.reason.code.encode()),
         (ERROR_DETAIL, letter.reason.detail.encode("utf-8", "backslashreplace")),

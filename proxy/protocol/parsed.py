@@ -1,8 +1,6 @@
-"""What ingress records turn out to ask for: values, pure functions of record and policy.
-
-Most records are a producer's own, to be delivered at their due, perhaps under an id. While many are
-parsed at once each of these is a plain tuple, told apart by its length: a tuple of a class of its
-own takes five times as long to make. This module alone knows of that.
+"""The requests of parsed ingress records: values, pure functions of record and policy.
+In a batch the usual records are plain tuples that differ by length: creating instances of named
+classes takes five times as long. Only this module knows their form.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +18,7 @@ _fires_ms = itemgetter(0)
 
 
 class Moved(NamedTuple):
-    """When the entry fires that a record takes the place of, if it still waits, and its due."""
+    """Fire time and due of the entry that a moved record replaces, if that is still pending."""
 
     fires_ms: int
     due_ms: int
@@ -31,37 +29,29 @@ IS_PARKED: Final = 0
 
 
 class Scheduled(NamedTuple):
-    """A record to be delivered, by the entry that the schedule keeps of it.
-
-    hop_from: offset of the entry that the proxy rewrote as this record. None for a producer's own.
-    due_ms: the due that it asks for.
-    rolls: the entry fires before its due, to be rewritten.
-    first: offset of the producer's record with which the hops began. None for a producer's own, and
-    for records that a version without recalls rewrote.
-    retry: the consumer group that sent it back, and how often it has failed.
-    moved: set if this is a move. The entry at `hop_from` may still wait.
-    held: set if a pause held the record back. IS_PARKED during the pause. In the queue after it,
-    the end of the pause (epoch ms).
-    proofs: by these a recall may prove that it knows a rewritten record (`records.receipts`).
-    """
+    """A record to deliver, with the entry that the schedule keeps."""
 
     entry: Entry
     ident: bytes | None
     hop_from: int | None
+    """Offset of the entry that the proxy rewrote as this record. None for a producer's own."""
     due_ms: int
     rolls: bool
+    """The entry fires before its due, to be rewritten."""
     first: int | None = None
+    """Offset of the producer's record before all hops. None also if an old version rewrote it."""
     retry: tuple[str, int] | None = None
+    """Consumer group that returned it, and the number of failures."""
     moved: Moved | None = None
+    """Set on moves. The entry at `hop_from` may be pending still."""
     held: int | None = None
+    """IS_PARKED during a pause, its end (epoch ms) in the queue after it."""
     proofs: tuple[bytes, ...] = ()
+    """Digests by which a recall may prove that it knows a rewritten record."""
 
 
 class RejectedHop(NamedTuple):
-    """A record that the proxy itself wrote to the ingress, and that today's policy rejects.
-
-    moved: as in `Scheduled`.
-    """
+    """A record that the proxy wrote to the ingress and the current policy rejects."""
 
     rejection: Rejection
     ident: bytes | None
@@ -72,60 +62,53 @@ class RejectedHop(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Whatever pends with this id is not to be delivered."""
+    """A request not to deliver the pending record with this id."""
 
     ident: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The record at this offset, or what it was rewritten as, is not to be delivered.
-
-    known: the key and id that it has to prove that it knows the record; None: it needs no proof.
-    """
+    """A request not to deliver the record at `offset` or its rewritten form."""
 
     offset: int
     known: tuple[bytes | None, bytes | None] | None = None
+    """Key and id, which prove that the sender knows the record. None: no proof needed."""
 
     @property
     def proofs(self) -> tuple[bytes, ...]:
-        """Digests of key and id (`records.receipts`)."""
         return () if self.known is None else proofs_of(*self.known)
 
     @property
     def names(self) -> list[bytes]:
-        """The names under which it is noted if its record cannot be read."""
+        """Return the names under which the recall is noted if its record cannot be read."""
         if self.known is None:
             return [receipt_name(self.offset)]
         return recall_names(self.offset, self.proofs)
 
     def is_proven_by(self, proofs: tuple[bytes, ...]) -> bool:
-        """Whether it takes back a record that has these proofs."""
+        """Return whether the recall may end a record with these proofs."""
         return self.known is None or not set(self.proofs).isdisjoint(proofs)
 
 
 class Purge(NamedTuple):
-    """What waits for targets of this shell pattern, due from the one time to the other (epoch ms),
-    is not to be delivered."""
+    """A request not to deliver matching targets' pending records, due in this range (epoch ms)."""
 
     targets: str
     due_from_ms: int
     due_to_ms: int
 
     def is_for(self, target: str) -> bool:
-        """Whether it ends any record for this target."""
         return fnmatchcase(target, self.targets)
 
     def ends(self, target: str, due_ms: int) -> bool:
-        """Whether it ends a record for this target with this due."""
         return self.due_from_ms <= due_ms <= self.due_to_ms and self.is_for(target)
 
 
 class Prepare(NamedTuple):
-    """A half message. `entry` fires when it has been committed, by its own due.
-
-    Check-back k of `max_checks` is at first_check_ms + (k - 1) * interval_ms; one interval after
-    the last it expires. No check_topic: nobody is asked. written_ms: its own timestamp.
+    """A half message. Once committed, `entry` fires at its own due.
+    Check-back k of `max_checks` is at first_check_ms + (k - 1) * interval_ms. The half message
+    expires one interval after the last. Without a `check_topic` nobody is asked.
     """
 
     ident: bytes
@@ -137,10 +120,11 @@ class Prepare(NamedTuple):
     interval_ms: int
     max_checks: int
     written_ms: int
+    """The record's own timestamp."""
 
 
 class Decision(NamedTuple):
-    """What becomes of a half message: `commit`, `rollback`, or the proxy's own `expire`."""
+    """A decision about a half message: `commit`, `rollback`, or the proxy's own `expire`."""
 
     ident: bytes
     what: str
@@ -152,16 +136,16 @@ ParsedRecord: TypeAlias = (
 )
 WithId: TypeAlias = tuple[Entry, bytes]
 Compact: TypeAlias = Entry | WithId | ParsedRecord
-"""A record as `RequestReader` parses it: a usual one without an id, one with an id, any other."""
+"""A parsed record: usual without an id, usual with an id, or any other."""
 
 ALL_USUAL: Final = {tuple}
 NO_DELAY_MS: Final = 20 * 366 * 86_400_000
-"""From the timestamp -1, of a record without one, on."""
+"""Delays from here on belong to records without a timestamp (-1)."""
 WITH_ID: Final = (Scheduled, RejectedHop, Cancel, Prepare, Decision)
 
 
 class Waiting(NamedTuple):
-    """Usual records in their order: all `entries`; of those with ids, `named`, the `idents`."""
+    """Usual records in order. `named` and `idents` belong to the entries with ids."""
 
     entries: Sequence[Entry]
     named: Sequence[Entry]
@@ -169,19 +153,18 @@ class Waiting(NamedTuple):
 
 
 class AskedFor(NamedTuple):
-    """Producers' own records that have a target, column by column: the target, and how long they
-    are to wait for their due, negative where that was before. retries: (group, failures) of those
-    that consumers have sent back."""
+    """Columns of the producers' records with a target."""
 
     targets: Sequence[str]
     delays_ms: Sequence[int]
+    """Time from timestamp to due. Negative if the due was before."""
     retries: Sequence[tuple[str, int]] = ()
+    """(group, failures) of records that consumers returned."""
 
 
 class ParsedBatch:
-    """What the records of a batch, with such timestamps, ask for, in their order.
-
-    rolls_after_ms: what is to wait for longer fires so long after its timestamp, to be rewritten.
+    """The requests of a batch of records, in order.
+    A record that is due more than `rolls_after_ms` after its timestamp fires then, to be rewritten.
     """
 
     __slots__ = ("_records", "_rolls_after_ms", "_timestamps_ms")
@@ -199,7 +182,7 @@ class ParsedBatch:
         return full(self._records[index])
 
     def waiting(self) -> Waiting | None:
-        """All records, if each is a usual one; else None."""
+        """Return all records if each is a usual one, else None."""
         if set(map(type, self._records)) != ALL_USUAL:
             return None
         usual = cast("Sequence[Entry | WithId]", self._records)
@@ -213,9 +196,9 @@ class ParsedBatch:
         return Waiting(entries, named, idents)
 
     def own(self) -> Iterator[tuple[Entry | None, bytes | None, int]]:
-        """Each record's entry, id and due, where it is a producer's own that is to be delivered.
-
-        The entry is None for the others. Without an id the due does not count.
+        """Yield entry, id and due of each record.
+        The entry is None unless it is a producer's own delivery. Without an id the due means
+        nothing.
         """
         for record in self._records:
             if type(record) is tuple:
@@ -229,7 +212,7 @@ class ParsedBatch:
                 yield None, None, 0
 
     def asked(self, first: int, upto: int) -> AskedFor:
-        """What the records from index `first` to before `upto` ask for."""
+        """Return the requests of the records from index `first` to before `upto`."""
         records, times = self._records[first:upto], self._timestamps_ms[first:upto]
         if set(map(type, records)) == ALL_USUAL:
             usual = cast("Sequence[Entry | WithId]", records)
@@ -240,8 +223,7 @@ class ParsedBatch:
         return _asked(records, times)
 
     def idents(self) -> list[bytes]:
-        """The ids that records of the batch have or name, and the names of receipts that count for
-        them."""
+        """Return ids that the batch has or names, and the receipt names that count for it."""
         found: list[bytes | None] = []
         for record in self._records:
             if type(record) is tuple:
@@ -257,12 +239,12 @@ class ParsedBatch:
         return [ident for ident in found if ident is not None]
 
     def recalled(self) -> list[int]:
-        """The offsets that its recalls name."""
+        """Return the offsets that recalls name."""
         return [one.offset for one in self._records if type(one) is Recall]
 
 
 def _asked(records: Sequence[Compact], times: Sequence[int]) -> AskedFor:
-    """The same of records of any form; of one without a time of its own the delay is 0."""
+    """Read records of any form. Without a timestamp the delay is 0."""
     found = [
         (one, one.due_ms - time_ms if time_ms >= 0 else 0)
         for one, time_ms in zip(map(full, records), times, strict=True)
@@ -275,7 +257,7 @@ def _asked(records: Sequence[Compact], times: Sequence[int]) -> AskedFor:
 
 
 def full(record: Compact) -> ParsedRecord:
-    """The record in the form that all but the usual path work with."""
+    """Return the record in its full form."""
     if type(record) is not tuple:
         return record  # type: ignore[return-value]
     if len(record) == 2:

@@ -1,8 +1,7 @@
-"""The settings that decide what a record's request means (docs/exactly-once.md, rule 3).
-
-A record must be read the same after any crash and any change of settings. So these settings have a
-name made from their content, the digest; their JSON lies under it in the compacted topic
-`timer.settings`, and each shard's committed metadata says from which offset on which digest counts.
+"""The settings that decide what a record asks for (docs/exactly-once.md, rule 3).
+Replays must read records by the settings of their first reading. Policies are therefore stored in
+the compacted topic `timer.settings` under their digest. Each shard's committed metadata says which
+digest counts from which offset.
 """
 
 import hashlib
@@ -21,15 +20,15 @@ DEFAULT_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h
 ALWAYS_THERE: Final = frozenset(
     {"levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol"}
 )
-"""Fields that every policy's JSON has; of the others it may lack those that came later."""
+"""Fields in every policy's JSON. Older JSON may lack the others."""
 REQUEST_KINDS: Final = ("cancel", "recall", "replace", "retry", "transaction")
-"""Requests beyond delivery that a setting can leave out, and the audit by the same names."""
+"""Requests that a setting can switch off. The audit uses the same names."""
 PROTOCOL: Final = 2
-"""Version of the rules by which a policy reads records; no other one is served."""
+"""Version of the rules for reading records. Other versions are not served."""
 
 
 class RetryGroup(NamedTuple):
-    """How long the n-th retry of a consumer group waits: the last delay counts for all beyond."""
+    """Retry delays of a consumer group. The last delay counts for all further retries."""
 
     name: str
     delays_ms: tuple[int, ...]
@@ -38,7 +37,7 @@ class RetryGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings by which records are read; equal policies have equal digests."""
+    """The settings for reading records. Equal policies have equal digests."""
 
     levels_ms: tuple[int, ...] = parse_levels(DEFAULT_LEVELS)
     max_delay_ms: int = parse_delay_ms("366d")
@@ -62,29 +61,29 @@ class Policy:
     max_checks: int = 15
     aliases: tuple[str, ...] = ()
     hop_key: str | None = None
-    """Digest of the key of the proxy's own records; None: written before they were signed."""
+    """Digest of the key for signing hops. None: written before hops were signed."""
     recalls_in: str | None = None
-    """The ingress topic, that recalls must name; None: written before there were recalls."""
+    """The ingress topic, which recalls must name. None: written before recalls existed."""
     max_past_ms: int | None = None
-    """How far before the record's timestamp a point in time may lie; None: as far as it likes."""
+    """How long before the record's timestamp its due may be. None: no limit."""
     reserved: tuple[str, ...] = ()
-    """Patterns of names that no header may ask for, unless `allow` holds the very name."""
+    """Patterns of refused names in headers. A name in `allow` is exempt."""
     marks: tuple[str, ...] = ()
-    """The same for all names, also for those that the proxy makes of a consumer group."""
+    """Patterns that are refused for derived names too."""
     checks_groups: bool = False
-    """Whether consumer groups must be named or allowed; False: written before they were checked."""
+    """Whether consumer groups must be named or allowed. False: written before the check existed."""
     serves: tuple[str, ...] | None = None
-    """Those of REQUEST_KINDS that producers may ask for; None: all."""
+    """The REQUEST_KINDS that producers may ask for. None: all."""
     proves_recalls: bool = False
-    """Whether a recall must have the key or id of its record; False: written before it had to."""
+    """Whether a recall needs its record's key or id. False: written before that rule."""
 
     def to_json(self) -> str:
-        """Canonical JSON: the digest is made from these bytes."""
+        """Return canonical JSON, the source of the digest."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Raises ValueError when the JSON is not a policy that this version can read."""
+        """Parse a policy. Raises ValueError if this version cannot read it."""
         found = read_object(text)
         known = {field.name for field in fields(cls)}
         if not ALWAYS_THERE <= set(found) <= known or found["protocol"] != PROTOCOL:
@@ -95,11 +94,10 @@ class Policy:
 
     @property
     def digest(self) -> str:
-        """Its name: short, and made of its content."""
         return digest_of(self.to_json().encode())
 
     def retry_of(self, group: str) -> RetryGroup:
-        """How the records of a consumer group are retried."""
+        """Return how a consumer group's records are retried."""
         for retry in self.retry_groups:
             if retry.name == group:
                 return retry
@@ -107,13 +105,11 @@ class Policy:
         return RetryGroup(group, delays_ms, self.retry_max_attempts)
 
     def is_served(self, kind: str) -> bool:
-        """Whether producers may ask for this one of REQUEST_KINDS."""
         return self.serves is None or kind in self.serves
 
     def group_refusal(self, group: str) -> str | None:
-        """Why the topics of a consumer group are not written to, as a sentence; None when they are.
-
-        Any producer can invent groups, so a narrowed `targets.allow` counts for them too.
+        """Return why a group's topics are not written to, or None.
+        Producers can invent groups, so a restricted `targets.allow` applies to them too.
         """
         topic = self.retry_prefix + group
         is_allowed = any(fnmatchcase(topic, pattern) for pattern in self.allow)
@@ -125,10 +121,9 @@ class Policy:
         )
 
     def refusal(self, topic: str, *, is_derived: bool = False) -> str | None:
-        """Why `topic` may not be a target, as a sentence; None when it may.
-
-        `is_derived`: named by the proxy itself, so that `targets.allow` does not apply.
-        Policies from before a name was reserved have no patterns for it.
+        """Return why `topic` may not be a target, or None.
+        `is_derived`: the proxy made the name, so `targets.allow` does not apply. Older policies
+        have no patterns of reserved names.
         """
         if topic in self.own_topics:
             return f"{topic} is one of the proxy's own topics"
@@ -145,9 +140,8 @@ class Policy:
 
 
 def digest_of(text: bytes) -> str:
-    """Return the digest of a policy's JSON as it was written.
-
-    A later version reads older JSON without its new fields, and would write another text.
+    """Return the digest of a policy's JSON as written.
+    Later versions read older JSON without its new fields, and would write another text.
     """
     return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
 
@@ -161,9 +155,9 @@ LEGAL_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 TOPIC_NAME_RULE: Final = "a Kafka topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
 
 TARGETS_PATTERN: Final = re.compile(r"[a-zA-Z0-9._*?\[\]!-]{1,249}")
-"""What a shell pattern of topic names can be made of."""
+"""Characters of a shell pattern for topic names."""
 
 
 def is_legal_topic(name: str) -> bool:
-    """Whether a topic may have this name."""
+    """Return whether a topic may have this name."""
     return LEGAL_TOPIC.fullmatch(name) is not None

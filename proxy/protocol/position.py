@@ -1,9 +1,7 @@
-"""A shard's committed position and watermark, and their form in the group's offset metadata
+"""A shard's committed position and its form in offset metadata
 (docs/exactly-once.md#what-is-committed).
-
-The consumer group's committed offset is the only truth: the offset itself is O, the metadata
-holds the rest as compact JSON. Kafka refuses metadata over 4,096 bytes and aborts the
-transaction, so its parts are bounded here.
+The group's committed offset is O. The metadata holds the rest as compact JSON. Kafka aborts
+transactions with metadata over 4,096 bytes, so all parts are bounded.
 """
 
 import json
@@ -17,49 +15,48 @@ VERSION: Final = 1
 VERSION_SET_BACK: Final = 2
 VERSION_MISSED: Final = 3
 VERSION_PURGE: Final = 4
-"""With `a` in it, or `r`, or `p`; a version that does not know them must not go on."""
+"""Metadata versions with `a`, `r` and `p`. A version that does not know them must stop."""
 LAST_OFFSET: Final = 2**63 - 1
-"""Cursor when nothing at the watermark is left over."""
+"""Cursor if all entries at the watermark have ended."""
 NEVER_MS: Final = 2**62
-"""Beyond every time at which anything fires."""
+"""Later than any fire time."""
 MAX_POLICIES: Final = 24
 METADATA_LIMIT_BYTES: Final = 2048
 MISSED_MOVES: Final = "shed/"
 MISSED_PARTITION: Final = 0
-"""What the keys of records about missed moves begin with, and the partition of the settings topic
-in which all of them lie, so that they have an order. Once they were about records shed, too."""
+"""Records about missed moves have this key prefix and one settings partition, to be in order.
+The prefix dates from records about rejected ones."""
 
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Watermark(NamedTuple):
-    """A place in the order in which entries fire: what lies at or below it has ended.
-
-    Compares with the key of an entry, (when it fires, its offset).
-    """
+    """An entry key, (fires, offset). Entries at or below it have ended."""
 
     due_ms: int
     offset: int
 
 
 class SetBack(NamedTuple):
-    """The watermark was set back: of the offsets below `below` what fires up to `ended` had ended
-    before (docs/exactly-once.md#a-watermark-set-back)."""
+    """A watermark was set back. Offsets below `below` keep the old one, `ended`
+    (docs/exactly-once.md#a-watermark-set-back).
+    """
 
     below: int
     ended: Watermark
 
 
 class PurgeProgress(NamedTuple):
-    """Of what the purges below `at` end, all has; of what the one at `at` ends, what fires up to
-    `upto` (docs/exactly-once.md#purges)."""
+    """Purges below `at` are complete. The purge at `at` is complete for entries that fire up to
+    `upto` (docs/exactly-once.md#purges).
+    """
 
     at: int
     upto: Watermark
 
 
 class PolicyFrom(NamedTuple):
-    """From this ingress offset on, records are read by the policy with this digest."""
+    """The digest of the policy that reads records from this ingress offset on."""
 
     first_offset: int
     digest: str
@@ -67,11 +64,8 @@ class PolicyFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What has ended: x has iff x < next_offset, and it is a move that missed, or (due, x) <=
-    `ended_upto(x)`.
-
-    `missed_at`: the next offset with which the last move missed; None while none from the floor on
-    has (docs/exactly-once.md#moved-records). `purge`: None while none is at work.
+    """The records that have ended: x has ended iff x < next_offset, and x is a missed move or
+    (fires, x) <= `ended_upto(x)`.
     """
 
     next_offset: int
@@ -82,7 +76,10 @@ class Position:
     topic_id: str
     set_back: SetBack | None = None
     missed_at: int | None = None
+    """The `next_offset` at the last missed move. None: none since the floor
+    (docs/exactly-once.md#moved-records)."""
     purge: PurgeProgress | None = None
+    """None if no purge is running."""
 
     def __post_init__(self) -> None:
         assert 0 <= self.floor <= self.next_offset, self
@@ -90,16 +87,15 @@ class Position:
 
     @property
     def watermark(self) -> Watermark:
-        """What fires at or below has ended."""
         return Watermark(self.watermark_ms, self.cursor)
 
     @property
     def purged_below(self) -> int:
-        """All that purges below this offset end has ended, and been told."""
+        """Return the offset below which all purges are complete and recorded."""
         return self.next_offset if self.purge is None else self.purge.at
 
     def ended_upto(self, offset: int) -> Watermark:
-        """What of this offset has ended: if it fires at or below."""
+        """Return the watermark that counts for this offset."""
         if self.set_back is None or offset >= self.set_back.below:
             return self.watermark
         return max(self.watermark, self.set_back.ended)
@@ -112,8 +108,9 @@ class Position:
         missed_at: int | None = None,
         purge: PurgeProgress | None = None,
     ) -> Self:
-        """Further on, read by the same policies; once the watermark is there again, having been set
-        back says nothing."""
+        """Return a later position with the same policies.
+        A set-back ends once the watermark has reached the old one.
+        """
         set_back = self.set_back
         if set_back is not None and watermark >= set_back.ended:
             set_back = None
@@ -124,23 +121,24 @@ class Position:
         )
 
     def with_watermark_set_back(self) -> Self:
-        """Nothing has ended but what has: newcomers are judged as on the first day."""
+        """Reset the watermark to -1. Offsets below `next_offset` keep the old one."""
         assert self.set_back is None, self
         set_back = SetBack(self.next_offset, self.watermark)
         return replace(self, watermark_ms=-1, cursor=LAST_OFFSET, set_back=set_back)
 
     @classmethod
     def start(cls, offset: int, digest: str, topic_id: str) -> Self:
-        """Before the first record: nothing has ended, whatever its due."""
+        """Return the position before the first record."""
         return cls(offset, -1, LAST_OFFSET, offset, (PolicyFrom(offset, digest),), topic_id)
 
     def in_force(self) -> str:
-        """Digest of the policy that reads the next record."""
+        """Return the digest of the policy for the next record."""
         return [p.digest for p in self.policies if p.first_offset <= self.next_offset][-1]
 
     def under(self, digest: str, first_offset: int) -> Self:
-        """The same position, records from this offset on, at or beyond the next, read by another
-        policy."""
+        """Return the position with another policy from `first_offset` on.
+        Raises TooManyPolicies.
+        """
         if self.policies[-1].digest == digest:
             return self
         kept = [p for p in self.policies if p.first_offset < first_offset]
@@ -153,8 +151,9 @@ class Position:
         return replace(self, policies=(*kept, PolicyFrom(first_offset, digest)))
 
     def to_metadata(self) -> str:
-        """Compact JSON: v(ersion) t c f, s = policies, i = topic id, a = set back,
-        r = missed at, p = how far a purge has come."""
+        """Return compact JSON: v(ersion) t c f, s = policies, i = topic id, a = set back, r =
+        missed at, p = purge progress.
+        """
         fields: dict[str, object] = {
             "v": self._version,
             "t": self.watermark_ms,
@@ -185,7 +184,7 @@ class Position:
 
     @classmethod
     def from_metadata(cls, next_offset: int, metadata: str | None) -> Self:
-        """Raises MetadataUnreadable with what was found and what to do."""
+        """Parse the metadata. Raises MetadataUnreadable."""
         try:
             fields = read_object(metadata)
             if fields["v"] not in range(VERSION, VERSION_PURGE + 1):
@@ -222,11 +221,11 @@ class Position:
 
 
 class TooManyPolicies(ValueError):
-    """More changes of settings than the metadata may carry while old records wait."""
+    """Settings changed more often than the metadata can hold while old records are pending."""
 
 
 class MetadataUnreadable(ValueError):
-    """The committed offset was written by something else, or by a version unknown here."""
+    """Another program or an unknown version wrote the committed offset."""
 
 
 def _cursor_shown(cursor: int) -> int | None:
@@ -238,6 +237,6 @@ def _cursor_read(cursor: int | None) -> int:
 
 
 def _pruned(policies: Sequence[PolicyFrom], floor: int) -> list[PolicyFrom]:
-    """Without the policies whose last offset lies below the floor: nothing asks for them."""
+    """Drop policies that end below the floor."""
     following = [*policies[1:], PolicyFrom(floor + 1, "")]
     return [p for p, after in zip(policies, following, strict=True) if after.first_offset > floor]

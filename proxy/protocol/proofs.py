@@ -1,4 +1,4 @@
-"""How the proxy recognises records that it wrote itself, and recalls that know their record."""
+"""Signatures on the proxy's own records, and proofs in recalls."""
 
 import hmac
 import secrets
@@ -16,24 +16,23 @@ DIGEST_DIGITS: Final = 16
 
 
 class HopKey(NamedTuple):
-    """A key for MACs; policies name it by its digest."""
+    """A key for MACs. Policies name it by its digest."""
 
     secret: bytes
 
     @classmethod
     def new(cls) -> Self:
-        """A key that nobody knows yet."""
         return cls(secrets.token_bytes(SECRET_BYTES))
 
     @property
     def digest(self) -> str:
-        """Its name, which tells nothing of it."""
+        """Return the key's name, which does not reveal it."""
         return sha256(self.secret).hexdigest()[:DIGEST_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)
 class HopAuthenticator:
-    """Signs and verifies records of the ingress topic with this id."""
+    """Signer and verifier for records of the ingress topic with this id."""
 
     key: HopKey
     topic_id: str
@@ -41,13 +40,13 @@ class HopAuthenticator:
     def signed(
         self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> Headers:
-        """The headers of a record, and its MAC behind them."""
+        """Return the headers with the MAC appended."""
         return [*headers, (HOP_MAC, self._mac(partition, key, value, headers))]
 
     def is_own(
         self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> bool:
-        """Whether the proxy wrote this very record to this partition."""
+        """Return whether the proxy wrote this record to this partition."""
         *signed, (name, mac) = headers or [("", None)]
         if name != HOP_MAC or mac is None:
             return False
@@ -63,7 +62,7 @@ class HopAuthenticator:
 def _signed_parts(
     topic_id: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> Iterator[str]:
-    """What is signed, as text without commas."""
+    """Yield the signed parts as text without commas."""
     yield topic_id
     yield str(partition)
     yield _hex(key)
@@ -83,19 +82,18 @@ PROOF_BYTES: Final = 16
 
 
 def receipt_name(offset: int) -> bytes:
-    """Return the name of the record that its producer wrote at `offset`."""
+    """Return the name of the producer's record at `offset`."""
     return b"%0*d" % (NAME_BYTES, offset)
 
 
 def recall_names(offset: int, proofs: tuple[bytes, ...]) -> list[bytes]:
-    """Return the names of a recall of the record at `offset`, one for each proof."""
+    """Return a name for each proof in a recall of the record at `offset`."""
     return [receipt_name(offset) + proof for proof in proofs]
 
 
 def proofs_of(key: bytes | None, ident: bytes | None) -> tuple[bytes, ...]:
-    """Return digests of a record's ingress key and of its id (docs/exactly-once.md#proofs).
-
-    A recall that has one of them knows the record. An empty key or id proves nothing.
+    """Return digests of a record's ingress key and id (docs/exactly-once.md#proofs).
+    One of them proves that a recall knows the record. Empty keys and ids prove nothing.
     """
     known = (b"key:", key), (b"id:", ident)
     return tuple(sha256(kind + text).digest()[:PROOF_BYTES] for kind, text in known if text)

@@ -1,7 +1,6 @@
-"""Reads what ingress records ask for in their headers (docs/guide.md#rules-for-all-headers).
-
-The answer is a pure function of the record and of the policy in force at its offset, so that
-a replay after any crash gives it again. Bad input is a value, `Rejection`, never an exception.
+"""The reader of requests in ingress headers (docs/guide.md#rules-for-all-headers).
+A request depends only on the record and the policy at its offset, so replays read it again. Bad
+input becomes a `Rejection`, never an exception.
 """
 
 from bisect import bisect_right
@@ -48,20 +47,20 @@ from storage.store import Entry
 FOREVER_MS: Final = 2**62
 USUAL: Final = PLAIN | {ID}
 TARGET_AND_TIME: Final = 2
-"""So many headers say all that most records ask for."""
+"""Most records have only these two headers."""
 MOST_USUAL_NAMES: Final = 1_000
 LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
-"""Of a name that nobody knows: to compare a megabyte with those that are known takes a second."""
+"""Unknown names are cut: matching a megabyte against the known names takes a second."""
 NO_ID: Final = bytes(bytearray(b"no id"))
-"""This very object stands for the header that is not there. Made at run time: the interpreter keeps
-one object for equal short bytes and for equal constants, and a record's id could be that one."""
+"""Stands for a missing id header; compared by identity.
+Made at run time: the interpreter shares equal constants and short bytes, so a record's id could be
+the same object."""
 
 
 class RequestReader:
-    """Parses ingress records under one policy.
-
-    Without an `authenticator` every record that looks like the proxy's own is taken for it.
+    """A parser of ingress records under one policy.
+    Without an `authenticator` signatures are not checked.
     """
 
     def __init__(self, policy: Policy, authenticator: HopAuthenticator | None = None) -> None:
@@ -85,14 +84,13 @@ class RequestReader:
         partition: int,
         offset: int,
     ) -> ParsedRecord:
-        """Parse one record. `timestamp_ms` is the record's own, -1 without one."""
+        """Parse one record. `timestamp_ms` is its own, -1 without one."""
         try:
             return full(self._parse(headers, key, value, timestamp_ms, partition, offset))
         except Exception as error:  # noqa: BLE001 (one record must not stop the others)
             return unforeseen(error)
 
     def read_message(self, m: Message) -> ParsedRecord:
-        """Parse one fetched record."""
         headers, timestamp_ms = m.headers() or [], m.timestamp()[1]
         return self.read(headers, m.key(), m.value(), timestamp_ms, m.partition(), m.offset())
 
@@ -105,14 +103,14 @@ class RequestReader:
                 parse(m.headers() or [], m.key(), m.value(), timestamp_ms, partition, m.offset())
                 for m, timestamp_ms in zip(messages, timestamps_ms, strict=True)
             ]
-        except Exception:  # noqa: BLE001 (reading one by one shows which record it is)
+        except Exception:  # noqa: BLE001 (reading one by one finds the record)
             parsed = [self.read_message(m) for m in messages]
         return ParsedBatch(parsed, timestamps_ms, self._roll_after_ms)
 
     def _parse_translated(
         self, headers: Headers, key: bytes | None, value: bytes | None, *place: int
     ) -> Compact:
-        """Parse a record after the requests in the words of other schedulers have been added."""
+        """Add the requests in other schedulers' headers, then parse."""
         translated = self._foreign.translate(headers, key, value)
         if isinstance(translated, Rejection):
             return translated
@@ -127,10 +125,9 @@ class RequestReader:
         partition: int,
         offset: int,
     ) -> Compact:
-        """Parse one record. The usual ones become plain tuples.
-
-        The entry keeps the headers as they came. Requests and stamps are stripped on delivery, and
-        a dead letter shows the request as it was written.
+        """Parse one record. Usual ones become plain tuples.
+        The entry keeps all headers as they arrived, so that a dead letter shows the request.
+        Requests and stamps are stripped on delivery.
         """
         try:
             if len(headers) == TARGET_AND_TIME:
@@ -171,9 +168,8 @@ class RequestReader:
         timestamp_ms: int,
         offset: int,
     ) -> Entry | None:
-        """Return the entry of a record that asks for a target and a time and no more.
-
-        None: a closer look is needed.
+        """Return the entry of a record with only a target and a time.
+        None means that the full parser must read it.
         """
         (first, a), (second, b) = headers
         shape = SHAPES.get((first, second))
@@ -189,7 +185,6 @@ class RequestReader:
         return due_ms, offset, target, self._pack((shape, key, value, kept_time(time, due_ms)))
 
     def _is_special(self, asked: dict[str, bytes | None]) -> bool:
-        """Whether the record asks for more than delivery, perhaps under an id."""
         strange = asked.keys() - self._usual
         if any(name.startswith(PREFIX) for name in strange):
             return True
@@ -197,7 +192,7 @@ class RequestReader:
         return False
 
     def _remember(self, strange: set[str]) -> None:
-        """Producers have few header names of their own: from now on these are usual."""
+        """Treat these names as usual from now on. Producers use few different names."""
         if len(self._usual) + len(strange) > MOST_USUAL_NAMES:
             self._usual = set(self._always_usual)
         names = (name for name in strange if len(name) <= LONGEST_USUAL_NAME)
@@ -207,8 +202,9 @@ class RequestReader:
 def _unknown_header(
     asked: dict[str, bytes | None], unknown_yet: frozenset[str]
 ) -> Rejection | None:
-    """Why a record with a header that only looks like ours cannot be served; a cancel, a recall or
-    a purge is judged without. unknown_yet: headers that came later than the policy."""
+    """Return the reason if an unknown header looks like ours.
+    Cancels, recalls and purges are not checked. `unknown_yet`: headers that came after the policy.
+    """
     if any(name in asked and name not in unknown_yet for name in (CANCEL, RECALL, PURGE)):
         return None
     known = KNOWN - unknown_yet
@@ -235,19 +231,20 @@ def _unknown(name: str) -> Rejection:
 
 
 class ReadersByOffset:
-    """Readers of an ingress partition's records, each with the first offset of its policy
-    (docs/exactly-once.md, rule 3)."""
+    """Readers of an ingress partition, each with its policy's first offset (docs/exactly-once.md,
+    rule 3).
+    """
 
     def __init__(self, readers: Sequence[tuple[int, RequestReader]]) -> None:
         self._readers = list(readers)
 
     def at(self, offset: int) -> tuple[RequestReader, int]:
-        """Return the reader of the record at `offset`, and the first offset of the next reader."""
+        """Return the reader for `offset`, and the next reader's first offset."""
         index = max(bisect_right(self._readers, offset, key=lambda first: first[0]) - 1, 0)
         until = self._readers[index + 1][0] if index + 1 < len(self._readers) else LAST_OFFSET
         return self._readers[index][1], until
 
     def read(self, message: Message, by_policy_at: int | None = None) -> ParsedRecord:
-        """Parse one record by the policy in force at its offset, or at another offset."""
+        """Parse one record by the policy at its own offset or at `by_policy_at`."""
         reader, _until = self.at(message.offset() if by_policy_at is None else by_policy_at)
         return reader.read_message(message)

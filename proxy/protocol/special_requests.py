@@ -1,7 +1,4 @@
-"""Reads the requests beyond plain delivery: ids, cancels, retries, half messages (docs/guide.md).
-
-What the proxy itself wrote to the ingress, to go on from an earlier record, is read here too.
-"""
+"""The reader of requests beyond plain delivery (docs/guide.md), and of the proxy's own records."""
 
 from typing import Final, NamedTuple
 
@@ -76,7 +73,7 @@ LAST_MS: Final = 2**63 - 1
 
 
 class UnparsedRecord(NamedTuple):
-    """A record as it came; `asked` are its headers by name, the last of each."""
+    """A record as fetched. `asked` has the last value of each header."""
 
     asked: Asked
     headers: Headers
@@ -88,9 +85,8 @@ class UnparsedRecord(NamedTuple):
 
 
 class SpecialRequests:
-    """Turns records with more than plain requests into what they ask for, under one policy.
-
-    Without an `authenticator` whatever looks like the proxy's own record is taken for it.
+    """Parser of special requests under one policy.
+    Without an `authenticator` signatures are not checked.
     """
 
     def __init__(
@@ -105,7 +101,6 @@ class SpecialRequests:
         self._authenticator = authenticator
 
     def read(self, record: UnparsedRecord) -> ParsedRecord:
-        """What one record asks for."""
         asked = record.asked
         try:
             if CANCEL in asked:
@@ -134,7 +129,7 @@ class SpecialRequests:
             return RejectedHop(refused.rejection, ident, hop_from, _first(asked), proofs, moved)
 
     def _refuse_unserved(self, kind: str, header: str, record: UnparsedRecord) -> None:
-        """What the proxy signed, for an operator, is always served."""
+        """Records that the proxy signed for an operator are always served."""
         if not self._policy.is_served(kind) and not self._is_signed(record):
             why = f"{header}: the setting requests.serve leaves out {kind}"
             raise Rejected("header-unsupported", why)
@@ -153,7 +148,7 @@ class SpecialRequests:
         return HOP_MAC in record.asked and self._is_own(record)
 
     def _known(self, record: UnparsedRecord) -> tuple[bytes | None, bytes | None] | None:
-        """Key and id by which a recall proves that it knows its record; None where it need not."""
+        """Return key and id as a recall's proof. None if it needs none."""
         if not self._policy.proves_recalls or self._is_signed(record):
             return None
         return record.key or None, record.asked.get(ID) or None
@@ -220,7 +215,7 @@ class SpecialRequests:
         )
 
     def _not_before_ms(self, asked: Asked, timestamp_ms: int) -> int:
-        """No re-queued record waits longer than this, whatever its header says."""
+        """Bounded: the header must not delay a record for ever."""
         if HOP_NOT_BEFORE not in asked:
             return 0
         longest_ms = max(self._policy.max_delay_ms, LONGEST_HOP_MS)
@@ -237,9 +232,8 @@ class SpecialRequests:
         return target, self._times.due_ms(asked, timestamp_ms, delay_ms or 0)
 
     def _retry(self, asked: Asked) -> tuple[str, int | None]:
-        """Where a failed consumer's record goes, and after which delay (RocketMQ: 3 + times).
-
-        None: at once, whatever time it asks for, since it has failed too often.
+        """Return target and delay of a failed consumer's record (RocketMQ: level 3 + failures).
+        After too many failures the delay is None: deliver at once.
         """
         raw = asked.get(RETRY_GROUP)
         if not raw:
@@ -280,7 +274,7 @@ class SpecialRequests:
 
 
 def fires_at_ms(policy: Policy, wanted_ms: int, timestamp_ms: int) -> int:
-    """When the entry fires: in time to be rewritten before its copy in the ingress ages out."""
+    """Return the fire time, early enough to rewrite the record before the ingress deletes it."""
     if policy.roll_after_ms is None or timestamp_ms < 0:
         return wanted_ms
     return min(wanted_ms, timestamp_ms + policy.roll_after_ms)
@@ -305,11 +299,11 @@ def _moved(asked: Asked) -> Moved | None:
 
 
 def _retry_of(asked: Asked) -> tuple[str, int] | None:
-    """Whose consumer sent it back, and how often it has failed; both have been found valid."""
+    """Return group and number of failures. Both were validated before."""
     group = asked.get(RETRY_GROUP)
     return (group.decode("utf-8", "replace"), read_failures(asked) + 1) if group else None
 
 
 def _longest_immunity_ms(policy: Policy) -> int:
-    """An undecided half message is not rewritten: it must be decided before it ages out."""
+    """Half messages are not rewritten, so they must be decided before the ingress deletes them."""
     return policy.max_delay_ms if policy.roll_after_ms is None else policy.roll_after_ms // 2

@@ -1,7 +1,6 @@
-"""Reads the texts in which people write times: delays, instants, level tables (docs/guide.md#when).
-
-Every reader takes text and gives milliseconds, or raises ValueError with a sentence that
-says what was found and what would be right. Nothing is guessed from magnitude.
+"""Readers of delays, instants and level tables (docs/guide.md#when).
+They return milliseconds or raise ValueError with a sentence. Units are never guessed from
+magnitude.
 """
 
 import re
@@ -17,7 +16,7 @@ MILLISECONDS_PER: Final = {
     "d": 86_400_000,
 }
 MAX_DIGITS: Final = 15
-"""Epoch milliseconds of the year 33,658 have 15 digits: longer numbers are mistakes."""
+"""Digits of epoch ms up to the year 33,658. Longer numbers are mistakes."""
 LATEST_MS: Final = 10**MAX_DIGITS - 1
 
 _UNIT = re.compile(rf"([0-9]{{1,{MAX_DIGITS - 3}}})(ms|s|m|h|d)")
@@ -35,7 +34,7 @@ _RFC_3339 = re.compile(
 
 
 def parse_delay_ms(text: str) -> int:
-    """A length of time in ms: `1500`, `500ms`, `30s`, `5m`, `2h`, `7d`, or ISO 8601 `PT30S`."""
+    """Parse a delay: `1500`, `500ms`, `30s`, `5m`, `2h`, `7d`, or ISO 8601 `PT30S`."""
     if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
         return int(text)
     if unit := _UNIT.fullmatch(text):
@@ -50,13 +49,13 @@ def parse_delay_ms(text: str) -> int:
 
 
 def shown_delay(duration_ms: int) -> str:
-    """A length of time as `parse_delay_ms` reads it, exactly, in the largest unit that does."""
+    """Format a delay exactly, in the largest unit, for `parse_delay_ms`."""
     units = [unit for unit, length_ms in MILLISECONDS_PER.items() if duration_ms % length_ms == 0]
     return f"{duration_ms // MILLISECONDS_PER[units[-1]]}{units[-1]}"
 
 
 def parse_instant_ms(text: str) -> int:
-    """A point in time in epoch ms: digits are epoch ms; else RFC 3339 with a zone."""
+    """Parse a point in time: epoch ms in digits, or RFC 3339 with a zone."""
     if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
         return int(text)
     if stamp := _RFC_3339.fullmatch(text):
@@ -68,7 +67,7 @@ def parse_instant_ms(text: str) -> int:
 
 
 def parse_levels(text: str) -> tuple[int, ...]:
-    """A delay-level table in ms, level 1 first: `1s 5s 10s 30s 1m`."""
+    """Parse a delay-level table, level 1 first: `1s 5s 10s 30s 1m`."""
     words = text.split()
     if not words:
         raise ValueError("the level table is empty: write delays apart by blanks (1s 5s 10s)")
@@ -94,7 +93,7 @@ def _rfc_3339_ms(text: str, stamp: re.Match[str]) -> int:
 
 
 def _fraction_ms(digits: str) -> int:
-    """Fractions of a millisecond count as a whole one: later is allowed, early never."""
+    """Round up to whole milliseconds: late is allowed, early is not."""
     nanoseconds = int(digits.ljust(9, "0"))
     return -(-nanoseconds // 1_000_000)
 
