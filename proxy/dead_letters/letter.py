@@ -1,8 +1,5 @@
-"""Dead letters: place, reason, remedy, and lists of them. Pure.
-
-A letter of the proxy: docs/guide.md#what-does-not-arrive. A letter of a consumer group:
-docs/client.md#retries.
-"""
+"""Dead letters of the proxy (docs/guide.md#what-does-not-arrive) and of consumer groups
+(docs/client.md#retries), and lists of letters. Pure."""
 
 import re
 from collections import deque
@@ -36,7 +33,7 @@ _ORIGIN: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,10})/(\d{1,19})", re
 
 
 class Place(NamedTuple):
-    """Where a letter lies in the dead-letter topic."""
+    """The place of a letter in the dead-letter topic."""
 
     partition: int
     offset: int
@@ -46,7 +43,7 @@ class Place(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """A record's topic, partition and offset."""
+    """The place of a record."""
 
     topic: str
     partition: int
@@ -58,7 +55,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One record of the dead-letter topic. Other programs may write there too."""
+    """A record of the dead-letter topic. Other programs may write there, too."""
 
     place: Place
     timestamp_ms: int
@@ -68,12 +65,11 @@ class Letter:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the proxy has written it."""
         return any(name == ERROR for name, _ in self.headers)
 
     @property
     def reason(self) -> str | None:
-        """The code of the error. None if the proxy did not write the record."""
+        """The error code. None if the proxy did not write the record."""
         return self.text(ERROR)
 
     @property
@@ -92,7 +88,6 @@ class Letter:
 
     @property
     def target(self) -> str | None:
-        """The topic that the record asked for."""
         return self.text(TOPIC)
 
     @property
@@ -109,17 +104,15 @@ class Letter:
         return remedy(self.reason or "")
 
     def text(self, name: str) -> str | None:
-        """Return the last header of that name as text."""
         raw = last_header(self.headers, name)
         return None if raw is None else text_of(raw)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLetter(Letter):
-    """One record of `dlq.<group>`: the group's consumers gave it up, and the proxy delivered it.
+    """A record of `dlq.<group>`, which the group's consumers gave up and the proxy delivered.
 
-    `origin` is the request with which the consumer gave up. `target` is the topic of the record
-    that the consumer could not process.
+    `origin` is the consumer's last request. `target` is the topic of the failed record.
     """
 
     @property
@@ -136,7 +129,6 @@ class GroupLetter(Letter):
 
     @property
     def detail(self) -> str | None:
-        """The whole exception."""
         return self.text(RETRY_EXCEPTION)
 
     @property
@@ -164,7 +156,7 @@ class GroupLetter(Letter):
 
 
 def letter_of(kind: type[Letter], message: Message) -> Letter:
-    """Return the letter in a fetched message. Its headers must be readable."""
+    """Return the letter in a fetched message with readable headers."""
     return kind(
         Place(message.partition(), message.offset()),
         message.timestamp()[1],
@@ -183,7 +175,7 @@ def read_origin(text: str) -> Origin | None:
 
 
 def read_place(text: str) -> Place | Origin:
-    """Parse a letter's place in its topic, or its origin. Raises ValueError with a sentence."""
+    """Parse a letter's place, or its origin. Raises ValueError with a sentence."""
     if found := _PLACE.fullmatch(text):
         return Place(int(found[1]), int(found[2]))
     if origin := read_origin(text):
@@ -239,16 +231,16 @@ REMEDIES: Final = {
 
 
 def meaning(code: str) -> str:
-    """Return what the code means, as in the guide."""
+    """Return the meaning of the code, as in the guide."""
     return REASONS.get(code, "a code that this version of the command does not know")
 
 
 def remedy(code: str) -> str:
-    """Return what to do about it."""
+    """Return the remedy for the code."""
     return REMEDIES.get(code, "Do what the detail says, then replay.")
 
 
-# Lists of letters, bounded in memory however many and large the letters are.
+# Lists of letters in bounded memory.
 
 TEXT_KEPT: Final = 500
 BYTES_KEPT: Final = 200
@@ -258,9 +250,9 @@ FIRST_WIDTH: Final = 200
 LARGEST_WIDTH: Final = 64_000
 SMALLEST_WIDTH: Final = 10
 QUICK_S: Final = 0.5
-"""If a part of a partition was read in less time, the next part is twice as wide."""
+"""If a part of a partition took less time to read, the next part is twice as wide."""
 MOST_FOUND: Final = 16_000
-"""Most summaries in memory, over all partitions."""
+"""Summaries in memory, over all partitions."""
 
 Letters: TypeAlias = Callable[[int, range], Iterable[Letter]]
 """The wanted letters of a partition within some offsets, in offset order."""
@@ -268,7 +260,7 @@ Letters: TypeAlias = Callable[[int, range], Iterable[Letter]]
 
 @dataclass(frozen=True, slots=True)
 class LetterSummary:
-    """One row of a list. `value_bytes` is None for a null value."""
+    """A row of a list. `value_bytes` is None for a null value."""
 
     place: Place
     timestamp_ms: int
@@ -282,7 +274,7 @@ class LetterSummary:
 
     @property
     def age(self) -> tuple[int, Place]:
-        """Sorts letters of several partitions by time."""
+        """The order of letters over partitions."""
         return self.timestamp_ms, self.place
 
 
@@ -326,18 +318,18 @@ def windows(span: range) -> Iterator[range]:
 
 
 class LetterPage(NamedTuple):
-    """One page of letters, the newest first."""
+    """A page of letters, the newest first."""
 
     letters: list[LetterSummary]
     ends: dict[int, int] | None
-    """The next page lists offsets below these, by partition. None: this is the last page."""
+    """Upper limits of the next page's offsets by partition. None: this is the last page."""
 
 
 class LetterPages:
-    """The wanted `letters` within `spans`, page by page, the newest first.
+    """The wanted letters in pages, the newest first.
 
-    Each partition is read backwards, so pages hold every letter once, even if the clocks that
-    stamped them differ. Partitions are merged by time while there is time to read them.
+    Partitions are read backwards, so no letter is missed or repeated if clocks differ. They are
+    merged by time while time to read is left.
     """
 
     def __init__(
@@ -350,7 +342,7 @@ class LetterPages:
         self._width = FIRST_WIDTH
 
     def read(self, limit: int, within_s: float) -> LetterPage:
-        """Return the next `limit` letters. Fewer if there are no more, or the time is up."""
+        """Return the next `limit` letters, fewer at the end or when the time is up."""
         until_s, has_read = self._now_s() + within_s, False
         shown: list[LetterSummary] = []
         while len(shown) < limit:
@@ -371,7 +363,7 @@ class LetterPages:
         return self._known[partition] - self._spans[partition].start
 
     def _read_back(self, partition: int, limit: int) -> None:
-        """Read the part before what is known, and keep its last letters."""
+        """Read the next part backwards, and keep its last letters."""
         stop, began_s = self._known[partition], self._now_s()
         start = max(self._spans[partition].start, stop - self._width)
         kept = deque[LetterSummary](maxlen=min(limit, self._most_of_one))

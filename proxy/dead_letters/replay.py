@@ -1,4 +1,4 @@
-"""A replay: from the first letter to the last mark."""
+"""Replays of dead letters into the ingress."""
 
 import logging
 import time
@@ -41,16 +41,14 @@ from proxy.protocol.request_reader import RequestReader
 from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import REFUSAL_CODES
 
-# Sends letters back to the ingress, each with its mark, in one transaction.
+# Letters and their marks are committed together, so no letter is replayed twice, even if replays
+# are killed or run at the same time:
 #
-# No letter is replayed twice, even if replays are killed or run at the same time:
-#
-# 1. All replays from a dead-letter topic share one transactional id. A new replay takes it over:
-# the broker ends the open transaction of the other replay and refuses its later writes.
-# 2. Only then are the marks read, to their end. Nobody else can add one afterwards.
-# 3. A letter and its mark are committed together or not at all.
-# 4. A commit with an unknown result is repeated. If the result stays unknown the replay ends, and
-# the next replay finds it by 1 and 2.
+# 1. All replays from a dead-letter topic share a transactional id. A new replay takes over: the
+# broker ends the old one's transaction and refuses its later writes.
+# 2. Only then are the marks read to their end. Nobody else can add marks afterwards.
+# 3. A commit with an unknown result is repeated. If the result stays unknown, the replay ends. The
+# next one finds the result by 1 and 2.
 
 CALL_TIMEOUT_S: Final = 10.0
 IN_DOUBT_AT_MOST_S: Final = 60.0
@@ -114,7 +112,7 @@ class _Aborted(Exception):
 
 
 class Replayer:
-    """One replay's transactional producer."""
+    """The transactional producer of a replay."""
 
     def __init__(
         self, producer: Producer, dead_letters: str, topic_id: str, ingress: str, marks: str
@@ -128,9 +126,9 @@ class Replayer:
         self._producer.init_transactions(CALL_TIMEOUT_S * 3)
 
     def send(self, batch: Sequence[Replayable], now_ms: int) -> Iterator[Done | Failed]:
-        """Replay the batch in one transaction. Yield the result of each letter.
+        """Replay the batch in one transaction. Yield each letter's result.
 
-        The broker blames a whole batch for one bad record, so a refused batch is sent in halves.
+        A bad record makes the broker refuse its whole batch, so a refused batch is halved.
         Raises ReplayTakenOver, ReplayInDoubt, KafkaException.
         """
         for attempt in range(1, ATTEMPTS + 1):
@@ -151,7 +149,7 @@ class Replayer:
         yield from self.send(batch[middle:], now_ms)
 
     def forget(self, outdated: Iterable[bytes]) -> None:
-        """Delete the marks of letters that are gone."""
+        """Delete marks of letters that are gone."""
         keys = sorted(outdated)
         if not keys:
             return
@@ -171,7 +169,6 @@ class Replayer:
         return done
 
     def _send_back(self, batch: Sequence[Replayable]) -> list[Done]:
-        """Produce the letters to the ingress. The delivery reports say their places."""
         errors: list[KafkaError] = []
         places: dict[int, str] = {}
 
@@ -209,7 +206,6 @@ class Replayer:
         raise _Aborted(error)
 
     def _commit(self, letters: Sequence[Letter]) -> None:
-        """Repeat the commit until its result is known."""
         started_s = time.monotonic()
         while True:
             try:
@@ -226,7 +222,7 @@ class Replayer:
         try:
             call(*args, **kwargs)
         except SystemError:
-            # confluent-kafka 2.16: once the producer is lost, serving a delivery report fails
+            # confluent-kafka 2.16 raises this on delivery reports of a lost producer.
             self._tell_loss()
         except KafkaException as raised:
             error: KafkaError = raised.args[0]
@@ -237,7 +233,6 @@ class Replayer:
             raise
 
     def _tell_loss(self) -> None:
-        """Raise the error that ended the producer."""
         try:
             self._producer.abort_transaction(CALL_TIMEOUT_S)
         except KafkaException as raised:
@@ -247,7 +242,7 @@ class Replayer:
 
 
 def _cause(errors: Sequence[KafkaError]) -> KafkaError:
-    """Return the first cause: if one record fails, the rest of the batch is purged."""
+    """Return the first cause. If one record fails, the rest of the batch is purged."""
     causes = [error for error in errors if error.code() not in PURGED]
     refused = [error for error in causes if error.code() in REFUSAL_CODES]
     return next(iter([*refused, *causes, TOO_LATE]))
@@ -257,7 +252,7 @@ def _cause(errors: Sequence[KafkaError]) -> KafkaError:
 
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""A batch is one transaction. While it is open, the proxy reads no ingress record behind it."""
+"""A batch is one transaction. An open one keeps the proxy from reading the ingress behind it."""
 WAIT_SLICE_S: Final = 0.1
 
 OnDecision = Callable[[ReplayDecision, str | None], None]
@@ -276,7 +271,7 @@ class MarksMissing(ProxyError):
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """The options of one replay."""
+    """The options of a replay."""
 
     edits: Edits = field(default_factory=Edits)
     is_again: bool = False
@@ -288,7 +283,7 @@ class ReplayOptions:
 def replay_planner(
     topics: DeadLetterTopics, options: ReplayOptions, replayed: Container[Place]
 ) -> Iterator[ReplayPlanner]:
-    """Yield a planner that goes by the settings, and asks the broker about targets."""
+    """Yield a planner with these settings, which asks the broker about targets."""
     ingress = topics.settings.topics.ingress
     partitions = topics.partitions_of(ingress)
     if not partitions:
@@ -308,7 +303,7 @@ def replay_planner(
 
 
 def replayed_so_far(topics: DeadLetterTopics) -> Replayed:
-    """Return the replayed letters, to look only: another replay may add to them."""
+    """Return the replayed letters for display: another replay may add to them."""
     replayed = Replayed(topics.topic_id, topics.spans())
     if partitions := topics.partitions_of(topics.marks_name):
         read_replayed(topics.reader(topics.marks_name, partitions), replayed)
@@ -321,14 +316,14 @@ def preview(
     options: ReplayOptions,
     on_decision: OnDecision,
 ) -> None:
-    """Report what a replay would do with each letter, and change nothing."""
+    """Report a replay's decision about each letter, and change nothing."""
     with replay_planner(topics, options, replayed_so_far(topics)) as planner:
         for decision in _limited(letters, planner, options.limit):
             on_decision(decision, None)
 
 
 class Replay:
-    """One replay, from taking over to the last batch."""
+    """A replay, which takes over from any other."""
 
     def __init__(self, topics: DeadLetterTopics, options: ReplayOptions) -> None:
         self._topics, self._options = topics, options
@@ -356,7 +351,7 @@ class Replay:
     def run(
         self, letters: Iterable[Letter], on_decision: OnDecision, is_stopping: Callable[[], bool]
     ) -> None:
-        """Replay the letters. When asked to stop, end after the current batch.
+        """Replay the letters. If asked to stop, end after the current batch.
 
         Raises ReplayTakenOver, ReplayInDoubt, KafkaException.
         """
@@ -379,7 +374,7 @@ class Replay:
         self._replayer.forget(self._replayed.outdated)
 
     def _ensure_marks(self) -> int:
-        """Make the marks topic if it is missing. Return its number of partitions."""
+        """Create the marks topic if it is missing. Return its number of partitions."""
         topics, admin = self._topics, self._topics.connection.admin
         if partitions := topics.partitions_of(topics.marks_name):
             refuse_forgetful(topics.marks_name, admin)
@@ -415,7 +410,6 @@ class Replay:
                 on_decision(_refused(result), None)
 
     def _wait(self, is_stopping: Callable[[], bool]) -> None:
-        """Keep to the rate."""
         rate = self._options.rate
         if rate is None:
             return
@@ -445,9 +439,9 @@ def _refused(failed: Failed) -> NotReplayed:
 
 
 def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
-    """Return what the broker would refuse now.
+    """Return the broker's present refusal. The proxy's rights count, not the caller's.
 
-    The proxy's rights count, not the caller's. The proxy tries again where a partition is away.
+    A partition that is unavailable is no refusal: the proxy tries again.
     """
     targets.learn({target}, wall_clock_ms())
     reason = targets.known.refusal_at(target, partition, None)
@@ -456,7 +450,7 @@ def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
 
 
 def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
-    """Silence the client library: the loss of the producer is raised as an error."""
+    """Return the settings, without the library's own log: losing the producer raises an error."""
     quiet = logging.getLogger(f"{__name__}.librdkafka")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False

@@ -1,4 +1,4 @@
-"""The plan of a replay: letters, headers, targets and pace; and marks of replayed letters. Pure."""
+"""The plan of a replay: letters, headers, targets, rate, and marks. Pure."""
 
 import json
 import re
@@ -29,18 +29,15 @@ from proxy.protocol.position import LAST_OFFSET
 from proxy.protocol.request_reader import RequestReader
 from proxy.protocol.times import parse_delay_ms, parse_instant_ms
 
-# Which letters a person means: by reason, target, origin and time.
+# Filters of letters.
 
 CLOCKS_APART_MS: Final = 60_000
-"""Several proxies stamp letters by their own clocks. Letters may be this far out of order."""
+"""Proxies stamp letters by their own clocks, so letters may be this far out of order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Filters as shell patterns. An empty filter takes all letters.
-
-    A letter must be written at `from_ms` or later, and before `to_ms`.
-    """
+    """Filters as shell patterns, and times from `from_ms` to before `to_ms`. Empty: all letters."""
 
     reasons: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
@@ -95,7 +92,7 @@ def read_moment_ms(text: str, now_ms: int) -> int:
         raise ValueError(f"{error}; or an age (30m 2h 7d)") from None
 
 
-# How fast a replay may go.
+# The rate of a replay.
 
 _RATE: Final = re.compile(r"([1-9]\d{0,8})/(s|m|h)", re.ASCII)
 _MS_PER: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
@@ -128,15 +125,15 @@ def read_rate(text: str) -> Rate:
     return Rate(int(found[1]), _MS_PER[found[2]])
 
 
-# The headers with which a letter goes back to the ingress.
+# The headers of a replayed record.
 
 HOP_PREFIX: Final = "timer-hop-"
-"""Private headers of a record that the proxy itself rewrote or requeued."""
+"""Private headers of records that the proxy rewrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """Headers to set, and headers to take out."""
+    """Headers to set, and headers to remove."""
 
     values: dict[str, bytes] = field(default_factory=dict)
     taken_out: frozenset[str] = frozenset()
@@ -190,10 +187,8 @@ def is_stamp(name: str) -> bool:
 
 
 def requests_of(letter: Letter, headers: Headers, edits: Edits) -> Headers:
-    """Return the headers of the replayed record. The first origin is the only stamp kept.
-
-    `headers` are the record's own, as in the ingress or in the letter.
-    """
+    """Return the replayed record's headers from its own `headers`. Only the first origin's stamp
+    stays."""
     own = [header for header in headers if not is_stamp(header[0])]
     first = letter.first_origin or letter.text(ORIGIN)
     stamp: Headers = [(FIRST_ORIGIN, first.encode())] if first else []
@@ -201,10 +196,9 @@ def requests_of(letter: Letter, headers: Headers, edits: Edits) -> Headers:
 
 
 def group_requests_of(letter: Letter, edits: Edits, group: str) -> Headers:
-    """Return the headers that bring a letter back to its group, as if it had never failed.
+    """Return headers that bring a letter back to its group at once, as if it had never failed.
 
-    It goes through the retry topic at once. `timer-delay` and `timer-topic` among the edits say
-    otherwise.
+    The edits may change `timer-delay` and `timer-topic`.
     """
     asked: Headers = [(RETRY_GROUP, group.encode()), (ATTEMPT, b"0"), (DELAY, b"0")]
     dropped = {RETRY_ATTEMPT, RETRY_EXCEPTION}
@@ -212,15 +206,13 @@ def group_requests_of(letter: Letter, edits: Edits, group: str) -> Headers:
     return edits.applied([*asked, *own])
 
 
-# The decision about a letter: its target and due time, or the reason against a replay.
-#
-# The proxy's own RequestReader reads the edited headers under the settings of the caller.
+# The decision about a letter. RequestReader reads the edited headers under the caller's settings.
 
 NOT_OURS: Final = "not-a-dead-letter"
 ALREADY: Final = "already-replayed"
 GONE: Final = "original-gone"
 A_CONTROL: Final = "(control record)"
-"""Stands for the target of a cancel, or of a decision about a half message."""
+"""Replaces the target of a cancel, or of a decision about a half message."""
 NO_ACTION_NEEDED: Final = frozenset({NOT_OURS, ALREADY})
 
 
@@ -232,7 +224,7 @@ class Replayable:
     target: str
     due_ms: int
     partition: int
-    """The ingress partition. -1: the partition of the key."""
+    """The ingress partition. -1: the key decides."""
     value: bytes | None
     headers: Headers
 
@@ -257,7 +249,7 @@ Original: TypeAlias = tuple[bytes | None, bytes | None, Headers]
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlanner:
-    """Decides about each letter of one replay."""
+    """Decides about each letter of a replay."""
 
     reader: RequestReader
     edits: Edits
@@ -265,7 +257,7 @@ class ReplayPlanner:
     original_of: Callable[[Letter], Original | None]
     """Reads the ingress record again. None if it is gone."""
     refusal: Callable[[str, int], Rejection | None]
-    """Returns why the broker would refuse a target and a partition (-1: any) now."""
+    """Returns the broker's present refusal of a target and a partition (-1: any)."""
     ingress: str
     ingress_partitions: int
     group: str | None = None
@@ -307,7 +299,7 @@ class ReplayPlanner:
         return requests_of(letter, letter.headers, self.edits)
 
     def _partition_of(self, letter: Letter) -> int:
-        """Return its old partition: an id counts within its own ingress partition only."""
+        """Return the old partition: an id counts within its ingress partition only."""
         origin = letter.origin
         if origin and origin.topic == self.ingress and origin.partition < self.ingress_partitions:
             return origin.partition
@@ -315,7 +307,7 @@ class ReplayPlanner:
 
 
 def is_original(letter: Letter, original: Original) -> bool:
-    """Whether this record became the letter, and did not take its place in a new topic."""
+    """Whether this record became the letter. A new topic may have another one at its place."""
     key, _value, headers = original
     return key == letter.key and _own(headers) == _own(letter.headers)
 
@@ -337,7 +329,7 @@ def _gone(letter: Letter) -> str:
     )
 
 
-# The decisions of a replay, counted by target, and by reason of letters that stay.
+# Counts of decisions.
 
 TOLD_APART: Final = 1_000
 OTHERS: Final = "other topics"
@@ -345,7 +337,7 @@ OTHERS: Final = "other topics"
 
 @dataclass(slots=True)
 class TargetCount:
-    """Letters for one target, and the times between which they are due."""
+    """Letters for one target, and their range of due times."""
 
     first_due_ms: int
     last_due_ms: int
@@ -359,7 +351,7 @@ class TargetCount:
 
 @dataclass(slots=True)
 class ReasonCount:
-    """Letters that stay for one reason. Place and detail are of the first."""
+    """Letters that stay for one reason. Place and detail are from the first."""
 
     place: Place
     detail: str
@@ -368,7 +360,7 @@ class ReasonCount:
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """Letters by target and by reason. At most TOLD_APART targets have a count of their own."""
+    """Letters by target and by reason. At most TOLD_APART targets are counted separately."""
 
     by_target: dict[str, TargetCount] = field(default_factory=dict)
     by_reason: dict[str, ReasonCount] = field(default_factory=dict)
@@ -392,26 +384,25 @@ class ReplayCounts:
 
     @property
     def needs_action(self) -> bool:
-        """Whether somebody has to act on a letter that stays."""
+        """Whether a letter that stays needs action."""
         return not self.by_reason.keys() <= NO_ACTION_NEEDED
 
 
 # Marks: one record for each replayed letter, written in the same transaction.
 #
-# Marks lie in a compacted topic of their own. In the dead-letter topic they would look like
-# letters, and among the outcomes like a second end of the origin. A consumer group's offset cannot
-# say that letters 17 and 19 were replayed and 18 was not. A mark names the letter by the id of the
-# dead-letter topic and the letter's place, so a recreated topic begins without marks.
+# Marks have a compacted topic of their own. In the dead-letter topic they would look like letters,
+# and in the outcomes like a second end of the origin. Group offsets cannot name single letters. A
+# mark contains the dead-letter topic's id, so a recreated topic has no marks.
 
 FORGOTTEN_AT_ONCE: Final = 10_000
 UNREADABLE_MARK: Final = "unreadable"
-"""Stands for the ingress record in a mark whose value cannot be read."""
+"""Replaces the ingress record in a mark with an unreadable value."""
 _MARK_KEY: Final = re.compile(r"([^ ]+) (\d{1,10})/(\d{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """When a letter was replayed, and as which ingress record (`topic/partition/offset`)."""
+    """The time of a letter's replay, and its ingress record (`topic/partition/offset`)."""
 
     at_ms: int
     replayed_as: str
@@ -428,7 +419,7 @@ def transactional_id(dead_letters: str) -> str:
 
 
 def mark_key(topic_id: str, place: Place) -> bytes:
-    """Return the key that names one letter for good."""
+    """Return the permanent key of a letter."""
     return f"{topic_id} {place}".encode()
 
 
@@ -441,7 +432,7 @@ def read_mark_key(raw: bytes | None) -> tuple[str, Place] | None:
 def read_mark(raw: bytes | None, timestamp_ms: int) -> Mark | None:
     """Return the mark in a record's value. None for a tombstone.
 
-    A mark that cannot be read still says that the letter was replayed.
+    An unreadable mark still says that the letter was replayed.
     """
     if raw is None:
         return None
@@ -453,7 +444,7 @@ def read_mark(raw: bytes | None, timestamp_ms: int) -> Mark | None:
 
 
 class Replayed:
-    """Which letters were replayed: one bit for each offset within `spans`, by partition.
+    """The replayed letters, one bit for each offset within `spans`, by partition.
 
     `outdated` holds keys of marks whose letters are gone, at most FORGOTTEN_AT_ONCE.
     """
@@ -464,7 +455,7 @@ class Replayed:
         self.outdated: set[bytes] = set()
 
     def note(self, raw_key: bytes | None, raw_value: bytes | None) -> None:
-        """Take one record of the marks topic. Call in the order of writing."""
+        """Take a record of the marks topic. Call it in the order of offsets."""
         key = read_mark_key(raw_key)
         if key is None or raw_key is None:
             return

@@ -1,4 +1,4 @@
-"""The topics of dead letters and of marks, read and made."""
+"""The topics of dead letters and of marks, read and created."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -39,13 +39,11 @@ from proxy.kafka.topics import UNPACKED
 from proxy.kafka.unreadable import UNREADABLE_BATCH
 from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 
-# The ingress records that became letters: read again if a letter came without its value.
-
 
 class Originals:
-    """Reads originals one by one. `new_consumer` makes a consumer with `lookup_config`.
+    """Reads originals of letters without values. `new_consumer` uses `lookup_config`.
 
-    `partitions_of` returns the number of partitions, 0 for a missing topic. Raises KafkaException.
+    `partitions_of` returns 0 for a missing topic. Raises KafkaException.
     """
 
     def __init__(
@@ -88,7 +86,7 @@ class Originals:
         return self._lookup
 
 
-# The marks topic on the broker: made, checked, and read.
+# The marks topic.
 
 MARKS_TIMEOUT_S: Final = 10.0
 SETTLED_WITHIN_S: Final = 30.0
@@ -181,7 +179,7 @@ def read_replayed(reader: TopicReader, replayed: Replayed) -> None:
 def read_marks(
     reader: TopicReader, topic_id: str, places: Collection[Place], since_ms: int
 ) -> Mapping[Place, Mark]:
-    """Return the marks of these letters. The oldest letter was written at `since_ms`."""
+    """Return the marks at these places. The oldest letter was written at `since_ms`."""
     marks: dict[Place, Mark] = {}
     if not places:
         return marks
@@ -199,7 +197,7 @@ def read_marks(
 # Dead letters, their marks, and their originals.
 
 GROUP: Final = "kafka-delay-proxy-dead-letters"
-"""The client library wants a name. The group is never joined, and nothing is committed."""
+"""A name for the client library. The group is never joined, and nothing is committed."""
 READ_ON: Final = 200
 """A gap of this many letters is read through. A larger one is jumped over."""
 
@@ -235,7 +233,7 @@ def checked_group(group: str | None) -> str | None:
 class DeadLetterTopics:
     """Dead letters of the proxy or of a group, their marks and their originals.
 
-    `after_poll` is called after each few hundred records. Its exception ends the reading.
+    `after_poll` is called after a few hundred records. Its exception ends the reading.
     Raises DeadLettersMissing, BrokerUnreachable, BrokerRefused.
     """
 

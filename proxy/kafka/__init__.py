@@ -1,4 +1,4 @@
-"""Whatever talks to the broker and decides nothing: reading, looking up, topics, settings topic.
+"""Kafka access without decisions: reading, lookups, topics, group members, the settings topic.
 
 May use config, requests and records. Begin with `ingress`, which fetches the records.
 """

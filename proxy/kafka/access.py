@@ -1,4 +1,4 @@
-"""Connections, rights, and what the refusal of a broker means."""
+"""Connections, the rights that the proxy's user needs, and messages for the broker's refusals."""
 
 import re
 import shlex
@@ -27,22 +27,19 @@ from proxy.kafka.client_settings import common_config, silent_logger, with_token
 log = structlog.get_logger(__name__)
 
 
-# The rights that the proxy's user needs, and which of them the broker does not grant.
-#
-# See docs/operations/topics.md#rights-of-the-proxys-user.
+# The rights are described in docs/operations/topics.md#rights-of-the-proxys-user.
 
 ASK_TIMEOUT_S: Final = 10.0
 MAY_BE_A_RIGHT: Final = ("authorization failed", "a transaction failed", "abort failed", "may not")
-"""What librdkafka's words for each of the broker's refusals have in common; a transaction that was
-aborted again and again, or could not even be, of which librdkafka's last word may be another; and
-the proxy's own words."""
+"""Parts of error texts that a missing right can cause. After repeated aborts librdkafka's last
+error may not name the right."""
 NEEDED: Final = {
     "ingress": ("Read", "Write", "Describe"),
     "settings": ("Read", "Write", "Describe"),
     "dead_letters": ("Write", "Describe"),
     "outcomes": ("Write", "Describe"),
 }
-"""On each of the proxy's own topics."""
+"""The operations needed on each of the proxy's own topics."""
 REFUSALS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -54,7 +51,7 @@ REFUSALS: Final = frozenset(
 
 
 class Right(NamedTuple):
-    """An operation on a resource, in the words of Kafka's own tool."""
+    """An operation on a resource, as in Kafka's kafka-acls.sh."""
 
     operation: str
     kind: str
@@ -66,10 +63,7 @@ class Right(NamedTuple):
 
 
 def grant(rights: Sequence[Right], settings: Settings) -> str:
-    """Return the command that grants these rights, all on one resource.
-
-    On a broker that asks for a login it names admin.properties, the administrator's own.
-    """
+    """Return the command that grants these rights, all on one resource."""
     one = rights[0]
     operations = " ".join(f"--operation {right.operation}" for right in rights)
     prefixed = " --resource-pattern-type prefixed" if one.is_prefix else ""
@@ -86,10 +80,7 @@ def grant(rights: Sequence[Right], settings: Settings) -> str:
 def remedy(
     error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
 ) -> str | None:
-    """Return the command that grants what the broker refuses, where it is known.
-
-    `operation` is what was tried on `topic`.
-    """
+    """Return the command that grants the refused right. `operation` was tried on `topic`."""
     needed = {
         KafkaError.TOPIC_AUTHORIZATION_FAILED: topic and Right(operation, "topic", topic),
         KafkaError.GROUP_AUTHORIZATION_FAILED: group_right(settings),
@@ -99,28 +90,28 @@ def remedy(
 
 
 def rights_on(topic: str, settings: Settings) -> list[Right]:
-    """What is needed on one of the proxy's own topics."""
+    """Return the rights needed on one of the proxy's own topics."""
     role = next(role for role in NEEDED if getattr(settings.topics, role) == topic)
     return [Right(operation, "topic", topic) for operation in NEEDED[role]]
 
 
 def target_rights(topic: str) -> list[Right]:
-    """What is needed on a topic that records are delivered to."""
+    """Return the rights needed on a topic that records are delivered to."""
     return [Right(operation, "topic", topic) for operation in ("Write", "Describe")]
 
 
 def group_right(settings: Settings) -> Right:
-    """On the consumer group."""
+    """Return the right to join the consumer group."""
     return Right("Read", "group", settings.group_id)
 
 
 def transactional_right(settings: Settings) -> Right:
-    """On the transactional ids of all instances and workers."""
+    """Return the right to the transactional ids of all instances and workers."""
     return Right("Write", "transactional-id", f"{settings.group_id}-", is_prefix=True)
 
 
 def create_right(topic: str) -> Right:
-    """To create a topic."""
+    """Return the right to create the topic."""
     return Right("Create", "topic", topic)
 
 
@@ -128,24 +119,24 @@ NAMED_BY: Final = (
     ("Group authorization failed", group_right),
     ("Transactional Id authorization failed", transactional_right),
 )
-"""The broker's words for what no question about a topic would show."""
+"""The broker's texts for missing rights that no question about a topic can show."""
 
 
 def lacking(topic: TopicDescription, needed: Sequence[Right]) -> list[Right]:
-    """Those that the asking user lacks on the topic; none where the broker does not tell."""
+    """Return the rights that the user lacks. Empty if the broker does not tell."""
     granted = {operation.name.title() for operation in topic.authorized_operations or ()}
     return [right for right in needed if granted and right.operation not in granted]
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether the broker refuses it for want of a right."""
+    """Whether the broker refuses because a right is missing."""
     return error.code() in REFUSALS
 
 
 def refuse_missing_rights(settings: Settings, admin: AdminClient) -> None:
-    """At the start: nothing works without the rights on the proxy's own topics.
+    """Raise BrokerRefused if a right on the proxy's own topics is missing.
 
-    Raises BrokerRefused, or KafkaException where the broker does not answer.
+    Raises KafkaException too.
     """
     missing = list(_missing_on_topics(settings, admin))
     if missing:
@@ -155,10 +146,7 @@ def refuse_missing_rights(settings: Settings, admin: AdminClient) -> None:
 
 
 def log_missing_rights(settings: Settings, why: str) -> None:
-    """After a session was lost for `why`: name each right that is missing, if that may be why.
-
-    Asks the broker; where it does not answer nothing is said.
-    """
+    """Log each missing right if it can be why a session was lost."""
     if not any(words in why for words in MAY_BE_A_RIGHT):
         return
     missing = [right(settings) for words, right in NAMED_BY if words in why]
@@ -188,9 +176,8 @@ def _missing_on_topics(settings: Settings, admin: AdminClient) -> Iterator[Right
                 raise
 
 
-# What the client library's errors mean to a person: what was refused, and the setting to correct.
-#
-# A call that fails mostly says that no broker answers. Why, the client tells its `error_cb`.
+# Errors of the client library. A failed call mostly says that no broker answers: only `error_cb`
+# hears the cause.
 
 LATE: Final = frozenset(
     {
@@ -217,7 +204,7 @@ NOBODY_LISTENS: Final = re.compile("Connection refused|Failed to resolve")
 
 
 class _Meaning(NamedTuple):
-    """`words` of the client library, what they mean, as the end of a sentence, and what to do."""
+    """A pattern for the client library's text, the end of a sentence, and a remedy."""
 
     words: re.Pattern[str]
     found: str
@@ -225,7 +212,7 @@ class _Meaning(NamedTuple):
 
 
 class _Limit(NamedTuple):
-    """What the broker does not allow, and what to do."""
+    """A limit of the broker, and its remedy."""
 
     found: str
     remedy: str
@@ -282,10 +269,7 @@ MEANINGS: Final = (
 
 
 class HearingAdminClient(AdminClient):
-    """An admin client that knows why no broker answers: refused, locked out, no such host.
-
-    Raises SettingsError when librdkafka does not take the settings.
-    """
+    """An admin client that remembers why no broker answers. Raises SettingsError."""
 
     def __init__(self, settings: Settings, config: dict[str, Any]) -> None:
         self._settings = settings
@@ -295,7 +279,7 @@ class HearingAdminClient(AdminClient):
             super().__init__(hearing)
 
     def sentence(self, error: KafkaException) -> ProxyError:
-        """What to tell of an error of this client; the true cause, where it was heard."""
+        """Return the message for an error of this client, with the true cause if known."""
         self.poll(0)
         cause: KafkaError = error.args[0]
         if cause.code() in UNREACHABLE:
@@ -312,10 +296,8 @@ class HearingAdminClient(AdminClient):
         return sentence
 
     def _listens_nobody(self) -> bool:
-        """At none of the addresses: each was tried, or the client says that all are down.
-
-        It says so, too, of brokers that let it connect and owe the first answer.
-        """
+        """Whether no address accepts connections. The client also reports "all brokers down" for
+        brokers that accept one and do not answer yet."""
         causes = [one.str() for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]
         are_down = len(causes) < len(self._heard)
         tried = {cause.partition("/")[0] for cause in causes}
@@ -324,9 +306,9 @@ class HearingAdminClient(AdminClient):
 
 
 def _address_that_wants_tls(settings: Settings) -> str | None:
-    """Find a broker address that answers a TLS handshake, if the proxy connects without TLS.
+    """Find an address that answers a TLS handshake, if the proxy connects without TLS.
 
-    A broker closes such a connection without a word, so the client cannot tell.
+    Such a broker closes the connection silently, so the client cannot know.
     """
     if settings.kafka.get("security.protocol", "").upper().endswith("SSL"):
         return None
@@ -350,7 +332,7 @@ def _speaks_tls(address: str) -> bool:
 
 @contextmanager
 def explained(settings: Settings) -> Iterator[None]:
-    """Turns the client's errors within the block into sentences."""
+    """Turn the client's errors within the block into ProxyErrors."""
     try:
         yield
     except KafkaException as error:
@@ -360,10 +342,7 @@ def explained(settings: Settings) -> Iterator[None]:
 def explain(
     error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
 ) -> ProxyError:
-    """Return the sentence for an error of librdkafka or of the broker.
-
-    `topic` and `operation`: what was tried, where one topic was concerned.
-    """
+    """Return the message for an error of the client or broker. `operation` was tried on `topic`."""
     bootstrap, said = settings.bootstrap_servers, error.str().rstrip(".")
     if granting := remedy(error, settings, topic, operation):
         what = f" ({topic})" if topic else ""
@@ -385,7 +364,7 @@ def explain(
 
 
 def refuse_beyond_limit(error: KafkaError) -> None:
-    """Raises BrokerLimit where the broker will give the same answer again and again."""
+    """Raise BrokerLimit if the broker will always give this answer."""
     if limit := LIMITS.get(error.code()):
         raise BrokerLimit(
             f"The broker does not allow {limit.found} as the proxy asks for it: {error.str()}.",
@@ -408,11 +387,11 @@ def _vagueness(error: KafkaError) -> int:
     return 3 if vague else 2
 
 
-# Short-lived Kafka clients for a person's hands.
+# Short-lived clients for commands.
 
 
 class TopicUnknown(ProxyError):
-    """A topic the person named does not exist on the broker."""
+    """The named topic does not exist on the broker."""
 
     def __init__(self, topic: str, bootstrap: str) -> None:
         super().__init__(
@@ -422,9 +401,9 @@ class TopicUnknown(ProxyError):
 
 
 class Connection:
-    """An admin client with the settings' connection. No question waits longer than `limit_s`.
+    """An admin client with the settings' connection. A question takes at most `limit_s`.
 
-    Raises SettingsError when librdkafka does not take the settings.
+    Raises SettingsError.
     """
 
     limit_s = 8.0
@@ -434,14 +413,12 @@ class Connection:
         self.admin = HearingAdminClient(settings, client_config(settings))
 
     def sentence(self, error: KafkaException) -> ProxyError:
-        """What to tell of an error of this client; the true cause, where it was heard."""
         return self.admin.sentence(error)
 
     def describe_topic(self, topic: str, operation: str = "Describe") -> TopicDescription:
-        """The broker's description; asking never creates the topic. `operation`: what is to be done
-        there, in the words of Kafka's rights; it includes Describe.
+        """Return the broker's description. Never creates the topic.
 
-        Raises TopicUnknown, BrokerUnreachable, BrokerRefused.
+        `operation` is the needed right. Raises TopicUnknown, BrokerUnreachable, BrokerRefused.
         """
         answers = self.admin.describe_topics(TopicCollection([topic]), request_timeout=self.limit_s)
         try:
@@ -456,7 +433,7 @@ class Connection:
 
 
 def client_config(settings: Settings, **own: str | int | bool) -> dict[str, Any]:
-    """librdkafka settings of a client; keyword `a_b` is `a.b` and beats the settings."""
+    """Return a command's client settings. Keyword `a_b` is `a.b` and overrides the settings."""
     named = {name.replace("_", "."): value for name, value in own.items()}
     quiet = {"log_level": 0, "logger": silent_logger(), "client.id": "kafka-delay-proxy-cli"}
     return {**quiet, **with_token_callback(settings.kafka), **named}

@@ -1,7 +1,7 @@
-"""Asks the broker what time it is: a write to a topic that the broker stamps is answered with it.
+"""The broker's clock, read from the timestamp of a record that the broker stamps.
 
-The record has no value, so compaction leaves nothing of it. Readers of the settings topic pass
-over it (`proxy.kafka.settings_topic.CLOCK`).
+The record has no value, so compaction removes it. Readers ignore keys with
+`proxy.kafka.settings_topic.CLOCK`.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ STAMP_IT: Final = (
     "kafka-configs.sh --bootstrap-server B --alter --entity-type topics --entity-name {} "
     "--add-config message.timestamp.type=LogAppendTime"
 )
-"""The remedy for a topic that keeps the producers' time; {} is its name."""
+"""The remedy for a topic with producer timestamps. {} is its name."""
 
 
 class ClockAnswer(NamedTuple):
-    """`time` is None where the broker does not stamp the topic, or where there was an `error`."""
+    """`time` is None after an `error`, or if the broker does not stamp the topic."""
 
     time: BrokerTime | None
     error: KafkaError | None = None
@@ -32,8 +32,7 @@ class ClockAnswer(NamedTuple):
 class BrokerClock:
     """The clock of the broker that leads `topic`. All calls come from one thread.
 
-    It is seen no later than its answer arrives: so an answer may be too early a time, by as long as
-    the broker took, but never too late a one.
+    An answer may be early by the time that the request took, and is never late.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class BrokerClock:
         self._answer: ClockAnswer | None = None
 
     def ask(self) -> None:
-        """Write the record and return at once; nothing while an earlier one is under way."""
+        """Write the record without waiting, unless one is under way."""
         if self._is_asking:
             return
         if self._producer is None:
@@ -60,14 +59,13 @@ class BrokerClock:
         self._producer.produce(self._topic, None, self._key, on_delivery=self._take)
 
     def answer(self, timeout_s: float = 0.0) -> ClockAnswer | None:
-        """The answer to the last `ask`, once; None while there is none."""
+        """Return the answer to the last `ask`, once."""
         if self._producer is not None and self._is_asking:
             self._producer.poll(timeout_s)
         answer, self._answer = self._answer, None
         return answer
 
     def close(self) -> None:
-        """Ask no more."""
         self._producer = None
 
     def _take(self, error: KafkaError | None, message: Message) -> None:
@@ -79,7 +77,7 @@ class BrokerClock:
 
 
 def clock_producer_config(settings: Settings) -> dict[str, Any]:
-    """A producer that writes one record now and then, and needs no more than its leader's word."""
+    """Return settings of a producer for single records that needs only the leader's ack."""
     return {
         **common_config(settings),
         "acks": 1,

@@ -1,4 +1,4 @@
-"""Settings of the Kafka clients that the proxy makes, and what these log."""
+"""Settings and logging of the Kafka clients."""
 
 import json
 import logging
@@ -14,17 +14,15 @@ from confluent_kafka import KafkaException, Producer
 
 from proxy.config.settings import Settings
 
-# Unsecured OAUTHBEARER tokens, for trials (`enable.sasl.oauthbearer.unsecure.jwt`).
-#
-# librdkafka makes them, too, but renews them only while a client is polled. A client that rests
-# is logged out. A callback in Python is served by a thread of librdkafka's own, as OIDC is.
+# Unsecured OAUTHBEARER tokens, for trials. librdkafka's own are renewed only while a client is
+# polled, so an idle client is logged out. A thread of librdkafka serves this callback.
 
 UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
 EXTENSION: Final = "extension_"
 LIFE_S: Final = 3600.0
 
 Token = tuple[str, float, str, dict[str, str]]
-"""The token, the time at which it ends in seconds, the principal, SASL extensions."""
+"""Token, its end in epoch seconds, principal, SASL extensions."""
 
 
 def with_token_callback(kafka: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,10 +34,7 @@ def with_token_callback(kafka: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsecured_token(config: str) -> Token:
-    """Make a token from `sasl.oauthbearer.config`. It has the same keys as in librdkafka.
-
-    Source: librdkafka's CONFIGURATION.md.
-    """
+    """Make a token from `sasl.oauthbearer.config`. librdkafka's CONFIGURATION.md has its keys."""
     said = dict(word.partition("=")[::2] for word in config.split())
     now_s = time.time()
     end_s = now_s + float(said.get("lifeSeconds", LIFE_S))
@@ -59,9 +54,7 @@ def _part(content: Mapping[str, Any]) -> str:
     return urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
 
 
-# What librdkafka logs, as lines of ours: the same complaint at most once in ten seconds.
-#
-# A client that cannot connect says so some fifteen times a second.
+# librdkafka's log lines. A client that cannot connect logs about fifteen times a second.
 
 LOG_EVERY_S: Final = 10.0
 MOST_KINDS: Final = 200
@@ -69,13 +62,13 @@ NUMBER: Final = re.compile(r"\d+")
 
 
 class RepeatFilter:
-    """Which lines to leave out; two are the same if only their numbers differ."""
+    """Limits repeated lines to one in LOG_EVERY_S. Lines that differ only in numbers are equal."""
 
     def __init__(self) -> None:
         self._logged: dict[str, tuple[float, int]] = {}
 
     def left_out(self, line: str, now_s: float) -> int | None:
-        """How many of its kind were left out since the last one logged; None: leave it out, too."""
+        """Return how many equal lines were left out since the last. None: leave this one out."""
         kind = NUMBER.sub("#", line)
         logged_s, count = self._logged.get(kind, (-LOG_EVERY_S, 0))
         if now_s - logged_s < LOG_EVERY_S:
@@ -103,9 +96,9 @@ class _ToStructlog(logging.Handler):
 
 
 def silent_logger() -> logging.Logger:
-    """Return a logger for the clients of a command, which says itself what is wrong.
+    """Return a silent logger for a command's clients.
 
-    The client library prints fatal errors at any `log_level` where it has no logger.
+    Without a logger the client library prints fatal errors at any `log_level`.
     """
     logger = logging.getLogger("librdkafka.command")
     if not logger.handlers:
@@ -115,7 +108,7 @@ def silent_logger() -> logging.Logger:
 
 
 def client_logger() -> logging.Logger:
-    """The logger to hand to a client of librdkafka."""
+    """Return the logger for librdkafka clients."""
     logger = logging.getLogger("librdkafka")
     if not logger.handlers:
         logger.addHandler(_ToStructlog())
@@ -124,10 +117,8 @@ def client_logger() -> logging.Logger:
     return logger
 
 
-# The librdkafka settings with which the proxy talks to the broker.
-#
-# The user's own settings (section `kafka`) come first; what the exactly-once argument rests on is
-# laid over them, what is only a better default lies under them.
+# librdkafka settings. The user's section `kafka` overrides tuned defaults. Settings needed for
+# exactly-once override the user's.
 
 CONNECT_WITHIN_S: Final = 5.0
 TUNED_CONSUMER: Final = {
@@ -142,7 +133,7 @@ TUNED_CONSUMER: Final = {
     "reconnect.backoff.max.ms": 1_000,
     "topic.metadata.refresh.interval.ms": 5_000,
 }
-"""The metadata is asked for so often that partitions which are added are soon assigned."""
+"""Metadata are refreshed often, so that added partitions are soon assigned."""
 COMMITTED_READER: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -161,34 +152,33 @@ TUNED_PRODUCER: Final = {
     "reconnect.backoff.max.ms": 1_000,
     "sticky.partitioning.linger.ms": 0,
 }
-"""linger.ms 5: a transaction goes out in few requests, and its commit waits for none of it.
-retry.backoff.ms 2 instead of 100: else each transaction soon after a commit waits 104 ms.
-message.max.bytes: the broker, not the client, says what is too large.
-queue.buffering.max.kbytes: more than a message may take, or it would wait for ever; how much is in
-the queue is bounded by what a transaction holds (setting `memory`)."""
+"""linger.ms: a transaction takes few requests, and its commit does not wait for it.
+retry.backoff.ms: with 100, a transaction right after a commit would wait 104 ms.
+message.max.bytes: the broker decides which records are too large.
+queue.buffering.max.kbytes: above the largest message, which could never be sent otherwise. The
+setting `memory` bounds the queue."""
 
 
 def common_config(settings: Settings) -> dict[str, Any]:
-    """Connection settings, with librdkafka's own log lines sent to ours.
+    """Return connection settings, with librdkafka's logs sent to ours.
 
-    Brokers close idle connections. When the last one closes, librdkafka would bootstrap anew. It
-    forgets the coordinators then, and records that come meanwhile are seconds late. Without it a
-    client never learns that all brokers have moved: whoever gets no answer makes a new client.
+    Brokers close idle connections. A rebootstrap after the last one closes would forget the
+    coordinators and delay records by seconds. Without rebootstrap a client never learns that all
+    brokers have moved: make a new client if none answers.
     """
     kafka = with_token_callback(settings.kafka)
     return {"metadata.recovery.strategy": "none", **kafka, "logger": client_logger()}
 
 
 def admin_config(settings: Settings) -> dict[str, Any]:
-    """An admin client that is kept: it notices by itself within seconds that a leader has moved."""
+    """Return settings of a long-lived admin client. It notices moved leaders within seconds."""
     return {"topic.metadata.refresh.interval.ms": 10_000, **common_config(settings)}
 
 
 def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
-    """A static member of the group that reads committed records and never commits itself.
+    """Return settings of a static group member that reads committed records and never commits.
 
-    The members of a group have one queue for all partitions. It may be overshot by one answer of
-    each broker.
+    One queue holds all partitions. One answer of each broker may exceed its limit.
     """
     shares = settings.memory_shares
     return {
@@ -205,12 +195,10 @@ def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
 
 
 def lookup_config(settings: Settings) -> dict[str, Any]:
-    """A consumer that reads single committed records and never joins the group.
+    """Return settings of a consumer for single committed records, outside the group.
 
-    Fetches are small, since most of what comes behind a wanted record is thrown away; a larger
-    record comes all the same. A fetch that waits at the end of the log keeps the next one, from
-    elsewhere, waiting: it must not wait long. An offset that is not in the log is an error, never
-    a jump.
+    Fetches are small because most records behind the wanted one are dropped. Larger records still
+    come. A fetch at the log's end delays the next fetch, so it waits briefly.
     """
     return {
         **common_config(settings),
@@ -228,11 +216,10 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
 
 
 def listener_config(settings: Settings) -> dict[str, Any]:
-    """A consumer that is to hear of the next committed record, or of the end behind one that was
-    aborted, and never joins the group.
+    """Return settings of a consumer that notices the next committed record or partition end.
 
-    Answers of the broker are held until there is something, or for half a second. What comes is not
-    used, so little is asked for.
+    It never joins the group. The broker holds an answer for up to half a second. Records are not
+    used, so little is fetched.
     """
     return {
         **lookup_config(settings),
@@ -244,9 +231,9 @@ def listener_config(settings: Settings) -> dict[str, Any]:
 
 
 def settings_reader_config(settings: Settings) -> dict[str, Any]:
-    """A consumer that reads the settings topic on and on and never joins a group.
+    """Return settings of a consumer that follows the settings topic and never joins a group.
 
-    Also what lies behind an open transaction: what it looks for is written outside of any.
+    It reads past open transactions: its records are written outside of transactions.
     """
     return {
         **committed_settings_reader_config(settings),
@@ -256,7 +243,7 @@ def settings_reader_config(settings: Settings) -> dict[str, Any]:
 
 
 def committed_settings_reader_config(settings: Settings) -> dict[str, Any]:
-    """A consumer of what transactions have written to the settings topic."""
+    """Return settings of a consumer for transactional records of the settings topic."""
     return {
         **common_config(settings),
         **COMMITTED_READER,
@@ -270,10 +257,9 @@ def committed_settings_reader_config(settings: Settings) -> dict[str, Any]:
 
 
 def producer_config(settings: Settings, worker: int, number: int = 0) -> dict[str, Any]:
-    """A transactional producer whose id is stable, so that a restart fences its predecessor.
+    """Return settings of a transactional producer. Its stable id fences a predecessor.
 
-    `number`: of the producers that a worker has one after the other while the transaction of the
-    one before cannot end.
+    A worker needs the next `number` if its last producer's transaction cannot end.
     """
     return {
         **TUNED_PRODUCER,
@@ -285,28 +271,26 @@ def producer_config(settings: Settings, worker: int, number: int = 0) -> dict[st
 
 
 def session_timeout_ms(settings: Settings) -> int:
-    """How long the group waits for a member that says nothing."""
+    """Return the time after which the group drops a silent member."""
     return int((TUNED_CONSUMER | settings.kafka)["session.timeout.ms"])
 
 
 def transaction_timeout_ms(settings: Settings) -> int:
-    """How long the broker lets a transaction stay open."""
+    """Return the time after which the broker aborts a transaction."""
     return int((TUNED_PRODUCER | settings.kafka)["transaction.timeout.ms"])
 
 
 def transactional_id(settings: Settings, worker: int, number: int = 0) -> str:
-    """Says where the group's name ends, so that no two of group, instance and worker share one:
-    names may hold hyphens."""
+    """Return a unique id. Names may contain hyphens, so it ends with the group name's length."""
     group_id, further = settings.group_id, f".{number}" if number else ""
     return f"{group_id}-{settings.instance_name}-{worker}{further}/{len(group_id)}"
 
 
 def connected(producer: Producer, topic: str) -> Producer:
-    """The producer, given a moment to find the broker; `topic` is one that exists.
+    """Connect the producer, and return it. `topic` must exist.
 
-    It needs an id from the broker before it sends anything, and only looks every half second
-    whether it is connected. To ask about a topic makes it connect at once. Where no broker answers
-    the next call says what is wrong.
+    The producer needs an id from the broker and checks its connection only every half second. A
+    question about a topic connects at once. If no broker answers, the next call fails.
     """
     with suppress(KafkaException):
         producer.list_topics(topic, CONNECT_WITHIN_S)
@@ -314,12 +298,12 @@ def connected(producer: Producer, topic: str) -> Producer:
 
 
 def is_compressing(settings: Settings) -> bool:
-    """Whether the user has asked the client to compress what it sends."""
+    """Whether the user makes the client compress records."""
     names = ("compression.type", "compression.codec")
     return any(settings.kafka.get(name, "none") != "none" for name in names)
 
 
 def transaction_timeout_s(settings: Settings) -> float:
-    """How long a transaction may last before the broker aborts it."""
+    """Return the time after which the broker aborts a transaction."""
     name = "transaction.timeout.ms"
     return float(settings.kafka.get(name, TUNED_PRODUCER[name])) / 1_000

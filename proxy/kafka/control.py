@@ -1,7 +1,6 @@
-"""Writes requests to the ingress, and waits for their outcomes.
+"""Requests written to the ingress by commands and the admin port, and their outcomes.
 
-The command line and the admin port share this path. Both go to the
-end of the outcomes topic before they write, so no outcome is missed (docs/guide.md#outcomes).
+Go to the end of the outcomes topic before writing, to miss none (docs/guide.md#outcomes).
 """
 
 import time
@@ -15,7 +14,7 @@ from proxy.protocol.body import Headers
 from proxy.protocol.outcomes import APPLIED, read_outcome
 
 BY_KEY: Final = -1
-"""In place of a partition: the key decides, as in Java clients."""
+"""The key decides about the partition, as in Java clients."""
 POLL_S: Final = 0.1
 AGAIN_S: Final = 0.1
 PLACES_BY_KEY: Final[dict[str, str | int | bool]] = {
@@ -23,7 +22,7 @@ PLACES_BY_KEY: Final[dict[str, str | int | bool]] = {
     "partitioner": "murmur2_random",
     "linger.ms": 0,
 }
-"""A producer with these places records by their key, as Java clients do."""
+"""Producer settings to place records by key as Java clients do."""
 NOT_KNOWN_YET: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -43,7 +42,7 @@ class Request(NamedTuple):
 
 
 class Unconfirmed(Exception):
-    """The broker has not confirmed a record in time. The record may be written later."""
+    """The broker has not confirmed a record in time. It may still be written."""
 
 
 class ControlResult(NamedTuple):
@@ -53,11 +52,10 @@ class ControlResult(NamedTuple):
     outcome: str | None = None
     detail: str | None = None
     ended: dict[str, Any] | None = None
-    """The outcome of the record that it ended, if that was seen."""
+    """The outcome of the record that it ended, if seen."""
 
     @property
     def exit_code(self) -> int:
-        """0 if the control record was applied, else 1."""
         return 0 if self.outcome == APPLIED else 1
 
 
@@ -101,7 +99,7 @@ def go_to_end(consumer: Consumer, topic: str, partitions: Iterable[int], within_
 
 
 def _end_of(consumer: Consumer, place: TopicPartition, within_s: float) -> int:
-    """Brokers may not know the leader of a new topic for a moment."""
+    """Return the end. Retry while brokers do not know the leader of a new topic."""
     until_s = time.monotonic() + within_s
     while True:
         try:
@@ -115,7 +113,7 @@ def _end_of(consumer: Consumer, place: TopicPartition, within_s: float) -> int:
 def await_results(
     consumer: Consumer, origins: Sequence[str], within_s: float, named: str | None = None
 ) -> list[ControlResult]:
-    """Wait for the outcomes of control records. `consumer` stands where the outcomes begin.
+    """Wait for the outcomes of control records. `consumer` stands before them.
 
     Raises KafkaException if the user may not read the outcomes.
     """
@@ -127,9 +125,9 @@ def find_results(
 ) -> list[ControlResult]:
     """Find the outcomes of control records.
 
-    A moved record ends with the move as its `next_origin`. That is the outcome of the move.
-    The outcome of the record that a control record ended comes first, in the same transaction. It
-    has the `named` text as its id, in the same partition, or as its origin.
+    A moved record's outcome has the move as `next_origin`. The outcome of an ended record precedes
+    its control record's outcome in the same transaction. Its origin is `named`, or its id in that
+    partition.
     """
     found = {origin: ControlResult(origin) for origin in origins}
     unknown, ended = set(origins), None

@@ -19,11 +19,9 @@ from proxy.errors import InstanceConflict
 log = structlog.get_logger(__name__)
 
 
-# Which partitions the members of a consumer group own, as the brokers tell it.
-#
-# librdkafka's admin calls to a group's coordinator (describe, list offsets) can abort the whole
-# process when a connection ends while they wait (its issues 4605 and 5040). `list_groups` is
-# older, asks every broker, and knows only how to time out.
+# Partition owners. Calls to a group's coordinator (describe, list offsets) can abort the process
+# when a connection ends (librdkafka issues 4605 and 5040). `list_groups` asks every broker, and can
+# only time out.
 
 ASK_S: Final = 10.0
 COUNT: Final = struct.Struct(">i")
@@ -34,23 +32,23 @@ Place = tuple[str, int]
 
 
 class OwnersUnknown(Exception):
-    """No answer in time, or one that cannot be read; why is its text."""
+    """No answer in time, or an unreadable one. The text says why."""
 
 
 class GroupOwners(NamedTuple):
-    """`owned` says nothing while the group rebalances."""
+    """`owned` is empty while the group rebalances."""
 
     is_stable: bool
     owned: frozenset[Place]
     members: frozenset[str] = frozenset()
-    """Ids of the members, also while the group rebalances."""
+    """Ids of the members, also during a rebalance."""
 
 
 def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:
-    """Ask without waiting; the answer, or OwnersUnknown, has come soon after ASK_S.
+    """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S.
 
-    `kafka` are the settings of the client, which is made for this one question: one that has known
-    a broker that is down now would wait for that broker each time.
+    Each question makes a client from the settings `kafka`: an old client would wait for brokers
+    that are down.
     """
     answer: Future[GroupOwners] = Future()
     thread = threading.Thread(
@@ -70,10 +68,7 @@ def _ask(kafka: Mapping[str, Any], group_id: str, answer: Future[GroupOwners]) -
 
 
 def group_owners(groups: list[Any]) -> GroupOwners:
-    """From what `list_groups` returned: none, or the group from the broker that coordinates it.
-
-    Raises OwnersUnknown where a member's assignment cannot be read.
-    """
+    """Return the owners from the answer of `list_groups`. Raises OwnersUnknown."""
     answered = [group for group in groups if group.error is None]
     stable = [group for group in answered if group.state == "Stable"]
     try:
@@ -90,7 +85,7 @@ def group_owners(groups: list[Any]) -> GroupOwners:
 
 
 def _assigned(assignment: bytes) -> Iterator[Place]:
-    """Kafka's ConsumerProtocolAssignment: version, then topics, each with its partitions."""
+    """Parse Kafka's ConsumerProtocolAssignment: a version, then topics with partitions."""
     if not assignment:
         return
     at = SHORT.size
@@ -108,32 +103,30 @@ def _assigned(assignment: bytes) -> Iterator[Place]:
         yield from ((name.decode(), number) for number in numbers)
 
 
-# The static member of one worker, and whether another process has taken its place in the group.
-#
-# Kafka gives the place of a static member to the process that joins last. So a restart takes it
-# from its dead predecessor at once, and two processes of one name would take it from each other
-# for ever. A member id tells whose the place is: the broker makes one for each process. The file
-# in the data folder, which belongs to one `run` at a time, has the last one of ours.
+# The static member of one worker. Kafka gives a static member's place to the process that joined
+# last. So a restart replaces its dead predecessor at once, and two live processes of one name would
+# replace each other forever. The broker makes a member id for each process. A file in the data
+# folder keeps our last one, and only one `run` at a time owns that folder.
 
 LOOK_EVERY_S: Final = 0.5
 MARGIN_S: Final = 3.0
-"""So much later than its session a member that has died is out of the group."""
+"""A dead member leaves the group within this time after its session."""
 MEMBER_FILE: Final = "member-"
 UUID: Final = "[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-"""Behind the name of a static member in the member id that the broker makes for it."""
+"""Follows a static member's name in its member id."""
 
 
 class Member(NamedTuple):
-    """A member of the group: its id, and the host that the broker sees it at."""
+    """A member's id, and its host as the broker sees it."""
 
     ident: str
     host: str
 
 
 class StaticMember:
-    """Worker number `worker` of the instance, as the group knows it.
+    """The static member of worker number `worker`.
 
-    `ask` gives the members of the group, and raises KafkaException where no answer comes.
+    `ask` returns the members of the group, or raises KafkaException.
     """
 
     def __init__(
@@ -149,15 +142,15 @@ class StaticMember:
         self._file = data_dir / f"{MEMBER_FILE}{worker}"
 
     def joined(self, ident: str) -> None:
-        """Remember the member id that the broker has given to this process."""
+        """Save this process's member id."""
         with suppress(OSError):
             self._file.write_text(ident, "utf-8")
 
     def refuse_twin(self, session_s: float, heartbeat: Callable[[], None]) -> None:
-        """Wait until a member of this name that is not ours is out of the group.
+        """Wait until the group has dropped any other member of this name.
 
-        One that is still there after its session of `session_s` is alive: raises InstanceConflict.
-        Where the broker does not answer nothing is known, and nothing is waited for.
+        Raises InstanceConflict if it is alive after `session_s`. Does not wait if the broker does
+        not answer.
         """
         if (other := self._other()) is None:
             return
@@ -175,7 +168,7 @@ class StaticMember:
         raise InstanceConflict(self.name, f"it is alive in the consumer group, at {other.host}")
 
     def is_other(self, ident: str) -> bool:
-        """Whether a member id is of this name, and not the last one of ours."""
+        """Whether a member id has this name and is not our last one."""
         return bool(re.fullmatch(re.escape(self.name) + UUID, ident)) and ident != self._last()
 
     def _other(self) -> Member | None:
@@ -193,11 +186,7 @@ class StaticMember:
 
 
 def asking(kafka: Mapping[str, Any], group_id: str) -> Callable[[], list[Member]]:
-    """Return a function that lists the members of the group.
-
-    It makes no call to the group's coordinator: librdkafka may abort the process in one
-    (`proxy.kafka.group`).
-    """
+    """Return a function that lists the group's members, without a call to its coordinator."""
     made: list[AdminClient] = []
 
     def ask() -> list[Member]:
@@ -211,29 +200,25 @@ def asking(kafka: Mapping[str, Any], group_id: str) -> Callable[[], list[Member]
     return ask
 
 
-# Finds partitions that the group has left without an owner, and makes it assign them.
-#
-# A static member that restarts between the two rounds of an incremental rebalance is given what
-# it had in the first round, and the second round never comes (Kafka answers a returning static
-# member of a stable group without a rebalance). What it was about to give up then belongs to
-# nobody, for as long as no member comes or goes. So one member looks, and has another one join
-# and leave.
+# Partitions without an owner. A static member can restart between the two rounds of an incremental
+# rebalance. It gets its partitions of the first round, and Kafka starts no second round for a
+# returning static member. Partitions that it should have released then have no owner until a member
+# joins or leaves. So one member watches, and makes another one join and leave.
 
 OWNERS_EVERY_S: Final = 3.0
 LOOKS_IN_A_ROW: Final = 2
-"""So many find the same before anything is done: a rebalance may have just begun."""
+"""A rebalance may have just begun: this many answers must agree."""
 LOOKS_UNTIL_WHOLE: Final = 5
-"""After so many in a row that find an owner for each partition nobody looks any more."""
+"""Watching ends after this many answers in a row with an owner for each partition."""
 PAUSE_S: Final = 30.0
-"""After a rebalance was asked for; other members that have just begun may ask for one as well."""
+"""The pause after a rebalance. Other members may request one, too."""
 STAY_S: Final = 15.0
 
 
 class UnassignedPartitions:
-    """Looks at the group while a session is young, without waiting for the answer.
+    """Watches the group while a session is young, without blocking.
 
-    Only a member that begins can have left partitions to nobody, so it looks until it has seen the
-    group whole. `ask` asks who owns what; `rebalance` makes the group rebalance.
+    Only a new member can leave partitions without owners, so watching ends once all have one.
     """
 
     def __init__(
@@ -251,13 +236,13 @@ class UnassignedPartitions:
         self._looks = self._whole = 0
 
     def watch(self, partitions: set[Place]) -> None:
-        """Some were added: look for owners of these, once the members may have seen them."""
+        """Watch again after partitions were added, once members may know them."""
         self._partitions = partitions
         self._looks = self._whole = 0
         self._next_look_s = self._now_s() + PAUSE_S
 
     def look(self) -> None:
-        """Ask the brokers every OWNERS_EVERY_S, and take the answer that has come."""
+        """Ask every OWNERS_EVERY_S, and take an answer that has come."""
         if self._answer is not None:
             if self._answer.done():
                 self._take(self._answer)
@@ -287,9 +272,9 @@ class UnassignedPartitions:
 
 
 def force_rebalance(kafka: Mapping[str, Any], group_id: str, topic: str) -> None:
-    """Join the group as one more member and leave it again, in a thread of its own.
+    """Make the group rebalance: join as one more member and leave, in a thread.
 
-    Both make the group rebalance. The member reads nothing and commits nothing.
+    The member reads and commits nothing.
     """
     settings = {
         **kafka,

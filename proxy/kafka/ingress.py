@@ -1,4 +1,4 @@
-"""The ingress as a worker reads it: joined, fetched, read on where it ended."""
+"""The ingress as a worker reads it."""
 
 import time
 from collections import defaultdict
@@ -31,15 +31,14 @@ from proxy.protocol.headers import read_headers
 log = structlog.get_logger(__name__)
 
 
-# Fetches partitions again that were paused.
+# Resuming partitions.
 
 
 def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
-    """Go on at these offsets, where each of them is read on anyway.
+    """Resume partitions at the offsets that they would continue from.
 
-    Where all partitions of a broker were paused, librdkafka's thread for it sleeps for up to a
-    second before it looks at them again (seen with 2.16.0). To seek wakes it. One that cannot be
-    sought, since it is not owned any more or has no leader, is resumed all the same.
+    librdkafka 2.16.0 sleeps up to a second if all partitions of a broker were paused. A seek wakes
+    it. A partition that cannot be sought is resumed without it: it is lost, or has no leader.
     """
     consumer.resume(list(places))
     for place in places:
@@ -48,51 +47,48 @@ def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
                 consumer.seek(place)
 
 
-# Where each partition is read on, so that no record is taken twice.
+# Read positions, so that no record is taken twice.
 #
-# The client library gives records in order, and each once. Where it pauses partitions of itself,
-# for a rebalance, while a batch is being taken from it, it has gone back to before that batch, by
-# all signs (librdkafka 4686 was of the same kind).
+# The client library gives each record once and in order, with one exception. If a rebalance pauses
+# partitions while a batch is taken, it seems to go back before that batch (see librdkafka 4686).
 
 
 class ReadPositions:
-    """The offset to be read next of each partition that is owned."""
+    """The next offset of each owned partition."""
 
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
         self._read_to: dict[int, int] = {}
-        """Of partitions that are read again: below it lies a record, which has to come first."""
+        """Where rewound partitions had been. A record below must come first."""
 
     @property
     def offsets(self) -> Mapping[int, int]:
-        """By partition, those that are owned."""
         return self._next
 
     def begin(self, starts: Mapping[int, int]) -> None:
-        """These partitions are read from these offsets on."""
+        """Read these partitions from these offsets."""
         self._next.update(starts)
 
     def rewind(self, starts: Mapping[int, int]) -> None:
-        """These partitions are read again from these offsets on."""
+        """Read these partitions again from these offsets."""
         again = {p: self._next[p] for p, at in starts.items() if at < self._next[p]}
         self._read_to.update(again)
         self._next.update(starts)
 
     def end(self, partitions: Iterable[int]) -> None:
-        """These are read no more."""
         for partition in partitions:
             self._next.pop(partition, None)
             self._read_to.pop(partition, None)
 
     def reach(self, partition: int, end_offset: int) -> None:
-        """Below it lies nothing that is not read: aborted records at most."""
+        """Move to an end of the partition. Only aborted records can lie below it."""
         if partition in self._read_to:
             raise _skipped(partition, self._next[partition], end_offset)
         if partition in self._next:
             self._next[partition] = max(self._next[partition], end_offset)
 
     def fresh(self, partition: int, records: list[Message]) -> list[Message]:
-        """The records, of one partition, without those that were given before."""
+        """Return the partition's records that were not given before."""
         next_offset = self._next.get(partition)
         if next_offset is None:
             return records
@@ -133,29 +129,28 @@ def _left(partition: int, records: Sequence[Message], next_offset: int) -> list[
     return left
 
 
-# Waits for the next record with few requests, where none has come for a while.
+# Long polls while no record comes.
 #
-# The group's consumer asks a hundred times a second, so that many records come with each answer.
-# It cannot be told to ask less often: meanwhile its partitions are paused, and another consumer
-# asks, whose answers the broker holds until there is something, or half a second is over. A
-# transaction that was aborted is something, too: the partition ends behind it.
+# The group's consumer asks a hundred times a second, so that each answer brings many records, and
+# cannot be told to ask less often. So its partitions are paused, and another consumer asks. The
+# broker holds its answers until there is a record, or half a second. An aborted transaction counts,
+# too: it moves the partition's end.
 #
-# A pause throws away what the group's consumer is fetching. One batch may take seconds to fetch
-# or to unpack. So it is paused only at the ends of its partitions, once it has said that it is
-# there.
+# A pause drops the batch being fetched, which may take seconds to fetch or unpack. So the group's
+# consumer is paused only at the ends of its partitions.
 
 QUIET_S: Final = 2.0
 LONGEST_S: Final = 30.0
 MOMENT_S: Final = 0.25
-"""After so long the group's consumer fetches again for a moment: its connections stay in use, the
-ends of partitions are known, and whatever keeps the other consumer from hearing lasts no longer."""
+"""The group's consumer fetches for this time between long polls. This keeps its connections in use,
+updates partition ends, and limits how long a fault of the other consumer lasts."""
 
 
 class LongPoll:
-    """Waits in the place of `consumer`, of which it pauses what nobody else has paused.
+    """Waits in place of `consumer`, and pauses its partitions unless others have paused them.
 
-    `new_listener` makes the consumer that asks instead. An error of it counts as something that has
-    come: the group's consumer says what is wrong, if it meets it, too.
+    `new_listener` makes the consumer that asks. Its errors count as news: the group's consumer
+    reports them if it meets them.
     """
 
     def __init__(
@@ -171,24 +166,24 @@ class LongPoll:
         self._paused: Sequence[TopicPartition] = ()
         self._offsets: Mapping[int, int] = {}
         self._ends: dict[int, int] = {}
-        """Where the group's consumer has come to an end, by partition, since it was resumed."""
+        """Partition ends that the group's consumer has reached since it was resumed."""
         self._next_s = now_s() + QUIET_S
-        """When it may begin, or, once it has, when it is to end."""
+        """When a long poll may begin, or must end."""
 
     def heard(self) -> None:
-        """Records have come: only after a while without any is it worth its while again."""
+        """Delay the next long poll, because records have come."""
         self._next_s = self._now_s() + QUIET_S
 
     def reached(self, ends: Mapping[int, int]) -> None:
-        """The group's consumer has come to these ends of partitions."""
+        """Note partition ends that the group's consumer has reached."""
         self._ends.update(ends)
 
     def wait(
         self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
     ) -> float:
-        """Wait for a record at or beyond the offsets, by partition, or for an end beyond them; how
-        much of the time is left to wait for the consumer. It begins with that only when `is_idle`
-        and the consumer has come to the end of each partition.
+        """Wait for a record at `next_offsets` or for later ends. Return the time left to wait.
+
+        A long poll begins if `is_idle`, and the consumer has reached the end of each partition.
         """
         began_s = self._now_s()
         if not self._paused and is_idle and began_s >= self._next_s:
@@ -204,7 +199,7 @@ class LongPoll:
         return 0.0
 
     def end(self) -> None:
-        """The consumer fetches again. To be called before partitions come, go, or are paused."""
+        """Let the consumer fetch again. Call it before partitions come, go, or are paused."""
         if self._paused:
             self._listener.unassign()
             resume_at(self._consumer, self._paused)
@@ -213,13 +208,12 @@ class LongPoll:
             self.heard()
 
     def close(self) -> None:
-        """Give the other consumer up."""
         if self._made is not None:
             self._made.close()
         self._made, self._paused = None, ()
 
     def _hears(self, until_s: float) -> bool:
-        """Until then: that a partition ends where it is read on is nothing new."""
+        """Whether there is news until then. An end at the next offset is no news."""
         while True:
             message = cast(Message | None, self._listener.poll(max(0.0, until_s - self._now_s())))
             if message is None:
@@ -246,15 +240,15 @@ class LongPoll:
         return self._made
 
 
-# Fetches ingress records, and tells who owns which partition from which offset on.
+# Fetching and ownership.
 #
-# The consumer reads committed records only, never commits by itself, and is a static member of a
-# cooperative-sticky group: a restart within the session time-out moves no partition.
+# The consumer reads committed records, never commits, and is a static member of a group with
+# cooperative-sticky assignment. A restart within the session time-out moves no partition.
 
 FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0
 STABLE_WITHIN_S: Final = 60.0
-"""How long a predecessor's open transaction may hide the committed offset."""
+"""A predecessor's open transaction may hide the committed offset for this time."""
 SUSPECT_AFTER_S: Final = 30.0
 HANGING: Final = (
     "either the broker is away, or a transaction that committed offsets never ends: "
@@ -265,37 +259,36 @@ NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 THE_END: Final = frozenset(
     {KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG, *REFUSALS}
 )
-"""Nothing more comes after these, though the error of a message does not say that it is fatal.
+"""Reading ends after these errors, even if they are not marked fatal.
 
-A member can fence itself when the broker restarts: only when it happens again and again is it
-another process (`proxy.worker.worker`). What is to be read next and is not in the log any
-more was deleted or cut off: recovery says which offsets (`proxy.recovery.recovery`). Of a right
-that is missing the worker says which one."""
+A broker's restart can make a member fence itself. Repeated fencing means another process
+(`proxy.worker.worker`). If the next offset is no longer in the log, recovery reports the lost
+offsets (`proxy.recovery.recovery`). The worker reports missing rights."""
 
 
 class Owner(Protocol):
-    """Is called from within `fetch` as the group assigns, revokes, or loses partitions."""
+    """Called from `fetch` when the group assigns, revokes, or loses partitions."""
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
-        """Give the offset from which to read each of the newly assigned partitions."""
+        """Return the first offset to read for each new partition."""
 
     def hand_over(self, partitions: list[int]) -> None:
-        """These go to another worker: finish with them."""
+        """Finish with these partitions: another worker gets them."""
 
     def lose(self, partitions: list[int]) -> None:
-        """These went without asking: another worker may have them already."""
+        """Drop these partitions: another worker may own them already."""
 
 
 @dataclass(slots=True)
 class Fetched:
-    """Records and ends of partitions, by partition; `append_ms` is the broker's newest stamp."""
+    """Records and ends by partition. `append_ms` is the broker's newest timestamp."""
 
     records: defaultdict[int, list[Message]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[int, int] = field(default_factory=dict)
     append_ms: int = -1
 
     def add(self, messages: Iterable[Message]) -> list[Message]:
-        """Sort records in behind those of their partition; gives back what is an error instead."""
+        """Add records to their partitions. Return messages with errors."""
         records, errors = self.records, []
         for message in messages:
             if message.error() is not None:
@@ -309,7 +302,7 @@ class Fetched:
         return errors
 
     def note_append_time(self) -> None:
-        """Take the broker's clock from the newest records, where it stamps them itself."""
+        """Take the broker's time from the newest records, if it stamps them."""
         for bucket in self.records.values():
             kind, timestamp_ms = bucket[-1].timestamp()
             if kind == TIMESTAMP_LOG_APPEND_TIME:
@@ -317,8 +310,10 @@ class Fetched:
 
 
 class Ingress:
-    """The consumer of the ingress topic. All calls come from one thread. `new_listener` makes the
-    consumer that waits in its place while nothing comes (`LongPoll`). `skipped` is followed."""
+    """The consumer of the ingress topic. All calls come from one thread.
+
+    `new_listener` makes the consumer of `LongPoll`. `skipped` may grow.
+    """
 
     def __init__(
         self,
@@ -337,8 +332,7 @@ class Ingress:
         self.topic = topic
 
     def join(self, owner: Owner, joined: Callable[[str], None] | None = None) -> None:
-        """Join the group; `owner` is called from `fetch` as partitions come and go, `joined` with
-        the member id."""
+        """Join the group. `fetch` calls `owner`, and `joined` with the member id."""
 
         def on_assign(_: Consumer, assigned: list[TopicPartition]) -> None:
             self.group_moved()
@@ -375,9 +369,11 @@ class Ingress:
         is_busy: bool = False,
         is_idle: bool = False,
     ) -> Fetched:
-        """What has arrived, at most so many records (one more where the first is waited for): wait
-        for a first one, or, when busy, gather for the whole time. is_idle: whoever asks has nothing
-        to do until then, and no end of a partition to wait for."""
+        """Return new records, at most `most`, or one more unless busy.
+
+        Wait for the first record. When busy, gather for the whole time. `is_idle`: the caller has
+        no other work until then, and waits for no partition end.
+        """
         fetched = Fetched()
         if self._skippable():
             is_idle, wait_s = False, 0.0
@@ -400,7 +396,7 @@ class Ingress:
         return fetched
 
     def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        """Committed offsets with metadata, waiting out a predecessor's open transaction."""
+        """Return committed offsets with metadata, after a predecessor's open transaction ends."""
         asked = [TopicPartition(self.topic, p) for p in partitions]
         started = time.monotonic()
         while True:
@@ -422,12 +418,12 @@ class Ingress:
                     )
 
     def stuck(self) -> Mapping[int, FailingFetch]:
-        """The partitions of which nothing more can be read, and where."""
+        """Return the partitions that cannot be read further."""
         self._failing.expire(self._fetched(), self._now_s())
         return self._failing.stuck
 
     def newest(self, partition: int) -> int:
-        """High watermark as of the last fetch; no request is made. -1 before the first."""
+        """Return the high watermark of the last fetch, without a request. -1 before the first."""
         place = TopicPartition(self.topic, partition)
         _low, high = self._consumer.get_watermark_offsets(place, cached=True)
         return high
@@ -445,9 +441,9 @@ class Ingress:
         resume_at(self._consumer, places)
 
     def rewind(self, offsets: Mapping[int, int]) -> None:
-        """Read these partitions again, each from an offset at or below what was read.
+        """Read partitions again from offsets at or below the current ones.
 
-        Raises KafkaException where the client library does not go back.
+        Raises KafkaException if the client library does not go back.
         """
         self._long_poll.end()
         self._positions.rewind(offsets)
@@ -456,39 +452,35 @@ class Ingress:
             self._consumer.seek(TopicPartition(self.topic, partition, offset))
 
     def offset(self, partition: int, next_offset: int, metadata: str) -> TopicPartition:
-        """An offset to commit, with what belongs to it."""
         return TopicPartition(self.topic, partition, next_offset, metadata)
 
     def group_metadata(self) -> object:
-        """Fences a worker that the group has given up (KIP-447).
+        """Return the metadata that fences a worker which the group has dropped (KIP-447).
 
-        Kept until partitions come or go, or `group_moved`: a thread of the client has to be asked.
-        One that is too old is refused by the broker, never taken for a newer one.
+        They are cached because asking needs a thread of the client. The broker refuses outdated
+        metadata.
         """
         if self._group_metadata is None:
             self._group_metadata = self._consumer.consumer_group_metadata()
         return self._group_metadata
 
     def group_moved(self) -> None:
-        """The group may be in another generation: the next transaction asks for it."""
+        """Ask for new metadata in the next transaction: the group may have a new generation."""
         self._group_metadata = None
 
     def close(self) -> None:
-        """Hand over what is owned, then leave. A static member is missed after its time-out."""
+        """Hand over partitions and leave. The group drops a static member after its time-out."""
         self._long_poll.close()
         self._consumer.close()
 
     def _wanted(self) -> dict[int, int]:
-        """Where the partitions that can be read are read on."""
         offsets, left_out = self._positions.offsets.items(), self._held | self._failing.stuck.keys()
         return {partition: at for partition, at in offsets if partition not in left_out}
 
     def _fetched(self) -> Collection[int]:
-        """The partitions that are owned and not held."""
         return self._positions.offsets.keys() - self._held
 
     def _end(self, places: Iterable[TopicPartition]) -> None:
-        """These are read no more."""
         partitions = [place.partition for place in places]
         self._positions.end(partitions)
         self._failing.passed(partitions)
@@ -496,12 +488,12 @@ class Ingress:
             self._skipping.forget(partition)
 
     def _skippable(self) -> list[int]:
-        """Partitions of which skipped records are to be handed out."""
+        """Return partitions with skipped records to hand out."""
         fetched = self._fetched() if self._skipping.met else ()
         return [partition for partition in self._skipping.met if partition in fetched]
 
     def _leave_out_skipped(self, fetched: Fetched) -> None:
-        """What lies in a skipped range, or behind one that is being skipped, does not count."""
+        """Drop fetched records inside or behind a range that is being skipped."""
         for partition, records in list(fetched.records.items()):
             self._meets_skipped(partition, records[0].offset(), records[-1].offset())
             if kept := self._skipping.before(partition, records):
@@ -512,12 +504,12 @@ class Ingress:
             fetched.ends.pop(partition, None)
 
     def _meets_skipped(self, partition: int, first: int, last: int) -> bool:
-        """Whether reading has come to a skipped range with one of these offsets."""
+        """Whether reading has reached a skipped range with one of these offsets."""
         is_owned = partition in self._positions.offsets
         return is_owned and self._skipping.meet(partition, first, last)
 
     def _skip(self, fetched: Fetched, most: int) -> None:
-        """Hand out records in place of those skipped, and fetch from their end on."""
+        """Hand out skipped records, and fetch behind them."""
         for partition in self._skippable():
             next_offset = self._positions.offsets[partition]
             records, fetch_from = self._skipping.records(partition, next_offset, most)
@@ -529,7 +521,7 @@ class Ingress:
                 resume_at(self._consumer, [TopicPartition(self.topic, partition, fetch_from)])
 
     def _gather(self, most: int, wait_s: float) -> list[Any]:
-        """`consume` waits its whole time-out unless the batch is full."""
+        """Wait the whole time, unless the batch fills."""
         return self._consumer.consume(most, wait_s)
 
     def _wait_for_first(self, most: int, wait_s: float) -> list[Any]:

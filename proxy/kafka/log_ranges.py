@@ -1,7 +1,6 @@
-"""Where the partitions of the ingress begin and end, and how near retention is to needed records.
+"""Offset ranges of ingress partitions, and how close retention is to records that are needed.
 
-A waiting record is rewritten once it is `roll_after` old. So no needed record should be much older:
-if one is, it is shown long before retention deletes it.
+A pending record is rewritten at the age `roll_after`, so a much older needed record is a fault.
 """
 
 import time
@@ -25,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class LogRange(NamedTuple):
-    """First offset that the partition still has, and its high watermark."""
+    """The first offset that the partition still has, and its high watermark."""
 
     start: int
     end: int
@@ -35,10 +34,10 @@ LogRanges: TypeAlias = Callable[[Sequence[int]], dict[int, LogRange]]
 
 
 def answered_offset(answer: Future[Any]) -> int:
-    """The offset in one answer of `list_offsets`; -1 where no record is as young as was asked.
+    """Wait for an answer of `list_offsets`. Return -1 if no record is young enough.
 
-    Waits for it. Raises KafkaException where none has come, which librdkafka does not: while a
-    leader is away it answers OFFSET_INVALID and no error (seen in 2.16).
+    Raises KafkaException. librdkafka 2.16 answers OFFSET_INVALID without an error while a leader
+    is away.
     """
     offset = int(answer.result().offset)
     if offset < -1:
@@ -47,11 +46,10 @@ def answered_offset(answer: Future[Any]) -> int:
 
 
 def log_ranges(admin: AdminClient, topic: str, partitions: Sequence[int]) -> dict[int, LogRange]:
-    """Of each partition; records of open transactions count as there.
+    """Return each partition's range, including open transactions.
 
-    Not to be had from a consumer of committed records: it takes the last stable offset for the end.
-    `list_offsets` goes on asking a leader that is one no more until the metadata are read anew.
-    Raises KafkaException when a leader does not answer in time.
+    A consumer of committed records would give the last stable offset as the end. `list_offsets`
+    keeps asking a former leader until metadata are read again. Raises KafkaException.
     """
     until_s = time.monotonic() + ASK_WITHIN_S
     while True:
@@ -88,25 +86,21 @@ LOOK_EVERY_S: Final = 15.0
 
 
 class Retained(NamedTuple):
-    """start: first offset that the partition still has. young: first one that is young enough.
-    end: behind the last one.
-
-    `young` is None where no record is.
-    """
+    """The offset range of a partition, and the first offset young enough (None: no record is)."""
 
     start: int
     young: int | None
     end: int
 
     def aging(self, floor: int) -> int:
-        """How many offsets from the floor on, read or not, are too old: 0 when all is well."""
+        """Return how many offsets from the floor on are too old."""
         young = self.end if self.young is None else self.young
         return max(0, min(young, self.end) - floor)
 
 
 @dataclass(slots=True)
 class _Requests:
-    """Questions about a partition, under way."""
+    """Open questions about a partition."""
 
     start: Future[Any]
     end: Future[Any]
@@ -118,10 +112,9 @@ class _Requests:
 
 
 class RetentionWatch:
-    """Asks the broker now and then, without waiting for its answer.
+    """Asks the broker about retention, without blocking.
 
-    `aging_after_ms`: the age beyond which a record that is still needed is too old; None where the
-    ingress keeps records for ever.
+    A needed record older than `aging_after_ms` is too old. None: the ingress keeps records forever.
     """
 
     def __init__(
@@ -139,11 +132,11 @@ class RetentionWatch:
         self._retained: dict[int, Retained] = {}
 
     def retained(self, partition: int) -> Retained | None:
-        """As of the last answer of the broker; None before the first."""
+        """Return the broker's last answer."""
         return self._retained.get(partition)
 
     def look(self, partitions: Iterable[int]) -> None:
-        """Called often; asks every LOOK_EVERY_S, and takes the answers that have come."""
+        """Ask every LOOK_EVERY_S, and take answers that have come. Call it often."""
         for partition in [p for p, asked in self._under_way.items() if asked.done()]:
             self._take(partition, self._under_way.pop(partition))
         if not self._under_way and self._now_s() >= self._next_look_s:

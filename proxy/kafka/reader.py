@@ -1,7 +1,7 @@
-"""Reads the broker's topics: ranges to their ends, and single records by offset.
+"""Readers of topics outside of groups: ranges to their ends, and single records by offset.
 
-No reader here joins a group. After a jump, records fetched before it can still come (librdkafka
-issue 2256). So a range is read by a consumer of its own.
+Records fetched before a jump can come after it (librdkafka issue 2256), so each range has a
+consumer of its own.
 """
 
 import time
@@ -21,7 +21,7 @@ AT_ONCE_RECORDS: Final = 500
 POLL_S: Final = 0.5
 ASK_TIMEOUT_S: Final = 8.0
 SILENT_AT_MOST_S: Final = 10.0
-"""A lookup that hears of no record for this time ends the session, which recovers."""
+"""A lookup without a record for this time ends the session, which recovers."""
 RANGE_SILENT_AT_MOST_S: Final = 15.0
 BEAT_EVERY_S: Final = 1.0
 
@@ -36,18 +36,17 @@ READER_CONFIG: Final[dict[str, str | int | bool]] = {
     "queued_max_messages_kbytes": 16_384,
     "fetch_wait_max_ms": 20,
 }
-"""Polls may be far apart, at the pace of a replay. The fetched records meanwhile are bounded."""
+"""Polls may be far apart, at the rate of a replay. The fetched records are bounded."""
 
 Range = tuple[str, int]
-"""A topic and a partition."""
+"""Topic and partition."""
 
 
 class RangesReading:
-    """Reads ranges of several partitions at once. `left` holds the ranges not read to their end.
+    """Reads ranges of several partitions at once. `left` holds the unfinished ranges.
 
-    `end_of_batch` returns where to go on behind a batch that no client can read. Without it such a
-    batch is an error. With `follows` the consumer is kept for the records behind the ranges: it
-    stays assigned, and those that come already are given too.
+    `end_of_batch` returns the offset behind an unreadable batch. Without it such a batch is an
+    error. With `follows` the consumer stays assigned, and records behind the ranges come too.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class RangesReading:
         consumer.assign([TopicPartition(*at, span.start) for at, span in wanted.items()])
 
     def poll(self) -> Iterator[tuple[str, Message]]:
-        """Yield the records that have come, with their topics and with readable headers.
+        """Yield new records with their topics, and with readable headers.
 
         Raises RangeUnreadable, and KafkaException after a long silence.
         """
@@ -83,8 +82,8 @@ class RangesReading:
             if message.error() is None:
                 yield from self._take(place, message)
             elif place not in self.left:
-                # An error of no partition is told only if nothing comes. For example the user
-                # may not look for the group's coordinator, which nobody needs here.
+                # Raised only if no record comes. The user may lack the right to the group's
+                # coordinator, which is not needed here.
                 if message.topic() is None:
                     self._trouble = message.error()
             else:
@@ -118,7 +117,7 @@ class RangesReading:
             self._trouble = error
 
     def _leave(self, place: Range) -> None:
-        """Fetch no more of this partition: its range is read to the end."""
+        """Stop fetching this partition: its range is finished."""
         self._is_alive = True
         del self.left[place]
         if self.left and not self._follows:
@@ -134,7 +133,7 @@ class RangeUnreadable(KafkaException):
 
 
 def offsets_of(consumer: Consumer, topic: str, partition: int) -> range:
-    """Return the first offset still there, and the end of the committed records."""
+    """Return the offsets of committed records that still exist."""
     place = TopicPartition(topic, partition)
     return range(*consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False))
 
@@ -142,7 +141,7 @@ def offsets_of(consumer: Consumer, topic: str, partition: int) -> range:
 def first_offsets_since(
     consumer: Consumer, topic: str, partitions: Iterable[int], time_ms: int
 ) -> dict[int, int]:
-    """Return the first offset with that timestamp or a later one, where there is one."""
+    """Return the first offset with that timestamp or a later one, by partition if there is one."""
     asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
     answers = consumer.offsets_for_times(asked, ASK_TIMEOUT_S) if asked else []
     for answer in answers:
@@ -154,7 +153,7 @@ def first_offsets_since(
 class TopicReader:
     """Reads one topic. `new_consumer` makes a consumer with READER_CONFIG.
 
-    `after_poll` is called after each few hundred records. Its exception ends the reading.
+    `after_poll` is called after a few hundred records. Its exception ends the reading.
     """
 
     def __init__(
@@ -175,7 +174,7 @@ class TopicReader:
             return {one: offsets_of(consumer, self._topic, one) for one in self.partitions}
 
     def first_since(self, time_ms: int, spans: Mapping[int, range]) -> dict[int, int]:
-        """Return the first offset with that timestamp or a later one. The end if there is none."""
+        """Return the first offset with that timestamp or a later one, else the end."""
         with closing(self._new_consumer()) as consumer:
             found = first_offsets_since(consumer, self._topic, spans, time_ms)
         return {one: found.get(one, span.stop) for one, span in spans.items()}
@@ -192,16 +191,14 @@ class TopicReader:
                 self._after_poll()
 
 
-# Single records of the ingress by offset (setting `bodies: kafka`). Jumping to an offset costs as
-# much as reading on through some hundred kilobytes (docs/operations/sizing.md), so small gaps are
-# read through.
+# Single ingress records (setting `bodies: kafka`). A jump costs as much as reading some hundred
+# kilobytes (docs/operations/sizing.md), so small gaps are read through.
 
 
 class IngressLookup:
-    """Random access to committed records of the ingress topic. All calls come from one thread.
+    """Random access to committed ingress records. All calls come from one thread.
 
-    The consumer is made when first needed. `heartbeat` is called while the broker is waited for,
-    and while much is read.
+    The consumer is made on first use. `heartbeat` is called during long reads and waits.
     """
 
     def __init__(
@@ -225,11 +222,10 @@ class IngressLookup:
         self._last_error = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
 
     def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
-        """The records at `offsets` (ascending) by offset, without those that are there no more or
-        were skipped.
+        """Return the records at `offsets` (ascending), without deleted and skipped ones.
 
-        A gap of up to so many offsets is read through. Raises KafkaException when nothing comes
-        for SILENT_AT_MOST_S, and where a record cannot be read.
+        Gaps of up to `gap` offsets are read through. Raises KafkaException after SILENT_AT_MOST_S
+        without a record, or if a record is unreadable.
         """
         readable_ones = (at for at in offsets if self._skipped.holding(partition, at) is None)
         wanted, found = deque(readable_ones), dict[int, Message]()
@@ -242,14 +238,14 @@ class IngressLookup:
         return found
 
     def stop_if_idle(self) -> None:
-        """Called now and then: fetch no more where nothing was read since the last call."""
+        """Stop fetching if nothing was read since the last call."""
         if self._is_idle and self._made is not None and self._partition is not None:
             self._made.unassign()
             self._forget_position()
         self._is_idle = True
 
     def close(self) -> None:
-        """Give the consumer up; the next read makes another."""
+        """Close the consumer. The next read makes another."""
         if self._made is not None:
             self._made.close()
         self._made, self._assignments = None, 0
@@ -262,7 +258,7 @@ class IngressLookup:
         return self._made
 
     def _seek(self, partition: int, offset: int, gap: int) -> None:
-        """Stand at `offset` or so little before it that reading on is cheaper than a jump."""
+        """Jump to `offset`, unless the gap before it is small."""
         if partition == self._partition and 0 <= offset - self._position <= gap:
             return
         self._forget_position()
@@ -275,7 +271,7 @@ class IngressLookup:
         self._inbox.clear()
 
     def _fill(self) -> bool:
-        """Wait for something to arrive; False when nothing has."""
+        """Wait for records. Return whether any came."""
         first = self._consumer.poll(POLL_S)
         now_s = self._now_s()
         if first is None or now_s - self._beat_s >= BEAT_EVERY_S:
@@ -291,7 +287,7 @@ class IngressLookup:
         return True
 
     def _scan(self, wanted: deque[int], found: dict[int, Message], gap: int) -> None:
-        """Take what is wanted from what has arrived, until a jump is due."""
+        """Take wanted records from those that arrived, until a jump is needed."""
         while self._inbox and wanted and wanted[0] - self._position <= gap:
             message = self._inbox.popleft()
             error = cast(KafkaError | None, message.error())
@@ -323,9 +319,11 @@ class IngressLookup:
             log.warning("ingress not readable for now", error=error.str())
 
     def _jump_over(self, error: KafkaError, base: int, wanted: deque[int]) -> None:
-        """The batch that begins at `base` cannot be read: go to the first wanted offset itself,
-        with a new consumer. That one says for certain whether it lies in the batch, or there is no
-        record at it and the batch is what comes next."""
+        """Try again at the first wanted offset, with a new consumer.
+
+        That consumer shows whether the offset lies in the unreadable batch at `base`, or holds no
+        record.
+        """
         is_certain = self._assignments == 1 and self._position == wanted[0]
         self.close()
         if is_certain and base > wanted[0]:
@@ -334,10 +332,10 @@ class IngressLookup:
             raise KafkaException(error)
 
     def _check_passed_over(self, wanted: deque[int]) -> None:
-        """The first wanted record was passed over: is it gone, or is what came out of date?
+        """Find out whether the first wanted record is gone, or outdated records came.
 
-        What was fetched before a jump can come after it (librdkafka issue 2256). A new consumer's
-        first assignment has nothing behind it: what that passes over is not there.
+        Records fetched before a jump can come after it (librdkafka issue 2256). A new consumer has
+        made no jump, so a record that it passes over does not exist.
         """
         if self._drop_deleted(wanted):
             return
@@ -348,7 +346,7 @@ class IngressLookup:
             self.close()
 
     def _drop_deleted(self, wanted: deque[int]) -> bool:
-        """Leave out what lies below the start of the log, as the broker says; whether any did."""
+        """Drop wanted offsets before the start of the log. Return whether there were any."""
         assert self._partition is not None
         place = TopicPartition(self._topic, self._partition)
         start, _end = self._consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False)

@@ -1,11 +1,8 @@
-"""The settings topic: policies by digest, partitions ever served, keys of hops, rules for overdue
-records, run-time controls, missed moves, skipped batches.
+"""The settings topic: policies, served partitions, hop keys, run-time controls and audit facts.
 
-A record is written once per change of settings, per partition, and per change at run time. Each
-session reads the topic whole as it begins and follows it with the same consumer. The partitions
-served tell a new partition from one whose committed offset was lost
-(docs/exactly-once.md#8-never-silently-start-over). They also keep, for an audit, which policy held
-from which offset on: the committed metadata forgets that as the floor passes.
+Each session reads the whole topic and then follows it. Served partitions tell a new partition from
+one with lost offsets (docs/exactly-once.md#8-never-silently-start-over). For audits they keep
+policies by first offset, which the committed metadata forgets as the floor passes.
 """
 
 import hashlib
@@ -45,7 +42,7 @@ from proxy.protocol.proofs import HopKey
 log = structlog.get_logger(__name__)
 
 
-# The keys of the topic's records, and the values about partitions. A policy's key is its digest.
+# Keys of the records, and values about partitions. A policy's key is its digest.
 
 SERVED: Final = "served/"
 PAUSED: Final = "paused/"
@@ -56,36 +53,35 @@ INGEST: Final = "ingest/"
 SKIPPED: Final = "skipped/"
 HOP_KEY: Final = "hop-key/"
 HOP_KEYS_PARTITION: Final = 0
-"""The first key there signs. All are written to this partition, which gives them an order."""
+"""The first key signs. All keys are in this partition, which orders them."""
 BY_KEY: Final = -1
 OVERDUE: Final = "overdue/"
-"""All rules for overdue records that ever counted, for audits."""
+"""Every rule for overdue records that ever counted, for audits."""
 CLOCK: Final = "clock/"
-"""An empty record, written to learn the broker's timestamp (`proxy.kafka.broker_clock`)."""
+"""An empty record that learns the broker's timestamp (`proxy.kafka.broker_clock`)."""
 MOST_POLICIES: Final = 256
-"""This many changes of settings are remembered for each partition: at most 10 KB."""
+"""Changes of settings remembered for each partition, at most 10 KB."""
 DIGEST_LENGTH: Final = 16
 
 
 class ServedPartition(NamedTuple):
-    """A partition that was served, under these policies, each from its first offset on."""
+    """A served partition, and its policies, each from a first offset."""
 
     topic_id: str
     policies: tuple[PolicyFrom, ...] = ()
 
     def joined(self, topic_id: str, policies: Sequence[PolicyFrom]) -> Self:
-        """Add the current policies. Forget those of a topic with another id."""
+        """Add current policies. Forget those of a topic with another id."""
         known = self.policies if topic_id == self.topic_id else ()
         older = [one for one in known if one.first_offset < policies[0].first_offset]
         return type(self)(topic_id, (*older, *policies)[-MOST_POLICIES:])
 
     def to_json(self) -> str:
-        """Return the record's value."""
         return json.dumps(self._asdict(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Raises ValueError, KeyError, TypeError for any other record."""
+        """Parse a record. Raises ValueError, KeyError, TypeError."""
         found = read_object(text)
         topic_id = str(found["topic_id"])
         policies = found.get("policies", ())
@@ -93,42 +89,42 @@ class ServedPartition(NamedTuple):
 
 
 def served_key(group_id: str, topic: str, partition: int) -> str:
-    """Return the key for a partition that has been served."""
+    """Return the key of a served partition."""
     return f"{SERVED}{group_id}/{topic}/{partition}"
 
 
 def pause_key(group_id: str, pattern: str) -> str:
-    """Return the key for the pause of the targets of `pattern`."""
+    """Return the key of the pause of the targets of `pattern`."""
     return f"{PAUSED}{group_id}/{pattern}"
 
 
 def resumed_key(group_id: str, pattern: str) -> str:
-    """Return the key for the end of the last pause of the targets of `pattern`."""
+    """Return the key of the end of a pattern's last pause."""
     return f"{RESUMED}{group_id}/{pattern}"
 
 
 def limit_key(group_id: str, pattern: str) -> str:
-    """Return the key for the limit that was set at run time for the targets of `pattern`."""
+    """Return the key of a pattern's run-time limit."""
     return f"{LIMITS}{group_id}/{pattern}"
 
 
 def rate_key(group_id: str) -> str:
-    """Return the key for the bound on each worker that was set at run time."""
+    """Return the key of the run-time limit of each worker."""
     return f"{RATE}{group_id}/worker"
 
 
 def ingest_key(group_id: str) -> str:
-    """Return the key for the pause of ingestion."""
+    """Return the key of the pause of ingestion."""
     return f"{INGEST}{group_id}/paused"
 
 
 def skipped_key(group_id: str, topic_id: str, partition: int, base: int) -> str:
-    """Return the key for a skipped batch of the ingress, which begins at `base`."""
+    """Return the key of a skipped ingress batch that begins at `base`."""
     return f"{SKIPPED}{group_id}/{topic_id}/{partition}/{base}"
 
 
 def skipped_value(end: int, error: str, now_ms: int) -> str:
-    """Return the value for a skipped batch, which lies before `end`."""
+    """Return the value of a skipped batch that ends before `end`."""
     return json.dumps({"end": end, "error": error, "skipped_at": now_ms}, separators=(",", ":"))
 
 
@@ -138,7 +134,7 @@ def clock_key(group_id: str) -> str:
 
 
 def overdue_key(group_id: str, rules: str) -> str:
-    """Return the key for these rules for overdue records, by the digest of their JSON."""
+    """Return the key of these rules for overdue records, with the digest of their JSON."""
     digest = hashlib.sha256(rules.encode()).hexdigest()[:DIGEST_LENGTH]
     return f"{OVERDUE}{group_id}/{digest}"
 
@@ -150,8 +146,7 @@ def pattern_in(kind: str, group_id: str, key: str) -> str | None:
     return pattern if key.startswith(own) and TARGETS_PATTERN.fullmatch(pattern) else None
 
 
-# Run-time controls of operators, for all instances. The newest record of a key counts. Its deletion
-# takes it back.
+# Run-time controls for all instances. A key's newest record counts, and its deletion ends it.
 
 MOST_PAUSES: Final = 1_000
 MOST_LIMITS: Final = 1_000
@@ -161,7 +156,7 @@ T = TypeVar("T")
 
 
 class RunTimeControls:
-    """The controls of one group."""
+    """The run-time controls of one group."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -170,11 +165,11 @@ class RunTimeControls:
         self._limits: dict[str, TargetLimit] = {}
         self.is_ingest_paused = False
         self.max_per_second: int | None = None
-        """The bound on each worker."""
+        """The limit of each worker."""
 
     @property
     def paused(self) -> frozenset[str]:
-        """Patterns of the paused targets."""
+        """Patterns of paused targets."""
         return frozenset(self._paused)
 
     @property
@@ -185,11 +180,10 @@ class RunTimeControls:
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
-        """Limits by pattern."""
         return dict(self._limits)
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Take a record with one of the CONTROLS. Raises ValueError: the one before goes on."""
+        """Take a record with one of the CONTROLS. A ValueError leaves the previous one in force."""
         if key == ingest_key(self._group_id):
             self.is_ingest_paused = value is not None
         elif key == rate_key(self._group_id):
@@ -232,7 +226,7 @@ def _rate(value: bytes) -> int:
 
 
 def _limit(value: bytes) -> TargetLimit:
-    """Ignore fields of later versions."""
+    """Parse a limit, without fields of later versions."""
     said = read_object(value)
     return TargetLimit.model_validate(
         {name: said[name] for name in TargetLimit.model_fields if name in said}
@@ -242,18 +236,18 @@ def _limit(value: bytes) -> TargetLimit:
 # The topic itself.
 
 READ_TIMEOUT_S: Final = 30.0
-"""A transaction of missed moves that nobody ends is over by then."""
+"""A transaction of missed moves without an end is aborted by then."""
 WRITE_TIMEOUT_S: Final = 30.0
 MOST_OVERDUE_RULES: Final = 10_000
-"""They are kept for audits for ever."""
+"""Audits need them forever."""
 RESTORE: Final = "Restore that topic's records; do not delete or empty it while records wait."
 
 
 class SettingsTopic:
-    """The settings topic's content, which follows the topic with every `look`, and its writer.
+    """The content of the settings topic, kept up to date by `look`, and its writer.
 
-    All calls come from one thread. `new_producer` makes a producer for each write, `new_reader` a
-    reader of committed records. `heartbeat` is called while the broker is waited for.
+    All calls come from one thread. `new_producer` makes a producer for each write. `new_reader`
+    makes a reader of committed records. `heartbeat` is called while waiting for the broker.
     """
 
     def __init__(
@@ -279,37 +273,34 @@ class SettingsTopic:
 
     @property
     def paused(self) -> frozenset[str]:
-        """Patterns of the paused targets."""
         return self._controls.paused
 
     @property
     def resumed(self) -> Mapping[str, Resumed]:
-        """The end of the last pause, by pattern."""
         return self._controls.resumed
 
     @property
     def is_ingest_paused(self) -> bool:
-        """Whether ingestion is paused."""
         return self._controls.is_ingest_paused
 
     @property
     def max_per_second(self) -> int | None:
-        """The bound on each worker that was set at run time."""
+        """The run-time limit of each worker."""
         return self._controls.max_per_second
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
-        """The limits that were set at run time, by pattern.
+        """Run-time limits by pattern.
 
-        A rule for overdue records counts once it was read among the rules kept for audits. So no
-        record ends by a rule that an audit cannot know.
+        A rule for overdue records counts once it was read back, so that audits know every rule
+        that has ended a record.
         """
         found = self._controls.limits.items()
         counting = {pattern: self._known_to_audits(pattern, limit) for pattern, limit in found}
         return {pattern: limit for pattern, limit in counting.items() if limit is not None}
 
     def skipped(self, topic_id: str) -> SkippedRanges:
-        """Return the skipped ranges of the ingress topic with this id. They are kept up to date."""
+        """Return the skipped ranges of the ingress topic with this id, kept up to date."""
         return self._skipped.setdefault(topic_id, SkippedRanges())
 
     def load(self) -> None:
@@ -325,12 +316,14 @@ class SettingsTopic:
             raise
 
     def catch_up(self) -> None:
-        """Read on to the current end. Raises KafkaException."""
+        """Read to the current end. Raises KafkaException."""
         self._read_to_end(self._consumer.position(self._consumer.assignment()))
 
     def look(self) -> bool:
-        """Take what has arrived, without waiting. Return whether a run-time control has changed
-        since the last look, also by a `catch_up`."""
+        """Take new records without waiting. Return whether a run-time control has changed.
+
+        Changes read by `catch_up` since the last look count.
+        """
         for message in self._consumer.consume(AT_ONCE_RECORDS, 0):
             error = message.error()
             if error is None:
@@ -344,19 +337,18 @@ class SettingsTopic:
         return before != self._as_looked_at
 
     def close(self) -> None:
-        """Stop following the topic."""
         self._consumer.close()
 
     def policy(self, digest: str) -> Policy:
-        """Return the policy. Another instance may have written it since the last read.
+        """Return the policy, also one that another instance has just written.
 
-        Raises StartOverRefused: without it older records cannot be read as they were.
+        Raises StartOverRefused if it is missing: older records cannot be read without it.
         """
         what = f"The committed offsets name the settings {digest}, which the topic {self._topic}"
         return self._held(self._policies, digest, f"{what} does not hold.")
 
     def hop_key(self, digest: str) -> HopKey:
-        """Raises StartOverRefused: without it the proxy does not know its own records."""
+        """Return the key. Raises StartOverRefused: it proves the proxy's own records."""
         what = f"The settings in the topic {self._topic} name the key {digest} for hops, which it"
         return self._held(self._hop_keys, digest, f"{what} does not hold.")
 
@@ -368,7 +360,7 @@ class SettingsTopic:
         return held[digest]
 
     def ensure(self, policy: Policy) -> str:
-        """Make sure that the topic holds the policy before any offset refers to it."""
+        """Write the policy if the topic lacks it, before an offset refers to it."""
         digest = policy.digest
         if digest not in self._policies:
             self._write({digest: policy.to_json()})
@@ -376,16 +368,16 @@ class SettingsTopic:
         return digest
 
     def ensure_overdue_rules(self, rules: str) -> None:
-        """Make sure that the topic holds these rules (JSON) before any record ends by them."""
+        """Write these rules (JSON) if the topic lacks them, before a record ends by them."""
         key = overdue_key(self._group_id, rules)
         if key not in self._overdue:
             self._write({key: rules})
             self._overdue.add(key)
 
     def signing_key(self) -> HopKey:
-        """Return the key that signs hops. Make one if there is none.
+        """Return the key that signs hops. Write one if there is none.
 
-        If several instances make one at once the first counts: the topic is read again.
+        The topic is read again, because another instance's key may come first and count.
         """
         if not self._hop_keys:
             key = HopKey.new()
@@ -394,7 +386,7 @@ class SettingsTopic:
         return next(iter(self._hop_keys.values()))
 
     def served_topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the id of the topic whose offsets this group has committed here before."""
+        """Return the id of the topic in which this group committed offsets here before."""
         served = self._served.get(served_key(self._group_id, topic, partition))
         return None if served is None else served.topic_id
 
@@ -403,8 +395,8 @@ class SettingsTopic:
     ) -> None:
         """Hand the records about missed moves to `take`.
 
-        Waits for open transactions that may hold more of them. Raises StartOverRefused if `is_all`
-        says at the end that some are missing, and KafkaException.
+        Waits for open transactions, which may hold more. Raises StartOverRefused if `is_all` is
+        False at the end, and KafkaException.
         """
         place = self._topic, MISSED_PARTITION
         with closing(self._new_reader()) as reader:
@@ -425,7 +417,7 @@ class SettingsTopic:
     def record_served(
         self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
     ) -> None:
-        """Remember that these partitions have committed offsets, and the policies there."""
+        """Save these partitions as served under these policies."""
         changed: dict[str, ServedPartition] = {}
         for partition, committed in policies.items():
             key = served_key(self._group_id, topic.name, partition)
@@ -438,11 +430,10 @@ class SettingsTopic:
             self._served |= changed
 
     def _read_to_end(self, places: Sequence[TopicPartition]) -> None:
-        """Read from these offsets. Begin anew where there is none, or the topic is shorter now.
+        """Read from these offsets. Start over if there is none, or the topic has become shorter.
 
-        The ends are asked for: a new leader may report one in a fetch that lies before an
-        acknowledged record of its predecessor. It answers no request for it until it knows
-        (KIP-207).
+        A new leader's fetch may report an end before an acknowledged record. It answers a request
+        for the end only when it knows better (KIP-207), so ends are requested.
         """
         spans: dict[tuple[str, int], range] = {}
         for place in places:
@@ -469,7 +460,7 @@ class SettingsTopic:
         _understood(key, lambda: self._take_record(key, value, message.partition()))
 
     def _take_record(self, key: str, value: bytes | None, partition: int) -> None:
-        """Raises ValueError, KeyError or TypeError if the record is not understood."""
+        """Take a record. Raises ValueError, KeyError or TypeError if it is not understood."""
         if key.startswith(CONTROLS):
             self._controls.take(key, value)
         elif key.startswith(HOP_KEY):
@@ -490,7 +481,7 @@ class SettingsTopic:
                 self._policies[key] = policy
 
     def _take_skipped(self, key: str, value: bytes | None) -> None:
-        """A skipped range counts for ever: its deletion is ignored."""
+        """Take a skipped range. It counts forever, so its deletion is ignored."""
         own = f"{SKIPPED}{self._group_id}/"
         if not key.startswith(own) or value is None:
             return

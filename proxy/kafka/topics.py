@@ -1,4 +1,4 @@
-"""Topics: described, judged, created; those of retry groups, too."""
+"""The proxy's own topics and those of retry groups: described, checked and created."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -36,34 +36,34 @@ from proxy.kafka.client_settings import common_config
 log = structlog.get_logger(__name__)
 
 
-# How many replicas the topics get that the proxy makes, and how many must confirm a write.
+# Replication of new topics.
 
 ENOUGH: Final = 3
 MIN_INSYNC: Final = "min.insync.replicas"
 UNPACKED: Final = {"compression.type": "uncompressed"}
-"""The broker unpacks a batch before it measures it, so it refuses one that nobody could read."""
+"""The broker measures batches unpacked then, and refuses a batch that no client could read."""
 
 
 class Replication(NamedTuple):
-    """As Kafka has it: `replication.factor` and `min.insync.replicas`."""
+    """`replication.factor` and `min.insync.replicas`."""
 
     factor: int
     min_insync: int
 
 
 def replication_for(topics: TopicSettings, brokers: int) -> Replication:
-    """What the settings ask for; else one replica on each broker, at most three, of which all but
-    one must confirm."""
+    """Return the settings' replication, or one replica per broker up to three. All but one must
+    confirm."""
     factor = topics.replication_factor or min(ENOUGH, max(1, brokers))
     return Replication(factor, topics.min_insync_replicas or max(1, factor - 1))
 
 
 def replication_in(admin: AdminClient, topics: TopicSettings) -> Replication:
-    """The same, in this cluster. Raises KafkaException where nobody answers."""
+    """Return the replication for this cluster. Raises KafkaException."""
     return replication_for(topics, len(admin.list_topics(timeout=ASK_TIMEOUT_S).brokers))
 
 
-# The proxy's own topics: created where allowed, and described.
+# The proxy's own topics.
 
 ASK_TIMEOUT_S: Final = 10.0
 KNOWN_WITHIN_S: Final = 10.0
@@ -75,7 +75,7 @@ INGRESS_DAYS: Final = 14
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """What the broker says of a topic that exists."""
+    """The broker's answer about an existing topic."""
 
     name: str
     topic_id: str
@@ -83,16 +83,15 @@ class TopicFacts:
 
 
 def admin_client(settings: Settings) -> HearingAdminClient:
-    """An admin client with the user's own connection settings."""
+    """Return an admin client with the user's connection settings."""
     return HearingAdminClient(settings, common_config(settings))
 
 
 def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
-    """The configuration with which each own topic is created, by name.
+    """Return the configuration for creating each own topic, by name.
 
-    A record that waits longer than half the ingress topic's retention is rewritten, so that need
-    not be longer than what the proxy may be down for. Time is the broker's own there: a producer's
-    clock decides nothing.
+    A pending record is rewritten after half the ingress retention. So the retention only needs to
+    exceed downtimes of the proxy. The broker stamps records, so producers' clocks do not matter.
     """
     names = settings.topics
     stay = str(settings.max_delay_ms + DAY_MS)
@@ -107,9 +106,9 @@ def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
 
 
 def ensure_topics(settings: Settings, admin: HearingAdminClient | None = None) -> list[str]:
-    """As a proxy that starts does: create what is missing if `topics.create` allows; the names.
+    """Create missing topics if `topics.create` allows it. Return their names.
 
-    Raises TopicMissing; BrokerRefused where a right is missing; BrokerUnreachable.
+    Raises TopicMissing, BrokerUnreachable, and BrokerRefused if a right is missing.
     """
     admin = admin or admin_client(settings)
     try:
@@ -126,7 +125,7 @@ def ensure_topics(settings: Settings, admin: HearingAdminClient | None = None) -
 
 
 def create_missing_topics(settings: Settings, admin: HearingAdminClient | None = None) -> list[str]:
-    """Create the own topics that are missing, since a person asks for it; the names created."""
+    """Create missing own topics for an operator. Return their names."""
     admin = admin or admin_client(settings)
     return create_topics(settings, _missing_topics(settings, admin), admin)
 
@@ -137,7 +136,7 @@ def _missing_topics(settings: Settings, admin: HearingAdminClient) -> list[str]:
 
 
 def create_topics(settings: Settings, names: list[str], admin: HearingAdminClient) -> list[str]:
-    """Create these own topics; one that another process just created is fine."""
+    """Create these own topics, unless another process just did."""
     if not names:
         return []
     configs, replication = own_topics(settings), replication_in(admin, settings.topics)
@@ -164,7 +163,6 @@ def create_topics(settings: Settings, names: list[str], admin: HearingAdminClien
 def _not_created(
     name: str, error: KafkaException, settings: Settings, admin: HearingAdminClient
 ) -> ProxyError:
-    """A broker that does not answer has refused nothing: asking again may help."""
     cause: KafkaError = error.args[0]
     if cause.code() in UNREACHABLE:
         return admin.sentence(error)
@@ -175,17 +173,14 @@ def _not_created(
 
 
 def await_known(names: list[str], admin: HearingAdminClient) -> None:
-    """Brokers hear of topics a little after they were made: who asks sooner finds none.
-
-    After KNOWN_WITHIN_S whoever needs them gets an error.
-    """
+    """Wait until brokers know new topics, for KNOWN_WITHIN_S at most."""
     deadline = time.monotonic() + KNOWN_WITHIN_S
     while not existing_topics(admin).issuperset(names) and time.monotonic() < deadline:
         time.sleep(LOOK_EVERY_S)
 
 
 def existing_topics(admin: HearingAdminClient) -> set[str]:
-    """Names of all topics; raises BrokerUnreachable or BrokerRefused when nobody answers."""
+    """Return the names of all topics. Raises BrokerUnreachable or BrokerRefused."""
     try:
         return set(admin.list_topics(timeout=ASK_TIMEOUT_S).topics)
     except KafkaException as error:
@@ -193,9 +188,10 @@ def existing_topics(admin: HearingAdminClient) -> set[str]:
 
 
 def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFacts:
-    """Of a topic that the proxy reads, and writes to when a record has to go on.
+    """Describe a topic that the proxy reads, and rewrites records in.
 
-    Raises TopicMissing, BrokerRefused, or KafkaException where asking again may help."""
+    Raises TopicMissing, BrokerRefused, or KafkaException if another attempt may help.
+    """
     answer = admin.describe_topics(
         TopicCollection([name]),
         include_authorized_operations=True,
@@ -222,11 +218,10 @@ def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFa
 
 
 class TopicWatch:
-    """Notices what becomes of a topic, without waiting for the broker's answers.
+    """Notices that a topic was recreated or has grown, without blocking.
 
-    Consumers do not notice that it was deleted and created anew. They read on at their offsets,
-    which are those of another log. `on_growth` is told how many partitions there are once some were
-    added.
+    Consumers do not notice a recreated topic, and continue at offsets of the old log. `on_growth`
+    gets the new number of partitions.
     """
 
     def __init__(
@@ -242,7 +237,7 @@ class TopicWatch:
         self._next_look_s = 0.0
 
     def is_another(self) -> bool:
-        """Called often; asks every TOPIC_EVERY_S. Whether the last answer named another id."""
+        """Whether the topic has another id. Asks every TOPIC_EVERY_S. Call it often."""
         answer, name = self._answer, self._topic.name
         if answer is not None and answer.done():
             self._answer = None
@@ -270,7 +265,7 @@ class TopicWatch:
 
 
 def ingress_config(name: str, admin: AdminClient) -> Mapping[str, str]:
-    """Its configuration as the broker words it; empty where that may not be asked."""
+    """Return the broker's configuration of the ingress. Empty without the right to read it."""
     asked = ConfigResource(ResourceType.TOPIC, name)
     answer = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S)[asked]
     try:
@@ -293,26 +288,26 @@ def ingress_config(name: str, admin: AdminClient) -> Mapping[str, str]:
 
 
 def retention_ms(config: Mapping[str, str]) -> int | None:
-    """How long a topic keeps its records; None for ever, or where that is not known."""
+    """Return the retention of a topic. None: unlimited or unknown."""
     kept_ms = int(config.get("retention.ms", "-1"))
     return kept_ms if kept_ms >= 0 else None
 
 
 def _id_of(topic: TopicDescription) -> str:
-    """Kafka's tools print ids in the alphabet that is safe in file names; the client does not."""
+    """Return the id as Kafka's tools print it, in the alphabet for file names."""
     return str(topic.topic_id).replace("+", "-").replace("/", "_")
 
 
-# Topics that the proxy names after consumer groups: `retry.<group>` and `dlq.<group>`.
+# Topics named after consumer groups: `retry.<group>` and `dlq.<group>`.
 #
-# Any producer can invent groups; how many topics that makes is bounded. Groups that the broker
-# knows do not count: nobody becomes one by writing to the ingress.
+# Any producer can invent group names, so their topics are limited. Groups known to the broker do
+# not count, because a record in the ingress cannot make one.
 
 LISTED_FOR_S: Final = 5.0
 
 
 class DerivedTopics:
-    """Creates them when they are first asked for (docs/guide.md#retries-of-consumers)."""
+    """Creates the topics when they are first needed (docs/guide.md#retries-of-consumers)."""
 
     def __init__(
         self,
@@ -328,8 +323,10 @@ class DerivedTopics:
         self._listed_until_s = self._known_until_s = 0.0
 
     def create(self, topic: str) -> str | None:
-        """Create a missing one; None once it is there, else why not, "" where it is no business of
-        the proxy."""
+        """Create a missing topic. Return None if it exists now, else the reason.
+
+        The reason is "" for a topic that is not the proxy's to create.
+        """
         group = group_named_in(topic, self._topics)
         if not self._topics.create or group is None:
             return ""
@@ -361,8 +358,7 @@ class DerivedTopics:
         return f"the topic {topic} could not be created: {why}"
 
     def _too_many(self, topic: str, group: str) -> str | None:
-        """Groups that the settings do not name have so many topics; those that have one may have
-        the other."""
+        """Return a refusal at the limit of unnamed groups. A group with one topic may get both."""
         unnamed, most = self._unnamed_groups(), self._retry.unnamed_groups
         known = self._known_groups() if len(unnamed) >= most else set()
         if group in unnamed or group in known or len(unnamed - known) < most:
@@ -376,7 +372,7 @@ class DerivedTopics:
         )
 
     def _known_groups(self) -> set[str]:
-        """Groups with members or committed offsets, as far as the proxy's user may see them."""
+        """Return the groups with members or committed offsets that the proxy's user may see."""
         if self._now_s() >= self._known_until_s:
             self._known_until_s = self._now_s() + LISTED_FOR_S
             with suppress(KafkaException):
@@ -385,8 +381,7 @@ class DerivedTopics:
         return self._known
 
     def _unnamed_groups(self) -> set[str]:
-        """Groups with a topic that the settings do not name; listed once for all that are invented
-        within a while."""
+        """Return the groups with topics that the settings do not name. Cached for a moment."""
         if self._now_s() >= self._listed_until_s:
             topics = self._admin.list_topics(timeout=ASK_TIMEOUT_S).topics
             found = (group_named_in(topic, self._topics) for topic in topics)
@@ -397,9 +392,9 @@ class DerivedTopics:
 
 
 def group_named_in(topic: str, names: TopicSettings) -> str | None:
-    """The consumer group that a topic is named after; None: after none.
+    """Return the consumer group that a topic is named after.
 
-    Topics that keep account of replays are named after a topic of dead letters.
+    Topics with replay marks are named after a dead-letter topic, and have no group.
     """
     if fnmatchcase(topic, names.replay_marks_of(f"{names.dlq_prefix}*")):
         return None

@@ -1,4 +1,4 @@
-"""Batches and messages that nobody can read, and the ranges that are skipped."""
+"""Batches and records that clients cannot read, and skipped ranges."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,14 +21,10 @@ from proxy.protocol.headers import SKIPPED, UNREADABLE, read_headers
 log = structlog.get_logger(__name__)
 
 
-# Records whose headers the client library cannot decode.
-
-
 class UnreadableMessage:
-    """A record with a header name that is not UTF-8; it says so in place of its headers.
+    """A record with a header name that is not UTF-8.
 
-    The broker takes any bytes as a name, and clients other than Java's write them. The client
-    library fails to decode it once, and the process crashes when the headers are asked for again.
+    Other clients than Java's can write such names. A second decoding crashes the process.
     """
 
     def __init__(self, message: Message) -> None:
@@ -37,12 +33,12 @@ class UnreadableMessage:
         self.error = message.error
 
     def headers(self) -> Headers:
-        """One header, of a name that no record may have."""
+        """Return a header that no record may have."""
         return [(UNREADABLE, None)]
 
 
 def readable(message: Message) -> Message:
-    """The message, if its headers can be read. For all that was fetched, before anybody looks."""
+    """Return the message, or a stand-in if its headers are unreadable. Use it before any reader."""
     try:
         read_headers(message)
     except SystemError:
@@ -50,10 +46,8 @@ def readable(message: Message) -> Message:
     return message
 
 
-# Finds a record batch of the ingress that the client library cannot read, and its end.
-#
-# The error of such a batch carries the batch's first offset, also if reading begins later in the
-# batch. So a read from any offset shows whether the offset lies in the batch.
+# The end of an unreadable batch. Its error carries the batch's first offset, also if reading begins
+# later in the batch. So a read from any offset shows whether it lies in the batch.
 
 UNREADABLE_BATCH: Final = frozenset(
     {
@@ -62,14 +56,13 @@ UNREADABLE_BATCH: Final = frozenset(
         KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
     }
 )
-"""The batch does not unpack within the client library's limits, is damaged, or is of a kind that it
-does not know."""
+"""The batch is damaged, of an unknown kind, or too large to unpack for the client library."""
 POLL_S: Final = 0.5
 ANSWER_WITHIN_S: Final = 15.0
 
 
 class UnreadableBatch(NamedTuple):
-    """A batch with the offsets from `base` to before `end`, and the client library's error."""
+    """Offsets from `base` to before `end`, and the client library's error."""
 
     base: int
     end: int
@@ -79,8 +72,9 @@ class UnreadableBatch(NamedTuple):
 def unreadable_batch(
     new_consumer: Callable[[], Consumer], topic: str, partition: int, offset: int
 ) -> UnreadableBatch | None:
-    """Return the batch at which reading from `offset` fails. Return None if a record is read, or
-    the partition ends there. Raises KafkaException, also after ANSWER_WITHIN_S of silence.
+    """Return the batch that prevents reading from `offset`, if there is one.
+
+    Raises KafkaException, also after ANSWER_WITHIN_S of silence.
     """
     probe = _Probe(new_consumer, topic, partition)
     error = probe.read(offset)
@@ -91,14 +85,16 @@ def unreadable_batch(
 
 
 class _Probe:
-    """Reads from single offsets, with a new consumer each time. A consumer that jumps can still
-    give records fetched before the jump (librdkafka issue 2256)."""
+    """Reads from single offsets, each with a new consumer.
+
+    After a jump old records can still come (librdkafka issue 2256).
+    """
 
     def __init__(self, new_consumer: Callable[[], Consumer], topic: str, partition: int) -> None:
         self._new_consumer, self._topic, self._partition = new_consumer, topic, partition
 
     def read(self, offset: int) -> tuple[int, str] | None:
-        """Return the first offset of the batch at which reading fails, and the error, or None."""
+        """Return the first offset and the error of an unreadable batch."""
         with closing(self._new_consumer()) as consumer:
             consumer.assign([TopicPartition(self._topic, self._partition, offset)])
             until_s = time.monotonic() + ANSWER_WITHIN_S
@@ -117,7 +113,7 @@ class _Probe:
         raise KafkaException(trouble)
 
     def end_of(self, base: int) -> int:
-        """Return the first offset behind the batch. The steps begin small, as most batches are."""
+        """Return the offset behind the batch. Steps begin small, because most batches are."""
         log_end = self._log_end()
         inside, step = base, 1
         while (beyond := min(base + step, log_end)) < log_end and self._is_in(beyond, base):
@@ -140,37 +136,34 @@ class _Probe:
             return int(consumer.get_watermark_offsets(place, ANSWER_WITHIN_S, cached=False)[1])
 
 
-# Ranges of the ingress that an operator has skipped, since no client can read them.
-#
-# Each skipped offset is handed out as a record without content, which becomes a dead letter
+# Ranges that an operator has skipped. Each offset becomes an empty record and then a dead letter
 # (docs/operations/procedures.md#skip-a-batch-that-cannot-be-read).
 
 NO_TIMESTAMP_MS = -1
 
 
 class SkippedRange(NamedTuple):
-    """The offsets from `base` to before `end`, of one partition."""
+    """Offsets from `base` to before `end` of one partition."""
 
     base: int
     end: int
 
 
 class SkippedRanges:
-    """All of one ingress topic, by partition. It grows while others look at it, in one thread."""
+    """Skipped ranges of an ingress topic. It grows while others read it, in one thread."""
 
     def __init__(self) -> None:
         self._ends: dict[int, dict[int, int]] = {}
 
     def add(self, partition: int, skipped: SkippedRange) -> None:
-        """Add a range. Two ranges with one base are the same batch: the first one counts."""
+        """Add a range. The first range with a base counts."""
         self._ends.setdefault(partition, {}).setdefault(skipped.base, skipped.end)
 
     def holding(self, partition: int, offset: int) -> SkippedRange | None:
-        """Return the range that holds the offset."""
         return self.first_in(partition, offset, offset)
 
     def first_in(self, partition: int, first: int, last: int) -> SkippedRange | None:
-        """Return the first range with one of these offsets, `last` included."""
+        """Return the first range with an offset from `first` to `last`, inclusive."""
         ends = self._ends.get(partition)
         if not ends:
             return None
@@ -179,7 +172,7 @@ class SkippedRanges:
 
 
 class SkippedRecord:
-    """A stand-in for a skipped record: a whole `proxy.protocol.body.Message`."""
+    """A stand-in for a skipped record, as `proxy.protocol.body.Message`."""
 
     __slots__ = ("_offset", "_partition")
 
@@ -199,7 +192,7 @@ class SkippedRecord:
         return None
 
     def headers(self) -> Headers:
-        """One header. No fetched record can have the same: its value is compared by identity."""
+        """Return a header that is compared by identity, so no fetched record can have it."""
         return [(UNREADABLE, SKIPPED)]
 
     def timestamp(self) -> tuple[int, int]:
@@ -210,10 +203,9 @@ class SkippedRecord:
 
 
 class Skipping:
-    """Which skipped ranges reading has met, and the records that stand in their place.
+    """Skipped ranges that reading has reached, and their stand-in records.
 
-    Records that are fetched of such a partition meanwhile are left out. They lie in the range, or
-    behind it and are fetched again.
+    Records fetched from such a partition are dropped: those behind the range are fetched again.
     """
 
     def __init__(self, ranges: SkippedRanges) -> None:
@@ -222,11 +214,11 @@ class Skipping:
 
     @property
     def met(self) -> Sequence[int]:
-        """The partitions in which a range is being skipped."""
+        """Partitions with a range being skipped."""
         return list(self._met)
 
     def meet(self, partition: int, first: int, last: int) -> bool:
-        """Return whether one of these offsets is skipped, and begin with the first such range."""
+        """Begin with the first skipped range among these offsets. Return whether there is one."""
         found = self._ranges.first_in(partition, first, last)
         if found is not None:
             self._met.setdefault(partition, found)
@@ -240,7 +232,7 @@ class Skipping:
     def records(
         self, partition: int, next_offset: int, most: int
     ) -> tuple[list[SkippedRecord], int | None]:
-        """Return the next skipped records. With the last ones comes the offset to fetch from."""
+        """Return the next skipped records. With the last, also the offset to fetch from."""
         base, end = self._met[partition]
         first = max(base, next_offset)
         stop = min(end, first + most)
@@ -251,16 +243,15 @@ class Skipping:
         return records, max(end, next_offset)
 
     def forget(self, partition: int) -> None:
-        """Drop a partition that is owned no more."""
         self._met.pop(partition, None)
 
 
-# Fetches that fail at the same place again and again: nothing behind that place is read.
+# Fetches that fail repeatedly at the same offset.
 
 STUCK_AFTER: Final = 3
-"""This many failures at one offset are no accident of the network."""
+"""Fewer failures at one offset may come from the network."""
 OVER_AFTER_S: Final = 60.0
-"""After this time without a failure the place counts as readable again."""
+"""After this time without failure the offset counts as readable."""
 WARN_EVERY_S: Final = 60.0
 REMEDY: Final = (
     "docs/operations/runbook.md#delayproxyshardunreadable: have it skipped with "
@@ -270,7 +261,7 @@ REMEDY: Final = (
 
 @dataclass(slots=True)
 class FailingFetch:
-    """Where the fetches of a partition fail, and why."""
+    """The offset at which a partition's fetches fail, and why."""
 
     offset: int
     error: str
@@ -280,19 +271,19 @@ class FailingFetch:
 
 
 class FailingFetches:
-    """By partition. Times are of the monotonic clock."""
+    """Failing fetches by partition. Times are monotonic."""
 
     def __init__(self) -> None:
         self._failing: dict[int, FailingFetch] = {}
 
     @property
     def stuck(self) -> Mapping[int, FailingFetch]:
-        """The partitions that have failed often enough to be stuck."""
+        """Partitions that have failed often enough."""
         found = self._failing.items()
         return {partition: one for partition, one in found if one.failures >= STUCK_AFTER}
 
     def failed(self, partition: int, offset: int, error: str, now_s: float) -> None:
-        """Note a failed fetch. A stuck partition is logged once a minute."""
+        """Note a failed fetch. Log a stuck partition once a minute."""
         one = self._failing.get(partition)
         if one is None or one.offset != offset:
             one = self._failing[partition] = FailingFetch(offset, error, 0, now_s)
@@ -309,14 +300,14 @@ class FailingFetches:
             )
 
     def passed(self, partitions: Iterable[int]) -> None:
-        """Forget partitions that were read on, or that are owned no more."""
+        """Forget partitions that were read further, or are no longer owned."""
         for partition in partitions:
             one = self._failing.pop(partition, None)
             if one is not None and one.failures >= STUCK_AFTER:
                 log.info("the ingress is read on", partition=partition, failed_at=one.offset)
 
     def expire(self, fetched: Iterable[int], now_s: float) -> None:
-        """Forget those of the fetched partitions that have not failed for OVER_AFTER_S."""
+        """Forget fetched partitions without a failure for OVER_AFTER_S."""
         if self._failing:
             old = [
                 partition
