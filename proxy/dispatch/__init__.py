@@ -1,4 +1,4 @@
-"""How each due record ends: delivered, dead-lettered, rolled or requeued.
+"""Decisions about due records. Begin with `dispatcher`.
 
-Pure; may use scheduling and what stands below it. Begin with `dispatcher`.
+The package is pure, and may use scheduling and the rooms below it.
 """

@@ -1,10 +1,7 @@
-"""Decide about each due record: delivered, a dead letter, rolled, or requeued.
+"""Decisions about each due record, and the records that a transaction writes for them.
 
-`OutgoingRecords` makes the records that a transaction writes then.
-
-Decisions that depend on the broker are made here, as the record fires, and not as it is ingested
-(rules 3 and 9 of docs/exactly-once.md). A record that must wait goes on through the ingress, so
-that it holds up no others.
+Decisions that depend on the broker are made when the record fires, not when it is ingested
+(docs/exactly-once.md, rules 3 and 9). A record that must wait is requeued through the ingress.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,18 +30,17 @@ from proxy.protocol.proofs import HopAuthenticator
 from proxy.scheduling.batch import AuxiliaryRecord, Batch, Hop, ResolvedBatch
 
 LATEST_UNTIMELY_MS: Final = 300_000
-"""A record whose time was refused is tried again after as long as it is late, or after this."""
+"""Longest delay of a record whose time was refused. The delay grows with the overdue time."""
 TRANSIENT: Final = frozenset({"target-unknown", "not-authorised", "partition-unavailable"})
-"""These pass, or an operator can mend them: they are tried again at the retry levels."""
+"""Refusals that pass, or that an operator can mend: they are tried again at the retry levels."""
 
 log = structlog.get_logger(__name__)
 
 
 class Dispatcher:
-    """Dispatches the batches of one transaction; kept when that is aborted and made again.
+    """Dispatches the batches of one transaction. Kept when that is aborted and made again.
 
-    `refusals` grow meanwhile. `retry` says when a failed record is tried again, `release` which
-    records are held back.
+    `refusals` grow between the tries.
     """
 
     def __init__(
@@ -93,7 +89,7 @@ class Dispatcher:
         return ResolvedBatch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
 
     def is_letter_refused(self, ref: RecordRef, letter: "OutgoingRecord", left_out: str) -> bool:
-        """Return whether this very transaction was refused for the size of such a dead letter."""
+        """Return whether this transaction has shown that the topic refuses such a dead letter."""
         refusals, topic = self._refusals, letter.topic
         if ref in refusals.bare or (not left_out and ref in refusals.without_value):
             return True
@@ -122,7 +118,8 @@ class Dispatcher:
         return self._against_rules(prefix, delivery) or self._put_off(prefix, delivery)
 
     def _rolled(self, delivery: Delivery) -> Hop:
-        """Rewrite it before its copy is deleted. A record that a pause held back may go sooner."""
+        """Rewrite the record before its copy is deleted. A record held back by a pause may go
+        sooner."""
         place = self._release.place(delivery, self._now_ms)
         if place is None:
             return Hop(delivery, ROLLED)
@@ -130,15 +127,15 @@ class Dispatcher:
         return Hop(delivery, ROLLED, "", not_before_ms, resumed_ms=resumed_ms)
 
     def _placed(self, delivery: Delivery) -> Delivery:
-        """Keep a record that may go anywhere off partitions that cannot be written to."""
+        """Choose a partition that can be written to, if the record may go to any."""
         target, named, offset = delivery.target, delivery.partition, delivery.offset
         partition = self._targets.partition_at(target, named, delivery.key, offset)
         return delivery if partition == named else delivery._replace(partition=partition)
 
     def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
-        """Try it again at the retry levels, or end it when it has failed often enough.
+        """Return a hop to the next retry level, or the rejection after the last one.
 
-        A refusal of its time does not count: a clock is wrong, and the record is not.
+        A refusal of its time does not count: a clock is wrong, not the record.
         """
         if reason.code == UNTIMELY:
             overdue_ms = min(self._now_ms - delivery.due_ms, LATEST_UNTIMELY_MS)
@@ -187,7 +184,7 @@ class Dispatcher:
         return Hop(delivery, REQUEUED, why, self._put_off_ms[ref])
 
     def _unless_refused(self, ingress: IngressPartition, hop: Hop) -> Hop | Rejection:
-        """Return the hop, unless the ingress is known to refuse a record so large."""
+        """Return the hop, unless the ingress is known to refuse a record of this size."""
         if ingress.topic not in self._refusals.limited:
             return hop
         if not self._exceeds(successor(ingress, hop)):
@@ -196,7 +193,7 @@ class Dispatcher:
         return Rejection("too-large", why)
 
     def _exceeds(self, record: AuxiliaryRecord) -> bool:
-        """Return whether its topic refuses records so large, as this transaction has shown.
+        """Return whether this transaction has shown that the topic refuses records of this size.
 
         Older knowledge does not count: these topics are asked about rarely.
         """
@@ -213,10 +210,9 @@ class Dispatcher:
         return self._refusals.is_too_large(self._targets, topic, size_bytes)
 
     def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
-        """Leave out records whose loss does no harm, if they cannot be written.
+        """Return whether to write the record. Losing a check-back or a move does no harm.
 
-        A check-back: the next one follows. A move of a parked record that the ingress does not
-        take: the record stays parked.
+        The next check-back follows. A record that is not moved stays parked.
         """
         if record.is_state:
             return True
@@ -232,15 +228,13 @@ class Dispatcher:
         return why is None
 
 
-# The records that a transaction writes.
-
 VALUE: Final = "value"
 CONTENT: Final = "key, value and headers"
-"""What a dead letter leaves out if its topic does not take it."""
+"""Parts that a dead letter leaves out if its topic does not take it."""
 
 
 class OutgoingRecord(NamedTuple):
-    """One record to be written; partition -1 goes by the key."""
+    """A record to be written. Partition -1: the key decides."""
 
     topic: str
     value: bytes | None
@@ -248,7 +242,7 @@ class OutgoingRecord(NamedTuple):
     partition: int
     headers: Headers
     ref: RecordRef | None = None
-    """The record that is refused with this one. None: the transaction fails instead."""
+    """The ingress record that is refused with this one. None: the transaction fails instead."""
     is_dead_letter: bool = False
 
 
@@ -256,7 +250,7 @@ IsLetterRefused: TypeAlias = Callable[[RecordRef, OutgoingRecord, str], bool]
 
 
 class OutgoingRecords:
-    """Makes the records of batches. `authenticator` signs those that go to the ingress."""
+    """Makes the records of batches. `authenticator` signs records for the ingress."""
 
     def __init__(
         self, dead_letter_topic: str, outcome_topic: str, authenticator: HopAuthenticator
@@ -266,7 +260,7 @@ class OutgoingRecords:
         self.own_topics = {dead_letter_topic, outcome_topic}
 
     def deliveries(self, batch: ResolvedBatch) -> Iterator[OutgoingRecord]:
-        """Return the records that reach their targets."""
+        """Yield the records that reach their targets."""
         prefix = batch.ingress.prefix
         for delivery in batch.deliveries:
             yield OutgoingRecord(
@@ -283,10 +277,10 @@ class OutgoingRecords:
         batch: Batch | ResolvedBatch,
         is_letter_refused: IsLetterRefused = lambda _ref, _letter, _left_out: False,
     ) -> Iterator[OutgoingRecord]:
-        """Return auxiliary records, successors of hops, dead letters and outcomes.
+        """Yield auxiliary records, successors of hops, dead letters and outcomes.
 
-        A dead letter is shortened until `is_letter_refused` accepts it. The function is given the
-        name of the parts that the letter lacks.
+        A dead letter is shortened until `is_letter_refused` accepts it. The function gets the name
+        of the missing parts.
         """
         ingress = batch.ingress
         prefix = ingress.prefix
@@ -336,7 +330,7 @@ class OutgoingRecords:
 
 
 def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
-    """Return the record's own headers without requests, and the stamps behind them.
+    """Return the record's own headers without requests, followed by the stamps.
 
     `prefix` is the prefix of its ingress partition.
     """
@@ -355,7 +349,7 @@ def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
 
 
 def _shortened(letter: DeadLetter) -> Iterator[tuple[str, DeadLetter]]:
-    """Return the letter ever shorter, with the name of the parts left out."""
+    """Yield ever shorter versions of the letter, with the name of the missing parts."""
     yield "", letter
     yield VALUE, letter._replace(value=None)
     yield CONTENT, letter._replace(key=None, value=None, headers=[])

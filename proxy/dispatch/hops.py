@@ -1,7 +1,4 @@
-"""Hops: records that the proxy writes to the ingress again, to go on from there.
-
-Rule 10 of docs/exactly-once.md. `dispatcher` decides which records hop.
-"""
+"""Hops: records that the proxy rewrites to the ingress (docs/exactly-once.md, rule 10)."""
 
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -41,12 +38,12 @@ NOT_CARRIED_ON: Final = HOPS | {
     CHECK_IMMUNITY,
     FIRST_ORIGIN,
 }
-"""Headers that the successor has anew, or no more. It asks for an absolute time. A half message
-that was committed goes on as an ordinary record."""
+"""Headers that the successor sets anew or drops. It asks for an absolute time, and a committed half
+message goes on as an ordinary record."""
 
 
 def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
-    """Return the record that goes on, for its own partition, with the key it had there."""
+    """Return the record that goes on, for its own partition, with its original key."""
     delivery = hop.delivery
     not_before_ms, resumed_ms = hop.not_before_ms, hop.resumed_ms
     if not_before_ms is None:
@@ -67,8 +64,7 @@ def moved(
     deliver_at_ms: int,
     place: Place | None = None,
 ) -> AuxiliaryRecord:
-    """Return the record that takes the place of a pending one, with another due or a place in a
-    queue."""
+    """Return the replacement for a pending record, with another due or a place in a queue."""
     numbers = {
         DELIVER_AT: deliver_at_ms,
         HOP_NOT_BEFORE: place and place.not_before_ms,
@@ -81,14 +77,13 @@ def moved(
 
 
 def is_move(record: AuxiliaryRecord) -> bool:
-    """Return whether `moved` made it."""
     return any(name == HOP_FIRES for name, _ in record.headers)
 
 
 def _rewritten(
     ingress: IngressPartition, delivery: Delivery, numbers: Mapping[str, int | None]
 ) -> AuxiliaryRecord:
-    """Return the record with these numbers as headers; None stands for no header."""
+    """Return the record with these numbers as headers. None: no header."""
     key, headers = as_ingested(delivery)
     kept = [header for header in headers if header[0] not in NOT_CARRIED_ON]
     first = delivery.header(FIRST_ORIGIN) or ingress.origin(delivery.offset).encode()
@@ -115,13 +110,13 @@ def named_hop(hop: Hop) -> tuple[bytes, int]:
 
 
 def outcome_of(hop: Hop) -> Outcome:
-    """Return how the record ended from which the successor goes on."""
+    """Return the outcome of the record that the successor continues."""
     delivery = hop.delivery
     return Outcome(delivery.offset, hop.what, delivery.due_ms, delivery.header(ID), hop.detail)
 
 
 def failures(hop_attempt: bytes | None) -> int:
-    """Return how often publishing the record has failed, by its header."""
+    """Return the number of failed publish attempts, from the header."""
     return _number(hop_attempt) or 0
 
 
@@ -134,23 +129,23 @@ def _number(raw: bytes | None) -> int | None:
     return None if raw is None else int(raw)
 
 
-# A pending record that is to be delivered at another time (docs/exactly-once.md#moved-records).
+# A pending record with a new delivery time (docs/exactly-once.md#moved-records).
 
 MovingState: TypeAlias = RecordState | Literal["not-committed", "target-refused"]
 NOT_COMMITTED: Final[MovingState] = "not-committed"
-"""It was read. If the worker dies now it is read again, perhaps under other settings."""
+"""Not committed yet: if the worker dies it is read again, perhaps under other settings."""
 TARGET_REFUSED: Final[MovingState] = "target-refused"
 """The present settings would make a dead letter of the move."""
 
 
 class Moving(NamedTuple):
-    """Whether a record can be moved, and the record that does it."""
+    """Whether a record can be moved, and the record that moves it."""
 
     state: MovingState
     at: int
-    """Offset of its newest rewriting: ask about that one. Its own offset if there is none."""
+    """Offset of its newest rewriting, or its own offset. Ask about this one."""
     record: AuxiliaryRecord | None = None
-    """Takes the place of a record that is `pending`."""
+    """The replacement, if the record is pending."""
 
 
 def find_moving(shard: Shard, message: Message, deliver_at_ms: int) -> Moving:

@@ -1,7 +1,4 @@
-"""What the broker has said of target topics, and how large a record is there.
-
-`proxy.publishing.targets` asks it.
-"""
+"""The broker's answers about target topics, and the sizes of records there."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
@@ -13,7 +10,7 @@ from proxy.protocol.outcomes import Rejection
 RECORD_BATCH_BYTES: Final = 61
 """A record batch without its records."""
 IN_COMPANY_BYTES: Final = 10
-"""A record may take this much more behind others: larger deltas of offset and time."""
+"""Growth of a record behind others in a batch: larger deltas of offset and time."""
 USUAL_LIMIT_BYTES: Final = 1_048_588
 """The default of max.message.bytes."""
 UNTIMELY: Final = "time-refused"
@@ -39,25 +36,25 @@ def _varint_bytes(number: int) -> int:
 
 
 class TopicRules(NamedTuple):
-    """What a topic asks of its records: the largest record batch, and whether they need keys."""
+    """A topic's largest record batch, and whether its records need keys."""
 
     max_message_bytes: int
     needs_key: bool
 
 
 class TriedSizes(NamedTuple):
-    """What trying has shown of a topic whose rules may not be asked for."""
+    """Sizes found by trying, for a topic whose rules may not be asked for."""
 
     batch_bytes: int
     """Half of the smallest record batch that was refused."""
     refused_bytes: int | None = None
-    """The smallest record that was refused, sent alone."""
+    """The smallest record that was refused alone."""
 
 
 class KnownTargets:
     """Topics with their partition counts, and why some cannot be written to.
 
-    `is_compressing`: the producer compresses, so that the broker alone knows the size of a record.
+    `is_compressing`: the producer compresses, so only the broker knows a record's size.
     """
 
     def __init__(self, *, is_compressing: bool = False) -> None:
@@ -65,16 +62,16 @@ class KnownTargets:
         self.rules: dict[str, TopicRules] = {}
         """Rules of topics that have refused a record batch."""
         self.tried: dict[str, TriedSizes] = {}
-        """The same where the rules may not be asked for."""
+        """Sizes of such topics whose rules may not be asked for."""
         self.unavailable: dict[str, Mapping[int, str]] = {}
         """Partitions that cannot be written to now, and why. Other topics have no entry."""
         self.untimely: dict[str, Rejection] = {}
-        """Why the time of records was refused there."""
+        """Why the time of records was refused."""
         self._refusals: dict[str, Rejection] = {}
         self._is_compressing = is_compressing
 
     def learn(self, topic: str, partitions: int, refusal: Rejection | None) -> None:
-        """Note the broker's newest answer; `refusal` says why the topic cannot be written to."""
+        """Note the broker's newest answer. `refusal` says why the topic cannot be written to."""
         self.rules.pop(topic, None)
         self.partitions[topic] = NONE if refusal else partitions
         if refusal:
@@ -90,28 +87,27 @@ class KnownTargets:
             self.unavailable.pop(topic, None)
 
     def clear(self) -> None:
-        """Forget everything."""
         for memory in (self.partitions, self.rules, self.tried, self.unavailable, self._refusals):
             memory.clear()
         self.untimely.clear()
 
     def shrink_batches(self, topic: str, refused_bytes: int) -> None:
-        """Record batches of at most `refused_bytes` were refused: halve the next ones."""
+        """Halve the next record batches: batches of at most `refused_bytes` were refused."""
         tried = self.tried.get(topic, TriedSizes(min(refused_bytes, USUAL_LIMIT_BYTES)))
         self.tried[topic] = tried._replace(batch_bytes=tried.batch_bytes // 2)
 
     def refuse_from(self, topic: str, size_bytes: int) -> None:
-        """A record of this size was refused, sent alone: larger ones will be, too."""
+        """Note that a record of this size was refused alone: larger ones will be, too."""
         tried = self.tried.get(topic)
         if tried is not None and size_bytes < (tried.refused_bytes or size_bytes + 1):
             self.tried[topic] = tried._replace(refused_bytes=size_bytes)
 
     def try_sizes_again(self, topic: str) -> None:
-        """The topic may take larger records by now. Small record batches do no harm."""
+        """Allow larger records again. Record batches stay small, which does no harm."""
         self.tried[topic] = self.tried[topic]._replace(refused_bytes=None)
 
     def batch_limit_bytes(self, topic: str) -> int | None:
-        """Return how large a record batch may grow there; None if none has been refused yet."""
+        """Return the largest record batch for the topic. None if none has been refused yet."""
         if topic in self.rules:
             return self.rules[topic].max_message_bytes
         return self.tried[topic].batch_bytes if topic in self.tried else None
@@ -130,7 +126,7 @@ class KnownTargets:
         return all(self.takes(topic) and self.batch_limit_bytes(topic) is None for topic in topics)
 
     def refusal(self, topic: str) -> Rejection | None:
-        """Return why nothing can be written to this topic; None if it can."""
+        """Return why nothing can be written to this topic, or None."""
         return self._refusals.get(topic)
 
     def refusal_at(self, target: str, partition: int, key: bytes | None) -> Rejection | None:
@@ -151,8 +147,8 @@ class KnownTargets:
         )
 
     def partition_at(self, target: str, partition: int, key: bytes | None, turn: int) -> int:
-        """Return the partition to produce to. Records without partition and key go in turns to the
-        partitions that take them."""
+        """Return the partition to produce to, skipping unavailable ones for records without a
+        key."""
         unavailable = self.unavailable.get(target)
         if not unavailable or partition != ANY or key is not None:
             return partition
@@ -175,9 +171,9 @@ class KnownTargets:
     def exceeding_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> int | None:
-        """Return the record's size if it is known to exceed what the topic takes.
+        """Return the record's size if it is known to exceed the topic's limit.
 
-        The size of a compressed record is known to the broker alone: it has to be tried.
+        Compressed records must be tried: only the broker knows their size.
         """
         refused_bytes = self.tried[topic].refused_bytes if topic in self.tried else None
         if topic in self.rules:

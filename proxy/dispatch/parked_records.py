@@ -1,7 +1,7 @@
-"""Release records that a pause held back, once it is over (docs/exactly-once.md#paused-targets).
+"""Release of parked records after a pause (docs/exactly-once.md#paused-targets).
 
-While a target is paused, each due record for it is parked: rewritten once, and not looked at again.
-After the pause each is moved to its own due. Then it is delivered as it arrives.
+A due record for a paused target is parked: rewritten once, and not looked at again. After the pause
+it is moved to its own due, and delivered when the move arrives.
 """
 
 from collections import deque
@@ -23,8 +23,8 @@ from storage.store import LAST_OFFSET, Key
 LOOKED_AT: Final = 500
 LOOKED_AT_BYTES: Final = 2 * 1024 * 1024
 MOST_UNREAD: Final = 10_000
-"""This many moves, of all shards, are known not to be made again while they lie unread in the
-ingress. A move that is made twice ends once as `missed`."""
+"""Most moves, of all shards, that are remembered while unread in the ingress. A move made twice
+ends once as `missed`."""
 NEVER: Final = 2**62
 FIRST: Final[Key] = (-1, -1)
 
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class _Parked(NamedTuple):
-    """A record that may go, and when its entry fires."""
+    """A record that may go, and the time at which its entry fires."""
 
     fires_ms: int
     entry_offset: int
@@ -41,13 +41,14 @@ class _Parked(NamedTuple):
 
 @dataclass(slots=True)
 class _Pass:
-    """One look through the store of a shard, under one set of pauses."""
+    """One scan of a shard's store, under one set of pauses."""
 
     version: int
     offsets: range
-    """Entries to look at. Earlier ones were looked at; later ones were read since it began."""
+    """Entries to look at. Earlier ones were looked at. Later ones were read since the scan
+    began."""
     moved: frozenset[int]
-    """Entries that other passes have moved. Those moves may lie unread in the ingress."""
+    """Entries moved by other passes. Those moves may be unread in the ingress."""
     after: Key = FIRST
     found: list[_Parked] = field(default_factory=list)
     is_offered: bool = False
@@ -60,11 +61,11 @@ class ParkedRecords:
     def __init__(self, release: ReleaseControl, partitions: int) -> None:
         self.release, self.partitions = release, partitions
         self.passes: dict[int, _Pass] = {}
-        """By partition. Empty until a pause is over."""
+        """Passes by partition. Empty until a pause is over."""
         self._moved = deque[tuple[int, int]](maxlen=MOST_UNREAD)
 
     def serve(self, shards: int) -> None:
-        """Take the share of a rate that this many partitions give."""
+        """Set this worker's share of a rate, for `shards` partitions."""
         self.release.share = shards / self.partitions
 
     def is_needed(self, shard: Shard, now_ms: int) -> bool:
@@ -77,7 +78,8 @@ class ParkedRecords:
         return bool(current.found) or not current.is_over
 
     def planned(self, plan: Plan, shard: Shard, now_ms: int) -> Plan:
-        """Return the plan with the moves of parked records: the same ones until they are `told`."""
+        """Return the plan with moves of parked records. These stay the same until they are
+        `told`."""
         if not self.is_needed(shard, now_ms):
             return plan
         current = self._pass(shard)
@@ -89,8 +91,10 @@ class ParkedRecords:
         return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
 
     def told(self, partition: int, written: Sequence[AuxiliaryRecord]) -> int | None:
-        """Note which moves are committed: the `written` ones. The ingress did not take the others,
-        which stay parked. Return the offset of the entry that was moved last."""
+        """Note the moves as committed if in `written`. Return the entry offset of the last one.
+
+        The ingress did not take the other moves, so their records stay parked.
+        """
         current = self.passes.get(partition)
         if current is None or not current.is_offered:
             return None
@@ -113,14 +117,14 @@ class ParkedRecords:
         return moved[-1].entry_offset if moved else None
 
     def forget(self, partition: int) -> None:
-        """The partition is not served any more."""
+        """Forget a partition that is not served any more."""
         self.passes.pop(partition, None)
         others = [place for place in self._moved if place[0] != partition]
         self._moved = deque(others, MOST_UNREAD)
 
     def _pass(self, shard: Shard) -> _Pass:
-        """Return the pass under way. It begins anew when pauses have changed, or when a record was
-        parked that it may have missed."""
+        """Return the current pass. It begins anew when pauses have changed or a record has been
+        parked."""
         partition = shard.ingress.number
         known, version = self.passes.get(partition), self.release.version
         if known is None or known.version != version:

@@ -1,24 +1,24 @@
-"""To which partition a key belongs, as the client library and Java producers reckon it.
+"""The partition of a key, as the client library and Java producers compute it.
 
-Only needed where a partition of the target is unavailable: else the client library does it.
+Only needed while a partition of the target is unavailable.
 """
 
 from typing import Final
 
 ANY: Final = -1
-"""A partition that nobody has named: it goes by the key."""
+"""No partition is named: the key decides."""
 _SEED: Final = 0x9747B28C
 _FACTOR: Final = 0x5BD1E995
 _WORD: Final = 0xFFFFFFFF
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a topic with so many to which records with this key go."""
+    """Return the partition for records with this key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(key: bytes) -> int:
-    """The hash of org.apache.kafka.common.utils.Utils.murmur2, as 32 bits without a sign."""
+    """Return the unsigned 32-bit hash of org.apache.kafka.common.utils.Utils.murmur2."""
     size = len(key)
     code = _SEED ^ size
     whole = size & ~3

@@ -1,4 +1,4 @@
-"""What the broker has refused, record by record, in transactions that were aborted."""
+"""Records that the broker has refused, in transactions that were aborted."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,34 +16,34 @@ RecordRef: TypeAlias = tuple[str, int]
 INVALID: Final = "publish-failed"
 TOO_LARGE: Final = "too-large"
 TRIES: Final = 3
-"""One transaction may be aborted this often for single records of one topic. Each abort shows one
-refused record. Similar records are tried later, a few at a time."""
+"""Most aborts of a transaction for single records of one topic. Each abort shows one refused
+record. Similar records are tried later, a few at a time."""
 TRIES_IN_ALL: Final = 20
 """After this many aborts of one transaction one is enough for each topic."""
 TRIED_LATER: Final = 3
 LATER_EVERY_MS: Final = 250
 LATER_AFTER_MS: Final = 1_000
-"""Records that may be refused come back in groups of `TRIED_LATER`, at these intervals. So all
-others wait for a few aborts only."""
+"""Suspect records come back in groups of `TRIED_LATER` at these intervals, so others wait for few
+aborts."""
 REMEMBERED: Final = 100_000
 FORGOTTEN_AFTER_MS: Final = 120_000
-"""The session after a lost one comes long before. Meanwhile a topic may have changed."""
+"""The session after a lost one begins long before this. A topic may change in this time."""
 BY_RECORD_BATCH: Final = frozenset({TOO_LARGE, INVALID})
-"""These may be reported of each record of a record batch, though one alone is at fault."""
+"""May be reported for each record of a record batch, though only one is at fault."""
 
 
 def auxiliary_ref(ingress: IngressPartition, record: AuxiliaryRecord) -> RecordRef:
-    """Name a check-back. Its refusal says nothing of the ingress record that it is about."""
+    """Name a check-back. Its refusal says nothing about its ingress record."""
     return f"{ingress.prefix}{record.topic}", record.offset
 
 
 class Report(NamedTuple):
-    """A delivery report that says no."""
+    """A negative delivery report."""
 
     rejection: Rejection
     topic: str
     is_dead_letter: bool
-    """Whether it is about the dead letter of the record."""
+    """Whether the dead letter of the record was refused."""
     size_bytes: int
     """Size of a record batch that holds this record alone."""
     was_alone: bool
@@ -52,16 +52,16 @@ class Report(NamedTuple):
 
 @dataclass(slots=True)
 class Refusals:
-    """Refused records, and how a transaction sends the suspects among its records.
+    """Refused records of one worker, and how a transaction sends its suspect records.
 
-    The broker refuses whole record batches: for their size, though each record may be small, or
-    for one invalid record. So the topic becomes `limited` first, and its rules are asked for. If
-    that is not allowed, record batches are halved until they are taken or hold one record. A
-    record refused for another reason goes `alone`, in a record batch of its own. If it fails then,
-    it is `refused`; a dead letter goes `without_value`, then `bare`.
+    The broker refuses whole record batches, for their size or for one invalid record. First the
+    topic becomes `limited`, and its rules are asked for. If that is not allowed, record batches are
+    halved until they are taken or hold one record. A record refused for another reason goes
+    `alone`, in its own record batch. If it fails again, it is `refused`. A dead letter goes
+    `without_value`, then `bare`.
 
-    One worker's. `refused`, `without_value` and `bare` outlive a lost session, until the records
-    have ended. All else is about one transaction.
+    `refused`, `without_value` and `bare` outlive a lost session, until the records have ended. The
+    other fields concern one transaction.
     """
 
     refused: dict[RecordRef, Rejection] = field(default_factory=dict)
@@ -71,9 +71,9 @@ class Refusals:
     alone: set[tuple[str, RecordRef]] = field(default_factory=set)
     reports: dict[RecordRef, Report] = field(default_factory=dict)
     listed: set[str] = field(default_factory=set)
-    """Topics for whose partitions the client library was made to ask."""
+    """Topics whose partitions the client library was made to ask for."""
     unlisted: set[str] = field(default_factory=set)
-    """Topics for which it is still to ask."""
+    """Topics that it still has to ask for."""
     _tries: Counter[str] = field(default_factory=Counter)
     _invalid: set[str] = field(default_factory=set)
     _later_ms: int = 0
@@ -87,7 +87,7 @@ class Refusals:
         return bool(self.refused or self.without_value or self.bare)
 
     def begin(self, now_ms: int) -> None:
-        """Forget what is about the last transaction alone. Another one begins."""
+        """Begin another transaction: forget the facts about the last one."""
         for memory in (self.limited, self.alone, self.listed, self.unlisted, self._invalid):
             memory.clear()
         self.reports = {}
@@ -100,7 +100,7 @@ class Refusals:
             del self.refused[next(iter(self.refused))]
 
     def forget(self, refs: Iterable[RecordRef]) -> None:
-        """These records have ended."""
+        """Forget records that have ended."""
         if self.are_known:
             for ref in refs:
                 self.refused.pop(ref, None)
@@ -108,24 +108,27 @@ class Refusals:
                 self.bare.discard(ref)
 
     def is_tired(self, topic: str) -> bool:
-        """Return whether this transaction has tried enough single records there."""
+        """Return whether this transaction has tried enough single records of the topic."""
         most = TRIES if self._tries.total() < TRIES_IN_ALL else 1
         return self._tries[topic] >= most
 
     def is_suspect(self, targets: KnownTargets, topic: str, size_bytes: int) -> bool:
-        """Return whether a record of this size is to be left out of this transaction, since
-        similar ones were refused. `size_bytes` is as in `Report`."""
+        """Return whether to leave the record out of this transaction, since similar ones were
+        refused.
+
+        `size_bytes` is as in `Report`.
+        """
         if not self.is_tired(topic):
             return False
         limit_bytes = targets.batch_limit_bytes(topic)
         return topic in self._invalid or (limit_bytes is not None and size_bytes > limit_bytes)
 
     def is_too_large(self, targets: KnownTargets, topic: str, size_bytes: int) -> bool:
-        """Return whether it is a suspect for its size alone."""
+        """Return whether it is suspect for its size alone."""
         return topic not in self._invalid and self.is_suspect(targets, topic, size_bytes)
 
     def later_ms(self, now_ms: int) -> int:
-        """Return when to try the next suspect."""
+        """Return when to try the next suspect record."""
         self._later += 1
         if self._later % TRIED_LATER == 0:
             self._later_ms += LATER_EVERY_MS
@@ -133,22 +136,22 @@ class Refusals:
         return self._later_ms
 
     def is_to_be_listed(self, topic: str) -> bool:
-        """Return whether the client library is to ask for the partitions of this topic. It does
-        not know one of them."""
+        """Return whether the client library must ask for this topic: it does not know a
+        partition."""
         if topic not in self.listed:
             self.unlisted.add(topic)
         return topic in self.unlisted
 
     def take_unlisted(self) -> set[str]:
-        """Return the topics for which it is to ask now."""
+        """Return the topics for which the client library must ask now."""
         taken, self.unlisted = self.unlisted, set()
         self.listed |= taken
         return taken
 
     def learn(self, targets: KnownTargets) -> int:
-        """Draw conclusions from the reports of the aborted transaction. Return how many taught.
+        """Learn from the reports of the aborted transaction. Return the number of new facts.
 
-        Conclusions about sizes go to `targets`, too: they hold for later transactions.
+        Sizes are also noted in `targets`, for later transactions.
         """
         were_limited = set(self.limited)
         halved_bytes: Counter[str] = Counter()
@@ -196,6 +199,6 @@ class Refusals:
 
 
 def _tells_sizes(report: Report, were_limited: set[str], targets: KnownTargets) -> bool:
-    """Return whether only such reports tell the sizes that the topic takes."""
+    """Return whether only such reports show the sizes that the topic takes."""
     is_too_large = report.rejection.code == TOO_LARGE
     return is_too_large and report.topic in were_limited and report.topic not in targets.rules

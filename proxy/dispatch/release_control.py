@@ -1,7 +1,7 @@
-"""Hold due records back, or end them undelivered: pauses, rates and rules for the overdue.
+"""Pauses, rates and overdue rules: they hold due records back or end them undelivered.
 
-The watermark of a shard cannot express exceptions. A record that must wait while others go is
-written to the ingress again, with a time before which it is not looked at.
+A shard's watermark has no exceptions. A record that must wait while others go is requeued with the
+time of its next look.
 """
 
 import json
@@ -18,25 +18,25 @@ from proxy.scheduling.batch import Batch, Hop, Place
 
 PARKED_MS: Final = int(PARKED)
 RELEASED_FOR_MS: Final = 7 * 86_400_000
-"""For this long after a pause without a rate, a worker that takes partitions over looks for the
-records that the pause held back."""
+"""After a pause without a rate, a worker looks for its parked records for this long."""
 REMEMBERED: Final = 10_000
 JUST_NOW: Final = Resumed(2**62)
-"""The end of a pause that was removed without a word about its end."""
+"""The end of a pause that was removed and whose end is unknown."""
 
 Disposition: TypeAlias = Hop | Rejection | Outcome | None
-"""Goes on through the ingress; a dead letter; an end without delivery; None: deliver it."""
+"""A hop, a dead letter, an end without delivery, or None: deliver it."""
 
 
 class OverdueRule(NamedTuple):
-    """How records for `targets` (a shell pattern) end once they are this much overdue."""
+    """The end of records for `targets` (a shell pattern) that are overdue by more than the
+    limit."""
 
     targets: str
     older_than_ms: int
     action: Literal["deliver", "dead-letter", "drop"]
 
     def end(self, delivery: Delivery, overdue_ms: int) -> Rejection | Outcome | None:
-        """Return how a record ends to which the rule applies; None: it is delivered."""
+        """Return the end of a record under the rule. None: it is delivered."""
         if self.action == "deliver":
             return None
         detail = (
@@ -49,36 +49,36 @@ class OverdueRule(NamedTuple):
 
 
 class _Limit(NamedTuple):
-    """A limit on the records that this worker delivers in a second. The others wait in a queue."""
+    """A limit on the records that this worker delivers in a second. The others are queued."""
 
     whose: str
     """A target, or the pattern of a pause that is over."""
     per_second: int
     resumed_ms: int | None = None
-    """The end of the pause (epoch ms), if the limit is for the records that the pause held back."""
+    """The end of the pause (epoch ms), if the limit is for records that the pause held back."""
 
 
 class _TargetRules(NamedTuple):
-    """The rules that count for one target."""
+    """The rules for one target."""
 
     is_paused: bool
     resumed: tuple[tuple[str, Resumed], ...]
-    """Pauses that are over, by pattern; the newest first."""
+    """Pauses that are over, by pattern, the newest first."""
     cap: _Limit | None
     overdue: tuple[OverdueRule, ...]
     """In the order in which they are tried."""
 
     @property
     def ends_after_ms(self) -> int | None:
-        """Records less overdue than this are delivered as they are."""
+        """Records less overdue than this are delivered unchanged."""
         return min((r.older_than_ms for r in self.overdue if r.action != "deliver"), default=None)
 
 
 class ReleaseControl:
-    """Applies pauses, rates and rules for the overdue in one worker.
+    """Applies pauses, rates and overdue rules in one worker.
 
-    `per_target`: shell pattern -> records a second, for each target by itself. The first matching
-    pattern counts. Rules set at run time come before both.
+    `per_target`: shell pattern -> records a second for each target. The first matching pattern
+    counts. Rules set at run time come before both arguments.
     """
 
     def __init__(
@@ -93,19 +93,19 @@ class ReleaseControl:
         self.has_rules = bool(self._caps or self._overdue_now)
         """Whether anything is paused, capped or ended."""
         self.paused: frozenset[str] = frozenset()
-        """Patterns of the targets that are paused."""
+        """Patterns of the paused targets."""
         self.resumed: dict[str, Resumed] = {}
         """Pauses that are over, by pattern."""
         self.limits: Mapping[str, TargetLimit] = {}
         """Limits set at run time, by pattern."""
         self.version = 0
-        """Counts the changes of pauses."""
+        """Number of changes of pauses."""
         self.share = 1.0
-        """This worker's part of the ingress partitions. It has the same part of a resume's rate."""
+        """This worker's part of the ingress partitions, and so of a resume's rate."""
 
     def pause(self, patterns: Iterable[str], resumed: Mapping[str, Resumed] | None = None) -> None:
-        """Pause these from now on, and no others. `resumed`: known pauses that are over, also from
-        before this session."""
+        """Pause exactly these patterns. `resumed`: known pauses that are over, also of earlier
+        sessions."""
         paused = frozenset(patterns)
         known = dict.fromkeys((*self.resumed, *self.paused), JUST_NOW)
         now = {**known, **(resumed or {})}
@@ -117,7 +117,7 @@ class ReleaseControl:
             self._rules_have_changed()
 
     def limit(self, limits: Mapping[str, TargetLimit]) -> None:
-        """Apply these from now on, before the caps and rules of the settings, and no others."""
+        """Apply exactly these limits, before the caps and rules of the settings."""
         if limits == self.limits:
             return
         self.limits = ordered = by_precedence(limits)
@@ -137,7 +137,7 @@ class ReleaseControl:
 
     @property
     def release_rates(self) -> dict[str, int]:
-        """Records a second that go of those that a pause held back, by the pause's pattern."""
+        """Rates of resumed pauses by pattern, in records a second."""
         ends = self.resumed.items()
         return {pattern: end.per_second for pattern, end in ends if end.per_second is not None}
 
@@ -150,18 +150,18 @@ class ReleaseControl:
         return any(_counts(end, now_ms) for end in self.resumed.values())
 
     def is_resumed(self, target: str, now_ms: int) -> bool:
-        """Return whether such a pause meant the target, and no other pause does now."""
+        """Return whether such a pause included the target, and no current pause does."""
         return self._end_of_pause(target, now_ms) is not None
 
     def is_queue(self, end_ms: int) -> bool:
-        """Return whether records that went at the end of this pause still have their places."""
+        """Return whether the records of this ended pause still have their places in a queue."""
         ends = self.resumed.values()
         return any(end.at_ms == end_ms and end.per_second is not None for end in ends)
 
     def place(self, delivery: Delivery, now_ms: int) -> Place | None:
-        """Return where a record belongs that a pause held back, or that is in the queue of one.
+        """Return the new place of a record that a pause held back or queued. None: it stays.
 
-        None: where it is. Asked once for each record and transaction.
+        Asked once for each record and transaction.
         """
         is_parked, resumed_ms = delivery.is_parked, delivery.resumed_ms
         if not (is_parked or resumed_ms is not None) or self.is_paused(delivery.target):
@@ -218,7 +218,7 @@ class ReleaseControl:
         return next((one for one in rules.resumed if _counts(one[1], now_ms)), None)
 
     def _limit_of_held(self, target: str, now_ms: int) -> _Limit | None:
-        """Return the limit on records that a pause held back; None: they go at once."""
+        """Return the limit on records that a pause held back. None: they go at once."""
         found = self._end_of_pause(target, now_ms)
         if found is None or (per_second := found[1].per_second) is None:
             return None
@@ -261,32 +261,29 @@ class ReleaseControl:
 
 
 def _counts(end: Resumed, now_ms: int) -> bool:
-    """Return whether a worker still looks for the records of that pause. With a rate they may take
-    any time."""
+    """Return whether a worker still looks for the pause's records. A rate has no time limit."""
     return end.per_second is not None or end.at_ms > now_ms - RELEASED_FOR_MS
 
 
 def release_control(settings: ReleaseSettings) -> ReleaseControl:
-    """Return the control that the settings ask for. Nothing is paused."""
+    """Return the control for the settings. Nothing is paused."""
     rules = (OverdueRule(r.targets, r.older_than_ms, r.action) for r in settings.overdue)
     return ReleaseControl(settings.per_target, tuple(rules))
 
 
 def overdue_rules_json(settings: ReleaseSettings) -> str:
-    """Return the rules for the overdue as an audit reads them."""
+    """Return the overdue rules as an audit reads them."""
     return json.dumps([rule.model_dump() for rule in settings.overdue], sort_keys=True)
 
 
-# Rates: of one worker, and of each target.
-
 BURST_MS: Final = 250
-"""Unused rate is saved up for this long. It may come at once, later."""
+"""Unused rate is saved up for this long, and may be used at once."""
 REFILL_MS: Final = 50
-"""A rate that is used up lets nothing through for this long: few transactions, not many."""
+"""A used-up rate lets nothing through for this long, so that transactions are few."""
 
 
 class RateLimit:
-    """A token bucket, full when made. Taking more than is available is owed, and waited off."""
+    """A token bucket, full at first. Taking too much is owed, and waited off."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -296,7 +293,7 @@ class RateLimit:
         self._is_used_up = False
 
     def records_available(self, now_ms: int) -> int:
-        """Return how many records may go now; below 0 if more have gone."""
+        """Return the number of records that may go now, below 0 if more have gone."""
         if self._refilled_ms is not None:
             earned = max(0, now_ms - self._refilled_ms) * self._per_second
             self._thousandths = min(self.burst * 1000, self._thousandths + earned)
@@ -304,14 +301,13 @@ class RateLimit:
         return self._thousandths // 1000
 
     def take(self, records: int, now_ms: int) -> None:
-        """Let this many go now."""
         self.records_available(now_ms)
         self._thousandths -= records * 1000
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return the wait until a transaction is worth it; 0 while records are available.
+        """Return the wait until a transaction is worth it, 0 while records are available.
 
-        A rate that is used up has to earn the share of REFILL_MS first.
+        A used-up rate must earn the share of REFILL_MS first.
         """
         worth = min(self.burst, max(1, self._per_second * REFILL_MS // 1000))
         available = self.records_available(now_ms)
@@ -322,10 +318,7 @@ class RateLimit:
 
 
 class WorkerRateLimit:
-    """The bound on all records that end in one worker; None: no bound.
-
-    A bound set at run time counts in place of the settings' bound.
-    """
+    """The bound on all records that end in one worker. None: no bound."""
 
     def __init__(self, of_settings: int | None = None) -> None:
         self._of_settings = of_settings
@@ -333,7 +326,7 @@ class WorkerRateLimit:
         self.limit = None if of_settings is None else RateLimit(of_settings)
 
     def set(self, per_second: int | None) -> None:
-        """Count from now on. None: the settings' bound counts again."""
+        """Set the bound at run time. None: the settings' bound counts again."""
         if per_second != self.set_at_run_time:
             self.set_at_run_time = per_second
             now = self._of_settings if per_second is None else per_second
@@ -343,8 +336,8 @@ class WorkerRateLimit:
 class TargetRateLimit:
     """A rate for one target. Each record beyond it reserves a time, once.
 
-    A record that comes back at its time finds up to the share of BURST_MS more than others do. So
-    a little disorder sends none to the end of the queue.
+    A record that comes back at its time may overdraw by the share of BURST_MS. A little disorder
+    then sends none to the end of the queue.
     """
 
     def __init__(self, per_second: int, reserved_us: int = 0) -> None:
@@ -354,13 +347,13 @@ class TargetRateLimit:
         self._reserved_us = reserved_us
 
     def at(self, per_second: int) -> "TargetRateLimit":
-        """Return the same queue at another rate. A slower one begins behind the given places."""
+        """Return the same queue at another rate. A slower one begins behind the reserved places."""
         if per_second == self.per_second:
             return self
         return TargetRateLimit(per_second, self._reserved_us if per_second < self.per_second else 0)
 
     def reserve(self, now_ms: int, *, has_reserved: bool) -> int | None:
-        """Return None if the record may go now, else the epoch ms that is reserved for it."""
+        """Return None if the record may go now, else the epoch ms reserved for it."""
         available = self._rate.records_available(now_ms)
         may_go = (
             available > -self._rate.burst

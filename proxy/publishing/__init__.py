@@ -1,4 +1,4 @@
-"""Kafka transactions: what dispatch decides is written to the broker as a whole or not at all.
+"""Kafka transactions: dispatched records are written as a whole or not at all.
 
-May use dispatch and what stands below it. Begin with `transaction`.
+The package may use dispatch and the rooms below it. Begin with `transaction`.
 """

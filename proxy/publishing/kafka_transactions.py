@@ -1,4 +1,4 @@
-"""The transactional calls of a producer: each with a time-out, its failures sorted by meaning."""
+"""A producer's transactional calls, with time-outs and failures sorted by meaning."""
 
 import math
 import time
@@ -20,9 +20,6 @@ from proxy.publishing.throttling import Throttling
 log = structlog.get_logger(__name__)
 
 
-# How a transaction can end that is not committed.
-
-
 class SessionLost(Exception):
     """This producer cannot go on: drop all shards and recover them from the broker."""
 
@@ -30,7 +27,7 @@ class SessionLost(Exception):
 class ClientStuck(SessionLost):
     """A call of the client library does not return, whatever its time-out.
 
-    librdkafka 2.16, issues 5456 and 5511: send_offsets_to_transaction, when the group's
+    librdkafka 2.16, issues 5456 and 5511: send_offsets_to_transaction, after the group's
     coordinator has been away.
     """
 
@@ -39,7 +36,7 @@ class ClientStuck(SessionLost):
 
 
 class TransactionAborted(Exception):
-    """Aborted, and may be made again. `code`: the error code behind it, if any."""
+    """Aborted, and may be made again. `code`: the error code behind it."""
 
     def __init__(self, why: str, code: int | None = None) -> None:
         super().__init__(why)
@@ -47,14 +44,17 @@ class TransactionAborted(Exception):
 
 
 class PartitionsUnavailable(Exception):
-    """Given up, and may be made again by another producer, without the partitions that cannot be
-    written to. This producer's next transaction waits until the end of this one is written there.
+    """Given up. Another producer may repeat it without the unavailable partitions.
+
+    This producer's next transaction waits until the end of this one is written there.
     """
 
 
 class AbortUnfinished(Exception):
-    """Given up, never committed, and may be made again by another producer, which aborts it. This
-    one still waits for answers about the records it has sent."""
+    """Given up, never committed, and may be made again by another producer, which aborts it.
+
+    This producer still waits for answers about its sent records.
+    """
 
 
 class GroupMoved(Exception):
@@ -65,8 +65,10 @@ class GroupMoved(Exception):
 
 
 class Throttled(Exception):
-    """Given up, never committed, and aborted by another producer: the broker throttles, and it was
-    too large. Plan the shards anew, in smaller transactions."""
+    """Given up, never committed, aborted by another producer: too large while throttled.
+
+    Plan the shards anew, in smaller transactions.
+    """
 
 
 class NotFlushed(Exception):
@@ -76,8 +78,8 @@ class NotFlushed(Exception):
 class CommitThread(Executor):
     """A thread that waits for commits, and keeps no process alive.
 
-    A call of the client library may never return. The executors of the standard library would
-    join their threads at the end of the process. The thread begins with the first call.
+    A call of the client library may never return. The standard library's executors would join their
+    threads at the end of the process. The thread begins with the first call.
     """
 
     def __init__(self) -> None:
@@ -85,7 +87,6 @@ class CommitThread(Executor):
         self._thread = Thread(target=self._run, name="commits", daemon=True)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Queue a call."""
         if self._thread.ident is None:
             self._thread.start()
         future: Future[Any] = Future()
@@ -106,8 +107,6 @@ class CommitThread(Executor):
             del work, future, call
 
 
-# The transactional calls.
-
 CALL_TIMEOUT_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.5
 SLOW_AFTER_S: Final = 1.0
@@ -123,13 +122,13 @@ STUCK_AFTER_S: Final = 2.0
 """A call that has not returned this long after its time-out never will."""
 WRITTEN_WITHIN: Final = 0.4
 SENT_WITHIN: Final = 0.7
-"""Shares of transaction.timeout.ms: for producing the records, and for their arrival. Beyond that
-the broker would end the transaction by itself, and fence the producer."""
+"""Shares of transaction.timeout.ms for producing the records, and for their arrival. After that the
+broker would end the transaction itself and fence the producer."""
 CAUSE_TIMEOUT_S: Final = 1.0
 TRANSACTIONAL_IDS: Final = 8
-"""Each producer that is left behind keeps one id busy until all its partitions are back. Ids follow
-one another over the coordinators: one broker may write the end of no transaction for 30 s (its
-request.timeout.ms) because of a transaction that it cannot end."""
+"""Each producer left behind keeps one id busy until all its partitions are back. The ids spread
+over the coordinators: because of one transaction that it cannot end, a broker may end no other for
+30 s (its request.timeout.ms)."""
 
 OTHER_GENERATION: Final = frozenset(
     {
@@ -139,12 +138,12 @@ OTHER_GENERATION: Final = frozenset(
         KafkaError.FENCED_INSTANCE_ID,
     }
 )
-"""A static member that joins anew, since its coordinator was away for too long, fences its earlier
-self. If it was another process, the consumer hears so at its next fetch."""
+"""A static member that rejoins after its coordinator was away fences its earlier self. If another
+process did, the consumer learns it at its next fetch."""
 
 
 class PendingCommit:
-    """A commit on its way. Either it is given up before the broker is asked, or the broker decides.
+    """A commit on its way. It is given up before the broker is asked, or the broker decides.
 
     It is given up if the broker has not got all records by `until_s`.
     """
@@ -153,23 +152,23 @@ class PendingCommit:
         self.result: Future[None]
         self.until_s = until_s
         self.moved_at_s = time.monotonic()
-        """When it last came forward."""
+        """Time of its last progress."""
         self.is_claimed = False
         self._lock = Lock()
 
     def claim(self) -> bool:
-        """Return whether the caller is the first: it commits, or gives up; never both."""
+        """Return whether the caller is first: it commits or gives up, never both."""
         with self._lock:
             is_first, self.is_claimed = not self.is_claimed, True
             return is_first
 
 
 class KafkaTransactions:
-    """The transactions of one producer, one at a time; of another one after `replace_producer`.
+    """One transaction at a time, of one producer. `replace_producer` changes the producer.
 
-    `new_producer` makes one whose transactional id has this number, 0 for the first. It fences
-    every producer with the same id, and settles their open transactions. `new_commits` makes the
-    thread that waits for commits. `heartbeat` is called meanwhile. `timeout_s` is the producers'
+    `new_producer` takes the number of its transactional id, 0 for the first. It fences every
+    producer with the same id, and settles their open transactions. `new_commits` makes the thread
+    that waits for commits, while `heartbeat` is called. `timeout_s` is the producers'
     transaction.timeout.ms.
     """
 
@@ -186,17 +185,17 @@ class KafkaTransactions:
         self._throttling, self._has_sent_offsets = throttling, False
         self._watched_s = throttling.now_s()
         self._sent_until_s = self.write_until_s = math.inf
-        """Of the transaction that is open, by the monotonic clock."""
+        """Limits of the open transaction, by the monotonic clock."""
         self._id_number = 0
         self._replaced_at_s: deque[float] = deque(maxlen=DOUBLED_AT_MOST)
         self._open()
 
     def begin(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
-        """Begin a transaction.
+        """Begin a transaction. Raises like `wait_for`.
 
-        While the broker throttles, the offsets are sent first: a broker that coordinates the group
-        and leads a target has one connection for both, and the offsets would wait behind the
-        records. Raises as `wait_for` does.
+        While the broker throttles, the offsets are sent first. A broker that coordinates the group
+        and leads a target has one connection for both, so the offsets would wait behind the
+        records.
         """
         self.producer.begin_transaction()
         now_s, self._watched_s = time.monotonic(), self._throttling.now_s()
@@ -223,10 +222,9 @@ class KafkaTransactions:
     def wait_for(self, pending: PendingCommit, finds_unavailable: Callable[[], bool]) -> None:
         """Return once it is committed.
 
-        If it does not come forward, ask `finds_unavailable` whether there are partitions that
-        cannot be written to. Raises PartitionsUnavailable then, TransactionAborted,
-        AbortUnfinished, GroupMoved, SessionLost when the result stays unknown, and ClientStuck
-        when the client library ignores its time-out.
+        Without progress, ask `finds_unavailable` for partitions that cannot be written to. Raises
+        PartitionsUnavailable then, TransactionAborted, AbortUnfinished, GroupMoved, SessionLost
+        when the result stays unknown, and ClientStuck when the client library ignores its time-out.
         """
         while True:
             try:
@@ -245,8 +243,8 @@ class KafkaTransactions:
     ) -> KafkaError:
         """Return why the open transaction takes no further record.
 
-        `produce` says only that it does not. Any other transactional call says why. If this one
-        succeeds it does no harm: the transaction is aborted.
+        `produce` only fails, but other transactional calls give the cause. A success does no harm,
+        since the transaction is aborted.
         """
         if error.code() == KafkaError._STATE:  # noqa: SLF001
             try:
@@ -265,10 +263,10 @@ class KafkaTransactions:
         _abort(self.producer)
 
     def replace_producer(self) -> None:
-        """Go on with another producer and another id. Leave the uncommitted transaction behind.
+        """Go on with another producer and id. Leave the uncommitted transaction behind.
 
-        It is aborted in the background, for as long as the partitions are unavailable. Two
-        producers are no danger (docs/exactly-once.md#why-two-workers-cannot-both-fire).
+        It is aborted in the background, while the partitions are unavailable. Two producers are no
+        danger (docs/exactly-once.md#why-two-workers-cannot-both-fire).
         """
         self._commits.submit(_leave, self.producer)
         self._commits.shutdown()
@@ -342,7 +340,7 @@ class KafkaTransactions:
     ) -> None:
         """Send the offsets. Raises AbortUnfinished if they wait behind throttled records.
 
-        The commit was not asked for yet, so nothing is unknown.
+        The commit was not asked for yet, so its result is known.
         """
         producer = producer or self.producer
         try:
@@ -357,10 +355,10 @@ class KafkaTransactions:
 def _call(
     producer: Producer, pending: PendingCommit, call: Callable[..., None], *args: object
 ) -> None:
-    """Make one call; raise SessionLost if its result stays unknown (docs/exactly-once.md, rule 6).
+    """Make one call. Raises SessionLost if its result is unknown (docs/exactly-once.md, rule 6).
 
-    After a time-out librdkafka would take the same call once more, but that can wait for ever
-    (2.16: send_offsets_to_transaction, after a broker was killed). The next session asks the broker
+    After a time-out librdkafka would accept the same call again, but that can wait for ever (2.16:
+    send_offsets_to_transaction, after a broker was killed). The next session asks the broker
     instead.
     """
     pending.moved_at_s = time.monotonic()
@@ -378,8 +376,10 @@ def _call(
 
 
 def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: object) -> None:
-    """Repeat the call while the broker still writes the end of the transaction before. With
-    hundreds of partitions that takes longer than the client library waits."""
+    """Repeat the call while the broker still writes the end of the last transaction.
+
+    With hundreds of partitions that takes longer than the client library waits.
+    """
     until_s = time.monotonic() + CALL_TIMEOUT_S
     while True:
         try:
@@ -393,12 +393,12 @@ def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: o
 
 
 def _abort(producer: Producer) -> None:
-    """Abort a transaction that the broker was not asked to commit, or has refused to commit.
+    """Abort a transaction whose commit was not asked for, or was refused.
 
     A time-out leaves nothing unknown. librdkafka (2.16) purges its queues as the call begins, and
-    then waits for records on their way. A record behind a refused one comes back to the queue
-    after that, and is never sent: the next call purges it. One record can stay for ever ("skipped
-    sequence numbers"). Raises AbortUnfinished then.
+    then waits for records on their way. A record behind a refused one is queued again after that,
+    and never sent: the next call purges it. One record can stay for ever ("skipped sequence
+    numbers"). Raises AbortUnfinished then.
     """
     error: KafkaError
     for _ in range(ABORT_CALLS):

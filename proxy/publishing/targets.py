@@ -1,8 +1,7 @@
-"""Ask the broker about target topics: whether they exist, their partitions, and which of these can
-be written to now.
+"""Questions to the broker about target topics and their unavailable partitions.
 
 Topics are asked about in bulk and remembered for a while, never once for each record. Asking never
-creates a topic, whatever the broker's auto.create.topics.enable says.
+creates a topic, whatever the broker's auto.create.topics.enable is.
 """
 
 import logging
@@ -28,16 +27,16 @@ from proxy.protocol.outcomes import Rejection
 log = structlog.get_logger(__name__)
 
 
-# Partitions that cannot be written to now: without a leader, or with too few replicas in sync.
+# A partition is unavailable without a leader, or with too few replicas in sync.
 
 ANSWER_TIMEOUT_S: Final = 1.0
 ASKED_ONE_BY_ONE: Final = 20
-"""For more topics it takes less to ask for all there are."""
+"""For more topics it is cheaper to ask for all topics."""
 LOGGED_AT_ONCE: Final = 20
 
 
 class PartitionState(NamedTuple):
-    """What the broker's metadata say of one partition."""
+    """The broker's metadata of one partition."""
 
     number: int
     has_leader: bool
@@ -54,9 +53,9 @@ def states_of(description: TopicDescription) -> list[PartitionState]:
 
 
 def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[PartitionState]]:
-    """Read the metadata of any broker that answers; less, or nothing, if none does in time.
+    """Read the metadata of any broker that answers in time, so perhaps not of all topics.
 
-    Topics have to exist: asking for one that does not can create it.
+    Topics have to exist: asking for a missing one can create it.
     """
     found: dict[str, list[PartitionState]] = {}
     wanted: Iterable[str | None] = topics if len(topics) <= ASKED_ONE_BY_ONE else [None]
@@ -76,9 +75,9 @@ def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[Partit
 
 
 def find_controller(admin: AdminClient, topic: str | None) -> None:
-    """Let the client learn who is the controller, by a question about any topic that exists.
+    """Let the client learn the controller, by a question about any existing topic.
 
-    It asks that broker alone to describe topics, and waits for it for minutes when it is gone.
+    Descriptions are asked of the controller alone. If it is gone, the client waits for minutes.
     """
     with suppress(KafkaException):
         admin.list_topics(topic, ANSWER_TIMEOUT_S)
@@ -87,7 +86,7 @@ def find_controller(admin: AdminClient, topic: str | None) -> None:
 def read_configs(
     admin: AdminClient, topics: Iterable[str], timeout_s: float, level: int, unknown: str
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Ask for the settings of topics. Those that the proxy may not see are logged as `unknown`."""
+    """Ask for the settings of topics. Topics that the proxy may not see are logged as `unknown`."""
     wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     answers = admin.describe_configs(wanted, request_timeout=timeout_s) if wanted else {}
     for resource, answer in answers.items():
@@ -98,10 +97,10 @@ def read_configs(
 
 
 class UnavailablePartitions:
-    """Finds them in the states of partitions. Logs each once, and its return.
+    """Finds unavailable partitions. Logs each once, and its return.
 
-    min.insync.replicas is asked for only if a replica is missing, each time: an operator may
-    change it. A topic whose settings the proxy may not see counts as content with one.
+    min.insync.replicas is asked for whenever a replica is missing, since an operator may change it.
+    A topic whose settings the proxy may not see counts as content with one.
     """
 
     def __init__(self, admin: AdminClient) -> None:
@@ -129,7 +128,6 @@ class UnavailablePartitions:
         return unavailable
 
     def clear(self) -> None:
-        """Forget everything."""
         self._least_in_sync.clear()
         self._said.clear()
 
@@ -156,19 +154,17 @@ def _reasons(states: Iterable[PartitionState], least_in_sync: int) -> Iterator[t
             yield number, f"has {in_sync} of {replicas} replicas in sync, and {least}"
 
 
-# What is known of target topics.
-
 MISSING_FOR_MS: Final = 5_000
-"""A topic created meanwhile is found after this time at the latest."""
+"""A topic created in between is found after this time at the latest."""
 KNOWN_FOR_MS: Final = 60_000
 DOUBTED_AFTER_MS: Final = 5_000
-"""A topic may have got more partitions since it was asked about."""
+"""After this time an answer is doubted: the topic may have got more partitions."""
 ASKED_AT_ONCE: Final = 500
 REMEMBERED: Final = 100_000
 ASK_TIMEOUT_S: Final = 10.0
 FIRST_ASK_TIMEOUT_S: Final = 1.0
 RENEWED_WITHIN_MS: Final = 15_000
-"""By then an answer that is not waited for has come, or none will (ASK_TIMEOUT_S)."""
+"""An answer that is not waited for has come by then, or none will (ASK_TIMEOUT_S)."""
 UNKNOWN: Final = "target-unknown"
 UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT})
 CREATED_ASKED_TIMES: Final = 20
@@ -179,7 +175,7 @@ class Targets:
     """Keeps `known` up to date.
 
     `create` makes a missing topic, if the proxy may. It returns None once the topic is there, else
-    why not; "" if there is nothing to say.
+    why not, or "" if there is nothing to say.
     """
 
     def __init__(
@@ -194,17 +190,17 @@ class Targets:
         self._unavailable = UnavailablePartitions(admin)
         self._known_until_ms: dict[str, int] = {}
         self._waited_for_ms: dict[str, int] = {}
-        """When a topic was last asked about and the answer waited for: it is no older than that."""
+        """Time of the last awaited answer about a topic: it is no older."""
         self._renewed: dict[str, Future[TopicDescription]] = {}
         """Answers that are not waited for."""
         self._tried_until_ms: dict[str, int] = {}
         self._untimely_until_ms: dict[str, int] = {}
 
     def learn(self, topics: set[str], now_ms: int) -> None:
-        """Make sure that `topics` are known as they are now; ask the broker if not.
+        """Make sure that the answers about `topics` are current, or ask the broker.
 
-        Answers about topics that take records are renewed without waiting. Until then the old
-        answers count.
+        Answers about topics that take records are renewed without waiting. The old answers count
+        until then.
         """
         if self.known.untimely or self.known.tried:
             self._try_again(topics, now_ms)
@@ -221,9 +217,9 @@ class Targets:
         self._create_missing(stale, now_ms)
 
     def ask_again(self, topics: Iterable[str], now_ms: int) -> bool:
-        """Ask about topics whose answer may be older than DOUBTED_AFTER_MS; return whether any was.
+        """Ask about topics with answers older than DOUBTED_AFTER_MS. Return whether there were any.
 
-        Without an answer the old ones stay. Raises KafkaException if there is none.
+        If the broker does not answer, old answers stay. Raises KafkaException if there is none.
         """
         since_ms = now_ms - DOUBTED_AFTER_MS
         old = [topic for topic in topics if self._waited_for_ms.get(topic, since_ms) <= since_ms]
@@ -241,10 +237,10 @@ class Targets:
             self.known.rules[topic] = TopicRules(largest_bytes, is_compacted)
 
     def find_unavailable(self, topics: set[str], now_ms: int) -> bool:
-        """Ask at once which partitions cannot be written to, when records to these topics do not
-        arrive. Return whether there are any, of these or of topics known to have some.
+        """Ask at once for unavailable partitions, since records to these topics do not arrive.
 
-        The proxy's own topics were never looked up: their partitions are logged, and no more.
+        Return whether there are any, here or in topics known to have some. The proxy's own topics
+        are only logged.
         """
         existing = {topic for topic in topics if self.known.refusal(topic) is None}
         asked = existing | self.known.unavailable.keys()
@@ -254,7 +250,7 @@ class Targets:
         return bool(self.known.unavailable)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """The broker contradicted what is known of these topics: ask again next time."""
+        """Ask about these topics again next time, since the broker contradicted the answers."""
         for topic in topics:
             self._known_until_ms.pop(topic, None)
             self._renewed.pop(topic, None)
@@ -301,7 +297,7 @@ class Targets:
         return until_ms is not None and until_ms + KNOWN_FOR_MS > now_ms and self.known.takes(topic)
 
     def _renew(self, topics: Sequence[str], now_ms: int) -> None:
-        """Ask about these without waiting, and note the answers that have come meanwhile."""
+        """Ask about these without waiting, and note the answers that have come."""
         for some in _pieces(topics):
             self._renewed |= self._describe(some, ASK_TIMEOUT_S)
         self._known_until_ms |= dict.fromkeys(topics, now_ms + RENEWED_WITHIN_MS)

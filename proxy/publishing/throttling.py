@@ -1,9 +1,9 @@
 """The broker's quotas, learnt from its answers to the clients of one worker.
 
-A broker that throttles answers the request first. Then it does not read the connection for the
-time in that answer (KIP-219), which has no upper limit. Later requests on the connection wait. The
-broker counts bytes over about ten seconds (quota.window.num, quota.window.size.seconds). A burst
-may pass at once. Until it has left the window, each request after it is throttled.
+A broker that throttles answers first. Then it does not read the connection for the time in that
+answer (KIP-219), which has no upper limit. The broker counts bytes over about ten seconds
+(quota.window.num, quota.window.size.seconds). A burst may pass at once, and then throttles each
+request until it has left the window.
 """
 
 import math
@@ -20,18 +20,18 @@ UNBOUNDED: Final = 2**40
 LEAST_BYTES: Final = 1_000
 """No bound is lower. One record may always go, of any size."""
 TELLING_BYTES: Final = 256_000
-"""A smaller transaction that is throttled does not show how much a large one may hold."""
+"""A throttled transaction below this size does not show the bound of a large one."""
 RECORD_BYTES: Final = 100
-"""The stamps of a record beside its body, or the outcome in its place, take about this much."""
+"""Approximate size of a record's stamps, or of an outcome in its place."""
 LONG_S: Final = 3.0
 """The bound may grow after a transaction that took no longer, with the wait after it."""
 SLOW_S: Final = 5.0
-"""The bound shrinks after one that took longer. A quota on requests alone makes four seconds."""
+"""The bound shrinks after a longer transaction. A quota on requests alone makes four seconds."""
 SHRUNK_TO: Final = 8
-"""A transaction that was given up was far too large. It does not show by how much."""
+"""A transaction that was given up was far too large, by an unknown factor."""
 GROWN_BY: Final = 1.25
-"""The quota's window lets some transactions pass unthrottled. With this factor the bound stays
-small enough until the window is used up."""
+"""The quota's window lets some transactions pass unthrottled. This factor keeps the bound small
+enough until the window is used up."""
 SETTLED_AFTER_S: Final = 15.0
 """The broker still counts the requests of a transaction that was given up."""
 RECENT_S: Final = 60.0
@@ -42,11 +42,11 @@ log = structlog.get_logger(__name__)
 
 
 class Throttling:
-    """The state of one worker. It outlives sessions, so that the next one knows the bound.
+    """The quotas of one worker. They outlive sessions, so that the next one knows the bound.
 
-    A transaction may hold at most `most_bytes`. `count` is called with the direction and the
-    seconds of each throttled answer. `written` and `read` are the `throttle_cb` of the clients. A
-    client may call them in any thread, within another call.
+    A transaction may hold at most `most_bytes`. `count` is called with the direction and seconds of
+    each throttled answer. Clients may call `written` and `read`, their `throttle_cb`, in any
+    thread, within another call.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Throttling:
             self._tell("reading", event)
 
     def wait_ms(self) -> int:
-        """Return how long the broker does not read the producer's requests."""
+        """Return the time for which the broker does not read the producer's requests."""
         if not self.until_s:
             return 0
         return max(0, math.ceil((self.until_s - self.now_s()) * 1_000))
@@ -88,12 +88,14 @@ class Throttling:
 
     @property
     def is_reading_recent(self) -> bool:
-        """Whether the broker throttled a consumer within the last minute. Each byte that is fetched
-        twice holds up others then."""
+        """Whether the broker throttled a consumer within the last minute.
+
+        Each byte that is fetched twice then delays others.
+        """
         return bool(self._read_until_s) and self.now_s() < self._read_until_s + RECENT_S
 
     def has_held_up_since(self, since_s: float) -> bool:
-        """Return whether requests of the producer since then (of `now_s`) had to wait."""
+        """Return whether the producer's requests had to wait since then (of `now_s`)."""
         return bool(self.until_s) and (self.until_s > since_s or self._heard_s >= since_s)
 
     def begin(self, size_bytes: int) -> None:
@@ -101,8 +103,11 @@ class Throttling:
         self._size_bytes, self._began_s = size_bytes, self.now_s()
 
     def committed(self, took_s: float) -> None:
-        """Note its commit. If it was throttled, bound the next ones to `LONG_S` at its pace. If it
-        was full, let the bound grow after a quick one, and halve it after a slow one."""
+        """Note the commit, and adapt the bound.
+
+        After a throttled transaction it is at most `LONG_S` at its pace. If the transaction was
+        full, the bound grows after a quick one, and is halved after a slow one.
+        """
         if not self.until_s:
             return
         size_bytes, whole_s = self._size_bytes, took_s + self.wait_ms() / 1_000

@@ -1,6 +1,6 @@
-"""One transaction: its records, on the plain or the careful path, and the states it can be in.
+"""One transaction: its records, on the plain or the careful path, and its states.
 
-`Publisher.publish` begins one. `Transaction` follows it until the broker has all of it.
+`Publisher.publish` begins one. `Transaction` follows it until it is committed.
 """
 
 import time
@@ -94,9 +94,9 @@ class RecordWriter:
         record: OutgoingRecord,
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
-        """Produce one record. Wait while there is no room; raise NotFlushed if that takes too long.
+        """Produce one record. Raises NotFlushed if there is no room for too long.
 
-        A delivery report costs more than the record. It goes in as `callback`: the client library
+        A delivery report costs more than the record. It is passed as `callback`: the client library
         ignores `on_delivery` behind that.
         """
         topic, value, key, partition, headers, _, _ = record
@@ -120,12 +120,12 @@ class RecordWriter:
                 self._heartbeat()
 
     def flush(self, timeout_s: float) -> int:
-        """Wait until produced records have arrived. Return how many have not."""
+        """Wait until produced records have arrived. Return the number of missing ones."""
         left_s = self._kafka.write_until_s - time.monotonic()
         return self._kafka.producer.flush(max(0.0, min(timeout_s, left_s)))
 
     def renew_metadata(self, topic: str) -> None:
-        """Let the producer ask for the topic's partitions. By itself it does every 5 minutes."""
+        """Let the producer ask for the topic's partitions, which it does every 5 minutes itself."""
         with suppress(KafkaException):
             self._kafka.producer.list_topics(topic, METADATA_TIMEOUT_S)
         self._heartbeat()
@@ -138,7 +138,7 @@ def _contents(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Kept]]:
         yield from zip(part, unpacked(part), strict=True)
 
 
-# The careful path: each refusal is known, and touches no other record.
+# The careful path: each refusal is known, and affects no other record.
 
 FLUSH_TIMEOUT_S: Final = 2.0
 REFUSAL_CODES: Final = {
@@ -163,9 +163,9 @@ RAISED_CODES: Final = {
 
 
 class TrackedSender:
-    """Sends the records of one attempt with a delivery report each.
+    """Sends the records of one transaction attempt with a delivery report each.
 
-    Record batches end before they exceed what `targets` knows of a topic's limit. Records in
+    Record batches end before they exceed the limit that `targets` knows of a topic. Records in
     `refusals.alone` get a record batch of their own.
     """
 
@@ -235,8 +235,8 @@ class TrackedSender:
         )
 
     def _fits(self, topic: str, fills_bytes: int, limit_bytes: int | None) -> bool:
-        """Return whether it still fits into the record batch. Batches are counted by topic, as if
-        all records went into one partition."""
+        """Return whether it fits into the record batch. Batches are counted by topic, as if all
+        records went into one partition."""
         if limit_bytes is None:
             return True
         grown_bytes = fills_bytes - RECORD_BATCH_BYTES
@@ -260,8 +260,8 @@ def _report(
     error: KafkaError | None,
     _: Message,
 ) -> None:
-    """Take a delivery report. `reports` are those of the attempt: a producer that was left behind
-    may report later."""
+    """Take a delivery report into the attempt's `reports`: a producer left behind may report
+    later."""
     code = None if error is None else REFUSAL_CODES.get(error.code())
     if error is not None and code is not None and record.ref is not None:
         rejection = Rejection(code, f"the broker refused the record: {error.str()}")
@@ -274,7 +274,7 @@ def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted)
     """Tell invalid records from records whose time the broker refuses.
 
     Reports call both invalid. Only the transaction's error tells them apart, and it is about one
-    record batch. So reports of other topics are dropped: the next attempt shows them again.
+    record batch. So reports of other topics are dropped, and the next attempt shows them again.
     """
     invalid = {ref: one for ref, one in reports.items() if one.rejection.code == INVALID}
     topics = list(dict.fromkeys(one.topic for one in invalid.values()))
@@ -288,13 +288,11 @@ def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted)
             del reports[ref]
 
 
-# The transaction.
-
 FRUITLESS_ABORTS: Final = 8
-"""The session ends after this many aborts in a row that taught nothing."""
+"""The session ends after this many aborts in a row without a new fact."""
 GIVE_UP_AFTER_S: Final = 30.0
-"""Then a new producer finds out how the transaction ended. A client can get stuck, and the group
-takes shards away after max.poll.interval.ms."""
+"""After this time a new producer finds out how the transaction ended. A client can get stuck, and
+the group takes shards away after max.poll.interval.ms."""
 
 
 class State(Enum):
@@ -309,7 +307,7 @@ class State(Enum):
     GROUP_MOVED = "group-moved"
     """Aborted, and the group has moved on: plan the shards still owned anew."""
     THROTTLED = "throttled"
-    """Aborted, and too large for what the broker lets through: plan anew, smaller."""
+    """Aborted, and too large for a broker that throttles: plan anew, smaller."""
     UNKNOWN = "unknown"
     """Only the broker knows how it ended: the session ends."""
 
@@ -317,8 +315,8 @@ class State(Enum):
 class Transaction:
     """Makes one transaction, again and again while the broker aborts it.
 
-    `send` first, then `wait`; the caller may do other work in between. Both raise SessionLost,
-    `wait` also GroupMoved and Throttled.
+    Call `send`, then `wait`. Other work may be done in between. Both raise SessionLost, `wait` also
+    GroupMoved and Throttled.
     """
 
     def __init__(
@@ -347,8 +345,7 @@ class Transaction:
 
     @property
     def committed_at_s(self) -> float:
-        """When the broker said that it is committed, by the monotonic clock. The caller may have
-        waited for it much later."""
+        """Time of the broker's answer, by the monotonic clock. `wait` may return much later."""
         return self._commit.moved_at_s
 
     def send(self) -> None:
@@ -387,7 +384,7 @@ class Transaction:
         return self._written
 
     def _look_up(self) -> None:
-        """Ask about targets of which too little is known, and choose the path."""
+        """Ask about targets with missing facts, and choose the path."""
         targets = self._by.targets
         targets.learn(_asked_about(self.topics, self._batches), self._now_ms)
         if self._care is None and (self._aborts or self._needs_care()):
@@ -412,7 +409,6 @@ class Transaction:
         )
 
     def _write(self) -> None:
-        """Produce everything into the open transaction."""
         try:
             self._by.writer.begin()
             self._written = self._batches if self._care is None else self._resolved
@@ -441,8 +437,10 @@ class Transaction:
                     writer.produce(record)
 
     def _write_carefully(self, care: Dispatcher) -> None:
-        """Produce the resolved batches, with reports after an abort or if a target has refused
-        records. The first attempt has no reports: so the first abort teaches nothing."""
+        """Produce the resolved batches, with reports after an abort or a known refusal.
+
+        The first attempt has no reports, so the first abort gives no new fact.
+        """
         writer, records, known = self._by.writer, self._by.records, self._by.targets.known
         tracked = TrackedSender(writer.produce, writer.flush, known, self._by.refusals)
         is_limited = not self.topics.isdisjoint(known.rules.keys() | known.tried.keys())
@@ -466,7 +464,6 @@ class Transaction:
         )
 
     def _forget_refusals(self) -> None:
-        """Its records have ended."""
         refusals = self._by.refusals
         for batch in self._resolved if refusals.are_known else ():
             ended = [one.offset for one in batch.deliveries]
@@ -477,7 +474,7 @@ class Transaction:
             refusals.forget(auxiliary_ref(planned.ingress, one) for one in planned.auxiliary)
 
     def _learn(self, aborted: Exception) -> int:
-        """Return how many records have taught something for the next attempt."""
+        """Return the number of records that gave a new fact for the next attempt."""
         targets, refusals, learnt = self._by.targets, self._by.refusals, 0
         limited: set[str] = set()
         if self._care is not None:
@@ -510,7 +507,7 @@ class Transaction:
             self.state = State.UNKNOWN
             raise error
         else:
-            # A fatal error that meets a delivery report comes out of the client library as this.
+            # The client library raises this for a fatal error that meets a delivery report.
             cause = error.__cause__ if isinstance(error, SystemError) else error
             if not isinstance(cause, KafkaException):
                 raise error
@@ -543,7 +540,7 @@ class Transaction:
 
 
 def _asked_about(topics: set[str], batches: Sequence[Batch]) -> set[str]:
-    """Return the topics to ask the broker about: those of entries and check-backs."""
+    """Return the topics of entries and check-backs, to ask the broker about."""
     for batch in batches:
         if batch.auxiliary:
             own = batch.ingress.topic
@@ -595,12 +592,11 @@ class Publisher:
         group_metadata: object,
         now_ms: int,
     ) -> Transaction:
-        """Send one transaction of all of it. Wait for it before the next one.
+        """Send one transaction. Wait for it before the next one.
 
-        Waiting raises GroupMoved when the group no longer takes offsets of `group_metadata`'s
-        generation, and Throttled when the broker does not let it through in time. Raises
-        SessionLost when the result is unknown or this producer has been fenced: memory is not
-        trusted over the broker then.
+        Waiting raises GroupMoved when the group refuses offsets of this generation, Throttled when
+        the broker does not let it through in time, and SessionLost when the result is unknown or
+        this producer was fenced: then memory is not trusted.
         """
         transaction = Transaction(self, batches, offsets, group_metadata, now_ms)
         self.last_topics = transaction.topics

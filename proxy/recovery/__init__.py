@@ -1,4 +1,4 @@
-"""Taking over a partition: from the committed offsets, the local folder and the ingress.
+"""Takeover of a partition from the committed offsets, the local folder and the ingress.
 
-May use scheduling, kafka and what lies below. Begin with `recovery`.
+The package may use scheduling, kafka and the rooms below. Begin with `recovery`.
 """

@@ -39,27 +39,26 @@ from storage.store import PEEK_BYTES, Committed, Due, Entry, Store
 log = structlog.get_logger(__name__)
 
 
-# `bodies: kafka`: entries on disk have a stub instead of the body (`proxy.protocol.body`), and due
-# bodies are read back from the ingress. A folder may hold both after the setting was changed.
+# `bodies: kafka`: entries on disk have a stub (`proxy.protocol.body`), and due bodies are read back
+# from the ingress. After a change of the setting a folder may hold both.
 
 BUDGET_S: Final = 1.0
-"""Reading stops after this time, and the entries with bodies are delivered first."""
+"""Reading stops after this time. Entries with bodies are delivered first."""
 JUMP_S: Final = 0.002
 JUMP_BYTES: Final = 512 * 1024
-"""Measured: a jump to an offset takes as long as reading through so many bytes."""
+"""Measured: a jump to an offset takes as long as reading through this many bytes."""
 JUMP_RECORDS: Final = 2_000
-"""Or through so many records, however small."""
+"""Measured: the same for this many small records."""
 LEAST_CHUNK: Final = 64
 
 ReadBack: TypeAlias = Callable[[Sequence[int], int], Mapping[int, Message]]
-"""(ascending offsets, largest gap to read through) -> the records that are still there."""
+"""(ascending offsets, largest gap to read through) -> the records that still exist."""
 
 
 class FetchedBodies:
-    """A `storage.store.Store` that replaces the stubs of the `inner` one by bodies.
+    """A `storage.store.Store` that replaces the stubs of `inner` by bodies.
 
-    `read` parses a record as when it was ingested. With `stores_stubs` new entries are stored
-    without their bodies.
+    `read` parses a record as at ingestion. With `stores_stubs` new entries get stubs.
     """
 
     def __init__(
@@ -107,7 +106,7 @@ class FetchedBodies:
         self._inner.put(entries)
 
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
-        """Return as many due entries as `max_bytes` and time allow, at least one."""
+        """Return the due entries that `max_bytes` and time allow, at least one."""
         found = self._inner.due(now_ms, max_entries, max_bytes)
         fitting = _fitting(found.entries, max_bytes)
         if self._held_bytes > 2 * max_bytes:
@@ -130,7 +129,7 @@ class FetchedBodies:
         self._hold([self._held[entry[1]] for entry in fitting if entry[1] in self._held])
 
     def _fetch(self, entries: Sequence[Entry]) -> None:
-        """Read back the missing bodies, the first ones first, until the time is up."""
+        """Read back the missing bodies, the earliest first, until the time is up."""
         missing = [e for e in entries if e[1] not in self._held and is_stub(e[3])]
         until_s = self._now_s() + BUDGET_S
         while missing and (left_s := until_s - self._now_s()) > 0:
@@ -152,7 +151,7 @@ class FetchedBodies:
         return parsed.entry
 
     def _whole(self, fitting: Sequence[Entry]) -> list[Entry]:
-        """Return the entries up to the first whose body is still missing."""
+        """Return the entries before the first missing body."""
         whole: list[Entry] = []
         for entry in fitting:
             made = self._held.get(entry[1]) or entry
@@ -180,7 +179,7 @@ def _fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
 
 
 def _gap(entries: Sequence[Entry]) -> int:
-    """Return the largest gap, in offsets, to read through, by the mean size of these entries."""
+    """Return the largest gap of offsets to read through, by the entries' mean size."""
     size_bytes = sum(body_bytes(entry[3]) for entry in entries)
     return min(JUMP_RECORDS, JUMP_BYTES * len(entries) // max(size_bytes, 1))
 
@@ -188,7 +187,7 @@ def _gap(entries: Sequence[Entry]) -> int:
 def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]:
     """Return the first entries that can be read in about `left_s`.
 
-    Many together are read faster than one by one, since the gaps between their offsets are small.
+    Large chunks are read faster for each record, since their offsets are closer.
     """
     chunk = entries
     while len(chunk) > LEAST_CHUNK and _cost_s(chunk, gap) > left_s:
@@ -197,7 +196,7 @@ def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]
 
 
 def _cost_s(entries: Sequence[Entry], gap: int) -> float:
-    """Estimate how long it takes to read these back, by jumping or by reading through gaps."""
+    """Estimate the time to read these back, by jumping or by reading through gaps."""
     offsets = sorted(entry[1] for entry in entries)
     steps = (after - before for before, after in pairwise(offsets))
     return JUMP_S * (1 + sum(min(step / max(gap, 1), 1) for step in steps))
@@ -221,9 +220,9 @@ class FolderSizes:
         self._next_s = now_s()
 
     def look(self, folders: Iterable[Path]) -> int | None:
-        """Go on for about LOOK_S. Return the sum at the end of a round, until then None.
+        """Measure for about LOOK_S. Return the sum at the end of a round, before that None.
 
-        Holes in files do not count. A round measures the folders that were there at its begin.
+        Holes in files do not count. A round measures the folders known at its start.
         """
         if self._sizes is None:
             if self._now_s() < self._next_s:
@@ -239,7 +238,6 @@ class FolderSizes:
 
 
 def _sizes(folders: Iterable[Path]) -> Iterator[int]:
-    """Yield the size of some files at a time."""
     for top in folders:
         for folder, _, names in os.walk(top):
             for start in range(0, len(names), FILES_AT_ONCE):
@@ -255,7 +253,7 @@ def _disk_bytes(file: Path) -> int:
 
 
 FILES_EACH: Final = 64
-"""Open files and mappings of a busy partition, about."""
+"""Approximate number of open files and mappings of a busy partition."""
 FILES_BESIDE: Final = 256
 """Open files of connections, clients and libraries."""
 
@@ -268,7 +266,7 @@ def raise_open_files() -> None:
 
 
 def say_if_too_few(partitions: int) -> None:
-    """Warn if a worker with so many partitions could run out of open files."""
+    """Warn if a worker with all partitions could run out of open files."""
     limit, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = FILES_BESIDE + FILES_EACH * partitions
     if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:
@@ -281,14 +279,14 @@ def say_if_too_few(partitions: int) -> None:
         )
 
 
-# Local state: one folder for each partition and topic id, in the data folder. The data folder
-# belongs to one `run` at a time. A shard's folder belongs to one worker.
+# Each partition and topic id has a folder in the data folder. The data folder belongs to one `run`
+# at a time, a shard's folder to one worker.
 
 STUBS: Final = "stubs"
 """File in a shard's folder: some entries may have stubs for bodies."""
 COMMITTED: Final = "committed"
-"""File in a shard's folder: its partition had a committed offset. Without this file the next
-process may begin at the start again."""
+"""File in a shard's folder: its partition had a committed offset. Without it the next process may
+begin at the start again."""
 IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
 SHARD: Final = re.compile(r"-\d+@[^@]+$")
@@ -296,14 +294,14 @@ SHARD: Final = re.compile(r"-\d+@[^@]+$")
 OURS: Final = re.compile(rf"^{LOCK_FILE}$|^{MEMBER_FILE}\d+$|{SHARD.pattern}")
 OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 LOCK_WAIT_S: Final = 30.0
-"""How long a worker that has lost a shard may hold its folder."""
+"""Longest wait for a worker that has lost a shard and still holds its folder."""
 
 
 def open_to_others(data_dir: Path) -> Iterator[Path]:
-    """Find the proxy's files and folders that other users may read.
+    """Yield the proxy's files and folders that other users may read.
 
-    The data folder itself counts if it holds nothing else. Files of another user are left out: the
-    root of a mounted volume may be one.
+    The data folder counts if it holds nothing else. Files of another user are left out, for example
+    the root of a mounted volume.
     """
     children = list(data_dir.iterdir()) if data_dir.is_dir() else []
     ours = [child for child in children if OURS.search(child.name)]
@@ -340,8 +338,8 @@ def locked_data_dir(data_dir: Path) -> Iterator[None]:
 class LocalState:
     """Opens shards' folders at the committed position.
 
-    With `stores_stubs` a folder gets the marker file STUBS. The marker stays, whatever the setting,
-    until the folder is opened with nothing pending.
+    With `stores_stubs` a folder gets the marker file STUBS. The marker stays until the folder is
+    opened without the setting and with nothing pending.
     """
 
     def __init__(
@@ -359,10 +357,8 @@ class LocalState:
         self._stores_stubs = stores_stubs
 
     def was_committed(self, partition: int) -> bool:
-        """Return whether a transaction of this partition was ever committed from this folder.
-
-        The state may be of an earlier topic with the same name.
-        """
+        """Return whether this partition ever had a committed transaction, also of an earlier topic
+        id."""
         return any(self._data_dir.glob(f"{self._topic}-{partition}@*/{COMMITTED}"))
 
     def mark_committed(self, partitions: Iterable[int]) -> None:
@@ -408,11 +404,10 @@ class LocalState:
         return (self._folder(partition) / STUBS).exists()
 
     def folders(self, partitions: Iterable[int]) -> list[Path]:
-        """Return the folders of these partitions."""
         return [self._folder(partition) for partition in partitions]
 
     def disk_size_and_free_bytes(self) -> tuple[int, int]:
-        """Return size and free bytes of the disk of the data folder."""
+        """Return size and free bytes of the data folder's disk."""
         size_bytes, _used, free_bytes = shutil.disk_usage(self._data_dir)
         return size_bytes, free_bytes
 
@@ -449,7 +444,8 @@ def _committed(at: Position) -> Committed:
 
 
 def _create_durably(marker: Path) -> None:
-    """Make it survive a power loss. Without the marker stubs would be taken for bodies."""
+    """Create the marker so that it survives a power loss. Without it stubs would be taken for
+    bodies."""
     marker.touch()
     for path in (marker, marker.parent):
         fd = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""Takes over a partition: from the committed offset, the local cache, and the records themselves.
+"""Takeover of a partition: the committed offset, the local cache, and the records themselves.
 
 Nothing starts over silently. If the committed offset is missing or contradicts the log, the proxy
-stops, names the range and says what to do (docs/exactly-once.md, rules 4, 5 and 8).
+stops, names the range and the remedy (docs/exactly-once.md, rules 4, 5 and 8).
 """
 
 import time
@@ -35,7 +35,7 @@ from proxy.scheduling.shard import Shard
 from storage.store import Store
 
 READ_BACK_GAP: Final = 500
-"""Undecided half messages lie close together: gaps of so many records are read through."""
+"""Undecided half messages lie close together: gaps of this many records are read through."""
 SETTING: Final = "recovery: accept_loss_below"
 REMEDY: Final = "docs/operations/runbook.md#a-watermark-lies-ahead"
 
@@ -43,10 +43,7 @@ log = structlog.get_logger(__name__)
 
 
 class Recovery:
-    """Builds shards for newly assigned partitions of `topic`, under the policy of `digest`.
-
-    `count_intake` is told of new records.
-    """
+    """Builds shards for newly assigned partitions of `topic`, under the policy of `digest`."""
 
     def __init__(
         self,
@@ -71,10 +68,10 @@ class Recovery:
         self._readers: dict[str, RequestReader] = {}
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
-        """Return one shard for each partition, to be handed records from its `next_offset` on.
+        """Return one shard for each partition. Feed it records from its `next_offset` on.
 
-        If one shard fails the others are closed again. The ranges that another instance has skipped
-        must be known before the first record is read.
+        If one shard fails the others are closed again. Skipped ranges of another instance must be
+        known before the first record is read.
         """
         if partitions:
             self._policies.catch_up()
@@ -89,7 +86,8 @@ class Recovery:
         return shards
 
     def _shard(self, committed: TopicPartition, log_range: LogRange, opened: ExitStack) -> Shard:
-        """1. committed position; 2. does it fit the log; 3. local state; 4. where to read on."""
+        """Check the committed position against the log, open local state, and find where to read
+        on."""
         partition = committed.partition
         position = self._position(committed, log_range)
         store = opened.enter_context(closing(self._folders.open(partition, position)))
@@ -143,7 +141,6 @@ class Recovery:
     def _read_back(
         self, partition: int, readers: ReadersByOffset, offsets: Sequence[int]
     ) -> dict[int, ParsedRecord]:
-        """Read the records at these offsets again from the ingress."""
         messages = self._lookup.read(partition, offsets, READ_BACK_GAP)
         return {offset: readers.read(message) for offset, message in messages.items()}
 
@@ -240,8 +237,8 @@ class Recovery:
     def _under_own_policy(self, position: Position, end: int) -> Position:
         """Put the current policy in force.
 
-        Records that an older version has rewritten are not signed. Up to the partition's end they
-        count all the same.
+        Records rewritten by an older version are unsigned. They still count up to the partition's
+        end.
         """
         policy, own = self._policies.policy, self._policies.policy(self._digest)
         is_first_signed = own.hop_key is not None and policy(position.in_force()).hop_key is None
@@ -251,7 +248,7 @@ class Recovery:
             raise StartOverRefused(f"The settings cannot change now: {problem}.") from None
 
     def _accept_loss(self, partition: int, read_from: int, log_range: LogRange) -> None:
-        """Refuse to go on without needed records below the log's start, unless it is accepted."""
+        """Refuse to go on without needed records below the log's start, unless that is accepted."""
         if self._accept_loss_below.get(partition, -1) < log_range.start:
             raise StartOverRefused(
                 f"Partition {partition} of {self._topic}: offsets {read_from} to "

@@ -1,4 +1,4 @@
-"""One shard: the pending records of an ingress partition, and its next transaction. Pure.
+"""A shard: an ingress partition's pending records and its next transaction. Begin with `shard`.
 
-May use requests, records and storage. Begin with `shard`. `admission` takes records in.
+The package is pure, and may use protocol and storage. `admission` takes records in.
 """

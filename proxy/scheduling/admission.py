@@ -1,4 +1,4 @@
-"""Decides about each record as it is ingested: it pends, it ends another record, or it ends."""
+"""Decisions about each record at its ingestion: it pends, ends another record, or ends."""
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
@@ -46,7 +46,7 @@ NEVER_DECIDED: Final = Rejection(
 )
 
 CountIntake: TypeAlias = Callable[[IngressPartition, Sequence[Message], ParsedBatch], None]
-"""Called with the records that were taken for the first time, and their requests."""
+"""Called with records taken for the first time, and their requests."""
 
 _fires_ms = itemgetter(0)
 
@@ -55,7 +55,7 @@ class IngestLimits(NamedTuple):
     """Bounds for records ingested together.
 
     `max_records` and about `max_bytes` may end with the next transaction. Records below `committed`
-    are a replay: they have ended before what they end.
+    are a replay: they and the records that they end have ended before.
     """
 
     now_ms: int
@@ -66,7 +66,7 @@ class IngestLimits(NamedTuple):
 
 
 class Admitted(NamedTuple):
-    """How many records were taken, and the entries that pend."""
+    """The number of records taken, and the entries that pend."""
 
     taken: int
     entries: Sequence[Entry]
@@ -157,7 +157,8 @@ class Admission:
         return reader.read_batch(messages), is_replay
 
     def _all_wait(self, batch: ParsedBatch, limits: IngestLimits) -> Sequence[Entry] | None:
-        """Return their entries if each simply waits: the usual case, done for all at once."""
+        """Return the entries if all records simply pend. This is the fast path for the usual
+        case."""
         waiting = batch.waiting()
         if waiting is None or min(map(_fires_ms, waiting.entries)) <= limits.watermark.due_ms:
             return None
@@ -205,10 +206,10 @@ class Admission:
             buffer.outcomes.append(outcome)
 
     def _move_rejected(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> bool:
-        """Return whether it takes the place that it was written for, and ends there.
+        """Return whether a rejected move ends in the place that it was written for.
 
-        The current policy cannot tell its target. The policy at `hop_from` accepted the waiting
-        entry and can. Once that entry has ended, the older policy may be forgotten.
+        The current policy gives no target. The policy at `hop_from` accepted the pending entry and
+        gives one. Once that entry has ended, the older policy may be forgotten.
         """
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
@@ -248,8 +249,8 @@ class Admission:
     def _move(self, offset: int, scheduled: Scheduled, buffer: TransactionBuffer) -> bool:
         """Return whether the record takes the place that it was written for.
 
-        That is decided once: after the other entry has ended both cases look alike. The moves that
-        miss are remembered, and no part of a replay.
+        This is decided once: after the other entry has ended both cases look alike. Missed moves
+        are remembered, and are no part of a replay.
         """
         assert scheduled.moved is not None, scheduled
         self._note_read(scheduled.hop_from)
@@ -289,7 +290,7 @@ class Admission:
         return True
 
     def _recall(self, offset: int, recall: Recall, buffer: TransactionBuffer) -> bool:
-        """Apply a recall. Each reads the ingress, so a transaction holds MOST_READ at most."""
+        """Apply a recall. Each reads the ingress, so a transaction holds at most MOST_READ."""
         if buffer.recalls >= MOST_READ:
             return False
         buffer.recalls += 1

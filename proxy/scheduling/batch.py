@@ -1,4 +1,4 @@
-"""One shard's part of a transaction: gathered, planned, and resolved when it is published."""
+"""One shard's part of a transaction: gathered, planned, and resolved for publishing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from storage.store import Entry, Key
 
 
 class AuxiliaryRecord(NamedTuple):
-    """A check-back, or a record that the proxy writes for itself. It is no record's end."""
+    """A check-back, or a record of the proxy's own state. No record ends by it."""
 
     offset: int
-    """Of the ingress record that it is about."""
+    """Offset of the ingress record that it is about."""
     topic: str
     partition: int
-    """-1: by the key."""
+    """-1: the key decides."""
     key: bytes | None
     value: bytes | None
     headers: Headers
     is_state: bool = False
-    """The transaction must not be committed without it."""
+    """The transaction must not be committed without this record."""
 
 
 class SweptEntry(NamedTuple):
@@ -34,9 +34,9 @@ class SweptEntry(NamedTuple):
 
 
 class Place(NamedTuple):
-    """When a record that a pause held back may go.
+    """The time at which a record that a pause held back may go.
 
-    resumed_ms: the end of that pause if a rate counts for its records, else None.
+    `resumed_ms`: the end of that pause if a rate counts for its records, else None.
     """
 
     not_before_ms: int
@@ -51,11 +51,11 @@ class Hop(NamedTuple):
     """Its outcome, `rolled` or `requeued`."""
     detail: str = ""
     not_before_ms: int | None = None
-    """When it is tried again. None: as before."""
+    """The time of the next try. None: unchanged."""
     failures: int | None = None
-    """How often publishing it has failed. None: as before."""
+    """Number of failed publish attempts. None: unchanged."""
     resumed_ms: int | None = None
-    """The end of the pause in whose queue `not_before_ms` is its place."""
+    """The end of the pause whose queue has `not_before_ms` as the record's place."""
 
 
 class Batch(NamedTuple):
@@ -69,12 +69,12 @@ class Batch(NamedTuple):
 
     @property
     def hops(self) -> list[Hop]:
-        """None yet: hops are found when the batch is resolved."""
+        """Always empty: hops are found when the batch is resolved."""
         return []
 
 
 class ResolvedBatch(NamedTuple):
-    """A batch with unpacked entries. Those that cannot be delivered now have another outcome."""
+    """A batch with unpacked entries. Undeliverable entries have another outcome."""
 
     ingress: IngressPartition
     deliveries: Sequence[Delivery]
@@ -91,7 +91,7 @@ class Plan:
     batch: Batch
     position: Position
     taken_back: int = 0
-    """Due entries passed over, since they were cancelled or replaced."""
+    """Due entries passed over because they were cancelled or replaced."""
     pending_bytes: int = 0
     """Size of the bodies of pended entries and of check-backs."""
     swept: Sequence[SweptEntry] = ()
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def records(self) -> int:
-        """How many records the transaction deals with."""
+        """Number of records that the transaction ends or writes."""
         batch = self.batch
         ended = len(batch.deliveries) + len(batch.dead_letters) + len(batch.outcomes)
         return ended + len(batch.auxiliary) + self.taken_back
@@ -107,18 +107,16 @@ class Plan:
 
 @dataclass(slots=True)
 class TransactionBuffer:
-    """Collects the records that end as they are ingested."""
+    """The records that end as they are ingested."""
 
     deliveries: list[Entry] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     auxiliary: list[AuxiliaryRecord] = field(default_factory=list)
     auxiliary_bytes: int = 0
-    """Size of the values of its auxiliary records."""
     size_bytes: int = 0
     """Size of all bodies and values."""
     recalls: int = 0
-    """How many outcomes are of recalls."""
 
     def add_delivery(self, entry: Entry) -> None:
         """Add an entry that the watermark has passed already."""
@@ -126,12 +124,10 @@ class TransactionBuffer:
         self.size_bytes += len(entry[3])
 
     def add_dead_letter(self, letter: DeadLetter) -> None:
-        """Add a dead letter."""
         self.dead_letters.append(letter)
         self.size_bytes += len(letter.value or b"")
 
     def add_auxiliary(self, record: AuxiliaryRecord) -> None:
-        """Add an auxiliary record."""
         self.auxiliary.append(record)
         self.auxiliary_bytes += len(record.value or b"")
         self.size_bytes += len(record.value or b"")

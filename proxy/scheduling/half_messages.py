@@ -1,7 +1,7 @@
-"""Half messages that nobody has committed or rolled back yet (docs/exactly-once.md#half-messages).
+"""Undecided half messages (docs/exactly-once.md#half-messages).
 
-They are kept in memory while there is room, else they are read back from the ingress. The times of
-check-backs and of the expiry follow from the half message's own time.
+They stay in memory while there is room, else they are read back from the ingress. The times of
+check-backs and expiry follow from the half message's own time.
 """
 
 from bisect import bisect_right
@@ -22,12 +22,12 @@ READ_AT_ONCE: Final = 32
 CHECK_BACK_BYTES: Final = 8 * 1024 * 1024
 """Check-backs carry the whole message. A transaction with this many bytes takes no more."""
 LOST: Final = 0
-"""Instead of a check-back's number: the record is no longer in the ingress."""
+"""In place of a check-back's number: the record is no longer in the ingress."""
 
 AgendaItem = tuple[int, int, int]
 """(fires_ms, offset, check): the next event of a half message."""
 ReadBack = Callable[[Sequence[int]], Mapping[int, ParsedRecord]]
-"""Ascending offsets -> the requests of the records that the ingress still has."""
+"""Ascending offsets -> the parsed records that the ingress still has."""
 
 
 class HalfMessageEvent(NamedTuple):
@@ -45,8 +45,7 @@ class HalfMessageEvent(NamedTuple):
 
 
 class UndecidedMessage(NamedTuple):
-    """A half message by the offset of its prepare. size_bytes: None if it was not read since the
-    takeover."""
+    """A half message by its prepare's offset. `size_bytes` is None until it is read."""
 
     offset: int
     ident: bytes
@@ -56,19 +55,19 @@ class UndecidedMessage(NamedTuple):
 
 
 class DueEvents(NamedTuple):
-    """Events in their order. is_all: no other event is due by then."""
+    """Events in their order. `is_all`: no other event is due."""
 
     events: list[HalfMessageEvent]
     is_all: bool
 
 
 class HalfMessages:
-    """The half messages of a shard that are undecided, in offset order.
+    """The undecided half messages of a shard, in offset order.
 
-    Check-backs are numbered 1 to `max_checks`. The number after the last is the expiry. Without a
-    check topic there is only the expiry. The agenda holds the next event of each half message.
-    Events up to `watermark` have happened. Below the offset of `set_back` those up to its watermark
-    have, too. held_bytes: memory of the bodies.
+    Check-backs are numbered 1 to `max_checks`, and the next number is the expiry. Without a check
+    topic there is only the expiry. The agenda holds the next event of each half message. Events up
+    to `watermark` have happened, and below the offset of `set_back` also events up to its
+    watermark.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class HalfMessages:
         self._read_back = read_back
         self._watermark, self._set_back = watermark, set_back
         self.idents: OrderedDict[int, bytes] = OrderedDict()
-        """Ids of the undecided half messages by offset. Empty where the feature is not used."""
+        """Ids of the undecided half messages by offset."""
         self._prepares: dict[int, Prepare] = {}
         self._unread: list[int] = []
         self._sizes: dict[int, int] = {}
@@ -92,30 +91,29 @@ class HalfMessages:
 
     @property
     def first_offset(self) -> int | None:
-        """The lowest offset of an undecided half message."""
         return next(iter(self.idents), None)
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the first of them was written, None while it has not been read again."""
+        """Time at which the first one was written. None while it has not been read again."""
         first = self.first_offset
         prepare = None if first is None else self._prepares.get(first)
         return prepare and prepare.written_ms
 
     def load(self, known: Iterable[tuple[int, bytes]]) -> None:
-        """Load half messages by offset and id. They are read when they are first needed."""
+        """Load half messages by offset and id. They are read when first needed."""
         for offset, ident in sorted(known):
             self.idents[offset] = ident
             self._unread.append(offset)
 
     def beyond(self, offset: int, most: int) -> list[tuple[int, bytes, int | None]]:
-        """Return offset, id and, if it was read, size of the first `most` beyond `offset`."""
+        """Return offset, id and known size of the first `most` beyond `offset`."""
         offsets = list(self.idents)
         first = bisect_right(offsets, offset)
         return [(at, self.idents[at], self._sizes.get(at)) for at in offsets[first : first + most]]
 
     def passed(self, offset: int, prepare: Prepare) -> list[HalfMessageEvent]:
-        """Return the events of a new half message whose time the watermark has passed."""
+        """Return the events of a new half message that the watermark has passed."""
         item: AgendaItem | None = _item(prepare, offset, _first_number(prepare))
         events: list[HalfMessageEvent] = []
         happened = self._happened_upto(offset)
@@ -126,13 +124,12 @@ class HalfMessages:
         return events
 
     def add(self, offset: int, prepare: Prepare) -> None:
-        """Take in a half message."""
         self.idents[offset] = prepare.ident
         self._keep(offset, prepare)
         self._schedule(offset, prepare)
 
     def discard(self, offset: int) -> None:
-        """Forget one that was decided, or whose id names another record now."""
+        """Forget a half message that was decided, or whose id names another record now."""
         self.idents.pop(offset, None)
         kept = self._prepares.pop(offset, None)
         self._sizes.pop(offset, None)
@@ -140,14 +137,14 @@ class HalfMessages:
             self.held_bytes -= len(kept.entry[3])
 
     def forget_bodies(self) -> None:
-        """Free the bodies. They are read back when they are needed."""
+        """Free the bodies. They are read back when needed."""
         if self.held_bytes:
             kept = self._prepares.items()
             self._prepares = {offset: _without_body(prepare) for offset, prepare in kept}
             self.held_bytes = 0
 
     def prepare(self, offset: int) -> Prepare | None:
-        """Return the half message, None if the ingress does not have it any more."""
+        """Return the half message. None if the ingress has deleted it."""
         return self._whole([offset]).get(offset)
 
     def due(self, upto: Watermark, max_events: int) -> DueEvents:
@@ -170,7 +167,7 @@ class HalfMessages:
         return DueEvents(self._events(items), is_all)
 
     def next_ms(self) -> int | None:
-        """Return when the next event may be: at once while some have not been read yet."""
+        """Return the time of the next event: at once while some half messages are unread."""
         if self._unread:
             return self._watermark.due_ms
         return self._agenda[0][0] if self._agenda else None
@@ -212,7 +209,6 @@ class HalfMessages:
         return items
 
     def _keep(self, offset: int, prepare: Prepare) -> None:
-        """Keep it, without its body if there is no room."""
         self._sizes[offset] = len(prepare.entry[3])
         if self.held_bytes + len(prepare.entry[3]) > HELD_BYTES:
             prepare = _without_body(prepare)
@@ -220,7 +216,7 @@ class HalfMessages:
         self.held_bytes += len(prepare.entry[3])
 
     def _whole(self, offsets: Sequence[int]) -> dict[int, Prepare]:
-        """Return the half messages with bodies, without those that are gone."""
+        """Return the half messages with bodies, without the ones that are gone."""
         kept = {o: self._prepares[o] for o in offsets if o in self._prepares}
         whole = {offset: prepare for offset, prepare in kept.items() if prepare.entry[3]}
         missing = [offset for offset in offsets if offset not in whole]
@@ -243,7 +239,7 @@ class HalfMessages:
                     heappush(self._agenda, (self._watermark.due_ms + 1, offset, LOST))
 
     def _schedule(self, offset: int, prepare: Prepare) -> None:
-        """Put the first event beyond the watermark on the agenda, if there is one."""
+        """Put the first event beyond the watermark on the agenda."""
         happened = self._happened_upto(offset)
         asked = (happened.due_ms - prepare.first_check_ms) // prepare.interval_ms
         item: AgendaItem | None = _item(prepare, offset, max(_first_number(prepare), asked + 1))
@@ -272,7 +268,7 @@ def _after(prepare: Prepare, item: AgendaItem) -> AgendaItem | None:
 
 
 def record_of(ingress: IngressPartition, event: HalfMessageEvent) -> AuxiliaryRecord | None:
-    """Return what is written when the event happens: an expiry request or a check-back."""
+    """Return the record of the event: an expiry request or a check-back."""
     return expiry_request(ingress, event) if event.is_last else check_back(event)
 
 
@@ -294,7 +290,7 @@ def check_back(event: HalfMessageEvent) -> AuxiliaryRecord | None:
 def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> AuxiliaryRecord:
     """Return the record that ends an undecided half message.
 
-    It goes through the ingress, so that every replay sees it before or after the producer's commit.
+    It goes through the ingress, so that every replay orders it against the producer's commit.
     """
     headers: list[tuple[str, bytes | None]] = [
         (TRANSACTION, EXPIRE),

@@ -1,4 +1,4 @@
-"""Ids of pending records: what replaces, cancels, recalls or moves them."""
+"""Ids of pending records, by which they are replaced, cancelled, recalled or moved."""
 
 import base64
 import json
@@ -55,13 +55,13 @@ class Identities:
         self._hopping = set[tuple[bytes, int]]()
         """Name and offset of each entry in mid-hop. One name may have several."""
         self.last_held: dict[int, int] = {}
-        """End of a pause, or IS_PARKED -> offset of the last record that arrived to wait for it, or
-        in its queue. Only the last MOST_PAUSES are kept."""
+        """End of a pause, or IS_PARKED -> offset of the last record that arrived for its queue.
+        Only the last MOST_PAUSES are kept."""
 
     def load_half_messages(self, at: int) -> None:
         """Load the undecided half messages of local state. Reading goes on at `at`.
 
-        Those below the floor have been decided since. They must not be found undecided again.
+        Half messages below the floor have been decided. They must not be found undecided again.
         """
         rows = list(self.register.of_kind(IS_HALF_MESSAGE))
         floor = self.position.floor
@@ -71,7 +71,6 @@ class Identities:
                 self._put(at, ident, Named(row.latest))
 
     def look_up(self, idents: list[bytes]) -> None:
-        """Look up the ids of the next records, all at once."""
         self._rows = self.register.find(idents) if idents else {}
 
     def lowest(self, floor: int) -> int:
@@ -85,7 +84,7 @@ class Identities:
         return self.register.lowered(floor)
 
     def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
-        """Register a producer's record whose id is not known yet: it ends nothing.
+        """Register a producer's record with a new id: it ends nothing.
 
         Return False and do nothing if `admit` must decide.
         """
@@ -97,7 +96,7 @@ class Identities:
         return True
 
     def register_all_new(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
-        """Register usual records whose ids are not known yet: they end nothing.
+        """Register usual records with new ids: they end nothing.
 
         Return False and do nothing if they must be looked up and taken one by one.
         """
@@ -105,7 +104,7 @@ class Identities:
         return self.register.put_if_new(idents, fires_ms, offsets, targets)
 
     def admit(self, offset: int, scheduled: Scheduled) -> tuple[list[Outcome], bool]:
-        """Take in a record. Return what it ends, and whether it stays: if not, it is among them."""
+        """Take in a record. Return the outcomes, and whether it stays. If not, one is its own."""
         ident, hop_from = scheduled.ident, scheduled.hop_from
         if hop_from is not None:
             ended = self._land(offset, scheduled, hop_from)
@@ -117,9 +116,9 @@ class Identities:
         return ended_by_it, True
 
     def move(self, offset: int, scheduled: Scheduled, moved: Moved) -> Outcome | None:
-        """Let a record take the place of another entry, and return how that entry ends.
+        """Let a record take the place of another entry. Return the entry's outcome.
 
-        Return None if that entry is not known to wait any more. Then the record itself ends.
+        Return None if that entry is not known to be pending. Then the record itself ends.
         """
         ident, hop_from, target = scheduled.ident, scheduled.hop_from, scheduled.entry[2]
         assert hop_from is not None, scheduled
@@ -132,7 +131,7 @@ class Identities:
         return Outcome(origin, what, moved.due_ms, ident, MOVED, offset, target)
 
     def move_again(self, offset: int, scheduled: Scheduled, moved: Moved) -> bool:
-        """Do so in a replay, where it is known that the record took that place."""
+        """Move in a replay, which knows that the record took the place."""
         hop_from, target = scheduled.hop_from or 0, scheduled.entry[2]
         key = moved.fires_ms, hop_from
         pends = hop_from >= self.position.floor and key > self.position.ended_upto(hop_from)
@@ -151,7 +150,7 @@ class Identities:
         return hop_from if is_current else None
 
     def _land(self, offset: int, scheduled: Scheduled, hop_from: int) -> Outcome | None:
-        """Take in a rewritten record. Return how it ends if it was superseded in mid-hop."""
+        """Take in a rewritten record. Return its outcome if it was superseded in mid-hop."""
         ident, target, due_ms = scheduled.ident, scheduled.entry[2], scheduled.due_ms
         row = self._landed(ident, hop_from, scheduled.first, scheduled.proofs)
         purge = self._purges.ending(hop_from, target, due_ms)
@@ -182,7 +181,7 @@ class Identities:
         return ended._replace(target=target)
 
     def prepare(self, offset: int, prepare: Prepare) -> list[Outcome]:
-        """Take in a half message. Return what it ends."""
+        """Take in a half message. Return the outcomes of records that it ends."""
         ident, target = prepare.ident, prepare.entry[2]
         ended, _found = self._supersede(offset, ident, self._row(ident), REPLACED)
         self._half_messages.add(offset, prepare)
@@ -191,7 +190,7 @@ class Identities:
         return ended
 
     def cancel(self, offset: int, ident: bytes) -> list[Outcome]:
-        """Apply a cancel. Return what it ends, itself included."""
+        """Apply a cancel. Return the outcomes, its own included."""
         ended, found = self._supersede(offset, ident, self._row(ident), CANCELLED)
         self._put(offset, ident, Named(offset, kind=IS_CANCEL))
         detail = "" if found else "nothing pends with this id"
@@ -203,7 +202,7 @@ class Identities:
         return row if row.kind & IS_HALF_MESSAGE else None
 
     def commit(self, offset: int, ident: bytes, half: Named, fires_ms: int, *, rolls: bool) -> None:
-        """Commit the half message. From now on the commit's entry has its id."""
+        """Commit the half message. The commit's entry takes over its id."""
         self._half_messages.discard(half.offset)
         self.register.link(offset, half.offset, offset, None if rolls else fires_ms)
         kind = ROLLS if rolls else 0
@@ -211,14 +210,13 @@ class Identities:
         self._put(offset, ident, row)
 
     def drop(self, offset: int, ident: bytes, half: Named) -> None:
-        """Drop a half message that is rolled back or expired."""
         self._half_messages.discard(half.offset)
         self._put(offset, ident, Named(half.latest))
 
     def reject_hop(self, offset: int, hop: RejectedHop) -> Outcome | None:
         """Note that a rewritten record was rejected: its id names nothing any more.
 
-        If it was superseded in mid-hop, return that as its end: the cancel has had its outcome.
+        Return its outcome if it was superseded in mid-hop: the cancel has had its own.
         """
         row = self._landed(hop.ident, hop.hop_from, hop.first, hop.proofs)
         if hop.first is not None:
@@ -230,7 +228,7 @@ class Identities:
         return None
 
     def known(self, name: bytes) -> Named:
-        """Return what is known of an id or a receipt's name. Look it up if necessary."""
+        """Return the row of an id or a receipt's name. Look it up if necessary."""
         if name not in self._rows:
             self._rows.update(self.register.find([name]))
         return self._row(name)
@@ -238,8 +236,8 @@ class Identities:
     def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
         """End the record at this offset if the id names it. Return None if it has ended.
 
-        Records that it had replaced stay replaced: a replay that does not read the record again
-        cannot know what the recall names.
+        Records that it had replaced stay replaced: a replay without the record cannot know which
+        record the recall names.
         """
         row = self.known(ident)
         if record not in (row.offset, row.origin):
@@ -253,7 +251,7 @@ class Identities:
     def note_recall(self, offset: int, *names: bytes) -> None:
         """Note that the record of these names has ended, and so do its successors.
 
-        A name with a proof in it ends only a successor with the same proof.
+        A name with a proof ends only a successor with the same proof.
         """
         for name in names:
             self._put(offset, name, Named(offset, kind=IS_CANCEL))
@@ -273,8 +271,10 @@ class Identities:
     def _landed(
         self, ident: bytes | None, hop_from: int, first: int | None, proofs: tuple[bytes, ...]
     ) -> Named:
-        """Note that the successor is here. Return what is known of its id, or of its recall if that
-        came in mid-hop. A later entry with the id may have hopped meanwhile."""
+        """Note that the successor has arrived. Return the row of its id, or of a recall in mid-hop.
+
+        A later entry with the same id may be in mid-hop by now.
+        """
         receipt = b"" if first is None else receipt_name(first)
         name = receipt if ident is None else ident
         self._hopping.discard((name, hop_from))
@@ -301,7 +301,7 @@ class Identities:
     def _supersede(
         self, at: int, ident: bytes, row: Named, what: str
     ) -> tuple[list[Outcome], bool]:
-        """End what the id names. Return the outcomes, and whether there was anything to end."""
+        """End the id's record. Return the outcomes, and whether there was anything to end."""
         by = at if what == REPLACED else None
         ended = Outcome(row.origin, what, row.due_ms, ident, "", by, row.target)
         if row.kind & IS_HALF_MESSAGE:
@@ -319,9 +319,9 @@ class Identities:
     def _is_hopping(self, ident: bytes, row: Named) -> bool:
         """Return whether the id's entry was rewritten, so that its successor ends as it arrives.
 
-        A rolling entry has been rewritten by now, or will be in the next transaction. A record that
-        was re-queued before a takeover looks like a delivered one (docs/exactly-once.md, rule 10).
-        Nothing below the floor is in mid-hop, though its purge may be forgotten.
+        A rolling entry is rewritten by the next transaction at the latest. A record that was
+        requeued before a takeover looks delivered (docs/exactly-once.md, rule 10). Nothing below
+        the floor is in mid-hop, even if its purge was forgotten.
         """
         if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):
             return False
@@ -330,7 +330,7 @@ class Identities:
     def _ended_in_mid_hop(
         self, at: int, due_ms: int | None, ident: bytes | None, row: Named, until_ms: int | None
     ) -> Outcome:
-        """`until_ms`: from then on no replay takes it for pending."""
+        """Return the outcome in mid-hop. From `until_ms` on no replay takes it for pending."""
         self.register.link(at, row.latest, at, until_ms)
         if row.kind & IS_CANCEL:
             return Outcome(at, CANCELLED, due_ms, ident, "cancelled while it was rewritten")
@@ -343,24 +343,23 @@ def _row_of(at: int, scheduled: Scheduled, latest: int) -> Named:
     return Named(latest, fires_ms, at, at, scheduled.due_ms, target, kind)
 
 
-# Missed moves (docs/exactly-once.md#moved-records).
-#
-# Ingestion is a function of record and policy, with one exception: a move misses if the record
-# that it names has fired before. The transaction that ends a missed move commits its offset, as a
-# bit of a bitmap in the settings topic, and a replay leaves the move out. Older versions shed
-# records at the limits of `admission`. Their offsets are in the same bitmaps.
+# Missed moves (docs/exactly-once.md#moved-records). Ingestion is a function of record and policy,
+# with one exception: a move misses if its record has fired before. The transaction that ends a
+# missed move commits its offset, as a bit of a bitmap in the settings topic, and a replay leaves
+# the move out. The bitmaps also hold records that older versions rejected at the limits of
+# `admission`.
 
 CHUNK_OFFSETS: Final = 1 << 16
 CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
 
 
 class MissedPlace(NamedTuple):
-    """Where the chunks of one ingress partition lie."""
+    """The place of the chunks of one ingress partition."""
 
     topic: str
     key_prefix: str
     topic_id: str
-    """Of the ingress topic."""
+    """Id of the ingress topic."""
 
 
 def missed_place(
@@ -381,8 +380,7 @@ NONE_MISSED: Final = MissedPlan(None, ())
 
 
 class MissedMoves:
-    """The offsets of one partition's missed moves from the floor on, one bit for each offset of a
-    chunk that has any."""
+    """The offsets of one partition's missed moves from the floor on, as bitmaps by chunk."""
 
     def __init__(
         self, place: MissedPlace, chunks: Mapping[int, bytes] | None = None, at: int | None = None
@@ -409,7 +407,7 @@ class MissedMoves:
         return [message for message in messages if message.offset() not in self]
 
     def planned(self, next_offset: int, floor: int) -> MissedPlan:
-        """Return what the transaction that commits this position writes beside it."""
+        """Return the chunks to be written by the transaction that commits this position."""
         live = tuple(sorted(number for number in self.chunks if _end_of(number) > floor))
         changed = [number for number in live if number in self._changed]
         gone = sorted(self._written.difference(live))
@@ -421,7 +419,7 @@ class MissedMoves:
         return MissedPlan(at if live else None, tuple(records))
 
     def confirm(self, missed_at: int | None, floor: int) -> None:
-        """Take over what that transaction has committed."""
+        """Take over the state that the transaction has committed."""
         self._at = missed_at
         self.chunks = {n: chunk for n, chunk in self.chunks.items() if _end_of(n) > floor}
         self._written = set(self.chunks)
@@ -497,13 +495,12 @@ def _end_of(number: int) -> int:
     return (number + 1) * CHUNK_OFFSETS
 
 
-# Recalls take records back by their receipts (docs/exactly-once.md#recalls).
-#
-# A receipt is the origin that a producer was told. The record is read again from the ingress, to
-# find the entry that waits for it. A record that is still needed has not been deleted there.
+# Recalls take records back by their receipts (docs/exactly-once.md#recalls). A receipt is the
+# origin that a producer was told. The record is read again from the ingress to find its pending
+# entry. The ingress has not deleted a record that is still needed.
 
 MOST_READ: Final = 32
-"""Records that are read again for one transaction."""
+"""Most records that are read again for one transaction."""
 RECALLED: Final = "recalled"
 IS_OVER: Final = "it had ended before"
 NEVER_WAITED: Final = "nothing that could wait lies there"
@@ -515,11 +512,11 @@ NOT_PROVEN: Final = (
     "nothing waits there that has the recall's key or timer-id: it has ended, or has another key "
     "in the ingress and another id"
 )
-"""The same text for each wrong proof, so that it tells nothing about the record."""
+"""The same text for each wrong proof, so that it reveals nothing about the record."""
 
 
 class _Waiting(NamedTuple):
-    """A record that may wait. `first`: the offset at which its producer wrote it."""
+    """A record that may be pending. `first`: the offset at which its producer wrote it."""
 
     offset: int
     first: int
@@ -544,7 +541,7 @@ class Recalls:
         self._next, self._read = deque(offsets), {}
 
     def apply(self, at: int, recall: Recall) -> list[Outcome]:
-        """Apply the recall at `at`. Return the outcomes of what it ends, and its own."""
+        """Apply the recall at `at`. Return all outcomes, its own included."""
         current = self._current(recall.offset)
         if current is None:
             self._identities.note_recall(at, *recall.names)
@@ -567,9 +564,9 @@ class Recalls:
         return [*ended, Outcome(at, APPLIED, None, None)]
 
     def _end(self, at: int, found: _Waiting) -> list[Outcome] | None:
-        """Return the outcomes: none if the record is in mid-hop, since it ends as it arrives.
+        """Return the outcomes. None: the record is known to have ended before.
 
-        Return None if it is known to have ended before.
+        A record in mid-hop has no outcome yet, since it ends as it arrives.
         """
         ids = self._identities
         if found.ident is not None:
@@ -585,7 +582,7 @@ class Recalls:
         return [] if is_hopping else None
 
     def _current(self, offset: int) -> int | None:
-        """Return where the record written at `offset` is now, None if it has ended.
+        """Return the present offset of the record written at `offset`, None if it has ended.
 
         A replay may not be able to read it again: its recall is noted under the receipt.
         """

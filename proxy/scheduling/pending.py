@@ -19,16 +19,16 @@ ENDED: Final[RecordState] = "ended"
 
 
 class Found(NamedTuple):
-    """A record, and what its shard knows of it."""
+    """A record, and its state in the shard."""
 
     origin: str
     ident: bytes | None
     state: RecordState
     target: str | None = None
     due_ms: int | None = None
-    """The time that it asks for. None: it has no time, or none that can be read."""
+    """The requested time. None: it has none, or an unreadable one."""
     fires_ms: int | None = None
-    """When the proxy looks at it next."""
+    """The time at which the proxy looks at it next."""
 
 
 def find_id(shard: Shard, ident: bytes) -> Found | None:
@@ -78,7 +78,7 @@ def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> Record
 
 
 def _of_named(shard: Shard, offset: int, row: Named | None) -> RecordState:
-    """Return the state of a record with an id. Only the last one can still wait."""
+    """Return the state of a record with an id. Only the last one can still be pending."""
     if row is None or offset not in (row.offset, row.origin):
         return ENDED
     return _state_of(shard, row) or ENDED
@@ -98,13 +98,13 @@ Reason: TypeAlias = Literal["scheduled", "held-back", "paused", "requeued", "und
 
 
 class Sought(NamedTuple):
-    """Which records are wanted."""
+    """The records that a listing asks for."""
 
     pattern: str = ""
-    """Of targets. Empty: any."""
+    """Pattern of targets. Empty: any."""
     from_ms: int = 0
     until_ms: int = NEVER_MS - 1
-    """When they fire. For half messages: their due."""
+    """Range of fire times, for half messages of due times."""
     ident_prefix: bytes = b""
 
     @property
@@ -115,7 +115,7 @@ class Sought(NamedTuple):
 
 
 class WaitingRecord(NamedTuple):
-    """A pending record. If its body is left in Kafka it is `unread`, and its id is not known."""
+    """A pending record. If its body is left in Kafka it is `unread`, with an unknown id."""
 
     fires_ms: int
     offset: int
@@ -128,11 +128,11 @@ class WaitingRecord(NamedTuple):
     size_bytes: int | None
     why: Reason
     attempt: int = 0
-    """How often publishing it has failed."""
+    """Number of failed publish attempts."""
 
 
 class WaitingPiece(NamedTuple):
-    """Records of a partition in order. `upto`: there are no others up to this place."""
+    """Records of a partition in order. `upto`: the piece is complete up to this place."""
 
     partition: int
     records: list[WaitingRecord]

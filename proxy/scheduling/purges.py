@@ -1,8 +1,7 @@
-"""The purges of a shard: which records they end, and the sweep that finds these in the store.
+"""The purges of a shard, and the sweep that finds their records in the store.
 
-See docs/exactly-once.md#purges. A purge ends pending records at once, in the order of the log. The
-outcomes follow: the sweep looks for the records. A record that falls due before it is found ends
-then.
+A purge ends pending records at once, in the order of the log. The outcomes follow when the sweep
+finds the records, or when they fall due before (docs/exactly-once.md#purges).
 """
 
 from bisect import bisect_left, bisect_right
@@ -22,9 +21,9 @@ from storage.ids.register import Register
 from storage.store import NOTHING, Entry, Key, Named, Scanned, Wants
 
 IS_PURGE: Final = 8
-"""Kind of `Named`, beside those of `scheduling.identities`."""
+"""Kind of `Named`, beside the kinds of `scheduling.identities`."""
 NAME_BYTES: Final = 320
-"""Longer than any id and than the name of a receipt."""
+"""Longer than any id or receipt name."""
 NOTHING_YET: Final = Watermark(-1, -1)
 
 LOOKED_AT: Final = 300
@@ -42,8 +41,8 @@ Delete: TypeAlias = Callable[[Key, str], None]
 class Purges:
     """All purges of one shard that may still end a record.
 
-    `position` is the committed one. Local state keeps each purge from the time it was read.
-    `progress` says how far the outcomes have come. It is committed with them.
+    `position` is the committed one. `progress` of the outcomes is committed with them. Local state
+    keeps each purge once it is read.
     """
 
     def __init__(self, ingress: IngressPartition, register: Register, position: Position) -> None:
@@ -82,7 +81,7 @@ class Purges:
             self.progress = PurgeProgress(offset, NOTHING_YET)
 
     def ending(self, offset: int, target: str, due_ms: int) -> int | None:
-        """Return the offset of the purge that ends the entry at `offset`, if one does."""
+        """Return the offset of the purge that ends the entry at `offset`, or None."""
         for index in range(bisect_right(self.offsets, offset), len(self.offsets)):
             if self._purges[index].ends(target, due_ms):
                 return self.offsets[index]
@@ -116,7 +115,6 @@ class Purges:
         )
 
     def detail(self, at: int) -> str:
-        """Return the detail of such an outcome."""
         return PURGED_BY + self._ingress.origin(at)
 
     def unswept(self, below: int) -> Sequence[Purge]:
@@ -132,7 +130,7 @@ class Purges:
             self.progress = None if following is None else PurgeProgress(following, NOTHING_YET)
 
     def forget(self, at: int) -> None:
-        """Forget the purges that can end nothing more. `at`: where the register's changes are."""
+        """Forget the purges that can end nothing more. `at`: offset of the register's changes."""
         floor = min(self.position.floor, self._swept_below)
         while self.offsets and self.offsets[0] < floor:
             offset, purge = self.offsets.pop(0), self._purges.pop(0)
@@ -157,7 +155,7 @@ class SweepLimits(NamedTuple):
     in_all: int
 
     def beside(self, pending: int) -> int:
-        """Return how many fit beside so many due entries."""
+        """Return the number that fits beside `pending` due entries."""
         return min(self.swept, self.in_all - pending)
 
 
@@ -167,9 +165,8 @@ IDLE: Final = SweepLimits(0, 0)
 class Sweep:
     """Walks through the store of one shard, a bounded piece at a time.
 
-    An entry that a purge has ended gets its outcome with the next transaction. An entry whose
-    outcome was written before, and that is still in the store after a takeover, is deleted.
-    `scan` shows the entries that are not deleted. `delete` deletes one.
+    An entry that a purge has ended gets its outcome with the next transaction. If the outcome was
+    written before, and a takeover finds the entry again, it is only deleted.
     """
 
     def __init__(self, purges: Purges, scan: Scan, delete: Delete, read_back: ReadBack) -> None:
@@ -180,14 +177,13 @@ class Sweep:
         self._after: Key = NOTHING_YET
         self._piece: list[SweptEntry] = []
         self._offered = 0
-        """How many of these are in the transaction under way."""
+        """Number of entries of the piece that are in the transaction under way."""
 
     def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
         """Return entries for the next transaction, the same ones until they are `told`.
 
-        ended: the committed watermark. beyond: the watermark of the next transaction. An entry that
-        fires by then ends with that transaction. If it is not committed, the sweep must find the
-        entry again.
+        `ended` is the committed watermark, `beyond` the next transaction's. An entry between them
+        ends with that transaction, and is swept only if that is not committed.
         """
         if most <= 0:
             return ()
@@ -234,8 +230,10 @@ class Sweep:
             self._take(entry, below)
 
     def _pass(self) -> int:
-        """One pass is for the purges below the offset returned: all whose outcomes are complete,
-        and the first one whose outcomes are not."""
+        """Return the end of this pass: it is for purges below this offset.
+
+        These are the purges with complete outcomes, and the first one without.
+        """
         if self._below is None:
             progress = self._purges.progress
             self._below = 1 + (self._purges.last if progress is None else progress.at)
@@ -256,7 +254,7 @@ class Sweep:
 
 
 def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
-    """Read back the bodies that were left in Kafka. Return fewer entries if that takes too long."""
+    """Read back the bodies left in Kafka. Return fewer entries if that takes too long."""
     entries, upto = found
     if not any(is_stub(entry[3]) for entry in entries):
         return found
@@ -268,7 +266,7 @@ def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
 
 
 def _jumps(entries: Sequence[Entry]) -> int:
-    """Count the places of the ingress where their records lie."""
+    """Count the separate places of the entries in the ingress."""
     offsets = sorted(entry[1] for entry in entries)
     return 1 + sum(after - before > JUMP_OFFSETS for before, after in pairwise(offsets))
 

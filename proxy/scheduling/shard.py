@@ -1,8 +1,7 @@
-"""One shard: all state of an ingress partition, and what its next transaction holds.
+"""A shard: all state of an ingress partition, and its next transaction.
 
-Pure. It is handed fetched records, the time, a store and a register of ids, and keeps the rules of
-docs/exactly-once.md. Nothing counts as done until `confirm`. A plan that was not committed is made
-again.
+The shard is pure. It gets fetched records, the time, a store and a register of ids, and keeps the
+rules of docs/exactly-once.md. Nothing is done until `confirm`. An uncommitted plan is made again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,18 +38,18 @@ from storage.store import (
 )
 
 PARSED_AT_ONCE: Final = 2048
-"""Their ids are looked up together."""
+"""Records whose ids are looked up together."""
 FLUSH_EVERY_MS: Final = 20_000
 WORTH_A_FLUSH: Final = 4_096
-"""A flush is due this often if a restart would have to read at least this many offsets again."""
+"""Least offsets to read again after a restart that make a periodic flush worth it."""
 FLUSHED_AT_ONCE: Final = 32_768
-"""A shard that catches up flushes whenever a restart would have to read this many again."""
+"""A shard that catches up flushes when a restart would read this many offsets again."""
 
 _offset_of = itemgetter(1)
 
 
 class State(Enum):
-    """How far a shard has come since its takeover."""
+    """The progress of a shard since its takeover."""
 
     REPLAYING = "replaying"
     CATCHING_UP = "catching-up"
@@ -58,7 +57,7 @@ class State(Enum):
 
 
 class _Due(NamedTuple):
-    """The due part of a plan. `upto`: everything due at or below is in it."""
+    """The due part of a plan. `upto`: it holds everything due at or below."""
 
     upto: Watermark
     entries: Sequence[Entry] = ()
@@ -72,7 +71,7 @@ class View(NamedTuple):
     """A shard as one turn sees it, after it has ingested (`Shard.look`)."""
 
     due_ms: int
-    """When something happens next, at most the time that was asked for."""
+    """Time of the next event, at most the time that was asked for."""
     kept_bytes: int
     """Memory of its memtables, and of records that cannot be ingested yet."""
     peeked_bytes: int
@@ -80,11 +79,10 @@ class View(NamedTuple):
 
 
 class Shard:
-    """All state of one ingress partition.
+    """All state of one ingress partition. `position` is committed.
 
-    `position` is committed. `read_from` is the first offset that will be handed to `ingest`.
-    `barrier` is the partition's end at takeover. Until it is reached the watermark stands still
-    (docs/exactly-once.md, rule 5).
+    `read_from` is the first offset for `ingest`. `barrier` is the partition's end at takeover. The
+    watermark stands still until it is reached (docs/exactly-once.md, rule 5).
     """
 
     def __init__(
@@ -132,7 +130,7 @@ class Shard:
         self._settle()
 
     def _settle(self) -> None:
-        """Note what has changed by an ingestion or a commit."""
+        """Update the state after an ingestion or a commit."""
         buffer = self._admission.buffer
         self.ending = len(buffer)
         """Records that end with the next transaction, since they were due when ingested."""
@@ -148,7 +146,7 @@ class Shard:
         return State.READY if self.next_offset >= self.barrier else State.CATCHING_UP
 
     def look(self, until_ms: int) -> View:
-        """Take the view of this turn: `due_ms` is at most `until_ms`."""
+        """Take the view of this turn. Its `due_ms` is at most `until_ms`."""
         due_ms = self.next_due_ms(until_ms) if self.state is State.READY else None
         waiting, store = self.waiting, self.store
         kept_bytes = self.memtable_bytes
@@ -164,13 +162,13 @@ class Shard:
 
     @property
     def memtable_bytes(self) -> int:
-        """About what `request_flush` would free."""
+        """About the memory that `request_flush` would free."""
         held_bytes = self.half_messages.held_bytes
         return self.store.memtable_bytes + self._register.memtable_bytes + held_bytes
 
     @property
     def is_sweeping(self) -> bool:
-        """A purge has records left to find."""
+        """Whether a purge has records left to find."""
         purges = self.purges
         is_under_way = bool(purges.offsets) and purges.first_unswept is not None
         return is_under_way and self.state is State.READY
@@ -186,15 +184,15 @@ class Shard:
 
     @property
     def last_held(self) -> Mapping[int, int]:
-        """End of a pause, or IS_PARKED -> offset of the last record read to wait for it."""
+        """End of a pause, or IS_PARKED -> offset of the last record read for its queue."""
         return self._identities.last_held
 
     def pending(self) -> int:
-        """Count the records that will fire, without undecided half messages."""
+        """Count the pending records, without undecided half messages."""
         return self.store.pending() - self._register.tombstones_by_target().total
 
     def pending_by_target(self) -> TargetCounts:
-        """Count them by target, a bounded number of targets by name."""
+        """Count the pending records by target, a bounded number of targets by name."""
         return self.store.pending_by_target().without(self._register.tombstones_by_target())
 
     def pending_bytes(self) -> int:
@@ -224,7 +222,7 @@ class Shard:
         return self._identities.is_purged(offset, target, due_ms)
 
     def named(self, ident: bytes) -> Named | None:
-        """Return what is known of an id."""
+        """Return the register's row of an id."""
         return self._register.find([ident]).get(ident)
 
     def parsed(self, message: Message) -> ParsedRecord:
@@ -232,7 +230,7 @@ class Shard:
         return self._readers.read(message)
 
     def refusal_now(self, message: Message) -> Rejection | None:
-        """Return why the current settings would refuse this record, if they would."""
+        """Return why the current settings would refuse this record, or None."""
         parsed = self._readers.read(message, LAST_OFFSET)
         parsed = parsed.rejection if isinstance(parsed, RejectedHop) else parsed
         return parsed if isinstance(parsed, Rejection) else None
@@ -242,7 +240,7 @@ class Shard:
         return offset in self._missed
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """Return when something happens next, None if that is after `until_ms`."""
+        """Return the time of the next event, None if that is after `until_ms`."""
         due_ms = self.store.next_due_ms(until_ms)
         if not self.half_messages.idents:
             return due_ms
@@ -258,10 +256,10 @@ class Shard:
         max_records: int,
         max_bytes: int = PEEK_BYTES,
     ) -> None:
-        """Take records in offset order. Keep in `waiting` what the next transaction cannot hold.
+        """Take records in offset order. Records without room stay in `waiting`.
 
-        `max_records`, and about `max_bytes`, may end as they are ingested. A record also waits if
-        the watermark has passed its due and the clock has not (docs/exactly-once.md, rule 7).
+        At most `max_records`, and about `max_bytes`, end as they are ingested. A record also waits
+        if the watermark has passed its due and the clock has not (docs/exactly-once.md, rule 7).
         """
         messages = [*self.waiting, *messages] if self.waiting else messages
         upto = messages[-1].offset() + 1 if messages else 0
@@ -292,8 +290,8 @@ class Shard:
     ) -> Plan:
         """Plan the next transaction: newcomers first, then due entries by (due, offset).
 
-        `max_records` bounds both, `max_bytes` the bodies of due entries. A larger one goes alone.
-        `sweep` bounds the entries that a purge has ended.
+        `max_records` limits both, `max_bytes` the bodies of due entries. A larger one goes alone.
+        `sweep` limits the entries that a purge has ended.
         """
         buffer, is_ready = self._admission.buffer, self.state is State.READY
         watermark = before = self.position.watermark
@@ -341,10 +339,7 @@ class Shard:
         self._settle()
 
     def maintain(self, budget_entries: int, elapsed_ms: int) -> bool:
-        """Do a bounded piece of the store's own work, and look ahead for purges.
-
-        Return True if the store has more to do.
-        """
+        """Do a bounded piece of the store's own work. Return True if there is more to do."""
         settled = self.settled_offset
         if self._wants_flush(settled, elapsed_ms):
             self._next_flush_ms = elapsed_ms + FLUSH_EVERY_MS
@@ -363,7 +358,6 @@ class Shard:
         self.half_messages.forget_bodies()
 
     def flush_and_close(self) -> None:
-        """Write local state and close it."""
         try:
             self.store.flush(self.settled_offset)
             in_store = min(self.settled_offset, self.store.covered)
@@ -372,15 +366,15 @@ class Shard:
             self.close()
 
     def close(self) -> None:
-        """Close the files as they are."""
+        """Close the files without a flush."""
         self._register.close()
         self.store.close()
 
     def _wants_flush(self, settled: int, elapsed_ms: int) -> bool:
         """Return whether a restart would have too much to read again.
 
-        A shard that catches up flushes without a pause: if it never reaches its end before the next
-        restart, it must get nearer each time.
+        A shard that catches up flushes without a pause, so that each restart begins nearer to the
+        end.
         """
         covered = min(self.store.covered, self._register.covered)
         to_read_again = settled - max(covered, self.position.floor)
@@ -391,7 +385,7 @@ class Shard:
     def _floor(self, deliveries: Sequence[Entry]) -> int:
         """Return the next floor. Any delivery may turn out to be a hop.
 
-        The floor stands still until hops of before the takeover are ingested again
+        The floor stands still until hops from before the takeover are ingested again
         (docs/exactly-once.md, rule 4).
         """
         if self.state is not State.READY:
@@ -401,7 +395,7 @@ class Shard:
         return max(self.position.floor, floor)
 
     def _due(self, now_ms: int, max_records: int, max_bytes: int) -> _Due:
-        """Take due entries, and what half messages and purges add to them."""
+        """Take due entries, with the additions of half messages and purges."""
         found, is_all = self.store.due(now_ms, max_records, max_bytes)
         upto = Watermark(now_ms, LAST_OFFSET) if is_all else Watermark(*found[-1][:2])
         auxiliary: list[AuxiliaryRecord] = []
@@ -424,7 +418,8 @@ class Shard:
         self._register.add_tombstone(self.next_offset, key, target)
 
     def _limits(self, offset: int, now_ms: int, max_records: int, max_bytes: int) -> IngestLimits:
-        """Return the limits from this offset on: below a watermark set back they differ."""
+        """Return the limits from this offset on. They differ below a watermark that was set
+        back."""
         position, committed = self.position, self.position.next_offset
         if position.set_back is not None and offset < position.set_back.below:
             committed = position.set_back.below
