@@ -1,7 +1,4 @@
-"""The records of a trace, and the rules by which they belong together. Pure.
-
-Headers alone decide: hops, retries, check-backs, outcomes.
-"""
+"""The records of a trace, and rules that relate them by their headers. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,8 +39,6 @@ from proxy.protocol.outcomes import (
 from proxy.protocol.parsed import Cancel, Decision, Prepare, Recall, Scheduled
 from proxy.protocol.request_reader import RequestReader
 
-# What is read.
-
 
 @dataclass(frozen=True, slots=True)
 class TracedRecord:
@@ -64,7 +59,7 @@ class TracedRecord:
         return None if raw is None else text_of(raw)
 
     def number(self, name: str) -> int | None:
-        """Return the header as a number. None for numbers that no client of ours writes."""
+        """Return the header as a number. None if it is too long to be ours."""
         raw = self.header(name)
         return int(raw) if raw is not None and raw.isdigit() and len(raw) <= 18 else None
 
@@ -73,7 +68,7 @@ class TracedRecord:
         return read_origin(self.text(name) or "")
 
     def without_value(self) -> Self:
-        """Return a copy to keep: a trace may hold a thousand records, and values can be large."""
+        """Return a copy to keep. A trace may have a thousand records, and values can be large."""
         return replace(self, value=None)
 
 
@@ -112,7 +107,7 @@ class Topics(Protocol):
         """Return the record at a place. None if nothing lies there."""
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
-        """Read the spans side by side until `visit` is content. May show a record twice."""
+        """Read the spans in parallel until `visit` returns True. May show a record twice."""
 
     def unread(self) -> list[str]:
         """Return sentences about topics that were left out."""
@@ -126,16 +121,16 @@ REJECTED: Final = "rejected"
 
 
 class Asked(NamedTuple):
-    """The request of one record under today's settings. It says where to look for the end."""
+    """A record's request under today's settings. It tells where to look for the end."""
 
     kind: str
     """DELIVERY, HALF_MESSAGE, REJECTED, `cancel`, `recall`, `commit` or `rollback`."""
     target: str | None = None
     due_ms: int | None = None
     partition: int = -1
-    """At the target. -1: the partition of the key."""
+    """The target's partition. -1: the key decides."""
     key: bytes | None = None
-    """At the target."""
+    """The key at the target."""
     ident: bytes | None = None
     check_topic: str | None = None
     recalled: int | None = None
@@ -152,9 +147,9 @@ class Asked(NamedTuple):
 
 
 def read_asked(record: TracedRecord, reader: RequestReader) -> Asked:
-    """Return what a record asks for.
+    """Return the request of a record.
 
-    Earlier settings may have accepted a record that today's settings reject. So its target is kept.
+    A rejected one keeps its target, because earlier settings may have accepted it.
     """
     place = record.place
     parsed = reader.read(
@@ -210,7 +205,7 @@ class End(NamedTuple):
 
     @property
     def is_hop(self) -> bool:
-        """Whether a successor goes on."""
+        """Whether a successor continues it."""
         return self.what in {ROLLED, REQUEUED} or self.is_move
 
 
@@ -233,7 +228,7 @@ def outcome_in(record: TracedRecord) -> End | None:
     )
 
 
-# One ingress record of the chain: its arrival, its request, its end.
+# Links of the chain.
 
 INGESTED: Final = "ingested"
 HOPPED: Final = "hopped"
@@ -252,7 +247,7 @@ class Control(NamedTuple):
 
 @dataclass(slots=True)
 class Link:
-    """One ingress record of the chain. Filled step by step: if the time runs out, it is told."""
+    """One ingress record of the chain. It is filled stepwise, and shown if the time runs out."""
 
     origin: Origin
     arrival: str
@@ -268,13 +263,13 @@ class Link:
     ended: End | None = None
     """The outcome of the record that a control record ended."""
     unreadable: Origin | None = None
-    """The place of its outcome, if the outcome cannot be read."""
+    """The place of an unreadable outcome."""
     controls: list[Control] = field(default_factory=list)
     checks: list[TracedRecord] = field(default_factory=list)
 
     @property
     def ended_ms(self) -> int | None:
-        """When it ended. None if no end is known."""
+        """The time of its end, if known."""
         last = self.end or self.delivery
         return None if last is None else last.timestamp_ms
 
@@ -290,12 +285,12 @@ class Trace:
     asked: Origin
     links: list[Link] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    """Sentences about what cannot be told."""
+    """Sentences about gaps."""
     is_whole: bool = True
     """Whether the time allowed was enough."""
 
 
-# Which records belong together.
+# Relations between records.
 
 
 def hop_from(record: TracedRecord) -> Origin | None:
@@ -305,14 +300,14 @@ def hop_from(record: TracedRecord) -> Origin | None:
 
 
 def is_move(record: TracedRecord) -> bool:
-    """Whether it was written to take the place of a pending record."""
+    """Whether it was written to replace a pending record."""
     return record.header(HOP_FIRES) is not None
 
 
 def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> bool:
     """Whether the proxy wrote this record to continue `origin`. Moves name their successor.
 
-    The successor of a half message continues its commit, and names `origin` as its first origin.
+    A half message's successor names `origin` as its first origin, and continues the commit.
     """
     if is_move(record):
         return False
@@ -324,7 +319,7 @@ def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> b
 def came_from(record: TracedRecord) -> Origin | None:
     """Return the origin of this ingress record, if it has one.
 
-    A retry was made from the consumer's record, which lies in another topic.
+    A retry comes from the consumer's record, which lies in another topic.
     """
     if record.header(HOP_FROM) is not None:
         return hop_from(record)
@@ -361,10 +356,10 @@ def is_check_back(record: TracedRecord, ident: bytes) -> bool:
 
 
 def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | None) -> bool:
-    """Whether an ingress record asks again for a delivery that a consumer could not process.
+    """Whether an ingress record retries a delivery that a consumer could not process.
 
-    `group` is the consumer group of the delivery, None if it was no retry. A consumer without this
-    project's client may send the record back with its stamps.
+    `group` is the delivery's consumer group if it was a retry. A consumer without our client may
+    return the record with its stamps.
     """
     asking = record.header(RETRY_GROUP)
     if not asking or record.header(HOP_FROM) is not None or group not in {None, asking}:

@@ -1,4 +1,4 @@
-"""The steps of a record's story, made from the links of a trace. Reads nothing."""
+"""The steps of a record's story, made from the links of a trace. Pure."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -54,19 +54,19 @@ UNKNOWN: Final = "unknown"
 
 
 class Step(NamedTuple):
-    """One event of the ingress record at `origin`, or of a record made from it."""
+    """An event of the ingress record at `origin`, or of a record made from it."""
 
     time_ms: int | None
     what: str
     where: Origin | None
     """The record that shows it."""
     detail: str
-    """In words, without times."""
+    """A text without times."""
     origin: Origin
     due_ms: int | None = None
-    """Requests and pending records have one."""
+    """For requests and pending records."""
     late_ms: int | None = None
-    """Deliveries have one."""
+    """For deliveries."""
 
     def data(self) -> dict[str, Any]:
         where = None if self.where is None else str(self.where)
@@ -85,14 +85,14 @@ class Story(NamedTuple):
     is_whole: bool
 
     def data(self, asked: Origin) -> dict[str, Any]:
-        """Return the answer to a question about `asked`, for programs."""
+        """Return the story of `asked` as JSON values."""
         steps = [step.data() for step in self.steps]
         named = {"origin": str(asked), "first_origin": str(self.first_origin)}
         return {**self._asdict(), **named, "steps": steps}
 
 
 class Storyteller:
-    """Tells stories of the proxy with the topics `names`, at `now_ms`."""
+    """Makes stories of the proxy with the topics `names`, at `now_ms`."""
 
     def __init__(self, names: TopicSettings, now_ms: int) -> None:
         self._names, self._now_ms = names, now_ms
@@ -109,7 +109,7 @@ class Storyteller:
         return Story(state, first, trace_id, steps, unknown, trace.is_whole)
 
     def _steps(self, link: Link, trace: Trace) -> Iterator[Step]:
-        """Yield the steps of one ingress record. The record before tells of a hop."""
+        """Yield the steps of one ingress record. The record before shows a hop."""
         if link.arrival != HOPPED or link.record is None:
             yield self._arrival(link)
         if (due := self._due(link, _last_hop(link, trace))) is not None:
@@ -198,7 +198,6 @@ class Storyteller:
 
 
 def _request(link: Link) -> str:
-    """Say what the record asks for."""
     asked = link.asked
     assert asked is not None
     ident = "" if asked.ident is None else f", id {text_of(asked.ident)}"
@@ -229,7 +228,7 @@ def _is_skipped(link: Link) -> bool:
 
 
 def _gaps(link: Link) -> Iterator[str]:
-    """Yield what cannot be told about one record."""
+    """Yield sentences about missing facts of a record."""
     if link.record is None:
         why = "it has been deleted by retention"
         if _is_skipped(link):
@@ -259,14 +258,14 @@ def _failure(record: TracedRecord, request: str) -> str:
     return f"the group {group} failed at it{f' ({why})' if why else ''}; {request}"
 
 
-# How a record ended: by which record, and why.
+# How a record ended.
 
 Words: TypeAlias = tuple[Origin | None, str]
 """The record that shows it, and a sentence."""
 
 
 def ending(link: Link, end: End) -> Words:
-    """Say what an outcome means for the record."""
+    """Explain an outcome."""
     if end.is_move:
         return end.next_origin, "moved to another time"
     if end.what in {ROLLED, REQUEUED}:
@@ -316,7 +315,7 @@ def due_ms_of(link: Link) -> int | None:
 
 
 def commit_of(link: Link) -> Control | None:
-    """Return the first commit of a half message: a later record may have the same id."""
+    """Return the first commit of a half message. A later record may have the same id."""
     ender = _ender(link)
     decided = (one for one in link.controls if one is not ender)
     return next((one for one in decided if one.kind in {None, "commit"}), None)

@@ -1,4 +1,4 @@
-"""Reads the topics of a trace: committed records, in no group, with a bound on memory."""
+"""The topics of a trace, read in no group and in bounded memory."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,16 +24,16 @@ from proxy.protocol.body import Message
 from proxy.protocol.position import NEVER_MS
 
 GROUP: Final = "kafka-delay-proxy-trace"
-"""The client library wants a name. The group is never joined, and nothing is committed."""
+"""A name for the client library. The group is never joined, and nothing is committed."""
 
 Ranges = dict[tuple[str, int], range]
 
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Takes a text and a number of records. Within it, takes the number of records read so far."""
+"""Takes a text and a number of records. Yields a function for the number of records read."""
 
 
 class Bounds(NamedTuple):
-    """The limits of one trace. None: any number of records."""
+    """The limits of a trace. None: any number of records."""
 
     timeout_s: float
     most_records: int | None = None
@@ -58,10 +58,10 @@ class ReadRefused(BrokerRefused):
 
 
 class KafkaTopics:
-    """The topics of a trace on a broker. Each search has a consumer of its own.
+    """The topics of a trace on a broker. Each search has its own consumer.
 
-    `after_poll` is called after each few hundred records. With `skips_refused` a topic that the
-    user may not search is left out, and `unread` says so. Raises KafkaException as well.
+    `after_poll` is called after a few hundred records. With `skips_refused`, `unread` names topics
+    that the user may not read. Raises KafkaException, too.
     """
 
     def __init__(
@@ -83,13 +83,11 @@ class KafkaTopics:
         self._partitions: dict[str, int] = {}
 
     def partitions_of(self, topic: str) -> int:
-        """Return the number of partitions, 0 for a missing topic."""
         if topic not in self._partitions:
             self._partitions[topic] = self._ask_partitions(topic)
         return self._partitions[topic]
 
     def offsets(self, topic: str, partition: int) -> range:
-        """Return the offsets of committed records."""
         with self._consumer(topic) as consumer:
             return offsets_of(consumer, topic, partition)
 
@@ -109,7 +107,7 @@ class KafkaTopics:
         return found[0] if found else None
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
-        """Read the spans side by side, until `visit` is content or all are read to the end."""
+        """Read the spans in parallel, until `visit` returns True or all are finished."""
         while left := [span for span in spans if span.topic not in self._refused]:
             try:
                 self._search(left, visit)
@@ -192,7 +190,7 @@ class KafkaTopics:
                 self._after_poll()
 
     def _end_of_batch(self, topic: str, partition: int, base: int) -> int:
-        """Return where to go on: a batch that no client can read holds nothing to show."""
+        """Return the offset behind a batch that no client can read."""
         batch = unreadable_batch(lambda: Consumer(self._config), topic, partition, base)
         return base if batch is None else batch.end
 

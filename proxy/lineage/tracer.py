@@ -1,4 +1,4 @@
-"""Follows a record through the topics, and decides what to read next."""
+"""Traces of records through the topics. Decides what to read next."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -52,17 +52,17 @@ MOST_CONTROLS: Final = 20
 MOST_CHECKS: Final = 1_000
 MOST_RETRIES: Final = 100
 CLOCKS_APART_MS: Final = 60_000
-"""Brokers, the proxy and its transactions stamp records. Their stamps may differ by this much."""
+"""Differences between timestamps of brokers, the proxy and its transactions."""
 
 
 class RecordTrace(NamedTuple):
-    """The ingress record that was asked for, and its story."""
+    """The traced ingress record, and its story."""
 
     origin: Origin
     story: Story
 
     def data(self) -> dict[str, Any]:
-        """Return the story for programs. Times are epoch ms, None if unknown."""
+        """Return the story as JSON values. Times are epoch ms, None if unknown."""
         return self.story.data(self.origin)
 
 
@@ -71,7 +71,7 @@ def trace_record(
 ) -> RecordTrace:
     """Trace the record at `named`, in any topic that the proxy reads or writes.
 
-    A consumer's failure is looked for within `retries_within_ms` after each delivery. Raises
+    Consumers' failures are searched for within `retries_within_ms` after each delivery. Raises
     NoSuchRecord, and the exceptions of `topics` except NotAllRead.
     """
     names, policy = settings.topics, replace(policy_of(settings, None), roll_after_ms=None)
@@ -83,7 +83,7 @@ def trace_record(
     return RecordTrace(origin, Storyteller(names, now_ms).story(found))
 
 
-# The ingress record that a person means, or why there is none.
+# The ingress record of a named place.
 
 
 class NoSuchRecord(ProxyError):
@@ -93,8 +93,8 @@ class NoSuchRecord(ProxyError):
 def find_beginning(topics: Topics, named: Origin, ingress: str, bootstrap: str) -> Origin:
     """Return the ingress record at `named`, or the origin of the record there.
 
-    An ingress record is not read here. It may be deleted, or lie in an unreadable batch, and its
-    outcome may still exist. Raises TopicUnknown, NoSuchRecord.
+    An ingress record is not read: its outcome may exist even if it is deleted or unreadable.
+    Raises TopicUnknown, NoSuchRecord.
     """
     topic, partition, offset = named
     count = topics.partitions_of(topic)
@@ -119,7 +119,7 @@ def find_beginning(topics: Topics, named: Origin, ingress: str, bootstrap: str) 
 
 
 def refuse_untold(trace: Trace, there: range, outcomes: str) -> None:
-    """Raise NoSuchRecord if nothing at all is known about the record that was asked for."""
+    """Raise NoSuchRecord if nothing is known about the named record."""
     if any(link.record or link.ended_ms is not None for link in trace.links) or not trace.is_whole:
         return
     asked = trace.asked
@@ -147,7 +147,7 @@ def _nothing_at(named: Origin, there: range) -> tuple[str, str]:
     )
 
 
-# Where, and from which time on, the records that belong to a link can lie.
+# Where related records can lie.
 
 
 class Spans:
@@ -157,7 +157,7 @@ class Spans:
         self._names, self._partitions_of = names, partitions_of
 
     def between(self, topic: str, from_ms: int | None, until_ms: int | None) -> list[TimeSpan]:
-        """Return the topic from one time to another, with room for the clocks. Empty if missing."""
+        """Return the topic between two times, with a margin for clocks. Empty if missing."""
         if not self._partitions_of(topic):
             return []
         first = None if from_ms is None else from_ms - CLOCKS_APART_MS
@@ -169,9 +169,9 @@ class Spans:
         return self.between(topic, time_ms, time_ms)
 
     def ends(self, link: Link) -> Iterator[list[TimeSpan]]:
-        """Yield where its outcome or delivery lies by the keys, then where else it may lie.
+        """Yield the spans of its outcome or delivery: first the keys' partitions, then all others.
 
-        A topic may have more partitions today.
+        A topic may have gained partitions.
         """
         record, asked = link.record, link.asked
         from_ms = None if record is None else record.timestamp_ms - CLOCKS_APART_MS
@@ -220,7 +220,7 @@ class Spans:
         return [everywhere._replace(partitions=(own,)), everywhere._replace(partitions=others)]
 
 
-# Ingress records of a trace, each read once, and the way back to the first of a chain.
+# The chain back to its first record.
 
 
 class Ingested(NamedTuple):
@@ -240,7 +240,7 @@ class Ancestry(NamedTuple):
 
 
 class IngressRecords:
-    """Reads ingress records from `topics`, and their requests with `reader`."""
+    """Reads ingress records and their requests, each once."""
 
     def __init__(self, topics: Topics, ingress: str, reader: RequestReader) -> None:
         self._topics, self._ingress, self._reader = topics, ingress, reader
@@ -280,7 +280,7 @@ class IngressRecords:
         return self._delivered(before, found)
 
     def _rewritten(self, record: TracedRecord, before: Origin, found: Ancestry) -> Origin:
-        """The successor of a half message continues the commit, and names the half message."""
+        """Continue with the half message, if the successor names its commit."""
         first = record.origin(FIRST_ORIGIN)
         ingested = self.read(before)
         if ingested is not None and ingested.asked.kind == "commit" and first is not None:
@@ -291,7 +291,7 @@ class IngressRecords:
         return before
 
     def _delivered(self, place: Origin, found: Ancestry) -> Origin | None:
-        """Return the ingress record behind a delivery at which a consumer failed."""
+        """Return the ingress record of a delivery that a consumer failed to process."""
         record = self._topics.at(place)
         if record is None:
             found.unknown.append(f"What was before the retry: {place} is not there any more.")
@@ -299,7 +299,7 @@ class IngressRecords:
         return record.origin(ORIGIN)
 
 
-# The way forward.
+# The chain forward.
 
 
 class _Arrival(NamedTuple):
@@ -353,7 +353,7 @@ class Tracer:
             self._follow(trace, origin)
 
     def _took_no_place(self, origin: Origin) -> bool:
-        """Whether it was to take the place of a pending record, and came too late."""
+        """Whether it was a move that came too late."""
         found = self._records.read(origin)
         if found is None or not is_move(found.record):
             return False
@@ -362,7 +362,7 @@ class Tracer:
         return link.end is not None and link.end.what == MISSED
 
     def _follow(self, trace: Trace, start: Origin) -> None:
-        """Follow one record to all records made from it, in order of their coming."""
+        """Follow a record to all records made from it, in order."""
         coming = deque([_Arrival(start, INGESTED)])
         seen = {link.origin for link in trace.links}
         while coming:
@@ -392,7 +392,7 @@ class Tracer:
         return self._successor(trace, link) if goes_on else []
 
     def _find_end(self, link: Link) -> None:
-        """Find its outcome or its delivery. The successor of a known hop tells the time."""
+        """Find its outcome or its delivery. A known successor tells the time."""
         origin, key = link.origin, str(link.origin).encode()
 
         def is_end(record: TracedRecord) -> bool:
@@ -414,7 +414,7 @@ class Tracer:
     def _successor(self, trace: Trace, link: Link) -> list[_Arrival]:
         """Return the record that continues it, or a later one of the chain if that is deleted.
 
-        It was written in the same transaction as the outcome, if there is one.
+        A successor and the outcome share a transaction.
         """
         origin, ended_ms = link.origin, link.ended_ms
         later: list[Origin] = []
@@ -441,7 +441,7 @@ class Tracer:
         return [_Arrival(place, AFTER_A_GAP) for place in later[:1]]
 
     def _find_controls(self, link: Link) -> None:
-        """Find the records that decided about it or ended it. For a control, find its target."""
+        """Find the controls that decided about it, or the record that a control ended."""
         asked, end = link.asked, link.end
         if asked is not None and asked.is_control:
             self._find_ended(link)
@@ -476,7 +476,7 @@ class Tracer:
         return Control(applied, ingested.asked.kind) if is_its else None
 
     def _find_ended(self, link: Link) -> None:
-        """Find what a control record ended: its outcome is in the same transaction."""
+        """Find the outcome of the record that a control ended, in the same transaction."""
         end, ident = link.end, _ident(link)
         recalled = None if link.asked is None else link.asked.recalled
         if end is None or end.what != APPLIED or (ident is None and recalled is None):
@@ -497,7 +497,6 @@ class Tracer:
         self._topics.search(self._spans.near(self._names.outcomes, end.timestamp_ms), note)
 
     def _find_checks(self, link: Link) -> None:
-        """Find the check-backs of a half message."""
         asked = link.asked
         if asked is None or asked.check_topic is None or asked.ident is None:
             return
@@ -513,7 +512,7 @@ class Tracer:
         self._topics.search(self._spans.between(asked.check_topic, from_ms, until_ms), note)
 
     def _replay(self, link: Link, end: End) -> list[_Arrival]:
-        """Find the dead letter of a record. Return the record that was replayed from it."""
+        """Find the dead letter. Return the record that was replayed from it."""
 
         def is_letter(record: TracedRecord) -> bool:
             if is_letter_of(record, link.origin):

@@ -1,4 +1,4 @@
-"""What a worker shows of itself: metrics for Prometheus, and a status for the probes.
+"""Metrics for Prometheus, and the status of a worker for probes.
 
-May use records. Begin with `metrics`; `status` has the snapshot.
+May use records. Begin with `metrics`.
 """

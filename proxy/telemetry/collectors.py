@@ -19,21 +19,19 @@ from proxy.protocol.parsed import AskedFor, ParsedBatch
 log = structlog.get_logger(__name__)
 
 OTHER: Final = "(other)"
-"""No topic's name has parentheses, so no target has this name."""
+"""Topic names have no parentheses, so no target has this name."""
 LONGEST_NAME: Final = 249
 """The longest name of a topic."""
 
 
 class BoundedNames:
-    """Numbers the first `most` names. All others share the number `most`, so that no series ever
-    goes from one name to another."""
+    """Numbers for the first `most` names. All others share the number `most`, for good."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._numbers: dict[str, int] = {}
 
     def number(self, name: str) -> int:
-        """Return the number of its series."""
         known = self._numbers.get(name)
         if known is not None:
             return known
@@ -42,19 +40,21 @@ class BoundedNames:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def by_number(self) -> dict[int, str]:
-        """Return the names that have a series, and the name of all others."""
+        """Return the names with a series, and the name of all others."""
         return {number: name for name, number in self._numbers.items()} | {self.most: OTHER}
 
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 FEW: Final = 8
-"""Up to this many values are counted one by one: an array would take longer."""
+"""Up to this many values are counted one by one, which is faster than an array."""
 
 
 class HistogramBySeries:
-    """A histogram of milliseconds for each series. Bounds are inclusive; one more bucket takes the
-    rest. Not for several threads at once."""
+    """Histograms of milliseconds. Bounds are inclusive, and one more bucket takes the rest.
+
+    Not thread-safe.
+    """
 
     def __init__(self, series: int, bounds_ms: Sequence[int]) -> None:
         self._bounds, self._bounds_ms = list(bounds_ms), np.asarray(bounds_ms, np.int64)
@@ -85,7 +85,7 @@ class HistogramBySeries:
         return [int(count) for count in self._buckets.sum(axis=1)]
 
     def cumulative(self, series: int | None = None) -> tuple[list[tuple[str, float]], float]:
-        """Return buckets and sum in seconds, of one series or of all, as Prometheus takes them."""
+        """Return cumulative buckets and the sum in seconds, of one series or of all."""
         buckets = self._buckets.sum(axis=0) if series is None else self._buckets[series]
         sum_ms = self._sums_ms.sum() if series is None else self._sums_ms[series]
         counts = map(float, np.cumsum(buckets).tolist())
@@ -96,10 +96,7 @@ DELIVERED: Final = "delivered"
 
 
 class TargetMetrics(Collector):
-    """How the records of each target ended, for the team that owns it.
-
-    The first `most` targets have a series each, all others share one.
-    """
+    """How the records of each target ended. The first `most` targets have series of their own."""
 
     def __init__(
         self, most: int, lateness_bounds_ms: Sequence[int], delay_bounds_ms: Sequence[int]
@@ -111,14 +108,13 @@ class TargetMetrics(Collector):
         self._lock = threading.Lock()
 
     def meet(self, targets: Iterable[str]) -> None:
-        """Begin the series of targets with pending records. A series that begins with its first
-        count hides that count from `increase`."""
+        """Begin the series of targets with pending records, or `increase` misses a first count."""
         with self._lock:
             for target in targets:
                 self._names.number(target)
 
     def ingested(self, targets: Sequence[str], delays_ms: Sequence[int]) -> None:
-        """Count records that were read, by the delay they ask for; below 0 counts as 0."""
+        """Count records by requested delay. Below 0 counts as 0."""
         if min(delays_ms) < 0:
             delays_ms = [max(0, delay_ms) for delay_ms in delays_ms]
         self._add(self._delays, targets, delays_ms)
@@ -128,14 +124,13 @@ class TargetMetrics(Collector):
         self._add(self._lateness, targets, lateness_ms)
 
     def ended(self, ends: Iterable[tuple[str | None, str]]) -> None:
-        """Count records that ended, or went on, otherwise. Without a target none is counted."""
+        """Count other ends and rewrites. Records without a target are ignored."""
         for (target, what), count in Counter(ends).items():
             if target is not None:
                 with self._lock:
                     self._ends[self._names.number(target), what] += count
 
     def collect(self) -> Iterator[Metric]:
-        """Return how late records were delivered, how long they were to wait, how they ended."""
         with self._lock:
             families = [*self._histograms(), self._ingested(), self._ended()]
         yield from families
@@ -211,8 +206,7 @@ BEYOND: Final = f"{ATTEMPTS_SHOWN + 1}+"
 
 
 class RetryMetrics(Collector):
-    """How often the records of each consumer group have failed. The first `most` groups have series
-    of their own, all others share theirs."""
+    """Failures by consumer group. The first `most` groups have series of their own."""
 
     def __init__(self, most: int) -> None:
         self._names = BoundedNames(most)
@@ -227,8 +221,7 @@ class RetryMetrics(Collector):
                 self._counts[place] += count
 
     def collect(self) -> Iterator[Metric]:
-        """Return each attempt of each group, from the group's first on: a series that begins with
-        its first count hides that count from `increase`."""
+        """Yield every attempt of each known group, or `increase` would miss a first count."""
         family = CounterMetricFamily(
             "delay_proxy_retry_attempts",
             "Records that a consumer has sent back, by its group and by how often it has failed.",
@@ -250,7 +243,7 @@ WARN_EVERY_S: Final = 60.0
 class Intake:
     """Counts records as they are read, each once in this process.
 
-    It outlives sessions: the next session reads uncommitted records again.
+    It outlives sessions, which read uncommitted records again.
     """
 
     def __init__(self, targets: TargetMetrics, retries: RetryMetrics) -> None:
@@ -261,7 +254,7 @@ class Intake:
     def count(
         self, ingress: IngressPartition, messages: Sequence[Message], batch: ParsedBatch
     ) -> None:
-        """Count `messages`, which are the first of `batch`."""
+        """Count `messages`, the first of `batch`."""
         upto, first = self._upto.get(ingress, 0), 0
         if messages[0].offset() < upto:
             first = bisect_left(messages, upto, key=lambda message: message.offset())
@@ -276,7 +269,7 @@ class Intake:
             self._retries.ingested(asked.retries)
 
     def _warn_of_past(self, asked: AskedFor) -> None:
-        """Name a target whose records were due more than a year before they were written."""
+        """Warn about records that were due more than a year before they were written."""
         first_ms = min(asked.delays_ms)
         now_s = time.monotonic()
         if first_ms < -LONG_PAST_MS and now_s - self._warned_s >= WARN_EVERY_S:

@@ -1,8 +1,7 @@
-"""What the proxy counts for Prometheus. Every name begins with `delay_proxy_`.
+"""Prometheus metrics. Every name begins with `delay_proxy_`, and labels have bounded values.
 
-The worker moves counters once for each transaction. Facts about shards are read from the worker's
-`Status` at the moment of the scrape, so a shard that has moved away leaves nothing behind. Every
-label has a bounded number of values.
+Counters change once for each transaction. Facts about shards come from the worker's `Status` at the
+scrape, so a shard that has left leaves no series behind.
 """
 
 import math
@@ -53,7 +52,7 @@ Result = TypeVar("Result")
 
 
 class LoopSteps:
-    """How long the steps of a worker's loop take. Each step has its series from the start."""
+    """Durations of steps of a worker's loop. Each step has its series from the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         seconds = Histogram(
@@ -68,7 +67,7 @@ class LoopSteps:
     def timed(
         self, step: Step, do: Callable[[*Arguments], Result], *arguments: *Arguments
     ) -> Result:
-        """Return or raise what `do` does, and count the time that it took."""
+        """Call `do`, and count the time that it took."""
         began_s = time.perf_counter()
         try:
             return do(*arguments)
@@ -79,8 +78,8 @@ class LoopSteps:
 class Metrics:
     """All metrics of one worker, in a registry of their own.
 
-    `read_status` is asked at each scrape, from the admin server's thread. `targets_shown` targets
-    have series of their own, and as many consumer groups.
+    Each scrape calls `read_status` in the admin server's thread. `targets_shown` limits the series
+    of targets and of consumer groups.
     """
 
     def __init__(
@@ -110,8 +109,8 @@ class Metrics:
         build.info({"version": __version__})
 
     def _make_counters(self) -> None:
-        """Make the counters. A series that begins with its first count hides that count from
-        `increase`, so the known ones begin at zero."""
+        """Make the counters. Known series begin at zero, or `increase` would miss their first
+        count."""
         self.deliveries = self._counter("deliveries", "Records delivered to their target.")
         self.transactions = self._counter(
             "transactions",
@@ -185,28 +184,27 @@ class Metrics:
         self.deliveries.inc(len(targets))
 
     def count_throttled(self, direction: ThrottledDirection, seconds: float) -> None:
-        """Count the time for which the broker throttles a client of the proxy."""
+        """Count the time for which the broker throttles a client."""
         self._throttled.labels(direction).inc(seconds)
 
     def count_transaction(self, result: TransactionResult, seconds: float) -> None:
-        """Count one transaction and the time it took."""
+        """Count a transaction and its duration."""
         self.transactions.labels(result).inc()
         self.transaction_seconds.observe(seconds)
 
     def count_dead_letters(self, by_reason: Mapping[str, int]) -> None:
-        """Count dead letters; a reason beyond the bound counts as `(other)`."""
+        """Count dead letters. Reasons beyond the limit count as `(other)`."""
         for reason, count in by_reason.items():
             if len(self._reasons) < REASONS_SHOWN:
                 self._reasons.add(reason)
             self.dead_letters.labels(reason if reason in self._reasons else OTHER).inc(count)
 
     def count_outcomes(self, kinds: Iterable[str]) -> None:
-        """Count records that ended otherwise than by delivery, and control records."""
+        """Count records that ended without delivery, and control records."""
         for kind, count in Totals(kinds).items():
             self.outcomes.labels(kind).inc(count)
 
     def count_purge(self, state: PurgeState) -> None:
-        """Count a purge of one partition."""
         self.purges.labels(state).inc()
 
     def count_traced(self, result: TraceResult, records: int) -> None:
@@ -214,12 +212,12 @@ class Metrics:
         self.traced.labels(result).inc(records)
 
     def count_lost_session(self) -> None:
-        """Count it. Until the next session the lag is unknown."""
+        """Count a lost session. The lag is unknown until the next one."""
         self.sessions_lost.inc()
         self.due_lag_seconds.set(math.nan)
 
     def show_disk(self, store_bytes: int, disk_bytes: int, free_bytes: int) -> None:
-        """Show the room that the local data takes, the room there is, and the free room."""
+        """Show the size of the local data, and size and free space of its disk."""
         self.store_bytes.set(store_bytes)
         self.disk_bytes.set(disk_bytes)
         self.disk_free_bytes.set(free_bytes)

@@ -1,4 +1,4 @@
-"""Targets that do not take their records, and how long their records have been due."""
+"""Targets that refuse records, and the age of their oldest due records."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -20,19 +20,21 @@ log = structlog.get_logger(__name__)
 
 
 class RefusedTarget(NamedTuple):
-    """A target that does not take records, and why."""
+    """A target that refuses records, and why."""
 
     target: str
     reason: str
     detail: str
     records: int
-    """This many wait for their next attempt."""
+    """The number of records between two delivery attempts."""
     oldest_due_ms: int
 
 
 class _Waiting:
-    """Records of one target between two attempts: number and earliest due, by the minute of the
-    next attempt."""
+    """A target's records between two delivery attempts.
+
+    `by_minute` has their number and earliest due time by the minute of the next attempt.
+    """
 
     def __init__(self) -> None:
         self.detail = ""
@@ -45,7 +47,7 @@ class _Waiting:
         self.by_minute[minute] = records + 1, min(oldest_ms, due_ms)
 
     def forget(self, now_ms: int) -> None:
-        """Drop records whose attempt has come. They were delivered, or were added again."""
+        """Drop records after their attempt. They were delivered, or are added again."""
         past = [minute for minute in self.by_minute if (minute + 1) * MINUTE_MS <= now_ms]
         for minute in past:
             del self.by_minute[minute]
@@ -60,7 +62,7 @@ class RefusedTargets(Collector):
         self._lock = threading.Lock()
 
     def put_off(self, target: str, why: str, due_ms: int, again_ms: int) -> None:
-        """Count a record that is tried again later. why: the reason's code, and a sentence."""
+        """Count a record that is tried again later. `why` is the reason's code, and a sentence."""
         code, _, detail = why.partition(": ")
         with self._lock:
             waiting = self._of(target, code)
@@ -80,7 +82,7 @@ class RefusedTargets(Collector):
             )
 
     def now(self) -> tuple[RefusedTarget, ...]:
-        """Return the targets for which records wait, those with the oldest first."""
+        """Return the targets with records to try again, by the age of the oldest."""
         with self._lock:
             self._forget()
             found = [
@@ -97,8 +99,7 @@ class RefusedTargets(Collector):
         return tuple(sorted(found, key=lambda one: one.oldest_due_ms))
 
     def collect(self) -> Iterator[Metric]:
-        """Return how long the oldest record has been due, by target and reason. There is always a
-        series."""
+        """Yield ages of the oldest due records by target and reason. One series always exists."""
         family = GaugeMetricFamily(
             "delay_proxy_target_refused_seconds",
             "How long the oldest record that its target does not take has been due.",

@@ -1,8 +1,4 @@
-"""What a worker shows of itself: one immutable snapshot, replaced as a whole.
-
-The worker's loop writes it. The admin server and the metrics read it from other threads. Only the
-reference is shared, so neither side needs a lock.
-"""
+"""The status of a worker: an immutable snapshot, so its readers in other threads need no lock."""
 
 import math
 import time
@@ -25,7 +21,7 @@ CAUGHT_UP: frozenset[ShardState] = frozenset({"running", "held", "full"})
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """One ingress partition as this worker sees it.
+    """One ingress partition of this worker.
 
     `next_offset` is O, `watermark_ms` T and `floor` F of docs/exactly-once.md#what-is-committed.
     """
@@ -33,52 +29,50 @@ class ShardStatus:
     topic: str
     partition: int
     state: ShardState
-    """`held` by the clock, `full` by the setting `admission`, `unreadable` while the ingress cannot
-    be read on at `unreadable_at`."""
+    """`held` by the clock, `full` by the setting `admission`, `unreadable` at `unreadable_at`."""
     next_offset: int
     watermark_ms: int
     floor: int
     pending: int
     behind: int
-    """Ingress records not read yet."""
+    """Unread ingress records."""
     behind_ms: int = 0
     """Age of the last record read, while `behind` is above 0."""
     undecided: int = 0
     """Half messages without a decision."""
     oldest_undecided_ms: int | None = None
     log_start: int | None = None
-    """First offset that the broker still has; None before it was asked."""
+    """First offset that the broker still has. None before its first answer."""
     aging: int = 0
     """Offsets from the floor on that the broker may delete soon."""
     ahead_ms: int = 0
     pending_bytes: int = 0
     cancelled: int = 0
-    """Cancelled or replaced records that stay in the local data until their time. `pending` does
-    not count them."""
+    """Cancelled or replaced records in the local data. `pending` excludes them."""
     is_purging: bool = False
-    """Records that a purge has ended still await their outcomes."""
+    """Whether purged records still need their outcomes."""
     unreadable_at: int | None = None
     unreadable_why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One worker: its shards, and when its loop last turned (`time.monotonic()`)."""
+    """One worker: its shards, and its loop's last heartbeat (`time.monotonic()`)."""
 
     shards: tuple[ShardStatus, ...] = ()
     heartbeat_monotonic: float = 0.0
     assigned: bool = False
-    """True with the group's first answer, even without a partition: then it is idle, and ready."""
+    """Whether the group has answered. A worker without partitions is ready, too."""
     pending_by_target: TargetCounts = NO_COUNTS
     paused: frozenset[str] = frozenset()
-    """Patterns of targets, as all else that operators set at run time."""
+    """Patterns of targets, as in all run-time controls."""
     pending_bytes_by_target: TargetCounts = NO_COUNTS
     release_rates: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, TargetLimit] = field(default_factory=dict)
     is_ingest_paused: bool = False
     max_per_second: int | None = None
     refused: tuple[RefusedTarget, ...] = ()
-    """Targets that do not take records; these wait for their next attempt."""
+    """Targets that refuse records, which are tried again."""
     is_disk_held: bool = False
 
 
@@ -88,7 +82,7 @@ def partitions_of(statuses: Iterable[Status]) -> list[int]:
 
 
 def covered_by(statuses: Iterable[Status]) -> list[int]:
-    """Return those that have caught up: all their pending records are known."""
+    """Return the partitions that have caught up: all their pending records are known."""
     known = (shard for status in statuses for shard in status.shards)
     return sorted({shard.partition for shard in known if shard.state in CAUGHT_UP})
 
@@ -109,19 +103,15 @@ class StatusBoard:
         self._status = Status(heartbeat_monotonic=started_monotonic)
 
     def show(self, status: Status) -> None:
-        """Replace the snapshot. Called by the worker's loop."""
         self._status = status
 
     def heartbeat(self) -> None:
-        """Show that the worker's loop lives, though it waits for the broker."""
+        """Show that the worker's loop is alive while it waits for the broker."""
         self._status = replace(self._status, heartbeat_monotonic=time.monotonic())
 
     def read(self) -> Status:
-        """Return the newest snapshot. Called from any thread."""
         return self._status
 
-
-# The same as gauges.
 
 ShardFact = tuple[str, str, Callable[[ShardStatus], float | None]]
 SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
@@ -181,7 +171,6 @@ class StatusCollector(Collector):
         self._read_status, self._targets_shown = read_status, targets_shown
 
     def collect(self) -> Iterator[Metric]:
-        """Return pending records by target, facts about the worker, then facts about shards."""
         status = self._read_status()
         records, in_bytes = status.pending_by_target, status.pending_bytes_by_target
         most = self._targets_shown

@@ -1,5 +1,5 @@
-"""Spans of delivered records and dead letters, for OpenTelemetry (docs/operations/tracing.md).
+"""OpenTelemetry spans of delivered records and dead letters (docs/operations/tracing.md).
 
-May use records, scheduling, kafka, config and telemetry. Begin with `tracer`; `export` alone
+May use records, scheduling, kafka, config and telemetry. Begin with `tracer`. Only `export`
 imports OpenTelemetry.
 """

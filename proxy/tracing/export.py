@@ -1,7 +1,7 @@
-"""Turn traced records into spans and send them to a collector.
+"""Export of traced records as spans to a collector.
 
-Queue and thread are those of OpenTelemetry's batch processor. Endpoint, headers, time-outs and
-resource come from the standard variables `OTEL_*`.
+The batch processor of OpenTelemetry provides queue and thread. Its standard variables `OTEL_*` set
+endpoint, headers, time-outs and resource.
 """
 
 import logging
@@ -29,13 +29,13 @@ MAX_RECORDS: Final = 10_000
 AT_ONCE: Final = 256
 EXPORT_EVERY_MS: Final = 500
 GAP: Final = 500
-"""Gaps of up to this many ingress records are read through, not jumped over."""
+"""Gaps of up to this many ingress records are read through."""
 CLOSE_WITHIN_S: Final = 3.0
 PAUSE_PER_WORK: Final = 9
-"""The thread pauses this many times as long as it worked: the loop needs the interpreter."""
+"""The thread pauses for this multiple of its work, because the loop needs the interpreter."""
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
-"""Pauses after failures. Each failure leaves garbage in cycles, which a worker does not collect."""
+"""Pauses after failures. A failure leaves cyclic garbage, which a worker does not collect."""
 
 WAIT: Final = "timer.wait"
 PUBLISH: Final = "timer.publish"
@@ -44,20 +44,20 @@ NS_PER_MS: Final = 1_000_000
 _SAMPLED: Final = SpanContext(1, 1, False, TraceFlags(TraceFlags.SAMPLED))
 
 ReadIngress: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Message]]
-"""Read records of an ingress partition again: as `IngressLookup.read`."""
+"""Reads ingress records again, as `IngressLookup.read`."""
 
 log = structlog.get_logger(__name__)
 
 
 class _Queued(NamedTuple):
-    """A record in the batch processor, which looks at the flags of the context alone."""
+    """A record in the batch processor, which reads only the flags of the context."""
 
     record: TracedRecord
     context: SpanContext = _SAMPLED
 
 
 class _LastMessages(logging.Handler):
-    """Keep the SDK's last messages. They alone say why an export failed."""
+    """Keeps the SDK's last messages: nothing else says why an export failed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,8 +78,7 @@ class _LastMessages(logging.Handler):
 class SpanQueue(SpanExporter):
     """Up to `max_records` traced records, and the thread that exports their spans.
 
-    The batch processor calls `export` in its thread. A wait begins with the timestamp of the
-    ingress record, which the schedule does not keep. So spans are made there, behind the queue.
+    Spans are made in that thread, because they need ingress timestamps, which it must read.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class SpanQueue(SpanExporter):
         self._messages = _LastMessages()
         self._exporter = exporter or OTLPSpanExporter()
         self._put, self._done = 0, 0
-        """Numbers of records. The loop alone writes the first, the thread alone the second."""
+        """Numbers of records. Only the loop writes the first, only the thread the second."""
         self._is_closing, self._failure_pause_s = threading.Event(), 0.0
         self._processor = BatchSpanProcessor(
             self,
@@ -103,20 +102,19 @@ class SpanQueue(SpanExporter):
         )
 
     def has_room(self) -> bool:
-        """Return whether one more record may wait. The processor itself would drop silently."""
+        """Whether one more record may be queued. The processor would drop it silently."""
         return self._put - self._done < self._max_records
 
     def put(self, record: TracedRecord) -> None:
-        """Add a record. Never waits."""
+        """Add a record without waiting."""
         self._put += 1
         self._processor.on_end(cast(Any, _Queued(record)))
 
     def flush(self) -> None:
-        """Export all records now."""
         self._processor.force_flush()
 
     def close(self) -> None:
-        """Export what waits, for `CLOSE_WITHIN_S` at most. A dead collector holds up no end."""
+        """Export queued records for `CLOSE_WITHIN_S` at most. A dead collector delays no exit."""
         self._is_closing.set()
         last = threading.Thread(target=self._processor.shutdown, name="tracing", daemon=True)
         last.start()
@@ -124,10 +122,10 @@ class SpanQueue(SpanExporter):
         self._exporter.shutdown()
 
     def shutdown(self) -> None:
-        """Called by the processor: `close` does it."""
+        """Do nothing, because the processor calls this and `close` does the work."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Send the spans of these records. Count them, and pause after it."""
+        """Send and count the records' spans, then pause. Called in the processor's thread."""
         began_s = time.thread_time()
         queued = cast(Sequence[_Queued], spans)
         why = self._try_export([one.record for one in queued])
@@ -170,8 +168,8 @@ class SpanQueue(SpanExporter):
         }
 
 
-# The spans of a record. Their attributes are those of OpenTelemetry's conventions for messaging
-# (https://opentelemetry.io/docs/specs/semconv/messaging/kafka/), and some of our own.
+# Attributes follow OpenTelemetry's messaging conventions, with some additions
+# (https://opentelemetry.io/docs/specs/semconv/messaging/kafka/).
 
 _RESOURCE: Final = Resource.create(
     {"service.name": "kafka-delay-proxy", "service.version": __version__}
@@ -180,12 +178,12 @@ _SCOPE: Final = InstrumentationScope("kafka-delay-proxy", __version__)
 
 
 def span_id_of(name: str, origin: str) -> str:
-    """Return the id of a record's span. Every process gives it the same one."""
+    """Return the id of a record's span, which is the same in every process."""
     return blake2b(f"{name} {origin}".encode(), digest_size=8).hexdigest()
 
 
 def timer_spans(traced: TracedRecord, written_ms: int) -> list[ReadableSpan]:
-    """Return its wait and its publishing. A dead letter was not published."""
+    """Return the spans of a record's wait and of its publishing. Dead letters have no second."""
     ingress, origin = traced.ingress, traced.origin
     fired_ms, reason = traced.fired_ms, traced.reason
     timer: dict[str, str | int | None] = {
@@ -223,7 +221,7 @@ def _span(
     times_ms: tuple[int, int],
     attributes: Mapping[str, str | int | None],
 ) -> ReadableSpan:
-    """Return a finished span. Attributes without a value are left out."""
+    """Return a finished span, without empty attributes."""
     events, status = [], Status(StatusCode.UNSET)
     if (reason := traced.reason) is not None:
         status = Status(StatusCode.ERROR, f"{reason.code}: {reason.detail}")

@@ -1,4 +1,4 @@
-"""Find the records of a committed transaction that their producers trace."""
+"""Traced records of committed transactions."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class TracedRecord(NamedTuple):
-    """A sampled record of a committed transaction. Its size is bounded: it has no value."""
+    """A sampled record of a committed transaction, without its value."""
 
     ingress: IngressPartition
     offset: int
@@ -36,7 +36,7 @@ class TracedRecord(NamedTuple):
     end: str
     """`delivered`, or the name of its outcome."""
     reason: Rejection | None
-    """Why it is a dead letter, if it is one."""
+    """The reason of a dead letter."""
     fired_ms: int
     """When its transaction began."""
     committed_ms: int
@@ -60,7 +60,7 @@ class Tracer:
     def committed(
         self, batches: Sequence[Batch | ResolvedBatch], took_s: float, now_ms: int
     ) -> None:
-        """Take the records of a transaction. Called by the worker's loop after each commit."""
+        """Take the records of a transaction. Called after each commit."""
         times_ms = now_ms - int(took_s * 1_000), now_ms
         for batch in batches:
             try:
@@ -106,7 +106,7 @@ class Tracer:
 
 
 def _ended(batch: Batch | ResolvedBatch) -> Iterator[tuple[Delivery | DeadLetter, str]]:
-    """Return the records of a batch that may be traced, and how each ended."""
+    """Yield the records of a batch that may be traced, and their ends."""
     yield from ((letter, letter.outcome) for letter in batch.dead_letters)
     yield from ((hop.delivery, hop.what) for hop in batch.hops)
     if isinstance(batch, Batch):

@@ -1,4 +1,4 @@
-"""Open the tracer of a worker, if it has one."""
+"""The tracer of a worker."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from proxy.tracing.traced import Tracer
 
 @contextmanager
 def open_tracer(settings: Settings, metrics: Metrics) -> Iterator[Tracer | None]:
-    """Yield a tracer for the time a worker runs; None without `tracing.enabled`."""
+    """Yield a tracer while a worker runs, or None without `tracing.enabled`."""
     if not settings.tracing.enabled:
         yield None
         return
