@@ -1,6 +1,4 @@
-"""The entry of the command `kafka-delay-proxy`.
-It is outside the package `proxy` because proxy.py on PyPI installs a package of that name.
-"""
+"""The command `kafka-delay-proxy`, outside `proxy`: proxy.py on PyPI has a package of that name."""
 
 import sys
 from typing import NoReturn

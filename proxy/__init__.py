@@ -1,6 +1,6 @@
 """A timer service beside Kafka: records arrive in their topic when due, exactly once.
-docs/architecture.md has the map and the glossary. May use storage. Begin with `session.pipeline`,
-which shows a record's whole journey.
+
+May use storage. Begin with `session.pipeline`, which shows a record's whole journey.
 """
 
 __version__ = "0.1.0"

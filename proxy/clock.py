@@ -1,4 +1,5 @@
 """The logical clock that decides which records are due (docs/exactly-once.md#7-never-early).
+
 It never goes back. If the wall clock is ahead, the broker's clock decides.
 """
 
@@ -29,24 +30,18 @@ class BrokerTime(NamedTuple):
     monotonic_ms: int
 
     def after(self, monotonic_ms: int) -> int:
-        """Return the broker's time at a later monotonic time."""
         return self.epoch_ms + monotonic_ms - self.monotonic_ms
 
 
 class Moment(NamedTuple):
-    """The present."""
+    """The present: epoch ms that have certainly been reached, and monotonic ms for intervals."""
 
     now_ms: int
-    """Epoch ms that have certainly been reached. Decides which records are due."""
     elapsed_ms: int
-    """Monotonic time for intervals, because `now_ms` may stand still for long."""
 
 
 class Clock:
-    """Wall time, limited to `max_step_ms` ahead of a reference.
-    The reference is the broker's time once set. Before, it is the last believed time plus monotonic
-    time.
-    """
+    """Wall time, at most `max_step_ms` ahead of the broker's time or else of monotonic time."""
 
     def __init__(
         self,
@@ -63,7 +58,6 @@ class Clock:
         self._stamp_ms = -1
 
     def now_ms(self) -> int:
-        """Return epoch ms that have certainly been reached."""
         wall_ms, read_at_ms = self._wall_ms(), self._monotonic_ms()
         last_ms = wall_ms if self._now_ms is None and self._broker is None else self._now_ms or 0
         certain_ms = last_ms + read_at_ms - self._read_at_ms
@@ -84,16 +78,16 @@ class Clock:
 
     def stamp_ms(self) -> int:
         """Return the time for new records: the later of logical and broker's time.
+
         Topics refuse times too far from the broker's (message.timestamp.before.max.ms).
         """
         return max(self.now_ms(), self.broker_ms or 0)
 
     def set_broker_time(self, broker: BrokerTime | None) -> None:
-        """Set the broker's time. None: the broker cannot be asked."""
         self._broker = broker
 
     def observe_broker(self, timestamp_ms: int) -> None:
-        """Note a time that the broker wrote (LogAppendTime), which its clock has reached."""
+        """Note a time that the broker wrote (LogAppendTime): its clock has reached it."""
         self._stamp_ms = max(self._stamp_ms, timestamp_ms)
         read_at_ms = self._monotonic_ms()
         if self._broker is not None and timestamp_ms > self._broker.after(read_at_ms):
@@ -116,17 +110,16 @@ class Clock:
 
     @property
     def lead_ms(self) -> int | None:
-        """Return wall clock minus broker's clock, or None if that is unknown."""
+        """Return wall clock minus broker's clock."""
         broker_ms = self.broker_ms
         return None if broker_ms is None else self._wall_ms() - broker_ms
 
     @property
     def broker_ms(self) -> int | None:
-        """Return the broker's present time, or None if unknown."""
         return None if self._broker is None else self._broker.after(self._monotonic_ms())
 
     def ahead_ms(self, epoch_ms: int) -> int:
-        """Return ms until this time by the broker's clock, or else by this one; at least 0."""
+        """Return ms until this time by the broker's clock, else by this one; at least 0."""
         broker_ms = self.broker_ms
         return max(0, epoch_ms - (self.now_ms() if broker_ms is None else broker_ms))
 

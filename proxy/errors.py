@@ -1,16 +1,11 @@
-"""Errors for people, each with place, cause and remedy.
-The command line prints a `ProxyError` on stderr and exits with its `exit_code`. Any other error
-there is a defect.
-"""
+"""Errors for people. The command line prints a `ProxyError`; any other error there is a defect."""
 
 from importlib.util import find_spec
 from typing import Final, Literal
 
 
 class ProxyError(Exception):
-    """Root of all errors that are meant to be read.
-    `found` says what happened and `remedy` what to do, in whole sentences.
-    """
+    """Root of all errors for people. `found` and `remedy` are whole sentences."""
 
     exit_code = 1
 
@@ -36,7 +31,7 @@ class BrokerUnreachable(ProxyError):
 
 
 class BrokerLate(BrokerUnreachable):
-    """Kafka is there but does not answer in time, e.g. without a leader or controller."""
+    """Kafka does not answer in time, e.g. without a leader or controller."""
 
     def __init__(self, bootstrap: str, detail: str) -> None:
         ProxyError.__init__(
@@ -65,13 +60,11 @@ class TopicMissing(ProxyError):
 
 
 class StartOverRefused(ProxyError):
-    """The committed position does not fit the topic, so going on could lose records.
-    Source: docs/exactly-once.md#8-never-silently-start-over.
-    """
+    """Going on could lose records (docs/exactly-once.md#8-never-silently-start-over)."""
 
 
 class InstanceConflict(ProxyError):
-    """Another process has the same instance id and has fenced this one."""
+    """Another process with the same instance id has fenced this one."""
 
     def __init__(self, instance: str, detail: str) -> None:
         super().__init__(
@@ -101,7 +94,7 @@ class DataDirUnusable(ProxyError):
 
 
 class DiskReserveTooLarge(ProxyError):
-    """The disk is too small to ever exceed the reserve."""
+    """The disk can never have more free space than the reserve."""
 
     def __init__(self, data_dir: str, reserve: str, size: str) -> None:
         super().__init__(
@@ -160,7 +153,7 @@ def how_to_get(extra: Extra) -> str:
 
 
 def require(extra: Extra, what: str) -> None:
-    """Raise ExtraMissing unless the extra is installed. `what` needs it and begins the sentence."""
+    """Raise ExtraMissing unless the extra is installed. `what` begins the sentence."""
     if names := lacking(extra):
         raise ExtraMissing(
             f"{what} needs the extra `{extra}`, which is not installed ({', '.join(names)}).",

@@ -1,7 +1,4 @@
-"""Logs: one line per event, none per message, on stderr.
-On a terminal a line is `12:00:00.123 info  event key=value …`, elsewhere a JSON object with `time`,
-`level`, `event` and the event's keys.
-"""
+"""Logs on stderr, one line per event: text on a terminal, elsewhere JSON."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""The machine's cores, memory and disk, and the proxy's shares of them."""
+"""Cores, memory and disk of the machine, and the proxy's shares."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -16,8 +16,8 @@ OWN_CGROUP: Final = Path("/proc/self/cgroup")
 
 
 def usable_cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
-    """Return the cores of this process: its affinity or the container's whole CPU quota, at least
-    1.
+    """Return the cores of this process: by affinity or the container's whole quota, at least 1.
+
     Source: cpu.max and cpu.cfs_quota_us in the Linux kernel's documentation of cgroups.
     """
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -25,7 +25,6 @@ def usable_cores(cgroups: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
 
 
 def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
-    """Yield the quotas, in cores, of this process's group and all groups above it."""
     for controllers, path in _groups(own):
         root = cgroups if not controllers else cgroups / "cpu"
         group = root / path.lstrip("/")
@@ -52,7 +51,6 @@ def _groups(own: Path) -> Iterator[tuple[str, str]]:
 
 
 def _quota(folder: Path) -> float | None:
-    """Return the quota in cores, or None if there is none or it cannot be read."""
     try:
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()
@@ -80,21 +78,19 @@ class MemoryShares:
     """Shares of one worker's budget, in bytes."""
 
     memtables: int
-    """4/16. Above this the largest memtable is written out."""
+    """Above this the largest memtable is written out."""
     most_memtables: int
-    """6/16. Above this nothing is fetched."""
+    """Above this nothing is fetched."""
     transaction: int
-    """1/16 for bodies in one transaction, which are in memory up to six times."""
+    """Bodies in one transaction, which are in memory up to six times."""
     queue: int
-    """1/16 for fetched records. As many consumed ones may not be stored yet."""
+    """Fetched records. As many consumed ones may not be stored yet."""
     fetch: int
-    """1/32 for one answer of one broker."""
+    """One answer of one broker."""
 
 
 def memory_shares(budget_bytes: int, kafka: Mapping[str, str]) -> MemoryShares:
-    """Share out the budget. Queue sizes that `kafka` sets are subtracted first.
-    Raises ValueError if the budget is too small.
-    """
+    """Share out what `kafka` leaves of the budget. Raises ValueError if that is too little."""
     own_bytes = sum(
         int(kafka[name]) * unit_bytes
         for name, unit_bytes in QUEUE_SETTINGS.items()
@@ -123,7 +119,7 @@ AUTO_BYTES: Final = 256 << 20
 AUTO_SHARE: Final = 20
 """`auto` is the smaller of AUTO_BYTES and 1/AUTO_SHARE of the disk."""
 SLACK_SHARE: Final = 8
-"""Reading resumes when the reserve and 1/SLACK_SHARE of it are free."""
+"""Reading resumes when the reserve plus 1/SLACK_SHARE of it is free."""
 
 
 class DiskReserve:
@@ -134,13 +130,12 @@ class DiskReserve:
         self.is_short = False
 
     def of(self, size_bytes: int) -> int:
-        """Return the reserve on a disk of this size, in bytes."""
         if self._wanted_bytes is not None:
             return self._wanted_bytes
         return min(AUTO_BYTES, size_bytes // AUTO_SHARE)
 
     def enough(self, size_bytes: int) -> int:
-        """Return the free bytes at which reading resumes. The slack prevents frequent changes."""
+        """Return the free bytes at which reading resumes. Slack prevents frequent changes."""
         reserve_bytes = self.of(size_bytes)
         return reserve_bytes + reserve_bytes // SLACK_SHARE
 

@@ -1,7 +1,7 @@
 """Requirements on the ingress topic, and the policy, both derived from the settings.
-A record pending longer than `roll_after` is rewritten
-(docs/guide.md#delays-longer-than-the-ingress-keeps-records). So retention must cover `roll_after`
-and the proxy's downtime, not the longest delay.
+
+Records are rewritten after `roll_after`, so retention must cover only that and the proxy's downtime
+(docs/guide.md#delays-longer-than-the-ingress-keeps-records).
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,9 +49,7 @@ class Unfit(NamedTuple):
 
 
 def unfit(settings: Settings, config: Mapping[str, str]) -> Iterator[Unfit]:
-    """Yield the faults in the topic's configuration. Unknown values are accepted.
-    Retention is checked by `is_too_short`.
-    """
+    """Yield the faults in the topic's configuration except retention. Unknown values pass."""
     if "compact" in config.get("cleanup.policy", ""):
         yield Unfit(
             "is compacted: a waiting record is lost when another comes with its key",
@@ -71,9 +69,7 @@ def unfit(settings: Settings, config: Mapping[str, str]) -> Iterator[Unfit]:
 
 
 def takes_bombs(config: Mapping[str, str]) -> Unfit | None:
-    """Return the fault if the broker measures batches before it decompresses them.
-    A batch of some kilobytes can then hold more than a consumer can read.
-    """
+    """Return the fault that tiny compressed batches may hold more than a consumer can read."""
     kind = config.get("compression.type")
     if kind in {None, "uncompressed"}:
         return None
@@ -139,7 +135,7 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
 
 
 def _retry_group(name: str, group: RetryGroupSettings, settings: Settings) -> RetryGroup:
-    """RocketMQ's three policies: levels, doubling delays, a custom list."""
+    """RocketMQ's three policies."""
     most = group.max_attempts or settings.retry.max_attempts
     if group.policy == "custom":
         return RetryGroup(name, group.delays_ms, most)

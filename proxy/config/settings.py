@@ -1,6 +1,6 @@
 """The settings as typed, frozen values (docs/operations/settings.md).
-Attribute names carry units: the key `max_delay: 366d` is `settings.max_delay_ms`. `default.yaml`
-beside this module documents every key.
+
+`default.yaml` documents every key. Attribute names add units: `max_delay` is `max_delay_ms`.
 """
 
 import json
@@ -74,23 +74,18 @@ class TopicSettings(Section):
 
     @property
     def own(self) -> tuple[str, ...]:
-        """Return the topics that the proxy needs."""
         return (self.ingress, self.dead_letters, self.outcomes, self.settings)
 
     @property
     def never_targets(self) -> tuple[str, ...]:
-        """Return the topics that no record may ask for."""
         return (*self.own, self.audit, self.replay_marks)
 
     @property
     def replay_marks(self) -> str:
-        """Return the topic where `dead-letters replay` notes replayed records. Created on first
-        use.
-        """
+        """Return the topic of replayed dead letters' marks. It is created on first use."""
         return self.replay_marks_of(self.dead_letters)
 
     def replay_marks_of(self, dead_letters: str) -> str:
-        """Return the same topic for a group's dead-letter topic."""
         return f"{dead_letters}.replayed"
 
     @model_validator(mode="after")
@@ -118,9 +113,9 @@ class WheelSettings(Section):
 
 
 class RetryGroupSettings(Section):
-    """The retries of one consumer group, by levels or by delays of its own.
-    `exponential` doubles `first_delay` up to `max_delay`. `custom` uses `delays`; the last one
-    repeats.
+    """The retries of one consumer group.
+
+    `exponential` doubles `first_delay` up to `max_delay`. `custom` repeats the last of `delays`.
     """
 
     policy: Literal["levels", "exponential", "custom"] = "levels"
@@ -170,9 +165,7 @@ class MemorySettings(Section):
 
 
 class AdmissionSettings(Section):
-    """Limits on pending records and their bytes in `data_dir`, for each ingress partition.
-    They apply to the partition as a whole and to each target that matches a shell pattern.
-    """
+    """Limits on pending records, and on their bytes in `data_dir`, by ingress partition."""
 
     records: int | None = Field(None, ge=1)
     per_target: dict[str, Annotated[int, Field(ge=1)]] = Field(
@@ -333,7 +326,6 @@ class Settings(Section):
 
     @property
     def instance_name(self) -> str:
-        """Return `instance_id` or else the host name."""
         return self.instance_id or socket.gethostname()
 
     @property
@@ -379,7 +371,7 @@ class Resumed(NamedTuple):
 
     at_ms: int
     per_second: int | None = None
-    """Records a second over all partitions. None: no limit."""
+    """Over all partitions. None: no limit."""
 
 
 class TargetLimit(Section):
@@ -395,16 +387,14 @@ class TargetLimit(Section):
         return self
 
     def rules_json(self, pattern: str) -> str | None:
-        """Return the overdue rule in the audit's form, or None."""
+        """Return the overdue rule in the audit's form."""
         if self.overdue is None:
             return None
         return json.dumps([{"targets": pattern, **self.overdue.model_dump()}], sort_keys=True)
 
 
 def by_precedence(limits: Mapping[str, TargetLimit]) -> dict[str, TargetLimit]:
-    """Sort limits in matching order: topic names, then patterns, longest first.
-    The order is the same on all instances.
-    """
+    """Sort limits in matching order: topic names, then patterns, longest first."""
     return dict(sorted(limits.items(), key=_place))
 
 

@@ -1,8 +1,7 @@
 """Readers of the settings file (YAML) and of environment variables, which override it.
-`DELAY_PROXY_WHEEL__PRECISION_MS=500` is `wheel: {precision_ms: 500}`; two underscores nest. Under
-`kafka` underscores stand for dots: `DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS` is `kafka:
-{bootstrap.servers: …}`. Lists may be written with commas. Unknown keys are rejected with the
-nearest known one.
+
+`DELAY_PROXY_WHEEL__PRECISION_MS=500` is `wheel: {precision_ms: 500}`. Under `kafka`, single
+underscores stand for dots. Lists may be written with commas.
 """
 
 import os
@@ -50,6 +49,7 @@ KeyPath = tuple[str, ...]
 
 def load_settings(path: Path | None = None) -> Settings:
     """Load the file at `path`, or the defaults, with the environment on top.
+
     Raises SettingsError with one sentence for each problem.
     """
     document = _read_file(path) if path is not None else _Document({}, {}, "")
@@ -68,9 +68,7 @@ def load_settings(path: Path | None = None) -> Settings:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """A loader with YAML 1.2 scalars. All other scalars stay text as written.
-    PyYAML follows YAML 1.1, which turns `0123`, `1:30` and `1_000` into numbers.
-    """
+    """A loader for YAML 1.2 scalars: PyYAML's 1.1 makes numbers of `0123`, `1:30` and `1_000`."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
 
@@ -110,21 +108,17 @@ class _Overruled(Settings, BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read the environment, then the file, and nothing else."""
         del env_settings, dotenv_settings, file_secret_settings
         return (_Environment(settings_cls), init_settings)
 
 
 class _Document:
-    """A settings file: its values, and the line of each key."""
-
     def __init__(self, values: dict[str, Any], lines: dict[KeyPath, int], name: str) -> None:
         self.values = values
         self.lines = lines
         self.name = name
 
     def where(self, path: KeyPath) -> str:
-        """Return `proxy.yaml line 12`, or the environment variable that overrides it."""
         variable = variable_name(path)
         if variable in {name.upper() for name in os.environ}:
             return f"The environment variable {variable}"
@@ -139,7 +133,7 @@ def variable_name(path: KeyPath) -> str:
 
 
 def known_paths(model: type[BaseModel] = Settings) -> Iterator[KeyPath]:
-    """Yield every key, sections included, in the order of the model."""
+    """Yield every key, sections included."""
     for name, field in model.model_fields.items():
         key = field.alias or name
         yield (key,)
@@ -184,7 +178,7 @@ def _read_file(path: Path) -> _Document:
 
 
 def _parsed(text: str) -> tuple[yaml.Node | None, object]:
-    """Return the document's tree and values. Scalars under `kafka` stay text as written."""
+    """Keep scalars under `kafka` as text."""
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -208,7 +202,6 @@ def _keep_text(loader: yaml.SafeLoader, section: yaml.MappingNode) -> None:
 
 
 def _leading_zeros(node: yaml.Node | None, path: KeyPath, name: str) -> Iterator[str]:
-    """Complain of each number with a leading zero where a number is expected."""
     if path[:1] == ("kafka",):
         return
     if isinstance(node, yaml.MappingNode):
@@ -252,7 +245,7 @@ def _lines(node: yaml.Node | None, path: KeyPath) -> Iterator[tuple[KeyPath, int
 
 
 def _said_of(error: yaml.YAMLError) -> str:
-    """Say where and why a file is not YAML, without quoting it: the line may hold a secret."""
+    """Describe a YAML error without quoting the line, which may hold a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return " is not YAML: it holds characters that YAML does not take."
     mark, why = error.problem_mark, _QUOTED.sub("…", error.problem or "")
@@ -303,7 +296,7 @@ def _sentences(error: ValidationError, document: _Document) -> Iterator[str]:
 
 
 def _shown(path: KeyPath, value: object) -> str:
-    """Return the written value unless it is long or may be secret."""
+    """Return a short value that is not secret."""
     may_be_secret = path[:1] == ("kafka",) or ("admin", "token")[: len(path)] == path
     if may_be_secret or not isinstance(value, str | int):
         return ""

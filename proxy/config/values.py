@@ -38,8 +38,7 @@ ADDRESS: Final = re.compile(
     r"(?:\[[0-9a-fA-F:.%]+\]|[\w.-]+)(?::(?P<port>[0-9]{1,5}))?"
     r"|[0-9a-fA-F]*:[0-9a-fA-F]*:[0-9a-fA-F:.]*"
 )
-"""A host name, an IPv4 address or an IPv6 address in brackets, each with an optional port; or a
-bare IPv6 address."""
+"""A host name, IPv4 or bracketed IPv6 address with an optional port, or a bare IPv6 address."""
 MOST_PORT: Final = 65_535
 
 
@@ -120,9 +119,7 @@ def _librdkafka_text(value: object) -> str:
 
 
 def refuse_no_addresses(bootstrap: str) -> None:
-    """Raise ValueError unless each address is `host:port`.
-    librdkafka accepts only its own protocols as URL schemes.
-    """
+    """Raise ValueError unless each address is `host:port`, perhaps with librdkafka's protocol."""
     addresses = [address for address in map(str.strip, bootstrap.split(",")) if address]
     for address in addresses or [bootstrap]:
         scheme, mark, rest = address.rpartition("://")
@@ -172,9 +169,7 @@ _SIZE = re.compile(r"([0-9]{1,15})(|KiB|MiB|GiB|TiB)", re.ASCII)
 
 
 def parse_size_bytes(text: str) -> int:
-    """Parse a size: `1048576`, `64KiB`, `256MiB`, `2GiB`, `1TiB`. Raises ValueError with a
-    sentence.
-    """
+    """Parse a size such as `1048576`, `64KiB` or `2GiB`. Raises ValueError with a sentence."""
     if size := _SIZE.fullmatch(text):
         return int(size[1]) * BYTES_PER[size[2]]
     raise ValueError(
@@ -184,7 +179,7 @@ def parse_size_bytes(text: str) -> int:
 
 
 def shown_size(size_bytes: int) -> str:
-    """Format a size for people: `1.5 GiB`, `20 KiB`, `17 bytes`."""
+    """Format a size for people, as in `1.5 GiB`."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if size_bytes >= BYTES_PER[unit]:
             return f"{size_bytes / BYTES_PER[unit]:.3g} {unit}"

@@ -1,4 +1,5 @@
 """A real Kafka broker from PyPI's JRE and Maven's jars, for trials, tests and benchmarks.
+
 May use errors. Begin with `broker`; `jars` has the runtime and the jars.
 """
 

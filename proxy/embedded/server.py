@@ -47,7 +47,7 @@ class BrokerFailed(ProxyError):
 
 
 def explain(what: str, tail: list[str], data_dir: Path, host: str, port: int) -> ProxyError:
-    """Return the error for a broker that ended, from the last lines of its log."""
+    """Return the error for a broker that ended, from the end of its log."""
     text = "\n".join(tail)
     if _PORT.search(text):
         return PortTaken(host, port, CHOOSE_PORT)
@@ -65,13 +65,11 @@ def explain(what: str, tail: list[str], data_dir: Path, host: str, port: int) ->
     return BrokerFailed(f"{what}. Its log in {data_dir} ends with:\n{shown}")
 
 
-# Ports to listen on.
+# Ports.
 
-# Below the range for outgoing connections on Linux (32768) and macOS (49152), so a stopped broker
-# finds its port free again.
+# Outgoing connections use ports from 32768 (Linux) or 49152 (macOS), not a stopped broker's port.
 LOWEST, HIGHEST = 20_000, 32_000
-# Each process takes every 32nd port and repeats none before all others. Ports of brokers that are
-# stopped for a moment stay untouched.
+# Each process takes every 32nd port, and repeats none soon: a stopped broker may need it again.
 SHARES = 32
 
 
@@ -103,7 +101,6 @@ def _share_of(process_id: int) -> Iterator[int]:
 
 
 def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
-    """Return whether something accepts connections on `host:port`."""
     try:
         with socket.create_connection((host, port), timeout_s):
             return True
@@ -130,23 +127,21 @@ PROMPT = {
     # A restarted broker waits this long for the killed one's session.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # A controlled stop leaves partitions without a leader while transactions end. These then never
-    # get their end marker (KAFKA-20734).
+    # A controlled stop leaves partitions without a leader, and ending transactions without their
+    # end marker (KAFKA-20734).
     "controlled.shutdown.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "log.cleaner.backoff.ms": "1000",
     "log.cleaner.dedupe.buffer.size": str(16 << 20),
 }
-"""Short waits for group members, dead transactions and compaction, and a small cleaner."""
+"""Short waits for group members, dead transactions and compaction."""
 
 
 def server_properties(
     host: str, port: int, controller_port: int, log_dir: Path, overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return Kafka's `server.properties`. `overrides` win.
-    Other properties keep Kafka's defaults, so topics are created on first use.
-    """
+    """Return Kafka's `server.properties`. `overrides` win."""
     identity = {
         "process.roles": "broker,controller",
         "node.id": str(NODE_ID),
@@ -183,13 +178,11 @@ def as_text(properties: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in escaped.items())
 
 
-# The folder of one embedded broker:
-#   broker.lock         held while a broker uses the folder
-#   broker.log          the broker's log; broker.log.1 is of the run before
-#   server.properties   written at every start
+# Files in the folder of an embedded broker:
+#   broker.lock         locked while a broker uses the folder
+#   broker.log, .log.1  the logs of this run and the previous one
 #   kafka.version       the version that wrote the data
-#   broker.fenced       there when the controller no longer counts on the last broker
-#   kafka/, tmp/        Kafka's log directory; native libraries that the JVM unpacks
+#   broker.fenced       exists once the controller has fenced the last broker
 
 LOCK_WAIT_S = 3.0
 LEAST_FREE_BYTES = 200 << 20
@@ -209,9 +202,9 @@ class DataFolder:
         self._lock_fd: int | None = None
 
     def claim(self, version: str) -> int:
-        """Lock the folder for this process and return the lock's descriptor.
-        Waits for a broker that is just ending. Raises DataDirInUse, DataFromNewerKafka, or
-        BrokerFailed if the disk is almost full or not writable.
+        """Lock the folder and return the lock's descriptor. Waits for a broker that is ending.
+
+        Raises DataDirInUse, DataFromNewerKafka, or BrokerFailed for a full or read-only disk.
         """
         try:
             self.temporary.mkdir(parents=True, exist_ok=True)
@@ -230,14 +223,13 @@ class DataFolder:
         return self._lock_fd
 
     def release(self) -> None:
-        """Unlock the folder if this process holds it."""
         if self._lock_fd is not None:
             fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
             os.close(self._lock_fd)
             self._lock_fd = None
 
     def cluster_id(self) -> str | None:
-        """Return the cluster's id, or None before formatting."""
+        """Return the cluster's id. None before formatting."""
         path = self.kafka / "meta.properties"
         lines = path.read_text("utf-8").splitlines() if path.is_file() else []
         pairs = (line.partition("=") for line in lines)
@@ -249,15 +241,12 @@ class DataFolder:
         return self.cluster_id() is not None and not self._fenced.exists()
 
     def mark_fenced(self) -> None:
-        """Note that the controller has fenced the last broker."""
         self._fenced.touch()
 
     def mark_registered(self) -> None:
-        """Note that a broker is about to register."""
         self._fenced.unlink(missing_ok=True)
 
     def rotate_log(self) -> None:
-        """Keep the log of the previous run only."""
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".log.1"))
 
@@ -267,7 +256,6 @@ class DataFolder:
         return self.log.read_text("utf-8", errors="replace").splitlines()[-lines:]
 
     def mark_version(self, version: str) -> None:
-        """Note the Kafka version that writes from now on."""
         self._version.write_text(version + "\n", "utf-8")
 
     def _locked(self) -> int:
@@ -299,7 +287,7 @@ class DataFolder:
 
 
 def new_cluster_id() -> str:
-    """Return a random id in Kafka's form: 16 bytes, URL-safe base64, no leading dash."""
+    """Return a random id in Kafka's form."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
         if not text.startswith("-"):
@@ -316,9 +304,7 @@ STOP_TIMEOUT_S = 20
 
 
 class GuardedProcess:
-    """A command under the watchdog, in their own process group: Ctrl-C does not reach them.
-    Starts at once. The watchdog keeps the file descriptors `keep_open`.
-    """
+    """A command under the watchdog. Ctrl-C does not reach their process group."""
 
     def __init__(
         self,
@@ -342,15 +328,13 @@ class GuardedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code, or None while it runs."""
         return self._process.poll()
 
     def wait(self, limit_s: float | None = None) -> int:
-        """Wait for the exit code. Raises subprocess.TimeoutExpired."""
         return self._process.wait(limit_s)
 
     def stop(self) -> int:
-        """Send SIGTERM, then SIGKILL after STOP_TIMEOUT_S. Return the exit code."""
+        """Send SIGTERM, then SIGKILL after STOP_TIMEOUT_S."""
         if self.exit_code is None:
             self._process.terminate()
             try:
@@ -360,7 +344,7 @@ class GuardedProcess:
         return self._process.wait()
 
     def kill(self) -> None:
-        """End the command by SIGKILL, as in a crash, and wait. Works if it is frozen."""
+        """End the command by SIGKILL, even if it is frozen."""
         self._process.send_signal(signal.SIGUSR1)
         self._process.send_signal(signal.SIGCONT)
         try:
@@ -370,7 +354,7 @@ class GuardedProcess:
             self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the group, if it still runs, e.g. SIGSTOP to freeze it."""
+        """Send a signal to the group."""
         if self.exit_code is None:
             os.killpg(self._process.pid, number)
 
@@ -393,7 +377,8 @@ LOGGING = (
 
 
 class KafkaServer:
-    """A node as a process. The JVM dies with this process, even if this one is killed.
+    """A node as a process that dies with this one, even if this one is killed.
+
     Call `claim`, `configure`, `format` once for a new folder, then `launch`.
     """
 
@@ -410,16 +395,14 @@ class KafkaServer:
         return self._process is not None and self._process.exit_code is None
 
     def claim(self) -> None:
-        """Find the jars and lock the folder. Raises as `ensure_jars` and `DataFolder.claim`."""
+        """Find the jars and lock the folder."""
         self._classpath = ":".join(map(str, ensure_jars()))
         self._lock_fd = self.folder.claim(kafka_version())
 
     def configure(self, properties: Mapping[str, str]) -> None:
-        """Write the server properties for the next launch."""
         self.folder.properties.write_text(as_text(properties), "utf-8")
 
     def format(self, cluster_id: str) -> None:
-        """Format the folder for this cluster. Raises the errors of `explain`."""
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c"]
         done = subprocess.run(
             [str(java()), *QUICK_JVM, "-cp", self._classpath, *tool, str(self.folder.properties)],
@@ -435,7 +418,6 @@ class KafkaServer:
             raise explain(what, output, self.folder.root, *LISTENS_NOWHERE)
 
     def launch(self, jvm: Sequence[str] = LASTING_JVM) -> None:
-        """Start the JVM and return at once. Keeps the previous log."""
         assert self._lock_fd is not None, "the folder is not claimed"
         self.folder.rotate_log()
         command = [
@@ -451,23 +433,22 @@ class KafkaServer:
             )
 
     def end_process(self) -> None:
-        """Stop the JVM cleanly in about a second. The folder stays locked."""
+        """Stop the JVM cleanly. The folder stays locked."""
         if self._process is not None:
             self._process.stop()
 
     def stop(self) -> None:
-        """Stop the JVM cleanly and release the folder."""
+        """Stop the JVM cleanly and unlock the folder."""
         self.end_process()
         self._forget_process()
 
     def kill(self) -> None:
-        """End the JVM by SIGKILL, as in a crash, and release the folder."""
+        """End the JVM by SIGKILL and unlock the folder."""
         if self._process is not None:
             self._process.kill()
         self._forget_process()
 
     def signal(self, number: Signals) -> None:
-        """Send the JVM a signal, e.g. SIGSTOP to freeze it."""
         if self._process is not None:
             self._process.signal(number)
 

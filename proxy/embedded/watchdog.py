@@ -1,6 +1,6 @@
 """A script that runs a command and ends it when the parent process is gone.
-Started as `python -I -S watchdog.py PARENT_PID COMMAND...`, without imports from the proxy. It
-polls the parent's id, which works on Linux and macOS even if the parent was killed.
+
+It imports nothing of the proxy. Polling the parent's id works on Linux and macOS, and after a kill.
 """
 
 import os
@@ -10,9 +10,7 @@ import sys
 from types import FrameType
 
 ENDS = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGKILL}
-"""The signal for the command, by the watchdog's signal.
-SIGKILL would end the watchdog first. Its end would not prove that the command and its ports are
-gone."""
+"""The command's signal, by the watchdog's. SIGKILL would end the watchdog before the command."""
 LOOK_EVERY_S = 0.5
 PATIENCE_LOOKS = 20
 
@@ -28,7 +26,6 @@ class Watchdog:
         self._command = command
 
     def run(self) -> int:
-        """Run the command. Return its exit code as a shell would."""
         for number in ENDS:
             signal.signal(number, self._on_end)
         self._child = subprocess.Popen(self._command)

@@ -1,6 +1,6 @@
 """Opt-in readers of other schedulers' headers (docs/aliases.md).
-Our own headers win: a foreign header for the same part is not read. Units follow from header names.
-The translation is a pure function of the record and the enabled names.
+
+Our own headers win. Units follow from header names. Translations depend only on record and names.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,6 @@ THE_KEY: Final = "the record's key"
 Ask: TypeAlias = dict[str, tuple[bytes | None, str]]
 """Our own request header -> (value, name of the source header)."""
 Request: TypeAlias = tuple[Headers, bytes | None, bytes | None]
-"""(headers, key, value) of a record."""
 
 
 class ForeignRecord(NamedTuple):
@@ -62,7 +61,6 @@ class ForeignRecord(NamedTuple):
 
     @property
     def needs_time(self) -> bool:
-        """Return whether our own headers leave the time open."""
         return SETTLES_TIME.isdisjoint(self.headers)
 
     def target(self, name: str) -> Ask:
@@ -84,7 +82,7 @@ class ForeignRecord(NamedTuple):
         return self._time(DELAY, name, unit_ms, signed=signed)
 
     def target_key(self, name: str) -> Ask:
-        """Read the target key. Without the header the key is null."""
+        """Read the target key, null if there is no such header."""
         return {} if KEY in self.headers else {KEY: (self.headers.get(name), name)}
 
     def target_partition(self, name: str) -> Ask:
@@ -134,7 +132,6 @@ class ForeignRecord(NamedTuple):
 
 
 def digits(number: int) -> bytes:
-    """Encode a number as our own headers do."""
     return b"%d" % number
 
 
@@ -142,7 +139,7 @@ class Alias(NamedTuple):
     """The headers of one scheduler. All readers of a record must agree."""
 
     triggers: frozenset[str]
-    """One of these headers starts the readers."""
+    """A record with one of these is read."""
     headers: frozenset[str]
     """All names that the readers read."""
     readers: tuple[Callable[[ForeignRecord], Ask], ...]
@@ -162,9 +159,9 @@ def _cesium(record: ForeignRecord) -> Ask:
 
 
 # etf1/kafka-message-scheduler: epoch SECONDS, target topic and key. The record's key is the id.
-# Source: etf1/kafka-message-scheduler, README.md; schedule/kafka/schedule.go (seconds, a null value
-# deletes), schedule/helper.go (blank ids are invalid), runner/kafka/handler.go (without a target
-# key the key is null), clientlib/clientlib.go (deletions carry no headers).
+# Source: README.md; schedule/kafka/schedule.go, schedule/helper.go (blank ids are invalid),
+# runner/kafka/handler.go (without a target key the key is null), clientlib/clientlib.go (deletions
+# carry no headers).
 
 ETF1: Final = frozenset({"scheduler-epoch", "scheduler-target-topic", "scheduler-target-key"})
 
@@ -181,13 +178,12 @@ def _etf1(record: ForeignRecord) -> Ask:
 
 
 def _is_etf1_deletion(record: ForeignRecord) -> bool:
-    """A null value cancels, unless the record has a request header of ours."""
+    """A null value cancels unless the record has a request header of ours."""
     return record.value is None and not record.has_own_request
 
 
 # Karafka Pro Scheduled Messages: epoch SECONDS, a target and a record type.
-# Source: karafka/wiki, Pro/Scheduled-Messages.md (External Producers Support, Cancelling and
-# Updating Scheduled Messages). A tombstone removes the key's schedule like a cancel:
+# Source: karafka/wiki, Pro/Scheduled-Messages.md. A tombstone removes the schedule like a cancel:
 # karafka/karafka, lib/karafka/pro/scheduled_messages/daily_buffer.rb.
 
 KARAFKA_VERSION: Final = "schedule_schema_version"
@@ -246,11 +242,8 @@ def _check_partition_key(record: ForeignRecord) -> None:
 
 
 # Apache RocketMQ: message properties as Kafka headers of the same names.
-# Source: apache/rocketmq, common/.../message/MessageConst.java (names);
-# broker/.../util/HookUtils.java (precedence: level, TIMER_DELAY_SEC, TIMER_DELAY_MS,
-# TIMER_DELIVER_MS; levels up to 0 are ignored; past times fire at once);
-# store/.../timer/TimerMessageStore.java (a delete names the UNIQ_KEY; newer versions write the
-# topic, `+` and the UNIQ_KEY).
+# Source: MessageConst.java; HookUtils.java (the precedence in `_rocketmq_time`; levels up to 0 are
+# ignored); TimerMessageStore.java (newer versions put the topic and `+` before the UNIQ_KEY).
 # `__STARTDELIVERTIME`: Tencent Cloud TDMQ for RocketMQ, "Scheduled and delayed messages", 4.x.
 
 START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
@@ -311,24 +304,22 @@ def _rocketmq_cancel(record: ForeignRecord) -> Ask:
 
 
 # RabbitMQ's delayed message exchange: one header, a delay in milliseconds.
-# Source: rabbitmq/rabbitmq-delayed-message-exchange, README.md (milliseconds; no header means no
-# delay); src/rabbit_exchange_type_delayed_message.erl (only delays above 0 count);
-# src/rabbit_delayed_message_utils.erl (text is read as a whole number; delivered messages carry the
-# negated delay).
+# Source: rabbitmq-delayed-message-exchange, README.md;
+# src/rabbit_exchange_type_delayed_message.erl; src/rabbit_delayed_message_utils.erl (delivered
+# messages carry the negated delay).
 
 RABBITMQ: Final = frozenset({"x-delay"})
 
 
 def _rabbitmq(record: ForeignRecord) -> Ask:
-    """Zero asks for nothing. A negative delay marks a record that was delayed already."""
+    """A negative delay marks a record that was delayed already."""
     if record.needs_time and record.whole("x-delay", "time-unreadable", signed=True) <= 0:
         return {}
     return record.due_after("x-delay", signed=True)
 
 
 # NATS JetStream's message scheduler: single scheduled messages.
-# Source: nats-io/nats-architecture-and-design, adr/ADR-51.md, revision 6 (names; an `@at` in the
-# past fires at once; headers of recurring schedules).
+# Source: nats-io/nats-architecture-and-design, adr/ADR-51.md, revision 6.
 
 NATS_SCHEDULE: Final = "Nats-Schedule"
 NATS_TARGET: Final = "Nats-Schedule-Target"
@@ -383,10 +374,9 @@ def _nats_instant_ms(raw: bytes) -> int:
         raise Rejected("time-unreadable", f"{NATS_SCHEDULE}: {error}") from None
 
 
-# Spring for Apache Kafka, non-blocking retries: the time of a failed record's next retry.
-# Source: spring-projects/spring-kafka, retrytopic/DeadLetterPublishingRecovererFactory.java
-# (`addHeaders` writes the due time with BigInteger.toByteArray and the attempts in four bytes, both
-# big-endian; `getAttempts` still reads one byte), retrytopic/RetryTopicHeaders.java (names).
+# Spring for Apache Kafka, non-blocking retries.
+# Source: DeadLetterPublishingRecovererFactory.java (due time as BigInteger.toByteArray, attempts in
+# four bytes, formerly one; big-endian), RetryTopicHeaders.java.
 
 SPRING_TIME: Final = "retry_topic-backoff-timestamp"
 SPRING_ATTEMPTS: Final = "retry_topic-attempts"
@@ -452,9 +442,7 @@ CONTRADICTION_CODES: Final = {
 
 
 class Translator:
-    """Reader for a fixed choice of aliases. Threads may share it.
-    Records with one of the `decisive` headers are not translated.
-    """
+    """Reader for a fixed choice of aliases. Records with a `decisive` header stay as they are."""
 
     __slots__ = ("_aliases", "_decisive", "_deletions", "_triggers")
 
@@ -466,9 +454,9 @@ class Translator:
     def translate(
         self, headers: Headers, key: bytes | None, value: bytes | None
     ) -> Request | Rejection:
-        """Return the record with request headers of ours appended.
-        If it has no foreign request, `headers` is the same object. Never raises: the Rejection
-        names the foreign header that cannot be read.
+        """Return the record with request headers of ours appended. Never raises.
+
+        Without a foreign request, `headers` is the same object.
         """
         asked = dict(headers)
         if self._triggers.isdisjoint(asked) and not (value is None and self._deletions):
@@ -495,9 +483,7 @@ class Translator:
 
 
 def alias_reader(names: tuple[str, ...], *, has_recalls: bool = True) -> Translator:
-    """Return a translator for these aliases, in any order.
-    Raises ValueError with the nearest known name for an unknown one.
-    """
+    """Return a translator for these aliases. Raises ValueError for an unknown name."""
     for name in names:
         if name not in ALIASES:
             near = get_close_matches(name, KNOWN_ALIASES, n=1)

@@ -1,6 +1,6 @@
 """Bodies of entries, packed and unpacked, and the deliveries made from them.
-Bodies are packed during parsing, while the record is in the CPU's caches. With `bodies: kafka`
-storage keeps a stub with the size of the body.
+
+Bodies are packed during parsing, while the record is in the CPU's caches.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,8 +32,7 @@ NEGATIVE: Final = 0xE0
 """First msgpack byte of a small negative number, so no partition is named."""
 CONTENT_ALONE: Final = 0x94
 WITH_PURPOSE: Final = 0x95
-"""First byte of a body: an array of four, or of five with a purpose in front. Stubs begin
-otherwise."""
+"""First byte of a body, an array of four or five. Stubs begin otherwise."""
 GONE: Final = 2**31
 """Partition of an entry whose record has left the ingress. No request can name it."""
 GONE_BODY: Final = cast(bytes, msgpack.packb((GONE, None, None, [])))
@@ -46,7 +45,6 @@ class Purpose(NamedTuple):
     due_ms: int
     """The time that the record asked for."""
     origin: int
-    """Offset of the ingress record to deliver."""
     wanted_ms: int
     """The earliest delivery, at or after `due_ms`. An entry that fires sooner is rewritten."""
 
@@ -66,46 +64,41 @@ def may_have_header(body: bytes, name: str) -> bool:
 
 
 def packer() -> Pack:
-    """Return a function that packs. Threads must not share it."""
+    """Return a packing function. Threads must not share it."""
     return cast(Pack, msgpack.Packer(autoreset=True).pack)
 
 
 def unpacked(entries: Iterable[Entry]) -> Iterator[Kept]:
-    """Unpack entries' bodies in order. None may have a purpose."""
+    """Unpack entries' bodies, none with a purpose."""
     unpacker = msgpack.Unpacker(use_list=False, max_buffer_size=LARGEST_BATCH_BYTES)
     unpacker.feed(b"".join([entry[3] for entry in entries]))
     return cast(Iterator[Kept], unpacker)
 
 
 def need_dispatch(entries: Iterable[Entry]) -> bool:
-    """Return whether an entry names a partition or has a purpose.
-    All other bodies begin with -1 or a shape, in one byte after the array's own.
-    """
+    """Return whether any entry names a partition or has a purpose."""
     return any(entry[3][1] < NEGATIVE for entry in entries)
 
 
 def has_purpose(body: bytes) -> bool:
-    """Return whether the entry has a purpose. Stubs have none."""
     return body[0] == WITH_PURPOSE
 
 
 def stub(body: bytes) -> bytes:
-    """Return the stub for a body that stays in Kafka: its size in bytes."""
     return cast(bytes, msgpack.packb(len(body)))
 
 
 def is_stub(body: bytes) -> bool:
-    """Return whether this is a stub, whose body must be read from Kafka."""
     return body[0] not in {CONTENT_ALONE, WITH_PURPOSE}
 
 
 def body_bytes(body: bytes) -> int:
-    """Return the size of a body or of a stub's body."""
+    """Return the size of the full body."""
     return cast(int, msgpack.unpackb(body)) if is_stub(body) else len(body)
 
 
 def parts_of(body: bytes, target: str, due_ms: int) -> tuple[Purpose | None, Content]:
-    """Unpack the body of an entry for `target`. The purpose is None for a delivery at `due_ms`."""
+    """Unpack a body. The purpose is None for a delivery at `due_ms`."""
     *purpose, partition, key, value, headers = msgpack.unpackb(body, use_list=False)
     if partition < BY_KEY:
         headers, partition = expanded(partition, headers, target, due_ms), BY_KEY
@@ -120,16 +113,14 @@ class IngressPartition(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """Return the origin of the partition's records without the offset."""
         return f"{self.topic}/{self.number}/"
 
     def origin(self, offset: int) -> str:
-        """Return the record's name in `timer-origin` and in outcomes."""
         return f"{self.topic}/{self.number}/{offset}"
 
 
 class Message(Protocol):
-    """The methods of a fetched record that the proxy uses; a subset of confluent_kafka.Message."""
+    """The part of confluent_kafka.Message that the proxy uses."""
 
     def partition(self) -> int: ...
     def offset(self) -> int: ...
@@ -146,7 +137,7 @@ SHAPES: Final = {
         (pair for time in (DELIVER_AT, DELAY, LEVEL) for pair in ((TOPIC, time), (time, TOPIC))), -7
     )
 }
-"""Shape by the two header names, in order. Shapes lie below -1 to differ from partitions."""
+"""Shape by the two header names, in order. No partition lies below -1."""
 _NAMES: Final = {shape: names for names, shape in SHAPES.items()}
 
 
@@ -181,7 +172,6 @@ class Delivery(NamedTuple):
 
     @property
     def is_parked(self) -> bool:
-        """Return whether a pause holds the record back."""
         return self.wanted_ms > self.due_ms and self.header(HOP_NOT_BEFORE) == PARKED
 
     @property
@@ -191,12 +181,11 @@ class Delivery(NamedTuple):
         return None if raw is None else int(raw)
 
     def header(self, name: str) -> bytes | None:
-        """Return the last header of that name."""
         return last_header(self.headers, name)
 
 
 class LeftInKafka(NamedTuple):
-    """An entry whose body, of `size_bytes`, is only in the ingress."""
+    """An entry whose body is only in the ingress."""
 
     due_ms: int
     offset: int

@@ -1,4 +1,5 @@
 """The only reader of JSON from outside: topics, offset metadata and HTTP.
+
 Size, depth and numbers are bounded before decoding, so no text can end a process.
 """
 
@@ -11,7 +12,6 @@ MOST_BYTES: Final = 1 << 20
 """Brokers' default limit for a record."""
 MOST_DEPTH: Final = 32
 LARGEST: Final = 2**63 - 1
-"""Offsets and times have 64 bits in Kafka and in files."""
 MOST_DIGITS: Final = len(str(LARGEST))
 STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 BRACKET: Final = re.compile(r"[\[{\]}]")
@@ -23,9 +23,10 @@ class JsonRefused(ValueError):
 
 
 def read_json(text: str | bytes | None, most_bytes: int = MOST_BYTES) -> Any:
-    """Decode JSON.
-    Raises JsonRefused for more than `most_bytes`, nesting deeper than MOST_DEPTH, bad UTF-8, NaN,
-    Infinity, numbers beyond 64 bits, duplicate names in an object and lone surrogates.
+    """Decode JSON within bounds.
+
+    Raises JsonRefused for size, depth, bad UTF-8, NaN, Infinity, numbers beyond 64 bits, duplicate
+    names and lone surrogates.
     """
     if text is None:
         raise JsonRefused("there is no text")
@@ -43,7 +44,7 @@ def read_json(text: str | bytes | None, most_bytes: int = MOST_BYTES) -> Any:
 
 
 def read_object(text: str | bytes | None, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
-    """Decode a JSON object. Raises JsonRefused as `read_json` does."""
+    """Decode a JSON object. Raises JsonRefused."""
     found = read_json(text, most_bytes)
     if not isinstance(found, dict):
         raise JsonRefused("it is no object")
@@ -51,7 +52,7 @@ def read_object(text: str | bytes | None, most_bytes: int = MOST_BYTES) -> dict[
 
 
 def whole(value: object) -> int:
-    """Return `value` if it is a whole number. Raises JsonRefused otherwise."""
+    """Return a whole number. Raises JsonRefused for other values."""
     if type(value) is not int:
         raise JsonRefused(f"{_cut(str(value), 60)!r} is no whole number")
     return value

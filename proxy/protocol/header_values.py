@@ -1,6 +1,4 @@
-"""Readers of single header values: times, targets, partitions, ids, attempts, hops.
-Each raises Rejected with the reason for a dead letter.
-"""
+"""Readers of single header values. Each raises Rejected with the reason for a dead letter."""
 
 import re
 from collections.abc import Mapping
@@ -50,16 +48,14 @@ class Rejected(Exception):
 
 
 class DueTimes:
-    """Reader of time headers under one policy (docs/guide.md#when).
-    Absolute times win over delays, and delays over levels.
-    """
+    """Reader of time headers (docs/guide.md#when). Instants win over delays, delays over levels."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._delays_ms: dict[bytes | None, int] = {}
 
     def due_ms(self, asked: Asked, timestamp_ms: int, default_delay_ms: int = 0) -> int:
-        """Return epoch ms. Without a time header: `default_delay_ms` after the timestamp."""
+        """Return epoch ms, `default_delay_ms` after the timestamp if no header says otherwise."""
         if timestamp_ms > LATEST_MS:
             raise Rejected(
                 "time-unreadable",
@@ -126,7 +122,7 @@ class DueTimes:
 
 
 def read_delay_ms(name: str, raw: bytes | None) -> int:
-    """Return the delay in the header `name`."""
+    """Return the delay in a header."""
     try:
         return parse_delay_ms(text_of(raw))
     except ValueError as error:
@@ -144,7 +140,7 @@ def _plus(timestamp_ms: int, delay_ms: int) -> int:
 
 
 class TargetNames:
-    """Checks of topic names under one policy. Whether they exist is checked on firing."""
+    """Checks of topic names under one policy. Their existence is checked later."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -153,7 +149,6 @@ class TargetNames:
         self._refused: dict[bytes | None, Rejection] = {}
 
     def target(self, asked: Asked) -> str:
-        """Return the topic in `timer-topic`."""
         raw = asked.get(TOPIC)
         if raw is None:
             raise _missing(asked)
@@ -163,7 +158,6 @@ class TargetNames:
         return self.known.get(raw) or self._learn(raw)
 
     def named_in(self, header: str, raw: bytes | None) -> str:
-        """Return the topic in another header."""
         name = (raw or b"").decode("utf-8", "replace")
         if not is_legal_topic(name):
             raise Rejected("target-illegal", f"{header} is {shown(raw or b'')}: {TOPIC_NAME_RULE}")
@@ -172,7 +166,7 @@ class TargetNames:
         return name
 
     def derived(self, prefix: str, group: str, raw: bytes) -> str:
-        """Return the proxy's topic for a consumer group. `raw` is the group's header."""
+        """Return the proxy's topic for a consumer group."""
         name = prefix + group
         if not is_legal_topic(name):
             raise Rejected(
@@ -209,7 +203,7 @@ def read_partition(raw: bytes | None) -> int:
 
 
 def read_failures(asked: Asked) -> int:
-    """Return the number of earlier failures in `timer-attempt`."""
+    """Return the number in `timer-attempt`."""
     raw = asked.get(ATTEMPT, b"0")
     if raw is not None and raw.isdigit() and len(raw) <= LONGEST_FAILURES_DIGITS:
         return int(raw)
@@ -218,12 +212,12 @@ def read_failures(asked: Asked) -> int:
 
 
 def is_ident(raw: bytes | None) -> bool:
-    """Return whether this can be an id."""
+    """Return whether this is a legal id."""
     return bool(raw) and len(raw or b"") <= LONGEST_ID_BYTES
 
 
 def read_ident(name: str, raw: bytes | None) -> bytes:
-    """Return the id in the header `name`."""
+    """Return the id in a header."""
     if raw is not None and is_ident(raw):
         return raw
     length = f"{len(raw)} bytes long" if raw else "empty"
@@ -242,7 +236,7 @@ def read_receipt(raw: bytes | None, topic: str, partition: int, before: int) -> 
 
 
 def required_ident(ident: bytes | None, what: bytes | None) -> bytes:
-    """Return the id. Raises Rejected if there is none."""
+    """Return the id, or raise Rejected."""
     if ident is None:
         why = f"{TRANSACTION} is {shown(what)}, but there is no {ID} header"
         raise Rejected("id-bad", why)
@@ -250,7 +244,7 @@ def required_ident(ident: bytes | None, what: bytes | None) -> bytes:
 
 
 def read_decision(raw: bytes | None, ident: bytes | None, hop_from: int | None) -> Decision:
-    """Return the decision about a half message in `timer-transaction`."""
+    """Return the decision in `timer-transaction`."""
     is_own = (raw == EXPIRE) == (hop_from is not None)
     if raw is None or raw not in DECISIONS or not is_own:
         why = f"{TRANSACTION} is {shown(raw)}: prepare, commit or rollback"
@@ -259,7 +253,7 @@ def read_decision(raw: bytes | None, ident: bytes | None, hop_from: int | None) 
 
 
 def read_hop_from(asked: Asked, offset: int) -> int | None:
-    """Return the offset of the entry that this record continues, or None."""
+    """Return the offset of the entry that this record continues."""
     given = [name for name in HOPS if name in asked]
     if not given:
         return None

@@ -36,44 +36,42 @@ ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 
 INGRESS_KEY: Final = "timer-ingress-key"
-"""The ingress record's key, on stored records and dead letters with a `timer-key`."""
+"""The ingress record's key, if `timer-key` gave another for the target."""
 UNREADABLE: Final = "timer-unreadable"
-"""In memory only: stands for headers that the client library cannot decode."""
+"""In memory only: replaces headers that the client library cannot decode."""
 SKIPPED: Final = bytes(bytearray(b"skipped"))
-"""Value of `timer-unreadable` for a record that an operator skipped.
-Compared by identity. The object is made at run time, so no fetched value is the same object."""
+"""Value for a skipped record, compared by identity. Made at run time, so it is unique."""
 
 HOP_FROM: Final = "timer-hop-from"
-"""Private, on the proxy's own ingress records: offset of the entry that the record continues."""
+"""Private: offset of the entry that the record continues."""
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
 """Private: epoch ms before which a re-queued record is not published."""
 PARKED: Final = b"%d" % (10**15 - 1)
 """Value of `timer-hop-not-before` while the target is paused."""
 HOP_RESUMED: Final = "timer-hop-resumed"
-"""Private: epoch ms of the end of the pause that held the record back.
-`timer-hop-not-before` is then the record's place in that pause's queue."""
+"""Private: epoch ms of the end of the pause that held the record back."""
 HOP_ATTEMPT: Final = "timer-hop-attempt"
 """Private: the number of failed publish attempts."""
 HOP_FIRST: Final = "timer-hop-first"
-"""Private: offset of the producer's record at the start of all hops."""
+"""Private: offset of the producer's record before all hops."""
 HOP_FIRES: Final = "timer-hop-fires"
 HOP_DUE: Final = "timer-hop-due"
 """Private, on a moved record: fire time and due (epoch ms) of the entry that it replaces.
-The entry ends as this record arrives. If it has ended before, this record ends instead."""
+If that entry has already ended when this record arrives, this record ends instead."""
 HOP_MAC: Final = "timer-hop-mac"
 """Private: proves that the proxy wrote the record. Always the last header."""
 PURGE: Final = "timer-purge"
-"""Private: pattern of targets whose pending records are not to be delivered."""
+"""Private: pattern of the targets to purge."""
 PURGE_FROM: Final = "timer-purge-from"
 PURGE_TO: Final = "timer-purge-to"
-"""Private: epoch ms of the first and last due to purge. Without them all dues match."""
+"""Private: epoch ms of the first and last due to purge. Default: all."""
 
 ORIGINAL_TOPIC: Final = "retry-original-topic"
 ORIGINAL_PARTITION: Final = "retry-original-partition"
 ORIGINAL_OFFSET: Final = "retry-original-offset"
 RETRY_ATTEMPT: Final = "retry-attempt"
 RETRY_EXCEPTION: Final = "retry-exception"
-"""Retry history written by consumers (docs/client.md#retries). The proxy only reads it."""
+"""Retry history, written by consumers only (docs/client.md#retries)."""
 
 PLAIN_REQUESTS: Final = frozenset({TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITION})
 REQUESTS: Final = PLAIN_REQUESTS | {
@@ -87,8 +85,7 @@ REQUESTS: Final = PLAIN_REQUESTS | {
     CHECK_IMMUNITY,
 }
 STAMPS: Final = frozenset({ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK})
-"""Headers that delivered records and dead letters carry. They ask for nothing when sent in again.
-"""
+"""Headers on delivered records and dead letters. They ask for nothing when sent in again."""
 MOVES: Final = frozenset({HOP_FIRES, HOP_DUE})
 HOPS: Final = MOVES | {
     HOP_FROM,
@@ -107,13 +104,12 @@ KNOWN: Final = REQUESTS | STAMPS | HOPS | PURGES
 CACHE_ENTRIES: Final = 10_000
 CACHED_BYTES: Final = 256
 MOST_SHOWN_BYTES: Final = 244
-"""More than 60 characters of any width."""
 
 T = TypeVar("T")
 
 read_headers = methodcaller("headers")
 """Return a message's headers. Raises if a name is not UTF-8.
-A plain call could miss that error: the interpreter's fast path lets it surface in the next call."""
+The interpreter's fast path for plain calls would let that error surface in a later call."""
 
 
 def text_of(raw: bytes | None) -> str:
@@ -151,9 +147,7 @@ class TraceParent(NamedTuple):
 
 
 def read_traceparent(raw: bytes | None) -> TraceParent | None:
-    """Parse the header. Return None if it is missing or invalid.
-    Versions after 00 may have more than four fields.
-    """
+    """Parse the header. Return None if it is invalid. Later versions may have more fields."""
     found = _FORM.fullmatch((raw or b"").decode("ascii", "replace"))
     if found is None:
         return None

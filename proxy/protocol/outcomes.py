@@ -1,4 +1,4 @@
-"""The ends of records other than delivery: outcomes, dead letters and their reasons."""
+"""Outcomes, dead letters and their reasons."""
 
 import json
 from dataclasses import dataclass
@@ -54,15 +54,13 @@ REASONS: Final = {
     "overdue": "the setting release.overdue has records this late set aside",
     "defect": "the proxy itself failed at this record, in a way that nobody foresaw",
 }
-"""All codes of `timer-error`.
-`target-unknown` to `overdue`, and partitions that the target lacks, are found when the record
-fires. A defect can happen at any time. All others are found during ingest."""
+"""All codes of `timer-error`. `target-unknown` to `overdue` are found when the record fires."""
 
 
 def unforeseen(error: Exception) -> Rejection:
-    """Return the reason for a record at which the proxy itself failed. Raises MemoryErrors again.
-    A version that reads such records differently needs another `policy.PROTOCOL`. Otherwise a
-    replay would end them differently (docs/exactly-once.md, rule 3).
+    """Return the reason for a record at which the proxy itself failed.
+
+    Reading such records differently needs another `policy.PROTOCOL` (docs/exactly-once.md, rule 3).
     """
     if isinstance(error, MemoryError):
         raise error
@@ -99,15 +97,15 @@ OUTCOMES: Final = (
 
 
 MOVED: Final = "moved"
-"""Detail of a record that was replaced by one with another due."""
+"""Detail of a record that another one with a new due replaced."""
 PURGED_BY: Final = "purged by "
-"""Prefix of the detail of a purged record. The purge's origin follows."""
+"""Prefix of the detail of a purged record, before the purge's origin."""
 
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Outcome(NamedTuple):
-    """The end of the ingress record at `offset`, other than delivery."""
+    """The end of an ingress record other than delivery."""
 
     offset: int
     what: str
@@ -116,9 +114,9 @@ class Outcome(NamedTuple):
     ident: bytes | None
     detail: str = ""
     next_offset: int | None = None
-    """Offset of the record that continues it, if known."""
+    """The record that continues it, if known."""
     target: str | None = None
-    """The record's target, if known. Not written to the topic."""
+    """If known. Not written to the topic."""
 
     def to_json(self, ingress: IngressPartition) -> bytes:
         """Return the value of the outcome record. Its key is the origin."""
@@ -159,7 +157,6 @@ class DeadLetter(NamedTuple):
 
 
 def dead_letter_of(delivery: Delivery, reason: Rejection) -> DeadLetter:
-    """Return the dead letter of a delivery."""
     key, headers = as_ingested(delivery)
     return DeadLetter(
         delivery.offset,

@@ -1,6 +1,7 @@
-"""The requests of parsed ingress records: values, pure functions of record and policy.
-In a batch the usual records are plain tuples that differ by length: creating instances of named
-classes takes five times as long. Only this module knows their form.
+"""Parsed ingress records: pure functions of record and policy.
+
+In a batch the usual records are plain tuples that differ by length, which is five times as fast as
+named ones. Only this module knows their form.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ _fires_ms = itemgetter(0)
 
 
 class Moved(NamedTuple):
-    """Fire time and due of the entry that a moved record replaces, if that is still pending."""
+    """Fire time and due of the entry that a moved record replaces."""
 
     fires_ms: int
     due_ms: int
@@ -34,24 +35,24 @@ class Scheduled(NamedTuple):
     entry: Entry
     ident: bytes | None
     hop_from: int | None
-    """Offset of the entry that the proxy rewrote as this record. None for a producer's own."""
+    """Offset of the entry rewritten as this record. None for a producer's own."""
     due_ms: int
     rolls: bool
     """The entry fires before its due, to be rewritten."""
     first: int | None = None
-    """Offset of the producer's record before all hops. None also if an old version rewrote it."""
+    """Offset before all hops. None for a producer's own, or if an old version rewrote it."""
     retry: tuple[str, int] | None = None
-    """Consumer group that returned it, and the number of failures."""
+    """Consumer group and number of failures."""
     moved: Moved | None = None
-    """Set on moves. The entry at `hop_from` may be pending still."""
+    """Set on moves. The entry at `hop_from` may still be pending."""
     held: int | None = None
-    """IS_PARKED during a pause, its end (epoch ms) in the queue after it."""
+    """IS_PARKED during a pause; in the queue after it, the pause's end (epoch ms)."""
     proofs: tuple[bytes, ...] = ()
-    """Digests by which a recall may prove that it knows a rewritten record."""
+    """Proofs that a recall of a rewritten record may have."""
 
 
 class RejectedHop(NamedTuple):
-    """A record that the proxy wrote to the ingress and the current policy rejects."""
+    """A record of the proxy's own that the current policy rejects."""
 
     rejection: Rejection
     ident: bytes | None
@@ -62,18 +63,18 @@ class RejectedHop(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """A request not to deliver the pending record with this id."""
+    """A request to cancel the pending record with this id."""
 
     ident: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """A request not to deliver the record at `offset` or its rewritten form."""
+    """A request to cancel the record at `offset` or its rewritten form."""
 
     offset: int
     known: tuple[bytes | None, bytes | None] | None = None
-    """Key and id, which prove that the sender knows the record. None: no proof needed."""
+    """Key and id as proof. None: no proof needed."""
 
     @property
     def proofs(self) -> tuple[bytes, ...]:
@@ -81,18 +82,17 @@ class Recall:
 
     @property
     def names(self) -> list[bytes]:
-        """Return the names under which the recall is noted if its record cannot be read."""
+        """Return the names for noting the recall if its record cannot be read."""
         if self.known is None:
             return [receipt_name(self.offset)]
         return recall_names(self.offset, self.proofs)
 
     def is_proven_by(self, proofs: tuple[bytes, ...]) -> bool:
-        """Return whether the recall may end a record with these proofs."""
         return self.known is None or not set(self.proofs).isdisjoint(proofs)
 
 
 class Purge(NamedTuple):
-    """A request not to deliver matching targets' pending records, due in this range (epoch ms)."""
+    """A request to cancel targets' pending records that are due in this range (epoch ms)."""
 
     targets: str
     due_from_ms: int
@@ -107,8 +107,9 @@ class Purge(NamedTuple):
 
 class Prepare(NamedTuple):
     """A half message. Once committed, `entry` fires at its own due.
+
     Check-back k of `max_checks` is at first_check_ms + (k - 1) * interval_ms. The half message
-    expires one interval after the last. Without a `check_topic` nobody is asked.
+    expires one interval after the last.
     """
 
     ident: bytes
@@ -120,11 +121,10 @@ class Prepare(NamedTuple):
     interval_ms: int
     max_checks: int
     written_ms: int
-    """The record's own timestamp."""
 
 
 class Decision(NamedTuple):
-    """A decision about a half message: `commit`, `rollback`, or the proxy's own `expire`."""
+    """A half message's `commit`, `rollback`, or the proxy's own `expire`."""
 
     ident: bytes
     what: str
@@ -157,15 +157,13 @@ class AskedFor(NamedTuple):
 
     targets: Sequence[str]
     delays_ms: Sequence[int]
-    """Time from timestamp to due. Negative if the due was before."""
+    """Time from timestamp to due, perhaps negative."""
     retries: Sequence[tuple[str, int]] = ()
-    """(group, failures) of records that consumers returned."""
+    """(group, failures)."""
 
 
 class ParsedBatch:
-    """The requests of a batch of records, in order.
-    A record that is due more than `rolls_after_ms` after its timestamp fires then, to be rewritten.
-    """
+    """The requests of a batch, in order. Entries with delays over `rolls_after_ms` fire then."""
 
     __slots__ = ("_records", "_rolls_after_ms", "_timestamps_ms")
 
@@ -196,10 +194,7 @@ class ParsedBatch:
         return Waiting(entries, named, idents)
 
     def own(self) -> Iterator[tuple[Entry | None, bytes | None, int]]:
-        """Yield entry, id and due of each record.
-        The entry is None unless it is a producer's own delivery. Without an id the due means
-        nothing.
-        """
+        """Yield entry, id and due of producers' own deliveries, and a None entry for others."""
         for record in self._records:
             if type(record) is tuple:
                 if len(record) == 2:
@@ -212,7 +207,6 @@ class ParsedBatch:
                 yield None, None, 0
 
     def asked(self, first: int, upto: int) -> AskedFor:
-        """Return the requests of the records from index `first` to before `upto`."""
         records, times = self._records[first:upto], self._timestamps_ms[first:upto]
         if set(map(type, records)) == ALL_USUAL:
             usual = cast("Sequence[Entry | WithId]", records)
@@ -223,7 +217,7 @@ class ParsedBatch:
         return _asked(records, times)
 
     def idents(self) -> list[bytes]:
-        """Return ids that the batch has or names, and the receipt names that count for it."""
+        """Return the ids in the batch, and the receipt names for its records."""
         found: list[bytes | None] = []
         for record in self._records:
             if type(record) is tuple:
@@ -239,7 +233,6 @@ class ParsedBatch:
         return [ident for ident in found if ident is not None]
 
     def recalled(self) -> list[int]:
-        """Return the offsets that recalls name."""
         return [one.offset for one in self._records if type(one) is Recall]
 
 
@@ -257,7 +250,6 @@ def _asked(records: Sequence[Compact], times: Sequence[int]) -> AskedFor:
 
 
 def full(record: Compact) -> ParsedRecord:
-    """Return the record in its full form."""
     if type(record) is not tuple:
         return record  # type: ignore[return-value]
     if len(record) == 2:

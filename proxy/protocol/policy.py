@@ -1,7 +1,7 @@
 """The settings that decide what a record asks for (docs/exactly-once.md, rule 3).
-Replays must read records by the settings of their first reading. Policies are therefore stored in
-the compacted topic `timer.settings` under their digest. Each shard's committed metadata says which
-digest counts from which offset.
+
+A replay needs the same settings, so each policy is stored under its digest in `timer.settings`. A
+shard's metadata lists the digests with their first offsets.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ PROTOCOL: Final = 2
 
 
 class RetryGroup(NamedTuple):
-    """Retry delays of a consumer group. The last delay counts for all further retries."""
+    """Retry delays of a consumer group. The last one repeats."""
 
     name: str
     delays_ms: tuple[int, ...]
@@ -37,7 +37,7 @@ class RetryGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings for reading records. Equal policies have equal digests."""
+    """The settings for reading records."""
 
     levels_ms: tuple[int, ...] = parse_levels(DEFAULT_LEVELS)
     max_delay_ms: int = parse_delay_ms("366d")
@@ -61,21 +61,21 @@ class Policy:
     max_checks: int = 15
     aliases: tuple[str, ...] = ()
     hop_key: str | None = None
-    """Digest of the key for signing hops. None: written before hops were signed."""
+    """Digest of the signing key. None: written before hops were signed."""
     recalls_in: str | None = None
-    """The ingress topic, which recalls must name. None: written before recalls existed."""
+    """The ingress topic. None: written before recalls existed."""
     max_past_ms: int | None = None
-    """How long before the record's timestamp its due may be. None: no limit."""
+    """How long the due may lie before the timestamp. None: no limit."""
     reserved: tuple[str, ...] = ()
-    """Patterns of refused names in headers. A name in `allow` is exempt."""
+    """Patterns of names that headers may use only if `allow` has the name."""
     marks: tuple[str, ...] = ()
-    """Patterns that are refused for derived names too."""
+    """The same for derived names too."""
     checks_groups: bool = False
-    """Whether consumer groups must be named or allowed. False: written before the check existed."""
+    """Whether groups must be named or allowed. False: written before that rule."""
     serves: tuple[str, ...] | None = None
-    """The REQUEST_KINDS that producers may ask for. None: all."""
+    """The REQUEST_KINDS that are served. None: all."""
     proves_recalls: bool = False
-    """Whether a recall needs its record's key or id. False: written before that rule."""
+    """Whether a recall needs a proof. False: written before that rule."""
 
     def to_json(self) -> str:
         """Return canonical JSON, the source of the digest."""
@@ -97,7 +97,6 @@ class Policy:
         return digest_of(self.to_json().encode())
 
     def retry_of(self, group: str) -> RetryGroup:
-        """Return how a consumer group's records are retried."""
         for retry in self.retry_groups:
             if retry.name == group:
                 return retry
@@ -108,9 +107,7 @@ class Policy:
         return self.serves is None or kind in self.serves
 
     def group_refusal(self, group: str) -> str | None:
-        """Return why a group's topics are not written to, or None.
-        Producers can invent groups, so a restricted `targets.allow` applies to them too.
-        """
+        """Return why a group's topics are not written to. Producers can invent groups."""
         topic = self.retry_prefix + group
         is_allowed = any(fnmatchcase(topic, pattern) for pattern in self.allow)
         if not self.checks_groups or is_allowed or any(group == g.name for g in self.retry_groups):
@@ -121,10 +118,7 @@ class Policy:
         )
 
     def refusal(self, topic: str, *, is_derived: bool = False) -> str | None:
-        """Return why `topic` may not be a target, or None.
-        `is_derived`: the proxy made the name, so `targets.allow` does not apply. Older policies
-        have no patterns of reserved names.
-        """
+        """Return why `topic` may not be a target. Derived names need no `targets.allow`."""
         if topic in self.own_topics:
             return f"{topic} is one of the proxy's own topics"
         if topic.startswith(INTERNAL_PREFIX):
@@ -140,9 +134,7 @@ class Policy:
 
 
 def digest_of(text: bytes) -> str:
-    """Return the digest of a policy's JSON as written.
-    Later versions read older JSON without its new fields, and would write another text.
-    """
+    """Return the digest of JSON as written. Later versions would format it differently."""
     return hashlib.sha256(text).hexdigest()[:DIGEST_LENGTH]
 
 

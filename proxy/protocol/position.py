@@ -1,7 +1,6 @@
-"""A shard's committed position and its form in offset metadata
-(docs/exactly-once.md#what-is-committed).
-The group's committed offset is O. The metadata holds the rest as compact JSON. Kafka aborts
-transactions with metadata over 4,096 bytes, so all parts are bounded.
+"""A shard's committed position, as offset metadata (docs/exactly-once.md#what-is-committed).
+
+Kafka aborts transactions with metadata over 4,096 bytes, so all parts are bounded.
 """
 
 import json
@@ -24,8 +23,7 @@ MAX_POLICIES: Final = 24
 METADATA_LIMIT_BYTES: Final = 2048
 MISSED_MOVES: Final = "shed/"
 MISSED_PARTITION: Final = 0
-"""Records about missed moves have this key prefix and one settings partition, to be in order.
-The prefix dates from records about rejected ones."""
+"""Key prefix and settings partition of missed moves' records. One partition keeps their order."""
 
 _encoded = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -38,25 +36,24 @@ class Watermark(NamedTuple):
 
 
 class SetBack(NamedTuple):
-    """A watermark was set back. Offsets below `below` keep the old one, `ended`
-    (docs/exactly-once.md#a-watermark-set-back).
-    """
+    """A watermark's reset (docs/exactly-once.md#a-watermark-set-back)."""
 
     below: int
+    """Lower offsets keep the old watermark, `ended`."""
     ended: Watermark
 
 
 class PurgeProgress(NamedTuple):
-    """Purges below `at` are complete. The purge at `at` is complete for entries that fire up to
-    `upto` (docs/exactly-once.md#purges).
-    """
+    """The progress of purges (docs/exactly-once.md#purges)."""
 
     at: int
+    """The purge at work. Those below are complete."""
     upto: Watermark
+    """Entries that fire up to here are purged."""
 
 
 class PolicyFrom(NamedTuple):
-    """The digest of the policy that reads records from this ingress offset on."""
+    """The policy that reads records from this ingress offset on."""
 
     first_offset: int
     digest: str
@@ -64,9 +61,7 @@ class PolicyFrom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The records that have ended: x has ended iff x < next_offset, and x is a missed move or
-    (fires, x) <= `ended_upto(x)`.
-    """
+    """The ended records: x < next_offset with (fires, x) <= ended_upto(x), and missed moves."""
 
     next_offset: int
     watermark_ms: int
@@ -76,10 +71,9 @@ class Position:
     topic_id: str
     set_back: SetBack | None = None
     missed_at: int | None = None
-    """The `next_offset` at the last missed move. None: none since the floor
+    """The `next_offset` at the last missed move. None: no miss since the floor
     (docs/exactly-once.md#moved-records)."""
     purge: PurgeProgress | None = None
-    """None if no purge is running."""
 
     def __post_init__(self) -> None:
         assert 0 <= self.floor <= self.next_offset, self
@@ -108,9 +102,7 @@ class Position:
         missed_at: int | None = None,
         purge: PurgeProgress | None = None,
     ) -> Self:
-        """Return a later position with the same policies.
-        A set-back ends once the watermark has reached the old one.
-        """
+        """Return a later position. A reset ends when the old watermark is reached."""
         set_back = self.set_back
         if set_back is not None and watermark >= set_back.ended:
             set_back = None
@@ -128,17 +120,14 @@ class Position:
 
     @classmethod
     def start(cls, offset: int, digest: str, topic_id: str) -> Self:
-        """Return the position before the first record."""
         return cls(offset, -1, LAST_OFFSET, offset, (PolicyFrom(offset, digest),), topic_id)
 
     def in_force(self) -> str:
-        """Return the digest of the policy for the next record."""
+        """Return the digest of the next record's policy."""
         return [p.digest for p in self.policies if p.first_offset <= self.next_offset][-1]
 
     def under(self, digest: str, first_offset: int) -> Self:
-        """Return the position with another policy from `first_offset` on.
-        Raises TooManyPolicies.
-        """
+        """Return the position with another policy from an offset on. Raises TooManyPolicies."""
         if self.policies[-1].digest == digest:
             return self
         kept = [p for p in self.policies if p.first_offset < first_offset]
@@ -151,8 +140,8 @@ class Position:
         return replace(self, policies=(*kept, PolicyFrom(first_offset, digest)))
 
     def to_metadata(self) -> str:
-        """Return compact JSON: v(ersion) t c f, s = policies, i = topic id, a = set back, r =
-        missed at, p = purge progress.
+        """Return JSON. Keys: v(ersion), t c (watermark), f(loor), s = policies, i = topic id, a =
+        set back, r = missed at, p = purge.
         """
         fields: dict[str, object] = {
             "v": self._version,
@@ -221,7 +210,7 @@ class Position:
 
 
 class TooManyPolicies(ValueError):
-    """Settings changed more often than the metadata can hold while old records are pending."""
+    """Settings changed too often for the metadata while old records are pending."""
 
 
 class MetadataUnreadable(ValueError):

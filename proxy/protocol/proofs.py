@@ -26,13 +26,12 @@ class HopKey(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Return the key's name, which does not reveal it."""
         return sha256(self.secret).hexdigest()[:DIGEST_DIGITS]
 
 
 @dataclass(frozen=True, slots=True)
 class HopAuthenticator:
-    """Signer and verifier for records of the ingress topic with this id."""
+    """Signer and verifier for records of one ingress topic."""
 
     key: HopKey
     topic_id: str
@@ -40,13 +39,11 @@ class HopAuthenticator:
     def signed(
         self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> Headers:
-        """Return the headers with the MAC appended."""
         return [*headers, (HOP_MAC, self._mac(partition, key, value, headers))]
 
     def is_own(
         self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> bool:
-        """Return whether the proxy wrote this record to this partition."""
         *signed, (name, mac) = headers or [("", None)]
         if name != HOP_MAC or mac is None:
             return False
@@ -93,7 +90,7 @@ def recall_names(offset: int, proofs: tuple[bytes, ...]) -> list[bytes]:
 
 def proofs_of(key: bytes | None, ident: bytes | None) -> tuple[bytes, ...]:
     """Return digests of a record's ingress key and id (docs/exactly-once.md#proofs).
-    One of them proves that a recall knows the record. Empty keys and ids prove nothing.
+    A recall needs one. Empty keys and ids prove nothing.
     """
     known = (b"key:", key), (b"id:", ident)
     return tuple(sha256(kind + text).digest()[:PROOF_BYTES] for kind, text in known if text)

@@ -1,6 +1,6 @@
 """The reader of requests in ingress headers (docs/guide.md#rules-for-all-headers).
-A request depends only on the record and the policy at its offset, so replays read it again. Bad
-input becomes a `Rejection`, never an exception.
+
+It depends only on the record and the policy at its offset. It returns a `Rejection` for bad input.
 """
 
 from bisect import bisect_right
@@ -53,15 +53,11 @@ LONGEST_USUAL_NAME: Final = 100
 MOST_SHOWN_NAME: Final = 80
 """Unknown names are cut: matching a megabyte against the known names takes a second."""
 NO_ID: Final = bytes(bytearray(b"no id"))
-"""Stands for a missing id header; compared by identity.
-Made at run time: the interpreter shares equal constants and short bytes, so a record's id could be
-the same object."""
+"""Stands for a missing id, compared by identity. Not a constant: the interpreter shares those."""
 
 
 class RequestReader:
-    """A parser of ingress records under one policy.
-    Without an `authenticator` signatures are not checked.
-    """
+    """A parser under one policy. Without an `authenticator` signatures are not checked."""
 
     def __init__(self, policy: Policy, authenticator: HopAuthenticator | None = None) -> None:
         self._pack = packer()
@@ -84,7 +80,7 @@ class RequestReader:
         partition: int,
         offset: int,
     ) -> ParsedRecord:
-        """Parse one record. `timestamp_ms` is its own, -1 without one."""
+        """Parse one record. Its timestamp may be -1."""
         try:
             return full(self._parse(headers, key, value, timestamp_ms, partition, offset))
         except Exception as error:  # noqa: BLE001 (one record must not stop the others)
@@ -95,7 +91,6 @@ class RequestReader:
         return self.read(headers, m.key(), m.value(), timestamp_ms, m.partition(), m.offset())
 
     def read_batch(self, messages: Sequence[Message]) -> ParsedBatch:
-        """Parse records of one partition, at least one."""
         parse, partition = self._parse, messages[0].partition()
         timestamps_ms = [m.timestamp()[1] for m in messages]
         try:
@@ -110,7 +105,6 @@ class RequestReader:
     def _parse_translated(
         self, headers: Headers, key: bytes | None, value: bytes | None, *place: int
     ) -> Compact:
-        """Add the requests in other schedulers' headers, then parse."""
         translated = self._foreign.translate(headers, key, value)
         if isinstance(translated, Rejection):
             return translated
@@ -125,10 +119,7 @@ class RequestReader:
         partition: int,
         offset: int,
     ) -> Compact:
-        """Parse one record. Usual ones become plain tuples.
-        The entry keeps all headers as they arrived, so that a dead letter shows the request.
-        Requests and stamps are stripped on delivery.
-        """
+        """Parse one record. Its entry keeps all headers, for a possible dead letter."""
         try:
             if len(headers) == TARGET_AND_TIME:
                 plain = self._plain(headers, key, value, timestamp_ms, offset)
@@ -168,9 +159,7 @@ class RequestReader:
         timestamp_ms: int,
         offset: int,
     ) -> Entry | None:
-        """Return the entry of a record with only a target and a time.
-        None means that the full parser must read it.
-        """
+        """Return the entry of a record with only a target and a time, else None."""
         (first, a), (second, b) = headers
         shape = SHAPES.get((first, second))
         if shape is None:
@@ -192,7 +181,7 @@ class RequestReader:
         return False
 
     def _remember(self, strange: set[str]) -> None:
-        """Treat these names as usual from now on. Producers use few different names."""
+        """Producers use few names of their own, so treat these as usual."""
         if len(self._usual) + len(strange) > MOST_USUAL_NAMES:
             self._usual = set(self._always_usual)
         names = (name for name in strange if len(name) <= LONGEST_USUAL_NAME)
@@ -202,9 +191,7 @@ class RequestReader:
 def _unknown_header(
     asked: dict[str, bytes | None], unknown_yet: frozenset[str]
 ) -> Rejection | None:
-    """Return the reason if an unknown header looks like ours.
-    Cancels, recalls and purges are not checked. `unknown_yet`: headers that came after the policy.
-    """
+    """Refuse unknown headers that look like ours. Cancels, recalls and purges pass."""
     if any(name in asked and name not in unknown_yet for name in (CANCEL, RECALL, PURGE)):
         return None
     known = KNOWN - unknown_yet
@@ -231,9 +218,7 @@ def _unknown(name: str) -> Rejection:
 
 
 class ReadersByOffset:
-    """Readers of an ingress partition, each with its policy's first offset (docs/exactly-once.md,
-    rule 3).
-    """
+    """Readers with their policies' first offsets (docs/exactly-once.md, rule 3)."""
 
     def __init__(self, readers: Sequence[tuple[int, RequestReader]]) -> None:
         self._readers = list(readers)
@@ -245,6 +230,6 @@ class ReadersByOffset:
         return self._readers[index][1], until
 
     def read(self, message: Message, by_policy_at: int | None = None) -> ParsedRecord:
-        """Parse one record by the policy at its own offset or at `by_policy_at`."""
+        """Parse one record by the policy at its own or another offset."""
         reader, _until = self.at(message.offset() if by_policy_at is None else by_policy_at)
         return reader.read_message(message)

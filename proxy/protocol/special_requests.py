@@ -85,9 +85,7 @@ class UnparsedRecord(NamedTuple):
 
 
 class SpecialRequests:
-    """Parser of special requests under one policy.
-    Without an `authenticator` signatures are not checked.
-    """
+    """A parser under one policy. Without an `authenticator` signatures are not checked."""
 
     def __init__(
         self,
@@ -129,7 +127,7 @@ class SpecialRequests:
             return RejectedHop(refused.rejection, ident, hop_from, _first(asked), proofs, moved)
 
     def _refuse_unserved(self, kind: str, header: str, record: UnparsedRecord) -> None:
-        """Records that the proxy signed for an operator are always served."""
+        """Requests that the proxy signed for an operator are always served."""
         if not self._policy.is_served(kind) and not self._is_signed(record):
             why = f"{header}: the setting requests.serve leaves out {kind}"
             raise Rejected("header-unsupported", why)
@@ -148,7 +146,7 @@ class SpecialRequests:
         return HOP_MAC in record.asked and self._is_own(record)
 
     def _known(self, record: UnparsedRecord) -> tuple[bytes | None, bytes | None] | None:
-        """Return key and id as a recall's proof. None if it needs none."""
+        """Return key and id as proof. None: not needed."""
         if not self._policy.proves_recalls or self._is_signed(record):
             return None
         return record.key or None, record.asked.get(ID) or None
@@ -232,9 +230,7 @@ class SpecialRequests:
         return target, self._times.due_ms(asked, timestamp_ms, delay_ms or 0)
 
     def _retry(self, asked: Asked) -> tuple[str, int | None]:
-        """Return target and delay of a failed consumer's record (RocketMQ: level 3 + failures).
-        After too many failures the delay is None: deliver at once.
-        """
+        """Return target and delay after a failure. After too many the delay is None."""
         raw = asked.get(RETRY_GROUP)
         if not raw:
             why = f"{RETRY_GROUP} is {shown(raw)}: it must name the consumer group"
@@ -274,7 +270,7 @@ class SpecialRequests:
 
 
 def fires_at_ms(policy: Policy, wanted_ms: int, timestamp_ms: int) -> int:
-    """Return the fire time, early enough to rewrite the record before the ingress deletes it."""
+    """Return the fire time, early enough to rewrite the record."""
     if policy.roll_after_ms is None or timestamp_ms < 0:
         return wanted_ms
     return min(wanted_ms, timestamp_ms + policy.roll_after_ms)
@@ -299,11 +295,10 @@ def _moved(asked: Asked) -> Moved | None:
 
 
 def _retry_of(asked: Asked) -> tuple[str, int] | None:
-    """Return group and number of failures. Both were validated before."""
     group = asked.get(RETRY_GROUP)
     return (group.decode("utf-8", "replace"), read_failures(asked) + 1) if group else None
 
 
 def _longest_immunity_ms(policy: Policy) -> int:
-    """Half messages are not rewritten, so they must be decided before the ingress deletes them."""
+    """Half messages are never rewritten, so they must end before retention does."""
     return policy.max_delay_ms if policy.roll_after_ms is None else policy.roll_after_ms // 2

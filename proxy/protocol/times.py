@@ -1,6 +1,6 @@
 """Readers of delays, instants and level tables (docs/guide.md#when).
-They return milliseconds or raise ValueError with a sentence. Units are never guessed from
-magnitude.
+
+They return milliseconds or raise ValueError with a sentence. Units are never guessed.
 """
 
 import re
@@ -49,13 +49,13 @@ def parse_delay_ms(text: str) -> int:
 
 
 def shown_delay(duration_ms: int) -> str:
-    """Format a delay exactly, in the largest unit, for `parse_delay_ms`."""
+    """Format a delay for `parse_delay_ms`, in the largest exact unit."""
     units = [unit for unit, length_ms in MILLISECONDS_PER.items() if duration_ms % length_ms == 0]
     return f"{duration_ms // MILLISECONDS_PER[units[-1]]}{units[-1]}"
 
 
 def parse_instant_ms(text: str) -> int:
-    """Parse a point in time: epoch ms in digits, or RFC 3339 with a zone."""
+    """Parse epoch ms in digits, or RFC 3339 with a zone."""
     if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
         return int(text)
     if stamp := _RFC_3339.fullmatch(text):
@@ -67,7 +67,7 @@ def parse_instant_ms(text: str) -> int:
 
 
 def parse_levels(text: str) -> tuple[int, ...]:
-    """Parse a delay-level table, level 1 first: `1s 5s 10s 30s 1m`."""
+    """Parse a table of delays, level 1 first."""
     words = text.split()
     if not words:
         raise ValueError("the level table is empty: write delays apart by blanks (1s 5s 10s)")
