@@ -39,9 +39,7 @@ log = structlog.get_logger(__name__)
 
 class Dispatcher:
     """Dispatches the batches of one transaction. Kept when that is aborted and made again.
-
-    `refusals` grow between the tries.
-    """
+    `refusals` grow between the tries."""
 
     def __init__(
         self,
@@ -118,8 +116,8 @@ class Dispatcher:
         return self._against_rules(prefix, delivery) or self._put_off(prefix, delivery)
 
     def _rolled(self, delivery: Delivery) -> Hop:
-        """Rewrite the record before its copy is deleted. A record held back by a pause may go
-        sooner."""
+        """Rewrite the record before its copy is deleted. A parked record may get an earlier
+        place."""
         place = self._release.place(delivery, self._now_ms)
         if place is None:
             return Hop(delivery, ROLLED)
@@ -133,10 +131,8 @@ class Dispatcher:
         return delivery if partition == named else delivery._replace(partition=partition)
 
     def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
-        """Return a hop to the next retry level, or the rejection after the last one.
-
-        A refusal of its time does not count: a clock is wrong, not the record.
-        """
+        """Return a hop to the next retry level, or the rejection after the last one. A refusal of
+        its time does not count: a clock is wrong, not the record."""
         if reason.code == UNTIMELY:
             overdue_ms = min(self._now_ms - delivery.due_ms, LATEST_UNTIMELY_MS)
             again_ms = self._now_ms + max(self._retry.delays_ms[0], overdue_ms)
@@ -194,9 +190,7 @@ class Dispatcher:
 
     def _exceeds(self, record: AuxiliaryRecord) -> bool:
         """Return whether this transaction has shown that the topic refuses records of this size.
-
-        Older knowledge does not count: these topics are asked about rarely.
-        """
+        Older knowledge does not count: these topics are asked about rarely."""
         _, topic, _, key, value, headers, _ = record
         is_limited = topic in self._refusals.limited
         return is_limited and self._is_too_large(topic, key, value, headers)
@@ -210,10 +204,8 @@ class Dispatcher:
         return self._refusals.is_too_large(self._targets, topic, size_bytes)
 
     def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
-        """Return whether to write the record. Losing a check-back or a move does no harm.
-
-        The next check-back follows. A record that is not moved stays parked.
-        """
+        """Return whether to write the record. Losing a check-back or a move does no harm. The next
+        check-back follows. A record that is not moved stays parked."""
         if record.is_state:
             return True
         refused = self._refusals.refused.get(auxiliary_ref(ingress, record))
@@ -277,11 +269,9 @@ class OutgoingRecords:
         batch: Batch | ResolvedBatch,
         is_letter_refused: IsLetterRefused = lambda _ref, _letter, _left_out: False,
     ) -> Iterator[OutgoingRecord]:
-        """Yield auxiliary records, successors of hops, dead letters and outcomes.
-
-        A dead letter is shortened until `is_letter_refused` accepts it. The function gets the name
-        of the missing parts.
-        """
+        """Yield auxiliary records, successors of hops, dead letters and outcomes. A dead letter is
+        shortened until `is_letter_refused` accepts it. The function gets the name of the missing
+        parts."""
         ingress = batch.ingress
         prefix = ingress.prefix
         for record in batch.auxiliary:
@@ -330,10 +320,8 @@ class OutgoingRecords:
 
 
 def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
-    """Return the record's own headers without requests, followed by the stamps.
-
-    `prefix` is the prefix of its ingress partition.
-    """
+    """Return the record's own headers without requests, followed by the stamps. `prefix` is the
+    prefix of its ingress partition."""
     headers: Headers = []
     first = None
     for header in delivery.headers:

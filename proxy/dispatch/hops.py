@@ -83,7 +83,6 @@ def is_move(record: AuxiliaryRecord) -> bool:
 def _rewritten(
     ingress: IngressPartition, delivery: Delivery, numbers: Mapping[str, int | None]
 ) -> AuxiliaryRecord:
-    """Return the record with these numbers as headers. None: no header."""
     key, headers = as_ingested(delivery)
     kept = [header for header in headers if header[0] not in NOT_CARRIED_ON]
     first = delivery.header(FIRST_ORIGIN) or ingress.origin(delivery.offset).encode()
@@ -116,7 +115,6 @@ def outcome_of(hop: Hop) -> Outcome:
 
 
 def failures(hop_attempt: bytes | None) -> int:
-    """Return the number of failed publish attempts, from the header."""
     return _number(hop_attempt) or 0
 
 

@@ -52,10 +52,8 @@ class TriedSizes(NamedTuple):
 
 
 class KnownTargets:
-    """Topics with their partition counts, and why some cannot be written to.
-
-    `is_compressing`: the producer compresses, so only the broker knows a record's size.
-    """
+    """Topics with their partition counts, and why some cannot be written to. `is_compressing`: the
+    producer compresses, so only the broker knows a record's size."""
 
     def __init__(self, *, is_compressing: bool = False) -> None:
         self.partitions: dict[str, int] = {}
@@ -147,8 +145,7 @@ class KnownTargets:
         )
 
     def partition_at(self, target: str, partition: int, key: bytes | None, turn: int) -> int:
-        """Return the partition to produce to, skipping unavailable ones for records without a
-        key."""
+        """Return the partition to produce to. Records without a key skip unavailable partitions."""
         unavailable = self.unavailable.get(target)
         if not unavailable or partition != ANY or key is not None:
             return partition
@@ -171,10 +168,8 @@ class KnownTargets:
     def exceeding_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> int | None:
-        """Return the record's size if it is known to exceed the topic's limit.
-
-        Compressed records must be tried: only the broker knows their size.
-        """
+        """Return the record's size if it is known to exceed the topic's limit. Compressed records
+        must be tried: only the broker knows their size."""
         refused_bytes = self.tried[topic].refused_bytes if topic in self.tried else None
         if topic in self.rules:
             refused_bytes = self.rules[topic].max_message_bytes + 1

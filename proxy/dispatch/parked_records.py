@@ -23,8 +23,7 @@ from storage.store import LAST_OFFSET, Key
 LOOKED_AT: Final = 500
 LOOKED_AT_BYTES: Final = 2 * 1024 * 1024
 MOST_UNREAD: Final = 10_000
-"""Most moves, of all shards, that are remembered while unread in the ingress. A move made twice
-ends once as `missed`."""
+"""Most moves that are remembered while unread. A move made twice ends once as `missed`."""
 NEVER: Final = 2**62
 FIRST: Final[Key] = (-1, -1)
 
@@ -45,8 +44,7 @@ class _Pass:
 
     version: int
     offsets: range
-    """Entries to look at. Earlier ones were looked at. Later ones were read since the scan
-    began."""
+    """Entries to look at: not seen by earlier passes, and read before this one began."""
     moved: frozenset[int]
     """Entries moved by other passes. Those moves may be unread in the ingress."""
     after: Key = FIRST
@@ -78,8 +76,7 @@ class ParkedRecords:
         return bool(current.found) or not current.is_over
 
     def planned(self, plan: Plan, shard: Shard, now_ms: int) -> Plan:
-        """Return the plan with moves of parked records. These stay the same until they are
-        `told`."""
+        """Return the plan with moves of parked records, the same ones until they are `told`."""
         if not self.is_needed(shard, now_ms):
             return plan
         current = self._pass(shard)
@@ -91,10 +88,8 @@ class ParkedRecords:
         return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
 
     def told(self, partition: int, written: Sequence[AuxiliaryRecord]) -> int | None:
-        """Note the moves as committed if in `written`. Return the entry offset of the last one.
-
-        The ingress did not take the other moves, so their records stay parked.
-        """
+        """Note the moves as committed if in `written`. Return the entry offset of the last one. The
+        ingress did not take the other moves, so their records stay parked."""
         current = self.passes.get(partition)
         if current is None or not current.is_offered:
             return None
@@ -123,8 +118,7 @@ class ParkedRecords:
         self._moved = deque(others, MOST_UNREAD)
 
     def _pass(self, shard: Shard) -> _Pass:
-        """Return the current pass. It begins anew when pauses have changed or a record has been
-        parked."""
+        """Return the current pass. A change of pauses or a newly parked record begins a new one."""
         partition = shard.ingress.number
         known, version = self.passes.get(partition), self.release.version
         if known is None or known.version != version:

@@ -1,7 +1,5 @@
-"""The partition of a key, as the client library and Java producers compute it.
-
-Only needed while a partition of the target is unavailable.
-"""
+"""The partition of a key, as the client library and Java producers compute it. Only needed while a
+partition of the target is unavailable."""
 
 from typing import Final
 

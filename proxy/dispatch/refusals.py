@@ -83,7 +83,6 @@ class Refusals:
 
     @property
     def are_known(self) -> bool:
-        """Whether earlier transactions have shown refused records."""
         return bool(self.refused or self.without_value or self.bare)
 
     def begin(self, now_ms: int) -> None:
@@ -100,7 +99,6 @@ class Refusals:
             del self.refused[next(iter(self.refused))]
 
     def forget(self, refs: Iterable[RecordRef]) -> None:
-        """Forget records that have ended."""
         if self.are_known:
             for ref in refs:
                 self.refused.pop(ref, None)
@@ -114,10 +112,7 @@ class Refusals:
 
     def is_suspect(self, targets: KnownTargets, topic: str, size_bytes: int) -> bool:
         """Return whether to leave the record out of this transaction, since similar ones were
-        refused.
-
-        `size_bytes` is as in `Report`.
-        """
+        refused. `size_bytes` is as in `Report`."""
         if not self.is_tired(topic):
             return False
         limit_bytes = targets.batch_limit_bytes(topic)
@@ -149,10 +144,8 @@ class Refusals:
         return taken
 
     def learn(self, targets: KnownTargets) -> int:
-        """Learn from the reports of the aborted transaction. Return the number of new facts.
-
-        Sizes are also noted in `targets`, for later transactions.
-        """
+        """Learn from the reports of the aborted transaction. Return the number of new facts. Sizes
+        are also noted in `targets`, for later transactions."""
         were_limited = set(self.limited)
         halved_bytes: Counter[str] = Counter()
         learnt = len(self.unlisted)

@@ -28,8 +28,7 @@ Disposition: TypeAlias = Hop | Rejection | Outcome | None
 
 
 class OverdueRule(NamedTuple):
-    """The end of records for `targets` (a shell pattern) that are overdue by more than the
-    limit."""
+    """How records for `targets` (a shell pattern) end when they are overdue for too long."""
 
     targets: str
     older_than_ms: int
@@ -59,8 +58,6 @@ class _Limit(NamedTuple):
 
 
 class _TargetRules(NamedTuple):
-    """The rules for one target."""
-
     is_paused: bool
     resumed: tuple[tuple[str, Resumed], ...]
     """Pauses that are over, by pattern, the newest first."""
@@ -75,11 +72,9 @@ class _TargetRules(NamedTuple):
 
 
 class ReleaseControl:
-    """Applies pauses, rates and overdue rules in one worker.
-
-    `per_target`: shell pattern -> records a second for each target. The first matching pattern
-    counts. Rules set at run time come before both arguments.
-    """
+    """Applies pauses, rates and overdue rules in one worker. `per_target`: shell pattern -> records
+    a second for each target. The first matching pattern counts. Rules set at run time come before
+    both arguments."""
 
     def __init__(
         self,
@@ -91,21 +86,17 @@ class ReleaseControl:
         self._rules: dict[str, _TargetRules] = {}
         self._queues: dict[tuple[str, int | None], TargetRateLimit] = {}
         self.has_rules = bool(self._caps or self._overdue_now)
-        """Whether anything is paused, capped or ended."""
         self.paused: frozenset[str] = frozenset()
-        """Patterns of the paused targets."""
         self.resumed: dict[str, Resumed] = {}
         """Pauses that are over, by pattern."""
         self.limits: Mapping[str, TargetLimit] = {}
-        """Limits set at run time, by pattern."""
         self.version = 0
         """Number of changes of pauses."""
         self.share = 1.0
         """This worker's part of the ingress partitions, and so of a resume's rate."""
 
     def pause(self, patterns: Iterable[str], resumed: Mapping[str, Resumed] | None = None) -> None:
-        """Pause exactly these patterns. `resumed`: known pauses that are over, also of earlier
-        sessions."""
+        """Pause exactly these patterns. `resumed`: known pauses that are over."""
         paused = frozenset(patterns)
         known = dict.fromkeys((*self.resumed, *self.paused), JUST_NOW)
         now = {**known, **(resumed or {})}
@@ -142,7 +133,6 @@ class ReleaseControl:
         return {pattern: end.per_second for pattern, end in ends if end.per_second is not None}
 
     def is_paused(self, target: str) -> bool:
-        """Return whether records for this target are held back."""
         return self._rules_of(target).is_paused
 
     def looks_for_held(self, now_ms: int) -> bool:
@@ -159,10 +149,8 @@ class ReleaseControl:
         return any(end.at_ms == end_ms and end.per_second is not None for end in ends)
 
     def place(self, delivery: Delivery, now_ms: int) -> Place | None:
-        """Return the new place of a record that a pause held back or queued. None: it stays.
-
-        Asked once for each record and transaction.
-        """
+        """Return the new place of a record that a pause held back or queued. None: it stays. Asked
+        once for each record and transaction."""
         is_parked, resumed_ms = delivery.is_parked, delivery.resumed_ms
         if not (is_parked or resumed_ms is not None) or self.is_paused(delivery.target):
             return None
@@ -305,10 +293,8 @@ class RateLimit:
         self._thousandths -= records * 1000
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return the wait until a transaction is worth it, 0 while records are available.
-
-        A used-up rate must earn the share of REFILL_MS first.
-        """
+        """Return the wait until a transaction is worth it, 0 while records are available. A used-up
+        rate must earn the share of REFILL_MS first."""
         worth = min(self.burst, max(1, self._per_second * REFILL_MS // 1000))
         available = self.records_available(now_ms)
         self._is_used_up = available < (worth if self._is_used_up else 1)
@@ -334,11 +320,9 @@ class WorkerRateLimit:
 
 
 class TargetRateLimit:
-    """A rate for one target. Each record beyond it reserves a time, once.
-
-    A record that comes back at its time may overdraw by the share of BURST_MS. A little disorder
-    then sends none to the end of the queue.
-    """
+    """A rate for one target. Each record beyond it reserves a time, once. A record that comes back
+    at its time may overdraw by the share of BURST_MS. A little disorder then sends none to the end
+    of the queue."""
 
     def __init__(self, per_second: int, reserved_us: int = 0) -> None:
         self.per_second = per_second

@@ -25,11 +25,8 @@ class SessionLost(Exception):
 
 
 class ClientStuck(SessionLost):
-    """A call of the client library does not return, whatever its time-out.
-
-    librdkafka 2.16, issues 5456 and 5511: send_offsets_to_transaction, after the group's
-    coordinator has been away.
-    """
+    """A call of the client library ignores its time-out. librdkafka 2.16, issues 5456 and 5511:
+    send_offsets_to_transaction, after the group's coordinator has been away."""
 
     def __init__(self, waited_s: float) -> None:
         super().__init__(f"the client library has not answered a call for {waited_s:.0f} s")
@@ -44,31 +41,23 @@ class TransactionAborted(Exception):
 
 
 class PartitionsUnavailable(Exception):
-    """Given up. Another producer may repeat it without the unavailable partitions.
-
-    This producer's next transaction waits until the end of this one is written there.
-    """
+    """Given up. Another producer may repeat it without the unavailable partitions. This producer's
+    next transaction waits until the end of this one is written there."""
 
 
 class AbortUnfinished(Exception):
-    """Given up, never committed, and may be made again by another producer, which aborts it.
-
-    This producer still waits for answers about its sent records.
-    """
+    """Given up, never committed, and may be made again by another producer, which aborts it. This
+    producer still waits for answers about its sent records."""
 
 
 class GroupMoved(Exception):
-    """Aborted: the group has gone on since the caller last heard from it.
-
-    Poll the consumer, then plan the shards still owned anew (KIP-447).
-    """
+    """Aborted: the group has gone on since the caller last heard from it. Poll the consumer, then
+    plan the shards still owned anew (KIP-447)."""
 
 
 class Throttled(Exception):
-    """Given up, never committed, aborted by another producer: too large while throttled.
-
-    Plan the shards anew, in smaller transactions.
-    """
+    """Given up, never committed, aborted by another producer: too large while throttled. Plan the
+    shards anew, in smaller transactions."""
 
 
 class NotFlushed(Exception):
@@ -76,11 +65,9 @@ class NotFlushed(Exception):
 
 
 class CommitThread(Executor):
-    """A thread that waits for commits, and keeps no process alive.
-
-    A call of the client library may never return. The standard library's executors would join their
-    threads at the end of the process. The thread begins with the first call.
-    """
+    """A thread that waits for commits, and keeps no process alive. A call of the client library may
+    never return. The standard library's executors would join their threads at the end of the
+    process. The thread begins with the first call."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -112,8 +99,7 @@ LOOK_EVERY_S: Final = 0.5
 SLOW_AFTER_S: Final = 1.0
 DOUBLED_AT_MOST: Final = 3
 DOUBLED_FOR_S: Final = 60.0
-"""Each producer left behind in the last minute doubles the patience: a slow broker is not taken
-again and again for one that cannot end transactions."""
+"""Each producer left behind lately doubles the patience, so a slow broker is not left again."""
 FLUSH_SLICE_S: Final = 0.25
 ABORT_CALLS: Final = 20
 """These calls share CALL_TIMEOUT_S. Each purges records that the client library queued again."""
@@ -126,9 +112,9 @@ SENT_WITHIN: Final = 0.7
 broker would end the transaction itself and fence the producer."""
 CAUSE_TIMEOUT_S: Final = 1.0
 TRANSACTIONAL_IDS: Final = 8
-"""Each producer left behind keeps one id busy until all its partitions are back. The ids spread
-over the coordinators: because of one transaction that it cannot end, a broker may end no other for
-30 s (its request.timeout.ms)."""
+"""A producer left behind keeps its id busy until all partitions are back. The ids spread over
+coordinators: one unfinished transaction can block a broker's others for its request.timeout.ms, 30
+s."""
 
 OTHER_GENERATION: Final = frozenset(
     {
@@ -143,10 +129,8 @@ process did, the consumer learns it at its next fetch."""
 
 
 class PendingCommit:
-    """A commit on its way. It is given up before the broker is asked, or the broker decides.
-
-    It is given up if the broker has not got all records by `until_s`.
-    """
+    """A commit on its way. It is given up before the broker is asked, or the broker decides. It is
+    given up if the broker has not got all records by `until_s`."""
 
     def __init__(self, until_s: float = math.inf) -> None:
         self.result: Future[None]
@@ -191,12 +175,9 @@ class KafkaTransactions:
         self._open()
 
     def begin(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
-        """Begin a transaction. Raises like `wait_for`.
-
-        While the broker throttles, the offsets are sent first. A broker that coordinates the group
-        and leads a target has one connection for both, so the offsets would wait behind the
-        records.
-        """
+        """Begin a transaction. Raises like `wait_for`. While the broker throttles, the offsets are
+        sent first. A broker that coordinates the group and leads a target has one connection for
+        both, so the offsets would wait behind the records."""
         self.producer.begin_transaction()
         now_s, self._watched_s = time.monotonic(), self._throttling.now_s()
         self.write_until_s = now_s + WRITTEN_WITHIN * self._timeout_s
@@ -216,7 +197,7 @@ class KafkaTransactions:
 
     @property
     def is_throttled(self) -> bool:
-        """Whether the broker has held up the transaction that began last, for a quota."""
+        """Whether a quota has held up the last transaction."""
         return self._throttling.has_held_up_since(self._watched_s)
 
     def wait_for(self, pending: PendingCommit, finds_unavailable: Callable[[], bool]) -> None:
@@ -241,11 +222,9 @@ class KafkaTransactions:
     def cause_of(
         self, error: KafkaError, offsets: Sequence[TopicPartition], group_metadata: object
     ) -> KafkaError:
-        """Return why the open transaction takes no further record.
-
-        `produce` only fails, but other transactional calls give the cause. A success does no harm,
-        since the transaction is aborted.
-        """
+        """Return why the open transaction takes no further record. `produce` only fails, but other
+        transactional calls give the cause. A success does no harm, since the transaction is
+        aborted."""
         if error.code() == KafkaError._STATE:  # noqa: SLF001
             try:
                 self.producer.send_offsets_to_transaction(
@@ -256,18 +235,14 @@ class KafkaTransactions:
         return error
 
     def abort(self) -> None:
-        """Abort, and serve the delivery reports of purged records.
-
-        Raises AbortUnfinished when that takes too long, SessionLost when it cannot be done.
-        """
+        """Abort, and serve the delivery reports of purged records. Raises AbortUnfinished when that
+        takes too long, SessionLost when it cannot be done."""
         _abort(self.producer)
 
     def replace_producer(self) -> None:
-        """Go on with another producer and id. Leave the uncommitted transaction behind.
-
-        It is aborted in the background, while the partitions are unavailable. Two producers are no
-        danger (docs/exactly-once.md#why-two-workers-cannot-both-fire).
-        """
+        """Go on with another producer and id. Leave the uncommitted transaction behind. It is
+        aborted in the background, while the partitions are unavailable. Two producers are no danger
+        (docs/exactly-once.md#why-two-workers-cannot-both-fire)."""
         self._commits.submit(_leave, self.producer)
         self._commits.shutdown()
         self._replaced_at_s.append(time.monotonic())
@@ -280,10 +255,8 @@ class KafkaTransactions:
         self._open()
 
     def close(self) -> None:
-        """Give up the producer and its open transaction. The broker keeps committed ones.
-
-        The producer's own `close` would abort and flush first, and may wait for an absent broker.
-        """
+        """Give up the producer and its open transaction. The broker keeps committed ones. The
+        producer's own `close` would abort and flush first, and may wait for an absent broker."""
         self._commits.shutdown()
         self.producer.purge(blocking=False)
         del self.producer
@@ -338,10 +311,8 @@ class KafkaTransactions:
         group_metadata: object,
         producer: Producer | None = None,
     ) -> None:
-        """Send the offsets. Raises AbortUnfinished if they wait behind throttled records.
-
-        The commit was not asked for yet, so its result is known.
-        """
+        """Send the offsets. Raises AbortUnfinished if they wait behind throttled records. The
+        commit was not asked for yet, so its result is known."""
         producer = producer or self.producer
         try:
             _call(producer, pending, producer.send_offsets_to_transaction, offsets, group_metadata)
@@ -376,10 +347,8 @@ def _call(
 
 
 def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: object) -> None:
-    """Repeat the call while the broker still writes the end of the last transaction.
-
-    With hundreds of partitions that takes longer than the client library waits.
-    """
+    """Repeat the call while the broker still writes the end of the last transaction. With hundreds
+    of partitions that takes longer than the client library waits."""
     until_s = time.monotonic() + CALL_TIMEOUT_S
     while True:
         try:

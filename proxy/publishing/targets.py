@@ -1,7 +1,7 @@
 """Questions to the broker about target topics and their unavailable partitions.
 
 Topics are asked about in bulk and remembered for a while, never once for each record. Asking never
-creates a topic, whatever the broker's auto.create.topics.enable is.
+creates a topic, even with auto.create.topics.enable.
 """
 
 import logging
@@ -36,8 +36,6 @@ LOGGED_AT_ONCE: Final = 20
 
 
 class PartitionState(NamedTuple):
-    """The broker's metadata of one partition."""
-
     number: int
     has_leader: bool
     in_sync: int
@@ -45,7 +43,6 @@ class PartitionState(NamedTuple):
 
 
 def states_of(description: TopicDescription) -> list[PartitionState]:
-    """Read the answer to `describe_topics`."""
     return [
         PartitionState(p.id, p.leader is not None, len(p.isr), len(p.replicas))
         for p in description.partitions
@@ -53,10 +50,8 @@ def states_of(description: TopicDescription) -> list[PartitionState]:
 
 
 def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[PartitionState]]:
-    """Read the metadata of any broker that answers in time, so perhaps not of all topics.
-
-    Topics have to exist: asking for a missing one can create it.
-    """
+    """Read the metadata of any broker that answers in time, so perhaps not of all topics. Topics
+    have to exist: asking for a missing one can create it."""
     found: dict[str, list[PartitionState]] = {}
     wanted: Iterable[str | None] = topics if len(topics) <= ASKED_ONE_BY_ONE else [None]
     for topic in wanted:
@@ -75,10 +70,8 @@ def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[Partit
 
 
 def find_controller(admin: AdminClient, topic: str | None) -> None:
-    """Let the client learn the controller, by a question about any existing topic.
-
-    Descriptions are asked of the controller alone. If it is gone, the client waits for minutes.
-    """
+    """Let the client learn the controller, by a question about any existing topic. Descriptions are
+    asked of the controller alone. If it is gone, the client waits for minutes."""
     with suppress(KafkaException):
         admin.list_topics(topic, ANSWER_TIMEOUT_S)
 
@@ -97,11 +90,9 @@ def read_configs(
 
 
 class UnavailablePartitions:
-    """Finds unavailable partitions. Logs each once, and its return.
-
-    min.insync.replicas is asked for whenever a replica is missing, since an operator may change it.
-    A topic whose settings the proxy may not see counts as content with one.
-    """
+    """Finds unavailable partitions. Logs each once, and its return. min.insync.replicas is asked
+    for whenever a replica is missing, since an operator may change it. A topic whose settings the
+    proxy may not see counts as content with one."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
@@ -109,7 +100,6 @@ class UnavailablePartitions:
         self._said: dict[str, Mapping[int, str]] = {}
 
     def of(self, states: Mapping[str, list[PartitionState]]) -> dict[str, dict[int, str]]:
-        """Return for each topic the partitions that cannot be written to now, and why."""
         lacking = {
             topic
             for topic, found in states.items()
@@ -172,11 +162,8 @@ CREATED_PAUSE_S: Final = 0.05
 
 
 class Targets:
-    """Keeps `known` up to date.
-
-    `create` makes a missing topic, if the proxy may. It returns None once the topic is there, else
-    why not, or "" if there is nothing to say.
-    """
+    """Keeps `known` up to date. `create` makes a missing topic, if the proxy may. It returns None
+    once the topic is there, else why not, or "" if there is nothing to say."""
 
     def __init__(
         self,
@@ -197,11 +184,8 @@ class Targets:
         self._untimely_until_ms: dict[str, int] = {}
 
     def learn(self, topics: set[str], now_ms: int) -> None:
-        """Make sure that the answers about `topics` are current, or ask the broker.
-
-        Answers about topics that take records are renewed without waiting. The old answers count
-        until then.
-        """
+        """Make sure that the answers about `topics` are current, or ask the broker. Answers about
+        topics that take records are renewed without waiting. The old answers count until then."""
         if self.known.untimely or self.known.tried:
             self._try_again(topics, now_ms)
         until_ms = self._known_until_ms
@@ -218,16 +202,14 @@ class Targets:
 
     def ask_again(self, topics: Iterable[str], now_ms: int) -> bool:
         """Ask about topics with answers older than DOUBTED_AFTER_MS. Return whether there were any.
-
-        If the broker does not answer, old answers stay. Raises KafkaException if there is none.
-        """
+        If the broker does not answer, old answers stay. Raises KafkaException if there is none."""
         since_ms = now_ms - DOUBTED_AFTER_MS
         old = [topic for topic in topics if self._waited_for_ms.get(topic, since_ms) <= since_ms]
         self._ask(old, now_ms)
         return bool(old)
 
     def learn_rules(self, topics: Iterable[str]) -> None:
-        """Ask for the rules of these topics. Without the right to ask, they are found by trying."""
+        """Ask for the rules of topics. Without the right to ask, they are found by trying."""
         wanted = [topic for topic in topics if topic not in self.known.rules]
         for topic, config in read_configs(
             self._admin, wanted, ASK_TIMEOUT_S, logging.WARNING, "rules of a topic not known"
@@ -238,10 +220,8 @@ class Targets:
 
     def find_unavailable(self, topics: set[str], now_ms: int) -> bool:
         """Ask at once for unavailable partitions, since records to these topics do not arrive.
-
         Return whether there are any, here or in topics known to have some. The proxy's own topics
-        are only logged.
-        """
+        are only logged."""
         existing = {topic for topic in topics if self.known.refusal(topic) is None}
         asked = existing | self.known.unavailable.keys()
         for topic, reasons in self._unavailable.of(listed_states(self._admin, asked)).items():
@@ -292,7 +272,6 @@ class Targets:
                 time.sleep(CREATED_PAUSE_S)
 
     def _may_be_renewed(self, topic: str, now_ms: int) -> bool:
-        """Return whether it was known until a moment ago, and takes records."""
         until_ms = self._known_until_ms.get(topic)
         return until_ms is not None and until_ms + KNOWN_FOR_MS > now_ms and self.known.takes(topic)
 

@@ -88,10 +88,8 @@ class Throttling:
 
     @property
     def is_reading_recent(self) -> bool:
-        """Whether the broker throttled a consumer within the last minute.
-
-        Each byte that is fetched twice then delays others.
-        """
+        """Whether the broker throttled a consumer within the last minute. Each byte that is fetched
+        twice then delays others."""
         return bool(self._read_until_s) and self.now_s() < self._read_until_s + RECENT_S
 
     def has_held_up_since(self, since_s: float) -> bool:
@@ -99,15 +97,12 @@ class Throttling:
         return bool(self.until_s) and (self.until_s > since_s or self._heard_s >= since_s)
 
     def begin(self, size_bytes: int) -> None:
-        """Note that a transaction of about this size begins."""
         self._size_bytes, self._began_s = size_bytes, self.now_s()
 
     def committed(self, took_s: float) -> None:
-        """Note the commit, and adapt the bound.
-
-        After a throttled transaction it is at most `LONG_S` at its pace. If the transaction was
-        full, the bound grows after a quick one, and is halved after a slow one.
-        """
+        """Note the commit, and adapt the bound. After a throttled transaction it is at most
+        `LONG_S` at its pace. If the transaction was full, the bound grows after a quick one, and is
+        halved after a slow one."""
         if not self.until_s:
             return
         size_bytes, whole_s = self._size_bytes, took_s + self.wait_ms() / 1_000

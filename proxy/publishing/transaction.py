@@ -1,7 +1,5 @@
 """One transaction: its records, on the plain or the careful path, and its states.
-
-`Publisher.publish` begins one. `Transaction` follows it until it is committed.
-"""
+`Publisher.publish` begins one. `Transaction` follows it until it is committed."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -58,10 +56,8 @@ METADATA_TIMEOUT_S: Final = 2.0
 
 class RecordWriter:
     """Hands records to the client library, within the open transaction. Nothing else produces.
-
     `heartbeat` is called while the client library has no room. Records carry the time of
-    `stamp_ms`: a broker refuses the time of a wrong wall clock.
-    """
+    `stamp_ms`: a broker refuses the time of a wrong wall clock."""
 
     def __init__(
         self, kafka: KafkaTransactions, heartbeat: Callable[[], None], stamp_ms: Callable[[], int]
@@ -94,11 +90,9 @@ class RecordWriter:
         record: OutgoingRecord,
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
-        """Produce one record. Raises NotFlushed if there is no room for too long.
-
-        A delivery report costs more than the record. It is passed as `callback`: the client library
-        ignores `on_delivery` behind that.
-        """
+        """Produce one record. Raises NotFlushed if there is no room for too long. A delivery report
+        costs more than the record. It is passed as `callback`: the client library ignores
+        `on_delivery` behind that."""
         topic, value, key, partition, headers, _, _ = record
         producer, time_ms = self._kafka.producer, self._time_ms
         while True:
@@ -163,11 +157,9 @@ RAISED_CODES: Final = {
 
 
 class TrackedSender:
-    """Sends the records of one transaction attempt with a delivery report each.
-
-    Record batches end before they exceed the limit that `targets` knows of a topic. Records in
-    `refusals.alone` get a record batch of their own.
-    """
+    """Sends the records of one transaction attempt with a delivery report each. Record batches end
+    before they exceed the limit that `targets` knows of a topic. Records in `refusals.alone` get a
+    record batch of their own."""
 
     def __init__(
         self,
@@ -182,10 +174,8 @@ class TrackedSender:
         self._raised: KafkaException | None = None
 
     def send(self, record: OutgoingRecord) -> None:
-        """Produce one record. Its refusal is reported under its `ref`.
-
-        Raises KafkaException or NotFlushed when the transaction cannot go on.
-        """
+        """Produce one record. Its refusal is reported under its `ref`. Raises KafkaException or
+        NotFlushed when the transaction cannot go on."""
         if record.ref is None:
             self._produce(record)
             return
@@ -205,20 +195,16 @@ class TrackedSender:
             self._flush()
 
     def end(self) -> None:
-        """Raise KafkaException if the client library did not take a record.
-
-        The transaction would be committed without it.
-        """
+        """Raise KafkaException if the client library did not take a record. The transaction would
+        be committed without it."""
         if self._raised is not None:
             raise self._raised
 
     def _note_raised(
         self, record: OutgoingRecord, ref: RecordRef, size_bytes: int, raised: KafkaException
     ) -> None:
-        """Go on if this record alone is at fault, so that all such records are found at once.
-
-        A partition may be unknown because the client library has not asked for a while.
-        """
+        """Go on if this record alone is at fault, so that all such records are found at once. A
+        partition may be unknown because the client library has not asked for a while."""
         error: KafkaError = raised.args[0]
         code = RAISED_CODES.get(error.code())
         is_partition = error.code() == KafkaError._UNKNOWN_PARTITION
@@ -260,8 +246,7 @@ def _report(
     error: KafkaError | None,
     _: Message,
 ) -> None:
-    """Take a delivery report into the attempt's `reports`: a producer left behind may report
-    later."""
+    """Take a report into the attempt's `reports`: a producer left behind may report late."""
     code = None if error is None else REFUSAL_CODES.get(error.code())
     if error is not None and code is not None and record.ref is not None:
         rejection = Rejection(code, f"the broker refused the record: {error.str()}")
@@ -271,11 +256,9 @@ def _report(
 
 
 def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted) -> None:
-    """Tell invalid records from records whose time the broker refuses.
-
-    Reports call both invalid. Only the transaction's error tells them apart, and it is about one
-    record batch. So reports of other topics are dropped, and the next attempt shows them again.
-    """
+    """Tell invalid records from records whose time the broker refuses. Reports call both invalid.
+    Only the transaction's error tells them apart, and it is about one record batch. So reports of
+    other topics are dropped, and the next attempt shows them again."""
     invalid = {ref: one for ref, one in reports.items() if one.rejection.code == INVALID}
     topics = list(dict.fromkeys(one.topic for one in invalid.values()))
     if aborted.code == KafkaError.INVALID_TIMESTAMP:
@@ -291,19 +274,19 @@ def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted)
 FRUITLESS_ABORTS: Final = 8
 """The session ends after this many aborts in a row without a new fact."""
 GIVE_UP_AFTER_S: Final = 30.0
-"""After this time a new producer finds out how the transaction ended. A client can get stuck, and
-the group takes shards away after max.poll.interval.ms."""
+"""After this time a new producer finds out the result: clients can get stuck, and the group takes
+shards away after max.poll.interval.ms."""
 
 
 class State(Enum):
     """PLANNED -> COMMITTING -> COMMITTED. An aborted one is PLANNED again while that is of use."""
 
     PLANNED = "planned"
-    """The broker has nothing of it, or has aborted it: it may be made (again)."""
+    """The broker has nothing, or has aborted it: it may be made (again)."""
     COMMITTING = "committing"
     """Everything is produced, and the broker has been asked to commit."""
     COMMITTED = "committed"
-    """The broker has all of it: memory may follow."""
+    """The broker has everything: memory may follow."""
     GROUP_MOVED = "group-moved"
     """Aborted, and the group has moved on: plan the shards still owned anew."""
     THROTTLED = "throttled"
@@ -349,11 +332,8 @@ class Transaction:
         return self._commit.moved_at_s
 
     def send(self) -> None:
-        """Produce everything and ask for the commit, without waiting for it.
-
-        Brokers are asked about targets before the transaction begins: that can take as long as a
-        transaction may last.
-        """
+        """Produce everything and ask for the commit, without waiting for it. Brokers are asked
+        about targets first: the answer can take longer than a transaction may."""
         while self.state is State.PLANNED:
             self._look_up()
             try:
@@ -437,10 +417,8 @@ class Transaction:
                     writer.produce(record)
 
     def _write_carefully(self, care: Dispatcher) -> None:
-        """Produce the resolved batches, with reports after an abort or a known refusal.
-
-        The first attempt has no reports, so the first abort gives no new fact.
-        """
+        """Produce the resolved batches, with reports after an abort or a known refusal. The first
+        attempt has no reports, so the first abort gives no new fact."""
         writer, records, known = self._by.writer, self._by.records, self._by.targets.known
         tracked = TrackedSender(writer.produce, writer.flush, known, self._by.refusals)
         is_limited = not self.topics.isdisjoint(known.rules.keys() | known.tried.keys())
@@ -453,10 +431,8 @@ class Transaction:
         tracked.end()
 
     def _finds_unavailable(self) -> bool:
-        """Ask whether there are partitions that cannot be written to, and may be waited for.
-
-        The last transaction counts, too: this one begins when that has ended in all partitions.
-        """
+        """Ask whether there are partitions that cannot be written to, and may be waited for. The
+        last transaction counts, too: this one begins when that has ended in all partitions."""
         own = {batch.ingress.topic for batch in self._batches}
         suspected = _asked_about(self.topics, self._batches) | self._topics_before | own
         return self._by.targets.find_unavailable(
@@ -550,10 +526,8 @@ def _asked_about(topics: set[str], batches: Sequence[Batch]) -> set[str]:
 
 class Publisher:
     """Publishes batches and offsets with one transactional producer, one transaction at a time.
-
     `heartbeat` is called while waiting for the broker. `new_producer`, `new_commits` and
-    `timeout_s` are as in `KafkaTransactions`. `refusals` and `throttling` outlive the session.
-    """
+    `timeout_s` are as in `KafkaTransactions`. `refusals` and `throttling` outlive the session."""
 
     def __init__(
         self,
@@ -594,9 +568,9 @@ class Publisher:
     ) -> Transaction:
         """Send one transaction. Wait for it before the next one.
 
-        Waiting raises GroupMoved when the group refuses offsets of this generation, Throttled when
-        the broker does not let it through in time, and SessionLost when the result is unknown or
-        this producer was fenced: then memory is not trusted.
+        Waiting raises GroupMoved if the group refuses offsets of this generation, and Throttled if
+        the broker is too slow for it. SessionLost: the result is unknown, or this producer was
+        fenced. Memory is not trusted after that.
         """
         transaction = Transaction(self, batches, offsets, group_metadata, now_ms)
         self.last_topics = transaction.topics

@@ -46,7 +46,7 @@ BUDGET_S: Final = 1.0
 """Reading stops after this time. Entries with bodies are delivered first."""
 JUMP_S: Final = 0.002
 JUMP_BYTES: Final = 512 * 1024
-"""Measured: a jump to an offset takes as long as reading through this many bytes."""
+"""Measured: a jump to an offset costs the time of reading this many bytes."""
 JUMP_RECORDS: Final = 2_000
 """Measured: the same for this many small records."""
 LEAST_CHUNK: Final = 64
@@ -56,10 +56,8 @@ ReadBack: TypeAlias = Callable[[Sequence[int], int], Mapping[int, Message]]
 
 
 class FetchedBodies:
-    """A `storage.store.Store` that replaces the stubs of `inner` by bodies.
-
-    `read` parses a record as at ingestion. With `stores_stubs` new entries get stubs.
-    """
+    """A `storage.store.Store` that replaces the stubs of `inner` by bodies. `read` parses a record
+    as at ingestion. With `stores_stubs` new entries get stubs."""
 
     def __init__(
         self,
@@ -151,7 +149,6 @@ class FetchedBodies:
         return parsed.entry
 
     def _whole(self, fitting: Sequence[Entry]) -> list[Entry]:
-        """Return the entries before the first missing body."""
         whole: list[Entry] = []
         for entry in fitting:
             made = self._held.get(entry[1]) or entry
@@ -169,7 +166,6 @@ def _stubbed(entry: Entry) -> Entry:
 
 
 def _fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
-    """Return the first entries whose bodies take at most `max_bytes`, at least one."""
     size_bytes = 0
     for index, entry in enumerate(entries):
         size_bytes += body_bytes(entry[3])
@@ -185,10 +181,8 @@ def _gap(entries: Sequence[Entry]) -> int:
 
 
 def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]:
-    """Return the first entries that can be read in about `left_s`.
-
-    Large chunks are read faster for each record, since their offsets are closer.
-    """
+    """Return the first entries that can be read in about `left_s`. Large chunks are read faster for
+    each record, since their offsets are closer."""
     chunk = entries
     while len(chunk) > LEAST_CHUNK and _cost_s(chunk, gap) > left_s:
         chunk = chunk[: len(chunk) // 2]
@@ -196,7 +190,6 @@ def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]
 
 
 def _cost_s(entries: Sequence[Entry], gap: int) -> float:
-    """Estimate the time to read these back, by jumping or by reading through gaps."""
     offsets = sorted(entry[1] for entry in entries)
     steps = (after - before for before, after in pairwise(offsets))
     return JUMP_S * (1 + sum(min(step / max(gap, 1), 1) for step in steps))
@@ -220,10 +213,8 @@ class FolderSizes:
         self._next_s = now_s()
 
     def look(self, folders: Iterable[Path]) -> int | None:
-        """Measure for about LOOK_S. Return the sum at the end of a round, before that None.
-
-        Holes in files do not count. A round measures the folders known at its start.
-        """
+        """Measure for about LOOK_S. Return the sum at the end of a round, before that None. Holes
+        in files do not count. A round measures the folders known at its start."""
         if self._sizes is None:
             if self._now_s() < self._next_s:
                 return None
@@ -298,11 +289,9 @@ LOCK_WAIT_S: Final = 30.0
 
 
 def open_to_others(data_dir: Path) -> Iterator[Path]:
-    """Yield the proxy's files and folders that other users may read.
-
-    The data folder counts if it holds nothing else. Files of another user are left out, for example
-    the root of a mounted volume.
-    """
+    """Yield the proxy's files and folders that other users may read. The data folder counts if it
+    holds nothing else. Files of another user are left out, for example the root of a mounted
+    volume."""
     children = list(data_dir.iterdir()) if data_dir.is_dir() else []
     ours = [child for child in children if OURS.search(child.name)]
     below = (path for child in ours if child.is_dir() for path in child.rglob("*"))
@@ -315,10 +304,8 @@ def open_to_others(data_dir: Path) -> Iterator[Path]:
 
 @contextmanager
 def locked_data_dir(data_dir: Path) -> Iterator[None]:
-    """Lock the data folder, and close its files to other users.
-
-    Raises DataDirInUse if another `run` has it, DataDirUnusable if it cannot be written.
-    """
+    """Lock the data folder, and close its files to other users. Raises DataDirInUse if another
+    `run` has it, DataDirUnusable if it cannot be written."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         lock_file = (data_dir / LOCK_FILE).open("w")
@@ -336,11 +323,9 @@ def locked_data_dir(data_dir: Path) -> Iterator[None]:
 
 
 class LocalState:
-    """Opens shards' folders at the committed position.
-
-    With `stores_stubs` a folder gets the marker file STUBS. The marker stays until the folder is
-    opened without the setting and with nothing pending.
-    """
+    """Opens shards' folders at the committed position. With `stores_stubs` a folder gets the marker
+    file STUBS. The marker stays until the folder is opened without the setting and with nothing
+    pending."""
 
     def __init__(
         self,
@@ -357,15 +342,12 @@ class LocalState:
         self._stores_stubs = stores_stubs
 
     def was_committed(self, partition: int) -> bool:
-        """Return whether this partition ever had a committed transaction, also of an earlier topic
-        id."""
+        """Return whether this partition, also of an earlier topic id, ever had a commit."""
         return any(self._data_dir.glob(f"{self._topic}-{partition}@*/{COMMITTED}"))
 
     def mark_committed(self, partitions: Iterable[int]) -> None:
-        """Remember that these partitions have committed offsets.
-
-        A full disk may refuse the file: the settings topic remembers the same.
-        """
+        """Remember that these partitions have committed offsets. A full disk may refuse the file:
+        the settings topic remembers the same."""
         for folder in self.folders(partitions):
             with suppress(OSError):
                 (folder / COMMITTED).touch()
@@ -384,10 +366,8 @@ class LocalState:
                 time.sleep(0.2)
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
-        """Open the register of ids. One that covers more than the store is started anew.
-
-        RocksDB may have lost its memory. A replay would skip ids that are ahead of the store.
-        """
+        """Open the register of ids. One that covers more than the store is started anew. RocksDB
+        may have lost its memory. A replay would skip ids that are ahead of the store."""
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:
@@ -407,7 +387,6 @@ class LocalState:
         return [self._folder(partition) for partition in partitions]
 
     def disk_size_and_free_bytes(self) -> tuple[int, int]:
-        """Return size and free bytes of the data folder's disk."""
         size_bytes, _used, free_bytes = shutil.disk_usage(self._data_dir)
         return size_bytes, free_bytes
 

@@ -68,11 +68,9 @@ class Recovery:
         self._readers: dict[str, RequestReader] = {}
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
-        """Return one shard for each partition. Feed it records from its `next_offset` on.
-
-        If one shard fails the others are closed again. Skipped ranges of another instance must be
-        known before the first record is read.
-        """
+        """Return one shard for each partition. Feed it records from its `next_offset` on. If one
+        shard fails the others are closed again. Skipped ranges of another instance must be known
+        before the first record is read."""
         if partitions:
             self._policies.catch_up()
         committed = self._ingress.committed(partitions)
@@ -86,8 +84,7 @@ class Recovery:
         return shards
 
     def _shard(self, committed: TopicPartition, log_range: LogRange, opened: ExitStack) -> Shard:
-        """Check the committed position against the log, open local state, and find where to read
-        on."""
+        """Check the position against the log, open local state, and find where to read on."""
         partition = committed.partition
         position = self._position(committed, log_range)
         store = opened.enter_context(closing(self._folders.open(partition, position)))
@@ -127,7 +124,6 @@ class Recovery:
         )
 
     def _with_bodies(self, partition: int, store: Store, readers: ReadersByOffset) -> Store:
-        """Return the store, with stubs replaced by bodies from the ingress."""
         if not self._folders.has_stubs(partition):
             return store
         return FetchedBodies(
@@ -145,7 +141,6 @@ class Recovery:
         return {offset: readers.read(message) for offset, message in messages.items()}
 
     def _missed(self, partition: int, position: Position) -> MissedMoves:
-        """Return the committed missed moves, from the floor on."""
         topic, group_id = self._settings.topics.settings, self._settings.group_id
         place = missed_place(topic, group_id, self._topic, self._topic_id, partition)
         if position.missed_at is None:
@@ -235,11 +230,8 @@ class Recovery:
         return Position.start(accepted, self._digest, self._topic_id)
 
     def _under_own_policy(self, position: Position, end: int) -> Position:
-        """Put the current policy in force.
-
-        Records rewritten by an older version are unsigned. They still count up to the partition's
-        end.
-        """
+        """Put the current policy in force. Records rewritten by an older version are unsigned. They
+        still count up to the partition's end."""
         policy, own = self._policies.policy, self._policies.policy(self._digest)
         is_first_signed = own.hop_key is not None and policy(position.in_force()).hop_key is None
         try:

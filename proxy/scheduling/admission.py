@@ -52,11 +52,9 @@ _fires_ms = itemgetter(0)
 
 
 class IngestLimits(NamedTuple):
-    """Bounds for records ingested together.
-
-    `max_records` and about `max_bytes` may end with the next transaction. Records below `committed`
-    are a replay: they and the records that they end have ended before.
-    """
+    """Bounds for records ingested together. `max_records` and about `max_bytes` may end with the
+    next transaction. Records below `committed` are a replay: they and the records that they end
+    have ended before."""
 
     now_ms: int
     max_records: int
@@ -74,11 +72,9 @@ class Admitted(NamedTuple):
 
 
 class Admission:
-    """Ingests the records of a shard in offset order.
-
-    `buffer` collects records that end with the transaction that ingests them, `missed` the moves
-    that come too late. `count_intake` may be told of a record more than once.
-    """
+    """Ingests the records of a shard in offset order. `buffer` collects records that end with the
+    transaction that ingests them, `missed` the moves that come too late. `count_intake` may be told
+    of a record more than once."""
 
     def __init__(
         self,
@@ -157,8 +153,7 @@ class Admission:
         return reader.read_batch(messages), is_replay
 
     def _all_wait(self, batch: ParsedBatch, limits: IngestLimits) -> Sequence[Entry] | None:
-        """Return the entries if all records simply pend. This is the fast path for the usual
-        case."""
+        """Return the entries if all records simply pend, the fast path of the usual case."""
         waiting = batch.waiting()
         if waiting is None or min(map(_fires_ms, waiting.entries)) <= limits.watermark.due_ms:
             return None
@@ -206,11 +201,9 @@ class Admission:
             buffer.outcomes.append(outcome)
 
     def _move_rejected(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> bool:
-        """Return whether a rejected move ends in the place that it was written for.
-
-        The current policy gives no target. The policy at `hop_from` accepted the pending entry and
-        gives one. Once that entry has ended, the older policy may be forgotten.
-        """
+        """Return whether a rejected move ends in the place that it was written for. The current
+        policy gives no target. The policy at `hop_from` accepted the pending entry and gives one.
+        Once that entry has ended, the older policy may be forgotten."""
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
             return self._move(message.offset(), as_taken, buffer)
@@ -247,11 +240,9 @@ class Admission:
         return self._schedule(scheduled.entry, buffer, limits) if stays else True
 
     def _move(self, offset: int, scheduled: Scheduled, buffer: TransactionBuffer) -> bool:
-        """Return whether the record takes the place that it was written for.
-
-        This is decided once: after the other entry has ended both cases look alike. Missed moves
-        are remembered, and are no part of a replay.
-        """
+        """Return whether the record takes the place that it was written for. This is decided once:
+        after the other entry has ended both cases look alike. Missed moves are remembered, and are
+        no part of a replay."""
         assert scheduled.moved is not None, scheduled
         self._note_read(scheduled.hop_from)
         if buffer is not self.buffer:

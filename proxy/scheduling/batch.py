@@ -26,18 +26,14 @@ class AuxiliaryRecord(NamedTuple):
 
 
 class SweptEntry(NamedTuple):
-    """An entry that a purge has ended, and its outcome."""
-
     key: Key
     target: str
     outcome: Outcome
 
 
 class Place(NamedTuple):
-    """The time at which a record that a pause held back may go.
-
-    `resumed_ms`: the end of that pause if a rate counts for its records, else None.
-    """
+    """The time at which a record that a pause held back may go. `resumed_ms`: the end of that pause
+    if a rate counts for its records, else None."""
 
     not_before_ms: int
     resumed_ms: int | None = None

@@ -137,7 +137,6 @@ class HalfMessages:
             self.held_bytes -= len(kept.entry[3])
 
     def forget_bodies(self) -> None:
-        """Free the bodies. They are read back when needed."""
         if self.held_bytes:
             kept = self._prepares.items()
             self._prepares = {offset: _without_body(prepare) for offset, prepare in kept}
@@ -216,7 +215,6 @@ class HalfMessages:
         self.held_bytes += len(prepare.entry[3])
 
     def _whole(self, offsets: Sequence[int]) -> dict[int, Prepare]:
-        """Return the half messages with bodies, without the ones that are gone."""
         kept = {o: self._prepares[o] for o in offsets if o in self._prepares}
         whole = {offset: prepare for offset, prepare in kept.items() if prepare.entry[3]}
         missing = [offset for offset in offsets if offset not in whole]
@@ -262,13 +260,11 @@ def _item(prepare: Prepare, offset: int, check: int) -> AgendaItem:
 
 
 def _after(prepare: Prepare, item: AgendaItem) -> AgendaItem | None:
-    """Return the event after a check-back, None after the expiry."""
     _fires_ms, offset, check = item
     return _item(prepare, offset, check + 1) if check <= prepare.max_checks else None
 
 
 def record_of(ingress: IngressPartition, event: HalfMessageEvent) -> AuxiliaryRecord | None:
-    """Return the record of the event: an expiry request or a check-back."""
     return expiry_request(ingress, event) if event.is_last else check_back(event)
 
 
@@ -288,10 +284,8 @@ def check_back(event: HalfMessageEvent) -> AuxiliaryRecord | None:
 
 
 def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> AuxiliaryRecord:
-    """Return the record that ends an undecided half message.
-
-    It goes through the ingress, so that every replay orders it against the producer's commit.
-    """
+    """Return the record that ends an undecided half message. It goes through the ingress, so that
+    every replay orders it against the producer's commit."""
     headers: list[tuple[str, bytes | None]] = [
         (TRANSACTION, EXPIRE),
         (ID, event.ident),

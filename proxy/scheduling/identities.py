@@ -55,14 +55,11 @@ class Identities:
         self._hopping = set[tuple[bytes, int]]()
         """Name and offset of each entry in mid-hop. One name may have several."""
         self.last_held: dict[int, int] = {}
-        """End of a pause, or IS_PARKED -> offset of the last record that arrived for its queue.
-        Only the last MOST_PAUSES are kept."""
+        """End of a pause, or IS_PARKED -> offset of the last record that arrived for its queue."""
 
     def load_half_messages(self, at: int) -> None:
-        """Load the undecided half messages of local state. Reading goes on at `at`.
-
-        Half messages below the floor have been decided. They must not be found undecided again.
-        """
+        """Load the undecided half messages of local state. Reading goes on at `at`. Half messages
+        below the floor have been decided. They must not be found undecided again."""
         rows = list(self.register.of_kind(IS_HALF_MESSAGE))
         floor = self.position.floor
         self._half_messages.load((row.offset, ident) for ident, row in rows if row.offset >= floor)
@@ -84,10 +81,8 @@ class Identities:
         return self.register.lowered(floor)
 
     def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
-        """Register a producer's record with a new id: it ends nothing.
-
-        Return False and do nothing if `admit` must decide.
-        """
+        """Register a producer's record with a new id: it ends nothing. Return False and do nothing
+        if `admit` must decide."""
         if ident in self._rows:
             return False
         fires_ms, offset, target, _body = entry
@@ -96,10 +91,8 @@ class Identities:
         return True
 
     def register_all_new(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
-        """Register usual records with new ids: they end nothing.
-
-        Return False and do nothing if they must be looked up and taken one by one.
-        """
+        """Register usual records with new ids: they end nothing. Return False and do nothing if
+        they must be looked up and taken one by one."""
         fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)
         return self.register.put_if_new(idents, fires_ms, offsets, targets)
 
@@ -116,10 +109,8 @@ class Identities:
         return ended_by_it, True
 
     def move(self, offset: int, scheduled: Scheduled, moved: Moved) -> Outcome | None:
-        """Let a record take the place of another entry. Return the entry's outcome.
-
-        Return None if that entry is not known to be pending. Then the record itself ends.
-        """
+        """Let a record take the place of another entry. Return the entry's outcome. Return None if
+        that entry is not known to be pending. Then the record itself ends."""
         ident, hop_from, target = scheduled.ident, scheduled.hop_from, scheduled.entry[2]
         assert hop_from is not None, scheduled
         origin = self._waiting_origin(hop_from, ident, scheduled.first)
@@ -181,7 +172,6 @@ class Identities:
         return ended._replace(target=target)
 
     def prepare(self, offset: int, prepare: Prepare) -> list[Outcome]:
-        """Take in a half message. Return the outcomes of records that it ends."""
         ident, target = prepare.ident, prepare.entry[2]
         ended, _found = self._supersede(offset, ident, self._row(ident), REPLACED)
         self._half_messages.add(offset, prepare)
@@ -197,7 +187,6 @@ class Identities:
         return [*ended, Outcome(offset, APPLIED if found else MISSED, None, ident, detail)]
 
     def half_message_of(self, ident: bytes) -> Named | None:
-        """Return the undecided half message with this id."""
         row = self._row(ident)
         return row if row.kind & IS_HALF_MESSAGE else None
 
@@ -214,10 +203,8 @@ class Identities:
         self._put(offset, ident, Named(half.latest))
 
     def reject_hop(self, offset: int, hop: RejectedHop) -> Outcome | None:
-        """Note that a rewritten record was rejected: its id names nothing any more.
-
-        Return its outcome if it was superseded in mid-hop: the cancel has had its own.
-        """
+        """Note that a rewritten record was rejected: its id names nothing any more. Return its
+        outcome if it was superseded in mid-hop: the cancel has had its own."""
         row = self._landed(hop.ident, hop.hop_from, hop.first, hop.proofs)
         if hop.first is not None:
             self.note_recall(offset, receipt_name(hop.first))
@@ -234,11 +221,9 @@ class Identities:
         return self._row(name)
 
     def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
-        """End the record at this offset if the id names it. Return None if it has ended.
-
-        Records that it had replaced stay replaced: a replay without the record cannot know which
-        record the recall names.
-        """
+        """End the record at this offset if the id names it. Return None if it has ended. Records
+        that it had replaced stay replaced: a replay without the record cannot know which record the
+        recall names."""
         row = self.known(ident)
         if record not in (row.offset, row.origin):
             return None
@@ -249,19 +234,14 @@ class Identities:
         return ended
 
     def note_recall(self, offset: int, *names: bytes) -> None:
-        """Note that the record of these names has ended, and so do its successors.
-
-        A name with a proof ends only a successor with the same proof.
-        """
+        """Note that the record of these names has ended. A proof limits that to its successors."""
         for name in names:
             self._put(offset, name, Named(offset, kind=IS_CANCEL))
 
     def is_purged(self, offset: int, target: str, due_ms: int) -> bool:
-        """Return whether a purge has ended the entry at this offset."""
         return self._purges.ending(offset, target, due_ms) is not None
 
     def hops(self, name: bytes, offset: int) -> bool:
-        """Return whether the entry at this offset is in mid-hop."""
         return (name, offset) in self._hopping
 
     def hopped(self, hops: Iterable[tuple[bytes, int]]) -> None:
@@ -272,9 +252,7 @@ class Identities:
         self, ident: bytes | None, hop_from: int, first: int | None, proofs: tuple[bytes, ...]
     ) -> Named:
         """Note that the successor has arrived. Return the row of its id, or of a recall in mid-hop.
-
-        A later entry with the same id may be in mid-hop by now.
-        """
+        A later entry with the same id may be in mid-hop by now."""
         receipt = b"" if first is None else receipt_name(first)
         name = receipt if ident is None else ident
         self._hopping.discard((name, hop_from))
@@ -284,7 +262,6 @@ class Identities:
         return recall if is_recalled else row
 
     def _last_recall(self, first: int | None, proofs: tuple[bytes, ...]) -> Named:
-        """Return the last recall that counts for the record first written at `first`."""
         if first is None:
             return Named(NOTHING)
         rows = map(self._row, (receipt_name(first), *recall_names(first, proofs)))
@@ -365,7 +342,6 @@ class MissedPlace(NamedTuple):
 def missed_place(
     topic: str, group_id: str, ingress: str, topic_id: str, partition: int
 ) -> MissedPlace:
-    """Return the place in the settings topic `topic`."""
     return MissedPlace(topic, f"{MISSED_MOVES}{group_id}/{ingress}/{partition}/", topic_id)
 
 
@@ -403,7 +379,6 @@ class MissedMoves:
         self._changed.add(number)
 
     def without(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages that are no missed moves."""
         return [message for message in messages if message.offset() not in self]
 
     def planned(self, next_offset: int, floor: int) -> MissedPlan:
@@ -419,7 +394,6 @@ class MissedMoves:
         return MissedPlan(at if live else None, tuple(records))
 
     def confirm(self, missed_at: int | None, floor: int) -> None:
-        """Take over the state that the transaction has committed."""
         self._at = missed_at
         self.chunks = {n: chunk for n, chunk in self.chunks.items() if _end_of(n) > floor}
         self._written = set(self.chunks)
@@ -471,7 +445,6 @@ class MissedReading:
             self._live = tuple(map(whole, found["chunks"]))
 
     def result(self) -> MissedMoves:
-        """Return the missed moves, once reading is complete."""
         assert self.is_complete, (self._at, self._last_at, self._missing())
         chunks = {n: self._chunks[n] for n in self._live if _end_of(n) > self._floor}
         return MissedMoves(self._place, chunks, self._at)
@@ -564,10 +537,8 @@ class Recalls:
         return [*ended, Outcome(at, APPLIED, None, None)]
 
     def _end(self, at: int, found: _Waiting) -> list[Outcome] | None:
-        """Return the outcomes. None: the record is known to have ended before.
-
-        A record in mid-hop has no outcome yet, since it ends as it arrives.
-        """
+        """Return the outcomes. None: the record is known to have ended before. A record in mid-hop
+        has no outcome yet, since it ends as it arrives."""
         ids = self._identities
         if found.ident is not None:
             return ids.recall_named(at, found.ident, found.offset)
@@ -582,10 +553,8 @@ class Recalls:
         return [] if is_hopping else None
 
     def _current(self, offset: int) -> int | None:
-        """Return the present offset of the record written at `offset`, None if it has ended.
-
-        A replay may not be able to read it again: its recall is noted under the receipt.
-        """
+        """Return the present offset of the record written at `offset`, None if it has ended. A
+        replay may not be able to read it again: its recall is noted under the receipt."""
         row = self._identities.known(receipt_name(offset))
         if row.kind & IS_CANCEL:
             return None

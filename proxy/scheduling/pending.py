@@ -1,4 +1,4 @@
-"""Finding pending records in a shard: one, or a page of them."""
+"""Look-ups of pending records in a shard: one, or a page of them."""
 
 from fnmatch import fnmatchcase
 from functools import cache
@@ -32,7 +32,6 @@ class Found(NamedTuple):
 
 
 def find_id(shard: Shard, ident: bytes) -> Found | None:
-    """Return the pending record or half message with this id."""
     row = shard.named(ident)
     state = None if row is None else _state_of(shard, row)
     if row is None or state is None:

@@ -61,11 +61,9 @@ class Purges:
 
     @property
     def last(self) -> int:
-        """Offset of the last purge, NOTHING if there is none."""
         return self.offsets[-1] if self.offsets else NOTHING
 
     def between(self, first: int, below: int) -> list[tuple[int, Purge]]:
-        """Return the purges written at these offsets."""
         index, end = bisect_left(self.offsets, first), bisect_left(self.offsets, below)
         return list(zip(self.offsets[index:end], self._purges[index:end], strict=True))
 
@@ -108,7 +106,6 @@ class Purges:
         return kept, outcomes
 
     def outcome(self, delivery: Delivery, at: int) -> Outcome:
-        """Return the outcome of a record that the purge at this offset ends."""
         ident, target = delivery.header(ID), delivery.target
         return Outcome(
             delivery.offset, CANCELLED, delivery.due_ms, ident, self.detail(at), target=target
@@ -138,7 +135,6 @@ class Purges:
 
 
 def _name_of(offset: int, purge: Purge) -> bytes:
-    """Return its key in the register of ids."""
     text = f"purge/{offset}/{purge.due_from_ms}/{purge.due_to_ms}/{purge.targets}"
     return text.encode().ljust(NAME_BYTES, b"\0")
 
@@ -155,7 +151,6 @@ class SweepLimits(NamedTuple):
     in_all: int
 
     def beside(self, pending: int) -> int:
-        """Return the number that fits beside `pending` due entries."""
         return min(self.swept, self.in_all - pending)
 
 
@@ -163,11 +158,9 @@ IDLE: Final = SweepLimits(0, 0)
 
 
 class Sweep:
-    """Walks through the store of one shard, a bounded piece at a time.
-
-    An entry that a purge has ended gets its outcome with the next transaction. If the outcome was
-    written before, and a takeover finds the entry again, it is only deleted.
-    """
+    """Walks through the store of one shard, a bounded piece at a time. An entry that a purge has
+    ended gets its outcome with the next transaction. If the outcome was written before, and a
+    takeover finds the entry again, it is only deleted."""
 
     def __init__(self, purges: Purges, scan: Scan, delete: Delete, read_back: ReadBack) -> None:
         self._purges, self._scan, self._delete = purges, scan, delete
@@ -180,11 +173,9 @@ class Sweep:
         """Number of entries of the piece that are in the transaction under way."""
 
     def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
-        """Return entries for the next transaction, the same ones until they are `told`.
-
-        `ended` is the committed watermark, `beyond` the next transaction's. An entry between them
-        ends with that transaction, and is swept only if that is not committed.
-        """
+        """Return entries for the next transaction, the same ones until they are `told`. `ended` is
+        the committed watermark, `beyond` the next transaction's. An entry between them ends with
+        that transaction, and is swept only if that is not committed."""
         if most <= 0:
             return ()
         if self._piece:
@@ -201,14 +192,12 @@ class Sweep:
             self._look(ended)
 
     def progress_after(self, piece: Sequence[SweptEntry]) -> PurgeProgress | None:
-        """Return the progress to commit with this piece."""
         progress = self._purges.progress
         if progress is None or not piece:
             return progress
         return PurgeProgress(progress.at, Watermark(*piece[-1].key))
 
     def told(self, piece: Sequence[SweptEntry]) -> None:
-        """Delete the entries of a committed piece."""
         if piece:
             for swept in piece:
                 self._delete(swept.key, swept.target)
@@ -230,10 +219,8 @@ class Sweep:
             self._take(entry, below)
 
     def _pass(self) -> int:
-        """Return the end of this pass: it is for purges below this offset.
-
-        These are the purges with complete outcomes, and the first one without.
-        """
+        """Return the end of this pass: it is for purges below this offset. These are the purges
+        with complete outcomes, and the first one without."""
         if self._below is None:
             progress = self._purges.progress
             self._below = 1 + (self._purges.last if progress is None else progress.at)
@@ -266,7 +253,6 @@ def with_bodies(found: Scanned, read_back: ReadBack) -> Scanned:
 
 
 def _jumps(entries: Sequence[Entry]) -> int:
-    """Count the separate places of the entries in the ingress."""
     offsets = sorted(entry[1] for entry in entries)
     return 1 + sum(after - before > JUMP_OFFSETS for before, after in pairwise(offsets))
 

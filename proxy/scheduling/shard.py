@@ -79,11 +79,9 @@ class View(NamedTuple):
 
 
 class Shard:
-    """All state of one ingress partition. `position` is committed.
-
-    `read_from` is the first offset for `ingest`. `barrier` is the partition's end at takeover. The
-    watermark stands still until it is reached (docs/exactly-once.md, rule 5).
-    """
+    """All state of one ingress partition. `position` is committed. `read_from` is the first offset
+    for `ingest`. `barrier` is the partition's end at takeover. The watermark stands still until it
+    is reached (docs/exactly-once.md, rule 5)."""
 
     def __init__(
         self,
@@ -130,12 +128,10 @@ class Shard:
         self._settle()
 
     def _settle(self) -> None:
-        """Update the state after an ingestion or a commit."""
         buffer = self._admission.buffer
         self.ending = len(buffer)
         """Records that end with the next transaction, since they were due when ingested."""
         self.ending_bytes = buffer.size_bytes
-        """Size of their bodies and values."""
         self.has_moved = self.next_offset > self.position.next_offset
         """Records were ingested since the last commit."""
         self.state = self._state_now()
@@ -168,7 +164,6 @@ class Shard:
 
     @property
     def is_sweeping(self) -> bool:
-        """Whether a purge has records left to find."""
         purges = self.purges
         is_under_way = bool(purges.offsets) and purges.first_unswept is not None
         return is_under_way and self.state is State.READY
@@ -208,7 +203,6 @@ class Shard:
         return Scanned([entry for entry in found if entry[:2] not in deleted], upto)
 
     def undecided_beyond(self, offset: int, most: int) -> list[UndecidedMessage]:
-        """Return the first undecided half messages beyond `offset`."""
         idents = self.half_messages.beyond(offset, most)
         rows = self._register.find(ident for _, ident, _ in idents)
         return [
@@ -218,15 +212,12 @@ class Shard:
         ]
 
     def is_purged(self, offset: int, target: str, due_ms: int) -> bool:
-        """Return whether a purge has ended the entry at this offset."""
         return self._identities.is_purged(offset, target, due_ms)
 
     def named(self, ident: bytes) -> Named | None:
-        """Return the register's row of an id."""
         return self._register.find([ident]).get(ident)
 
     def parsed(self, message: Message) -> ParsedRecord:
-        """Parse a record of this partition under the policy of its offset."""
         return self._readers.read(message)
 
     def refusal_now(self, message: Message) -> Rejection | None:
@@ -256,11 +247,9 @@ class Shard:
         max_records: int,
         max_bytes: int = PEEK_BYTES,
     ) -> None:
-        """Take records in offset order. Records without room stay in `waiting`.
-
-        At most `max_records`, and about `max_bytes`, end as they are ingested. A record also waits
-        if the watermark has passed its due and the clock has not (docs/exactly-once.md, rule 7).
-        """
+        """Take records in offset order. Records without room stay in `waiting`. At most
+        `max_records`, and about `max_bytes`, end as they are ingested. A record also waits if the
+        watermark has passed its due and the clock has not (docs/exactly-once.md, rule 7)."""
         messages = [*self.waiting, *messages] if self.waiting else messages
         upto = messages[-1].offset() + 1 if messages else 0
         if self._missed.chunks and messages and messages[0].offset() < self.position.next_offset:
@@ -289,10 +278,8 @@ class Shard:
         self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, sweep: SweepLimits = IDLE
     ) -> Plan:
         """Plan the next transaction: newcomers first, then due entries by (due, offset).
-
         `max_records` limits both, `max_bytes` the bodies of due entries. A larger one goes alone.
-        `sweep` limits the entries that a purge has ended.
-        """
+        `sweep` limits the entries that a purge has ended."""
         buffer, is_ready = self._admission.buffer, self.state is State.READY
         watermark = before = self.position.watermark
         due, swept = _Due(watermark), tuple[SweptEntry, ...]()
@@ -318,10 +305,8 @@ class Shard:
         return Plan(batch, position, due.taken_back, due.size_bytes, swept)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
-        """Take over a plan whose transaction is known to have been committed.
-
-        `hops`: ids and offsets of the entries that it rewrote instead of delivering them.
-        """
+        """Take over a plan whose transaction is known to have been committed. `hops`: ids and
+        offsets of the entries that it rewrote instead of delivering them."""
         assert plan.position.next_offset >= self.position.next_offset, (plan, self.position)
         self.position = plan.position
         watermark = plan.position.watermark
@@ -371,11 +356,8 @@ class Shard:
         self.store.close()
 
     def _wants_flush(self, settled: int, elapsed_ms: int) -> bool:
-        """Return whether a restart would have too much to read again.
-
-        A shard that catches up flushes without a pause, so that each restart begins nearer to the
-        end.
-        """
+        """Return whether a restart would have too much to read again. A shard that catches up
+        flushes without a pause, so that each restart begins nearer to the end."""
         covered = min(self.store.covered, self._register.covered)
         to_read_again = settled - max(covered, self.position.floor)
         if self.state is not State.READY:
@@ -383,11 +365,8 @@ class Shard:
         return to_read_again >= WORTH_A_FLUSH and elapsed_ms >= self._next_flush_ms
 
     def _floor(self, deliveries: Sequence[Entry]) -> int:
-        """Return the next floor. Any delivery may turn out to be a hop.
-
-        The floor stands still until hops from before the takeover are ingested again
-        (docs/exactly-once.md, rule 4).
-        """
+        """Return the next floor. Any delivery may turn out to be a hop. The floor stands still
+        until hops from before the takeover are ingested again (docs/exactly-once.md, rule 4)."""
         if self.state is not State.READY:
             return self.position.floor
         floor = min(map(_offset_of, deliveries), default=self.next_offset)
@@ -395,7 +374,6 @@ class Shard:
         return max(self.position.floor, floor)
 
     def _due(self, now_ms: int, max_records: int, max_bytes: int) -> _Due:
-        """Take due entries, with the additions of half messages and purges."""
         found, is_all = self.store.due(now_ms, max_records, max_bytes)
         upto = Watermark(now_ms, LAST_OFFSET) if is_all else Watermark(*found[-1][:2])
         auxiliary: list[AuxiliaryRecord] = []
@@ -418,8 +396,8 @@ class Shard:
         self._register.add_tombstone(self.next_offset, key, target)
 
     def _limits(self, offset: int, now_ms: int, max_records: int, max_bytes: int) -> IngestLimits:
-        """Return the limits from this offset on. They differ below a watermark that was set
-        back."""
+        """Return the limits from this offset on. Below a watermark that was set back they
+        differ."""
         position, committed = self.position, self.position.next_offset
         if position.set_back is not None and offset < position.set_back.below:
             committed = position.set_back.below

@@ -80,12 +80,9 @@ def assemble(
     refusals: Refusals,
     throttling: Throttling,
 ) -> Parts:
-    """Wire a session.
-
-    `heartbeat` is called during waits for the broker, `trace` after commits. Policy and overdue
-    rules are written before anything refers to them. The producer is made before the consumer: its
-    initialisation fences a predecessor and settles committed offsets.
-    """
+    """Wire a session. `heartbeat` is called during waits for the broker, `trace` after commits.
+    Policy and overdue rules are written before anything refers to them. The producer is made before
+    the consumer: its initialisation fences a predecessor and settles committed offsets."""
     topic, asked = kafka.topic, settings.release
     signing_key = kafka.settings_topic.signing_key()
     policy = replace(policy, hop_key=signing_key.digest)

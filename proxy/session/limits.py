@@ -1,7 +1,5 @@
-"""Limits of a worker's shards: memory, disk, and the setting `admission`.
-
-Times are of the monotonic clock, in ms.
-"""
+"""Limits of a worker's shards: memory, disk, and the setting `admission`. Times are of the
+monotonic clock, in ms."""
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping
@@ -25,10 +23,8 @@ log = structlog.get_logger(__name__)
 
 
 class MemoryBudget:
-    """One worker's memory (setting `memory`). Nothing is fetched while `is_exceeded`.
-
-    This cannot block forever: committed records are written out without any fetch.
-    """
+    """One worker's memory (setting `memory`). Nothing is fetched while `is_exceeded`. This cannot
+    block forever: committed records are written out without any fetch."""
 
     def __init__(self, shares: MemoryShares) -> None:
         self._shares = shares
@@ -39,22 +35,18 @@ class MemoryBudget:
         self.is_exceeded = False
 
     def look(self, shard: Shard, until_ms: int) -> None:
-        """Take this turn's view of a shard."""
         before = shard.view
         now = shard.look(until_ms)
         self._kept_bytes += now.kept_bytes - before.kept_bytes
         self._peeked_bytes += now.peeked_bytes - before.peeked_bytes
 
     def forget(self, shard: Shard) -> None:
-        """Subtract the bytes of a shard that is given up."""
         self._kept_bytes -= shard.view.kept_bytes
         self._peeked_bytes -= shard.view.peeked_bytes
 
     def judge(self, shards: Mapping[int, Shard], ending_bytes: int) -> int | None:
         """Decide whether memory is exceeded. Return the partition that must stay awake to flush.
-
-        Only the heaviest shard writes its memtables, in steps between transactions.
-        """
+        Only the heaviest shard writes its memtables, in steps between transactions."""
         self.used_bytes = self._kept_bytes + self._peeked_bytes + ending_bytes
         most_bytes = self._shares.memtables if self.is_exceeded else self._shares.most_memtables
         self.is_exceeded = self._kept_bytes > most_bytes
@@ -65,21 +57,16 @@ class MemoryBudget:
         return heaviest
 
     def left_bytes(self, ending_bytes: int, most_bytes: int = UNBOUNDED) -> int:
-        """Return the bytes that the next transaction may hold beside `ending_bytes`, at most
-        `most_bytes`."""
+        """Return the bytes for the next transaction beside `ending_bytes`, at most `most_bytes`."""
         return min(self._shares.transaction, most_bytes) - ending_bytes
 
     def begin(self, ending_bytes: int, most_bytes: int = UNBOUNDED) -> None:
-        """Begin to share out the next transaction's bytes among the shards."""
         self._left_bytes = self.left_bytes(ending_bytes, most_bytes)
         self._planned_bytes = self._peeked_bytes
 
     def plan(self, shard: Shard, now_ms: int, max_records: int, sweep: SweepLimits) -> Plan:
-        """Return the shard's plan within the bytes that are left.
-
-        Bodies already in memory may always go. All shards together load at most one transaction's
-        share of due bodies.
-        """
+        """Return the shard's plan within the bytes that are left. Bodies already in memory may
+        always go. All shards together load at most one transaction's share of due bodies."""
         peeked_bytes = shard.view.peeked_bytes
         unpeeked_bytes = max(0, self._shares.transaction - self._planned_bytes)
         max_bytes = min(self._left_bytes, peeked_bytes + unpeeked_bytes)
@@ -131,10 +118,8 @@ SLACK_SHARE: Final = 8
 
 
 class _Limits:
-    """Limits of records or of bytes, in all and for each target.
-
-    `per_target`: shell pattern -> limit. The first pattern that fits a target counts.
-    """
+    """Limits of records or of bytes, in all and for each target. `per_target`: shell pattern ->
+    limit. The first pattern that fits a target counts."""
 
     def __init__(
         self, in_all: int | None, per_target: Mapping[str, int], names: tuple[str, str], unit: str
@@ -151,7 +136,6 @@ class _Limits:
     def reached(
         self, in_all: int, by_target: Callable[[], TargetCounts], *, is_held: bool
     ) -> str | None:
-        """Return which limit pauses reading, None if there is room."""
         if self._in_all is not None and in_all >= _wanted(self._in_all, is_held=is_held):
             return self._said(in_all, self._name, self._in_all)
         if not self._per_target:
@@ -184,10 +168,8 @@ def _wanted(limit: int, *, is_held: bool) -> int:
 
 
 class WaitingLimits:
-    """The limits of the setting `admission`, for each ingress partition by itself.
-
-    Undecided half messages do not count: only reading ends them.
-    """
+    """The limits of the setting `admission`, for each ingress partition by itself. Undecided half
+    messages do not count: only reading ends them."""
 
     def __init__(self, settings: AdmissionSettings) -> None:
         self._records = _Limits(
@@ -199,10 +181,8 @@ class WaitingLimits:
         self.are_set = self._records.is_set or self._sizes.is_set
 
     def reached(self, shard: Shard, *, is_held: bool) -> str | None:
-        """Return which limit pauses reading of this shard, None if there is room.
-
-        `is_held`: reading is paused. Then an eighth of each limit must be free.
-        """
+        """Return which limit pauses reading of this shard, None if there is room. `is_held`:
+        reading is paused. Then an eighth of each limit must be free."""
         waiting = shard.pending()
         records = self._records.reached(waiting, shard.pending_by_target, is_held=is_held)
         return records or self._sizes.reached(
@@ -223,11 +203,9 @@ def _bytes_by_target(shard: Shard) -> TargetCounts:
 
 
 def _still_waiting(size_bytes: int, waiting: int, stored: int) -> int:
-    """Estimate the bytes of the pending records, by the mean size of all stored records.
-
-    A cancelled or moved record stays stored until its time. If its bytes counted, reading could be
-    paused for days with nothing pending.
-    """
+    """Estimate the bytes of the pending records, by the mean size of all stored records. A
+    cancelled or moved record stays stored until its time. If its bytes counted, reading could be
+    paused for days with nothing pending."""
     return size_bytes * waiting // stored if stored else 0
 
 
@@ -237,10 +215,8 @@ IS_HELD: Final = "local disk full: reading of the ingress is held"
 
 
 class BackPressure:
-    """Pauses and resumes the partitions of `ingress`.
-
-    `disk_space` returns the disk's size and free bytes. If it raises OSError nothing changes.
-    """
+    """Pauses and resumes the partitions of `ingress`. `disk_space` returns the disk's size and free
+    bytes. If it raises OSError nothing changes."""
 
     def __init__(
         self,
@@ -265,15 +241,12 @@ class BackPressure:
         return self._disk_full_until_ms > 0 or self._reserve.is_short
 
     def is_full(self, partition: int) -> bool:
-        """Return whether a limit of `admission` pauses reading of this partition."""
         return partition in self._full
 
     def look_at_limits(self, partition: int, shard: Shard) -> None:
-        """Pause reading of this shard at a limit of `admission`, or resume it.
-
-        A shard that catches up reads on. So does a shard that awaits a move: paused records leave
-        only when their moves are read.
-        """
+        """Pause reading of this shard at a limit of `admission`, or resume it. A shard that catches
+        up reads on. So does a shard that awaits a move: paused records leave only when their moves
+        are read."""
         reached, was_full = None, partition in self._full
         if shard.state is State.READY and shard.awaited_move is None:
             reached = self._limits.reached(shard, is_held=was_full)
@@ -318,22 +291,17 @@ class BackPressure:
             self.resume(self._paused - held)
 
     def resume(self, partitions: Iterable[int]) -> None:
-        """Fetch these again.
-
-        Call it for partitions that are given up, too: the client library remembers a pause when a
-        partition goes and comes back.
-        """
+        """Fetch these again. Call it for partitions that are given up, too: the client library
+        remembers a pause when a partition goes and comes back."""
         if paused := self._paused.intersection(partitions):
             self._ingress.resume(paused)
             self._paused -= paused
 
     def forget(self, partition: int) -> None:
-        """Forget a partition that is given up."""
         self._full.discard(partition)
         self.resume([partition])
 
     def look_at_disk(self, elapsed_ms: int) -> None:
-        """Compare the free space with the reserve, once a second."""
         if elapsed_ms < self._next_look_ms:
             return
         self._next_look_ms = elapsed_ms + LOOK_EVERY_MS
@@ -357,12 +325,10 @@ class BackPressure:
         return elapsed_ms >= self._disk_full_until_ms
 
     def disk_full(self, full: StorageFull, elapsed_ms: int) -> None:
-        """Pause reading until the stores can write again."""
         log.error(IS_HELD, why=str(full))
         self._disk_full_until_ms = elapsed_ms + FULL_RETRY_MS
 
     def disk_has_space(self) -> None:
-        """Note that the stores have written everything."""
         self._disk_full_until_ms = 0
 
 

@@ -1,7 +1,5 @@
-"""When a transaction begins, how large it is, and which shards a turn looks at.
-
-Times are of the monotonic clock, in ms.
-"""
+"""When a transaction begins, how large it is, and which shards a turn looks at. Times are of the
+monotonic clock, in ms."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -23,16 +21,14 @@ LATEST_PROGRESS_MS: Final = 500
 """Longest time until read offsets are committed, even if other shards make transactions."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
-"""Interval after a transaction of BUSY_RECORDS or more. The broker works on one as on hundreds of
-records."""
+"""Interval after BUSY_RECORDS or more. A transaction costs the broker hundreds of records."""
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
 """Above AMPLE_RECORDS the interval grows by 1 ms for each AMPLE_RECORDS_A_MS, since the broker
 needs the cores, too."""
 FIRST_RECORDS: Final = 2_000
-"""A transaction may hold this many records, or twice the last one's: the start of a burst must not
-wait for a long transaction."""
+"""Least bound of a transaction, so that the start of a burst waits for no long one."""
 FETCHED_A_SHARD: Final = 10
 """Least records of a fetch for each shard with work, since each shard costs a turn time."""
 LONG_TRANSACTION_S: Final = 3.0
@@ -45,10 +41,8 @@ LEAST_RECORDS: Final = 1_000
 
 
 class Pacing:
-    """Decides when one worker's transactions begin, and their size.
-
-    `rate` limits the records that end in a second. `throttling` knows the broker's quotas.
-    """
+    """Decides when one worker's transactions begin, and their size. `rate` limits the records that
+    end in a second. `throttling` knows the broker's quotas."""
 
     def __init__(
         self, limits: ReleaseSettings, rate: WorkerRateLimit, throttling: Throttling | None = None
@@ -63,7 +57,6 @@ class Pacing:
 
     @property
     def is_gathering(self) -> bool:
-        """Whether records are gathered for a while before the next transaction."""
         return self._interval_ms > 0
 
     @property
@@ -73,8 +66,7 @@ class Pacing:
 
     @property
     def is_light(self) -> bool:
-        """Whether each transaction holds a few hundred records, so that stores have little to
-        write."""
+        """Whether records flow in small transactions, so that stores have little to write."""
         return self._interval_ms > 0 and self._twice_the_last <= 2 * AMPLE_RECORDS
 
     @property
@@ -85,16 +77,13 @@ class Pacing:
 
     @property
     def most_bytes(self) -> int:
-        """Most bytes of any transaction under the broker's quotas."""
         return self._throttling.most_bytes
 
     @property
     def next_records(self) -> int:
-        """Most records of the next transaction."""
         return min(self.largest_records, max(FIRST_RECORDS, self._twice_the_last))
 
     def fetch_records(self, shards: int) -> int:
-        """Return the number of records to fetch in a turn with `shards` shards."""
         if FETCHED_A_SHARD * shards <= FETCH_RECORDS:
             return FETCH_RECORDS
         return max(FETCH_RECORDS, min(FETCHED_A_SHARD * shards, self.largest_records))
@@ -107,7 +96,6 @@ class Pacing:
         return (UNBOUNDED if rate is None else rate.records_available(elapsed_ms)) - ending
 
     def may_begin(self, elapsed_ms: int) -> bool:
-        """Return whether the interval has passed and the broker does not throttle."""
         return elapsed_ms - self._began_ms >= self._interval_ms and not self.is_throttled
 
     @property
@@ -117,14 +105,11 @@ class Pacing:
 
     @property
     def is_reading_throttled(self) -> bool:
-        """Whether the broker has lately throttled a consumer."""
         return self._throttling.is_reading_recent
 
     def is_progress_due(self, elapsed_ms: int) -> bool:
-        """Return whether to commit shards whose only change is that they were read on.
-
-        Each such shard costs a plan, so this is rare while other transactions are made.
-        """
+        """Return whether to commit shards whose only change is that they were read on. Each such
+        shard costs a plan, so this is rare while other transactions are made."""
         interval_ms = self._limits.transaction_interval_ms
         is_quiet = elapsed_ms - self._began_ms >= interval_ms
         return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
@@ -138,10 +123,8 @@ class Pacing:
         return {self._idle.popleft() for _ in range(min(IDLE_AT_ONCE, len(self._idle)))}
 
     def begin(self, records: int, elapsed_ms: int, unrated: int = 0, size_bytes: int = 0) -> None:
-        """Begin a transaction of `records` records with bodies of `size_bytes`.
-
-        The rate does not count the `unrated` records.
-        """
+        """Begin a transaction of `records` records with bodies of `size_bytes`. The rate does not
+        count the `unrated` records."""
         self._throttling.begin(size_bytes + records * RECORD_BYTES)
         if self._rate.limit is not None:
             self._rate.limit.take(records - unrated, elapsed_ms)
@@ -160,7 +143,6 @@ class Pacing:
             self._largest = min(self._limits.transaction_records, 2 * self._largest)
 
     def throttled(self) -> None:
-        """Note that the last transaction was given up because the broker throttles."""
         self._throttling.given_up()
 
     def wait_ms(self, elapsed_ms: int) -> int:
@@ -174,8 +156,7 @@ class Pacing:
         return max(rate_ms, throttling.wait_ms()) if throttling.until_s else rate_ms
 
     def _interval_after(self, records: int) -> int:
-        """Return the interval after `records` records. A full transaction has a backlog that must
-        not wait."""
+        """Return the interval. A full transaction has a backlog that must not wait."""
         if not BUSY_RECORDS <= records < self.next_records:
             return 0
         beyond_ms = max(0, records - AMPLE_RECORDS) // AMPLE_RECORDS_A_MS
@@ -187,16 +168,13 @@ REST_MS: Final = 250
 SPREAD_MS: Final = 125
 SPREAD_BY: Final = 37
 LOOKED_AT_TOGETHER: Final = 64
-"""Rests are shortened by up to SPREAD_MS, by the same amount for LOOKED_AT_TOGETHER partitions. One
-turn does not look at all of them."""
+"""Rests are shortened by up to SPREAD_MS, by group, so that they do not end in one turn."""
 
 
 class RestingShards:
-    """The shards without work, which turns leave out: cost grows with the active shards.
-
-    Only a fetched record changes a resting shard, so its last view holds. A shard that only waits
-    for a commit is tidy: its store has nothing to do until then.
-    """
+    """The shards without work, which turns leave out: cost grows with the active shards. Only a
+    fetched record changes a resting shard, so its last view holds. A shard that only waits for a
+    commit is tidy: its store has nothing to do until then."""
 
     def __init__(self) -> None:
         self._tidy: set[int] = set()
@@ -205,7 +183,6 @@ class RestingShards:
         """Monotonic time of the next due entry, for the shards that rest until then."""
 
     def awake(self, shards: Mapping[int, Shard]) -> dict[int, Shard]:
-        """Return the shards that do not rest, in their order."""
         return {p: shard for p, shard in shards.items() if p not in self._until_ms}
 
     def untidy(self, awake: Mapping[int, Shard]) -> list[int]:
@@ -230,14 +207,12 @@ class RestingShards:
         self._until_ms[partition] = at.elapsed_ms + rest_ms
 
     def wake(self, partitions: Iterable[int]) -> None:
-        """Wake shards that have work or are gone."""
         for partition in partitions:
             self._tidy.discard(partition)
             self._until_ms.pop(partition, None)
             self._due_ms.pop(partition, None)
 
     def wake_rested(self, elapsed_ms: int) -> None:
-        """Wake the shards whose rest is over."""
         if over := [p for p, until_ms in self._until_ms.items() if until_ms <= elapsed_ms]:
             self.wake(over)
 
@@ -247,9 +222,7 @@ class RestingShards:
 
 def _has_nothing_to_do(shard: Shard) -> bool:
     """Return whether all read records are committed and only entries of a later time are pending.
-
-    Entries ended by a transaction under way still count as due, which ends such a rest at once.
-    """
+    Entries ended by a transaction under way still count as due, which ends such a rest at once."""
     return (
         shard.state is State.READY
         and not shard.has_moved

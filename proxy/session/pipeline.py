@@ -56,10 +56,8 @@ class _UnderWay:
 
 
 class Pipeline:
-    """Moves the records of its shards from the ingress to their targets.
-
-    `shards` changes only inside `fetch` or between turns, when partitions come and go.
-    """
+    """Moves the records of its shards from the ingress to their targets. `shards` changes only
+    inside `fetch` or between turns, when partitions come and go."""
 
     def __init__(
         self,
@@ -96,12 +94,10 @@ class Pipeline:
         """The partition with which planning, and tidying, begins."""
         self._has_more_to_tidy = False
         self._is_too_large = False
-        """More records have ended in memory than one transaction may hold while the broker
-        throttles."""
+        """More records have ended in memory than a throttled transaction may hold."""
 
     @property
     def is_busy(self) -> bool:
-        """Whether records flow, so that other work must wait."""
         return self._pacing.is_busy
 
     def pause_ingest(self, is_paused: bool) -> None:
@@ -112,7 +108,6 @@ class Pipeline:
         )
 
     def share_rates_among(self, partitions: int) -> None:
-        """Note the current number of ingress partitions."""
         self._parked.partitions = partitions
         self._parked.serve(len(self.shards))
 
@@ -142,7 +137,6 @@ class Pipeline:
         timed("tidy", self._tidy, at)
 
     def confirm(self) -> None:
-        """Wait for the transaction under way and take over its plans."""
         under_way, self._under_way = self._under_way, None
         if under_way is None:
             return
@@ -193,9 +187,7 @@ class Pipeline:
 
     def _take_again(self, fetched: Fetched) -> None:
         """Recover the shards with records that have ended in memory, and read these again.
-
-        Otherwise all would have to end in one transaction, which throttling does not allow.
-        """
+        Otherwise all would have to end in one transaction, which throttling does not allow."""
         self._is_too_large = False
         partitions = [partition for partition, shard in self.shards.items() if shard.ending]
         for partition in partitions:
@@ -214,10 +206,8 @@ class Pipeline:
         return {partition: shard.next_offset for partition, shard in shards.items()}
 
     def hand_over(self, partitions: Iterable[int]) -> None:
-        """Commit offsets and floors, write local state, and close shards for another worker.
-
-        While the broker throttles nothing is committed, so the next owner reads more again.
-        """
+        """Commit offsets and floors, write local state, and close shards for another worker. While
+        the broker throttles nothing is committed, so the next owner reads more again."""
         self.confirm()
         owned = [p for p in partitions if p in self.shards]
         at = self._clock.moment()
@@ -268,8 +258,7 @@ class Pipeline:
         self._awake = self._resting.awake(self.shards)
 
     def _put(self, fetched: Fetched, at: Moment) -> int:
-        """Ingest fetched and waiting records. Return the number of records that the rate still lets
-        end."""
+        """Ingest fetched and waiting records. Return the records that the rate still lets end."""
         awake = self._awake.values()
         ending_anyway = sum(shard.ending for shard in awake)
         records_available = self._pacing.records_available(ending_anyway, at.elapsed_ms)
@@ -300,9 +289,7 @@ class Pipeline:
 
     def _due(self, at: Moment, records_available: int) -> dict[int, Plan]:
         """Plan the next transaction, once it may begin. `records_available` limits pending records.
-
-        Shards that are left out come first in the next transaction.
-        """
+        Shards that are left out come first in the next transaction."""
         if not self._may_begin:
             return {}
         until_s = time.monotonic() + PLAN_S
@@ -419,7 +406,6 @@ class Pipeline:
         return self._lets_go and self._parked.is_needed(shard, at.now_ms)
 
     def _is_beyond(self, partition: int, end_offset: int) -> bool:
-        """Return whether the partition ends beyond the shard's read offset."""
         return partition in self.shards and end_offset > self.shards[partition].next_offset
 
     def _has_moved(self, partition: int, shard: Shard) -> bool:

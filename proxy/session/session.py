@@ -66,10 +66,8 @@ WAIT_S: Final = 0.5
 
 
 class ClockWatch:
-    """Sets the broker's time in `clock`, and logs when the two disagree.
-
-    The broker is asked through `topic`. `heartbeat` is called during the wait.
-    """
+    """Sets the broker's time in `clock`, and logs when the two disagree. The broker is asked
+    through `topic`. `heartbeat` is called during the wait."""
 
     def __init__(
         self,
@@ -85,10 +83,8 @@ class ClockWatch:
         self._standing = "agrees"
 
     def begin(self) -> None:
-        """Wait for the broker's time.
-
-        Raises BrokerRefused, or KafkaException if asking again may help.
-        """
+        """Wait for the broker's time. Raises BrokerRefused, or KafkaException if asking again may
+        help."""
         self._ask()
         while (answer := self._broker.answer(WAIT_S)) is None:
             self._heartbeat()
@@ -246,10 +242,8 @@ class Session:
         )
 
     def _drop(self) -> None:
-        """Close everything after an error, even if a close fails.
-
-        The producer goes first: it would still send its queued records.
-        """
+        """Close everything after an error, even if a close fails. The producer goes first: it would
+        still send its queued records."""
         with ExitStack() as last_first:
             for close in reversed(self._closings):
                 last_first.callback(close)
@@ -270,7 +264,6 @@ class Session:
         self._freed_memory.look(time.monotonic(), read_to, is_busy=is_busy)
 
     def _apply_controls(self) -> None:
-        """Apply the changes that operators made at run time."""
         wanted, release = self._settings_topic, self._release
         before = self._set_at_run_time()
         release.pause(wanted.paused, wanted.resumed)
@@ -311,11 +304,9 @@ class _Owner:
         self.hand_over, self.lose = pipeline.hand_over, pipeline.lose
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
-        """Take over partitions, but none in a session that ends.
-
-        An evicted member may rejoin within one fetch. Its consumer then waits for the committed
-        offsets in vain (librdkafka 2.16).
-        """
+        """Take over partitions, but none in a session that ends. An evicted member may rejoin
+        within one fetch. Its consumer then waits for the committed offsets in vain (librdkafka
+        2.16)."""
         return {} if self._pipeline.is_lost else self._pipeline.take_over(partitions)
 
 
@@ -328,11 +319,8 @@ def open_session(
     refusals: Refusals,
     throttling: Throttling,
 ) -> Session:
-    """Return a session that is ready to run.
-
-    Raises SettingsError if the retention of the ingress is too short, InstanceConflict if another
-    process of the same name is alive.
-    """
+    """Return a session that is ready to run. Raises SettingsError if the retention of the ingress
+    is too short, InstanceConflict if another process of the same name is alive."""
     members = asking(common_config(settings), settings.group_id)
     member = StaticMember(settings.instance_name, worker, settings.data_dir, members)
     member.refuse_twin(session_timeout_ms(settings) / 1000, side.board.heartbeat)

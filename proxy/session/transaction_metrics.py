@@ -35,7 +35,6 @@ class TransactionMetrics:
     def committed(
         self, batches: Sequence[Batch | ResolvedBatch], seconds: float, now_ms: int
     ) -> None:
-        """Count a committed transaction and its records."""
         self._metrics.count_transaction("committed", seconds)
         deliveries = [delivery for batch in batches for delivery in batch.deliveries]
         if deliveries:
@@ -54,7 +53,6 @@ class TransactionMetrics:
                 _log_dead_letters(batch, reasons)
 
     def _count_put_off(self, hops: Sequence[Hop]) -> None:
-        """Note the records that their target did not take."""
         for hop in hops:
             if hop.failures and hop.not_before_ms is not None:
                 delivery = hop.delivery
@@ -64,9 +62,7 @@ class TransactionMetrics:
 
     def count_purges(self, shard: Shard, position: Position, outcomes: Sequence[Outcome]) -> None:
         """Count the records that purges have ended, and log each purge when taken in and when done.
-
-        `position` is committed, but its shard has not taken it over yet.
-        """
+        `position` is committed, but its shard has not taken it over yet."""
         purges, before = shard.purges, shard.position
         for offset, purge in purges.between(before.next_offset, position.next_offset):
             self._tell_purge(shard.ingress.origin(offset), purge)

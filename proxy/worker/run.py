@@ -43,8 +43,6 @@ Snapshot = tuple[Status, list[Metric]]
 
 
 class SnapshotSender:
-    """A thread of the worker process that sends a snapshot each second."""
-
     def __init__(
         self,
         connection: Connection[Snapshot, None],
@@ -91,7 +89,6 @@ class WorkerSnapshots(Collector):
             self._latest[worker] = (Status(heartbeat_monotonic=time.monotonic()), [])
 
     def receive(self, timeout_s: float) -> None:
-        """Read the snapshots that arrive within `timeout_s`."""
         with self._lock:
             connections = dict(self._connections)
         ready = wait(list(connections), timeout_s)
@@ -105,7 +102,6 @@ class WorkerSnapshots(Collector):
             return [status for status, _ in self._latest.values()]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the workers' metrics, families of one name joined."""
         with self._lock:
             snapshots = {worker: metrics for worker, (_, metrics) in self._latest.items()}
         families: dict[str, Metric] = {}
@@ -259,10 +255,8 @@ def run(settings: Settings) -> int:
 
 
 def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
-    """Wait for the proxy's topics. Return the number of workers to run.
-
-    A missing broker is retried. An address that refuses connections fails at once: it may be wrong.
-    """
+    """Wait for the proxy's topics. Return the number of workers to run. A missing broker is
+    retried. An address that refuses connections fails at once: it may be wrong."""
     deadline = time.monotonic() + ANSWERED_WITHIN_S
     while not is_stopping():
         try:

@@ -52,10 +52,8 @@ STATIC_MEMBER: Final = re.compile(r"(.+)-\d+[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-
 
 
 class DiskRoom:
-    """Decides whether one worker of `instance` may serve.
-
-    `ask` returns the members of the group. `disk_space` returns the disk's size and free bytes.
-    """
+    """Decides whether one worker of `instance` may serve. `ask` returns the members of the group.
+    `disk_space` returns the disk's size and free bytes."""
 
     def __init__(
         self,
@@ -100,9 +98,7 @@ class DiskRoom:
 
     def must_leave(self, *, is_held: bool) -> bool:
         """Return whether another instance should serve, since the disk has been full for long.
-
-        Called in each turn. `is_held`: a full disk pauses reading.
-        """
+        Called in each turn. `is_held`: a full disk pauses reading."""
         now_s = self._now_s()
         if now_s < self._looked_s + LOOK_EVERY_S:
             return False
@@ -118,7 +114,6 @@ class DiskRoom:
         return self._is_alone_known() and self._has_others and self._shortage() is not None
 
     def _shortage(self) -> tuple[str, str] | None:
-        """Return why the disk has no room, and the remedy. None if it has room."""
         try:
             size_bytes, free_bytes = self._disk_space()
             self._reserve.observe(size_bytes, free_bytes)
@@ -166,8 +161,7 @@ STUCK_AT_MOST: Final = 20
 FENCED_AT_MOST: Final = 5
 """After this many fenced short sessions in a row, another process has the name."""
 DEFECTS_AT_MOST: Final = 5
-"""Limit of short sessions in a row that end by an unforeseen error. Each drops its memory, so a
-retry is safe."""
+"""Each lost session drops its memory, so a retry is safe."""
 LOSSES: Final = (SessionLost, KafkaException, StorageError)
 ONCE_RUN: Final = (*LOSSES, BrokerRefused)
 """A worker waits for a right that was taken away. A right that it never had ends it."""
@@ -183,10 +177,8 @@ class SessionLosses:
         self._in_a_row = self._fenced = self._stuck = self._defects = 0
 
     def backoff_s(self, lost: Exception, lasted_s: float) -> float:
-        """Return the wait after a session that lasted `lasted_s`.
-
-        Raises InstanceConflict, ClientUnusable, and a defect that repeats.
-        """
+        """Return the wait after a session that lasted `lasted_s`. Raises InstanceConflict,
+        ClientUnusable, and a defect that repeats."""
         is_first = lasted_s > STEADY_AFTER_S
         self._in_a_row = 1 if is_first else self._in_a_row + 1
         self._stuck += isinstance(lost, ClientStuck)
@@ -206,10 +198,8 @@ class SessionLosses:
 def run_worker(
     settings: Settings, worker: int, is_stopping: Callable[[], bool], side: AdminSide
 ) -> None:
-    """Run sessions one after the other until told to stop.
-
-    Raises ProxyError if a person must act, for example on a second process of the same name.
-    """
+    """Run sessions one after the other until told to stop. Raises ProxyError if a person must act,
+    for example on a second process of the same name."""
     sys.setswitchinterval(SWITCH_S)
     gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long
     clock, refusals = Clock(settings.clock.max_step_ms), Refusals()
