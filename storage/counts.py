@@ -1,4 +1,4 @@
-"""How many entries a store holds, by target and by time."""
+"""Counts of pending entries by target and by time."""
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
@@ -12,10 +12,8 @@ import numpy.typing as npt
 from storage.options import MOST_NAMES, MOST_NUMBERS
 from storage.store import Column, Entry, TargetCounts
 
-# Numbers for the names of targets: a bounded number of names, whoever chooses them.
-
 UNNAMED = MOST_NUMBERS
-"""In place of a number: the name stands before the body."""
+"""Stands for a target without a number. Its name is stored before the body."""
 _NAME = Struct("<H")
 
 
@@ -25,12 +23,10 @@ class _Numbers(dict[str, int]):
 
 
 class TargetNumbers:
-    """Numbers for at most `most` names of targets, whoever chooses the names.
+    """Numbers for at most `most` target names, which are counted by name.
 
-    Entries of a numbered name are counted by name, all others in one sum. A name has its number
-    from its first pending entry to its last, or has none while any pends. So each count by name is
-    exact. The first name without room therefore closes the table. It opens again once no entry
-    without a number pends."""
+    A name keeps its number while its entries are pending, so counts are exact. The first name
+    without room closes the table until no unnumbered entry is pending."""
 
     def __init__(
         self,
@@ -48,18 +44,16 @@ class TargetNumbers:
         self._new_names = 0
 
     def has(self, name: str) -> bool:
-        """Whether entries of `name` are counted by name. Ask before counting them."""
+        """Whether entries of `name` are counted by name. Call it before counting them."""
         return name in self.by_name or self._take(name)
 
     @property
     def wants_release(self) -> bool:
-        """Whether enough new names came since the last `release` to pay for the next one."""
+        """Whether enough new names came since the last `release` to pay for another."""
         return self._new_names >= self._most
 
     def release(self, used: Container[str]) -> None:
-        """Take back the numbers of all names not in `used`, and open the table.
-
-        Only while no entry without a number pends."""
+        """Free the numbers of names not in `used`. No unnumbered entry may be pending."""
         unused = [name for name in self.by_name if name not in used]
         for name in unused:
             number = self.by_name.pop(name)
@@ -68,12 +62,10 @@ class TargetNumbers:
         self._is_closed, self._new_names = False, 0
 
     def prefix_bytes(self, name: str) -> int:
-        """Return the size of what stands before each body of a name without a number."""
         return _NAME.size + len(name.encode())
 
     def columns_of(self, entries: Sequence[Entry]) -> tuple[Column, list[bytes]]:
-        """Return the number of each entry's target, and its body, behind the name if it has no
-        number."""
+        """Return target numbers and bodies. The name precedes an unnumbered target's body."""
         bodies = [entry[3] for entry in entries]
         found = map(self.by_name.__getitem__, [entry[2] for entry in entries])
         numbers = np.fromiter(found, np.int64, len(entries))
@@ -98,9 +90,7 @@ class TargetNumbers:
 def resolved(
     names: Mapping[int, str], numbers: Column, bodies: list[bytes]
 ) -> tuple[list[str], list[bytes]]:
-    """Return targets and bodies of what `columns_of` has made. `names` are by number.
-
-    Raises KeyError for a number without a name."""
+    """Return targets and bodies from the result of `columns_of`. Raises KeyError."""
     unnamed = np.flatnonzero(numbers == UNNAMED).tolist()
     if not unnamed:
         return [names[number] for number in numbers.tolist()], bodies
@@ -116,11 +106,8 @@ def _split(body: bytes) -> tuple[str, bytes]:
     return body[_NAME.size : end].decode(), body[end:]
 
 
-# Counts by target in a bounded memory: by name for names that have a number.
-
-
 class TargetCounter:
-    """Counts by target: `by_name` for targets with a number, never 0, `others` for the rest."""
+    """Counts by target: `by_name` for targets with a number, `others` for the rest."""
 
     __slots__ = ("by_name", "numbers", "others")
 
@@ -135,7 +122,6 @@ class TargetCounter:
         self.others = others
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Count more. Targets get a number if they may have one."""
         has_number = self.numbers.has
         for name, count in counts.items():
             if has_number(name):
@@ -144,7 +130,7 @@ class TargetCounter:
                 self.others += count
 
     def add_known(self, counts: Mapping[str, int]) -> None:
-        """Count more. No target gets a number."""
+        """Add counts without giving out numbers."""
         by_name, others = self._split(counts)
         self.by_name.update(by_name)
         self.others += others
@@ -162,7 +148,6 @@ class TargetCounter:
                 del self.by_name[name]
 
     def merge(self, other: "TargetCounter") -> None:
-        """Add the counts of `other`, which has the same numbers."""
         self.by_name.update(other.by_name)
         self.others += other.others
 
@@ -173,30 +158,25 @@ class TargetCounter:
         return self.by_name.total() + self.others
 
     def shown(self) -> TargetCounts:
-        """Return the counts. Names that count 0 are included while others might have some."""
+        """Return the counts. If `others` is not 0, include names with count 0."""
         if not self.others:
             return TargetCounts(dict(self.by_name))
         return TargetCounts(dict.fromkeys(self.numbers.by_name, 0) | self.by_name, self.others)
 
     def _split(self, counts: Mapping[str, int]) -> tuple[dict[str, int], int]:
-        """Return the non-zero counts of targets with a number, and the sum of the others."""
         numbers = self.numbers.by_name
         by_name = {name: count for name, count in counts.items() if count and name in numbers}
         return by_name, sum(counts.values()) - sum(by_name.values())
 
 
-# About how many entries pend until when: for people to look at, and cheap to know.
-
-
 class Piece(NamedTuple):
-    """Entries due evenly from `first_ms` to `last_ms`."""
+    """Entries spread evenly from `first_ms` to `last_ms`."""
 
     first_ms: int
     last_ms: int
     entries: float
 
     def beyond(self, watermark_ms: int) -> "Piece":
-        """Return what is left once everything due by the watermark has ended."""
         if watermark_ms < self.first_ms:
             return self
         span_ms = self.last_ms - self.first_ms + 1
@@ -205,14 +185,14 @@ class Piece(NamedTuple):
 
 
 class DueHistogram:
-    """Entries counted between ascending `edges_ms`: up to the first, ..., beyond the last."""
+    """Entry counts between ascending `edges_ms`, and before and after them."""
 
     def __init__(self, edges_ms: Sequence[int] | Column) -> None:
         self.edges_ms = np.asarray(edges_ms, np.int64)
         self._counts: npt.NDArray[np.float64] = np.zeros(len(edges_ms) + 1)
 
     def add(self, dues_ms: Column, entries: Column | None = None) -> None:
-        """Count dues once, or as often as `entries` says. Fast if they are in order."""
+        """Count each due once, or with the weight in `entries`. Sorted dues are faster."""
         if entries is not None and bool((dues_ms[1:] >= dues_ms[:-1]).all()):
             upto = np.concatenate(([0], np.cumsum(entries)))
             ends = upto[np.searchsorted(dues_ms, self.edges_ms, "right")]
@@ -229,7 +209,7 @@ class DueHistogram:
             self._counts += np.diff(upto.sum(axis=0), prepend=0, append=entries.sum())
 
     def join(self, other: "DueHistogram", entries: int) -> None:
-        """Add the counts of another one, scaled to `entries`."""
+        """Add the counts of `other`, scaled to a sum of `entries`."""
         counted = other._counts.sum()  # noqa: SLF001 (of the same class)
         if counted > 0:
             self._counts += other._counts * (entries / counted)  # noqa: SLF001
@@ -237,13 +217,11 @@ class DueHistogram:
             self._counts[0] += entries
 
     def whole(self) -> list[int]:
-        """Return whole numbers whose sum is right."""
+        """Return the counts rounded so that their sum is right."""
         sums = np.rint(np.cumsum(self._counts)).astype(np.int64)
         counts: list[int] = np.diff(sums, prepend=0).tolist()
         return counts
 
-
-# How much pends: entries by chunk of ingress offsets (for the floor) and by target, and bytes.
 
 FIRST_SHIFT = 0
 MAX_CHUNKS = 8_192
@@ -254,15 +232,12 @@ _body_of = itemgetter(3)
 
 
 def offsets_of(entries: Sequence[Entry]) -> Column:
-    """Return the offsets of `entries` as one array."""
+    """Return the offsets of `entries`."""
     return np.fromiter(map(_offset_of, entries), np.int64, len(entries))
 
 
 class ChunkCounts:
-    """Pending entries per chunk of 2**shift offsets.
-
-    Chunks start at one offset and double when more than 8,192 are needed. So memory is small
-    however far apart the pending offsets lie, and the floor is exact where few records come."""
+    """Pending entries per chunk of 2**shift offsets. Chunks double to stay below MAX_CHUNKS."""
 
     def __init__(self, shift: int = FIRST_SHIFT, base: int = 0, counts: Column | None = None):
         self.shift = shift
@@ -285,7 +260,6 @@ class ChunkCounts:
             self.total -= offsets.size
 
     def floor(self) -> int | None:
-        """Return the start of the lowest chunk with a pending entry, None if nothing pends."""
         if self.total <= 0:
             return None
         if not self.counts[self._lowest]:
@@ -309,7 +283,6 @@ class ChunkCounts:
         self.total += other.total
 
     def take_out(self, other: "ChunkCounts") -> None:
-        """Count as ended everything that `other` counts."""
         other = other.copy()
         self.coarsen_to(other.shift)
         other.coarsen_to(self.shift)
@@ -318,7 +291,7 @@ class ChunkCounts:
         self.total -= other.total
 
     def counts_same(self, other: "ChunkCounts") -> bool:
-        """Whether both count the same offsets, as far as their chunks tell."""
+        """Whether both count the same offsets, at the coarser resolution."""
         mine, others = self.copy(), other.copy()
         shift = max(mine.shift, others.shift)
         mine.coarsen_to(shift)
@@ -328,7 +301,6 @@ class ChunkCounts:
         return same_place and np.array_equal(mine.counts, others.counts)
 
     def copy(self) -> "ChunkCounts":
-        """Return a copy without the empty chunks at either end."""
         used = np.flatnonzero(self.counts)
         if not used.size:
             return ChunkCounts(self.shift)
@@ -356,7 +328,6 @@ class ChunkCounts:
         self.counts, self.base, self._lowest = counts, first, 0
 
     def coarsen_to(self, shift: int) -> None:
-        """Join chunks until each spans 2**shift offsets."""
         while self.shift < shift:
             odd = self.base & 1
             padded = np.zeros((self.counts.size + odd + 1) // 2 * 2, np.int64)
@@ -368,10 +339,7 @@ class ChunkCounts:
 
 
 class Counts:
-    """Pending entries per chunk of offsets and per target, and the bytes of their bodies per
-    target.
-
-    Bytes are those on disk, with the name of a target without a number."""
+    """Pending entries by offset chunk and by target, and bytes by target, names included."""
 
     def __init__(
         self,
@@ -405,33 +373,28 @@ class Counts:
         self.total_bytes -= sum(sizes.values())
 
     def subtract(self, offsets: Column, records: TargetCounter, sizes: TargetCounter) -> None:
-        """Count as ended these offsets, records and bytes by target."""
         self.chunks.remove(offsets)
         self.targets.subtract(records.by_name, records.others)
         self.target_bytes.subtract(sizes.by_name, sizes.others)
         self.total_bytes -= sizes.total()
 
     def merge(self, other: "Counts") -> None:
-        """Add the counts of `other`, which has the same numbers of targets."""
         self.chunks.merge(other.chunks)
         self.targets.merge(other.targets)
         self.target_bytes.merge(other.target_bytes)
         self.total_bytes += other.total_bytes
 
     def take_out(self, other: "Counts") -> None:
-        """Count as ended everything that `other` counts."""
         self.chunks.take_out(other.chunks)
         self.targets.subtract(other.targets.by_name, other.targets.others)
         self.target_bytes.subtract(other.target_bytes.by_name, other.target_bytes.others)
         self.total_bytes -= other.total_bytes
 
     def copy(self, numbers: TargetNumbers | None = None) -> "Counts":
-        """Return a copy, with other numbers of targets if given."""
         targets, sizes = self.targets.copy(numbers), self.target_bytes.copy(numbers)
         return Counts(targets, sizes, self.chunks.copy())
 
     def _bytes_of(self, entries: Sequence[Entry], counts: Mapping[str, int]) -> dict[str, int]:
-        """Return the bytes of these entries by target. `counts` are their numbers."""
         sizes = dict.fromkeys(counts, 0)
         if len(sizes) == 1:
             sizes = dict.fromkeys(counts, sum(map(len, map(_body_of, entries))))
@@ -445,5 +408,5 @@ class Counts:
 
 
 def no_counts(numbers: TargetNumbers) -> Counts:
-    """Return empty counts with these numbers of targets."""
+    """Return empty counts with these target numbers."""
     return Counts(TargetCounter(numbers), TargetCounter(numbers))

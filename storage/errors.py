@@ -1,4 +1,4 @@
-"""What can go wrong in a shard's folder, each with a sentence a person can act on."""
+"""Errors of the storage engine, each with a remedy."""
 
 import os
 from contextlib import suppress
@@ -21,7 +21,7 @@ REMEDIES = {
 
 
 class StorageError(Exception):
-    """Any error of the engine. The subclasses say what to do."""
+    """The base class of all errors of the engine."""
 
 
 class StoreLocked(StorageError):
@@ -35,7 +35,7 @@ class StoreLocked(StorageError):
 
 
 class StoreMismatch(StorageError):
-    """The folder was written with other parameters than the ones asked for."""
+    """The folder was written with other parameters."""
 
     def __init__(self, folder: Path, name: str, found: object, asked: object) -> None:
         super().__init__(
@@ -46,11 +46,11 @@ class StoreMismatch(StorageError):
 
 
 class StoreDamaged(StorageError):
-    """The files contradict themselves. Opening the folder again puts it aside."""
+    """The files are inconsistent. The next opening puts the folder aside."""
 
 
 class StorageUnreadable(StorageError):
-    """A read was refused (too many open files, I/O error). Open the folder again."""
+    """A read failed. Open the folder again."""
 
     def __init__(self, folder: Path, cause: OSError) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class StorageUnreadable(StorageError):
 
 
 class StorageFull(StorageError):
-    """A write was refused (disk full, I/O error). Memory is intact and the write is retried."""
+    """A write failed. Memory is intact and the write is retried."""
 
     def __init__(self, folder: Path, cause: OSError) -> None:
         why, remedy = why_and_remedy(folder, cause)
@@ -71,16 +71,14 @@ class StorageFull(StorageError):
 
 
 def why_and_remedy(folder: Path, cause: OSError) -> tuple[str, str]:
-    """Return why a write in this folder was refused, and the remedy, without full stops."""
+    """Return why a write failed, and the remedy. Neither ends with a full stop."""
     if cause.errno == ENOSPC and free_inodes(folder) == 0:
         return "no inode is free (df -i), though there may be space", "Delete files on that disk"
     return cause.strerror or str(cause), REMEDIES.get(cause.errno or 0, "Free some space")
 
 
 def free_inodes(folder: Path) -> int | None:
-    """Return how many more files the file system of `folder`, or of its parent, takes.
-
-    None if it sets no number (btrfs, XFS on its own volume) or cannot be asked."""
+    """Return the free inodes of the file system. None if it sets no limit or cannot be asked."""
     for place in (folder, *folder.absolute().parents):
         with suppress(OSError):
             found = os.statvfs(place)

@@ -1,4 +1,4 @@
-"""The folder of one store: its files, its checkpoint, and what is damaged."""
+"""The folder of one store: files, lock, checkpoint, and damage notes."""
 
 import fcntl
 import json
@@ -19,13 +19,11 @@ from storage.counts import ChunkCounts, Counts, TargetCounter, TargetNumbers, no
 from storage.errors import StorageError, StorageFull, StorageUnreadable, StoreDamaged, StoreLocked
 from storage.options import KINDS, StoreKind
 
-# Every write the engine does goes through here, so that a test can stop or refuse any of them.
-
 
 class Files:
-    """Every write of the engine, so that a test can stop or refuse any of them.
+    """File operations, all unsynced (storage/FORMAT.md#what-a-power-loss-does).
 
-    Nothing is synced: see storage/FORMAT.md#what-a-power-loss-does."""
+    Tests intercept them."""
 
     def write(self, fd: int, data: bytes | memoryview, position: int) -> None:
         view = memoryview(data)
@@ -35,24 +33,21 @@ class Files:
             position += written
 
     def resize(self, file: int | Path, size_bytes: int) -> None:
-        """Cut or extend a file. The extension reads as zeros and takes no space yet."""
+        """Cut or extend a file. The extension reads as zeros."""
         os.truncate(file, size_bytes)
 
     def allocate(self, fd: int, size_bytes: int) -> None:
-        """Reserve space, so that writing through a mapping cannot meet a full disk."""
+        """Reserve space, so that writing through a mapping cannot hit a full disk."""
         os.posix_fallocate(fd, 0, size_bytes)
 
     def poke(
         self, cells: npt.NDArray[np.void], at: npt.NDArray[np.int64], rows: npt.NDArray[np.void]
     ) -> None:
-        """Set `cells[at] = rows` in a mapped file.
-
-        Each item is set in one piece, where numpy would copy fields. A kill may still tear one."""
+        """Set `cells[at] = rows`, each item in one copy. A kill may still tear one."""
         item = np.dtype((np.void, cells.dtype.itemsize))
         cells.view(item)[at] = rows.view(item)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Give `path` new contents in one step."""
         fresh = path.with_name(path.name + ".new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         try:
@@ -65,23 +60,21 @@ class Files:
         source.rename(target)
 
     def remove(self, path: Path) -> None:
-        """Delete an unneeded file. If that fails, the next opening finds it again."""
+        """Delete a file. Ignore failures: the next opening removes it."""
         with suppress(OSError):
             path.unlink()
 
-
-# A shard's folder as a whole: locked by one process, put aside when it cannot be trusted.
 
 KEPT_ASIDE = 2
 
 
 def kind_of(folder: Path) -> StoreKind | None:
-    """Return the kind that made the folder, told by the file of its name, or None."""
+    """Return the store kind, recognised by a file of that name, or None."""
     return next((kind for kind in KINDS if (folder / kind).exists()), None)
 
 
 class FolderLock:
-    """An exclusive lock on a folder, which it creates."""
+    """An exclusive lock on a folder. Creates the folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -89,9 +82,9 @@ class FolderLock:
         self._fd = _lock(folder)
 
     def put_aside(self, files: Files) -> Path:
-        """Rename the folder to `<folder>.broken-<n>` and lock a new one in its place.
+        """Rename the folder to `<folder>.broken-<n>` and lock a new one.
 
-        The newest KEPT_ASIDE of the folders put aside are kept."""
+        Keeps KEPT_ASIDE old ones."""
         taken = sorted(_numbers(self.folder))
         aside = _aside(self.folder, taken[-1] + 1 if taken else 1)
         files.rename(self.folder, aside)
@@ -132,8 +125,6 @@ def _numbers(folder: Path) -> list[int]:
     return [int(tail) for tail in tails if tail.isdigit()]
 
 
-# The checkpoint: one small file, replaced in one step, that says what the others mean.
-
 CHECKPOINT = "checkpoint"
 MAGIC = b"KDPCKP06"
 _PREFIX = Struct("<8sIII")
@@ -142,24 +133,23 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(slots=True)
 class Checkpoint:
-    """State of a shard at one instant (storage/FORMAT.md, "Checkpoint").
-
-    covered: every ingress offset below it is in the files or has ended. (watermark_ms, cursor):
-    entries at or below it are not in `counts`. closed: chains of slot numbers below it are done
-    with. log_end: nothing in the log beyond it counts. redo_from: runs from here on may be missing
-    in the wheel. live: records per segment that a chain still reaches. checks: the sum of the
-    wheel's check numbers, once it has all runs. `counts` has the names of targets by number, too.
-    """
+    """State of a shard at one instant (storage/FORMAT.md, "Checkpoint")."""
 
     options: dict[str, int]
     covered: int = 0
+    """Ingress offsets below it are in the files or have ended."""
     watermark_ms: int = -1
     cursor: int = -1
+    """`counts` has only entries beyond (watermark_ms, cursor)."""
     closed: int = 0
+    """Chains of lower slot numbers are finished."""
     log_end: int = 0
     redo_from: int = 0
+    """The wheel may lack runs from this log position on."""
     live: dict[int, int] = field(default_factory=dict)
+    """Records per segment that a chain reaches."""
     checks: int = 0
+    """Sum of the check numbers of the complete wheel."""
     boot_id: str = ""
     counts: Counts = field(default_factory=lambda: no_counts(TargetNumbers()))
 
@@ -181,12 +171,12 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint. Raises StoreDamaged unless it is whole, FileNotFoundError."""
+    """Read a checkpoint. Raises StoreDamaged, FileNotFoundError."""
     return parse_checkpoint(path.read_bytes(), path)
 
 
 def parse_checkpoint(data: bytes, path: Path) -> Checkpoint:
-    """Parse a checkpoint found in `path`. Raises StoreDamaged unless it is whole."""
+    """Parse a checkpoint. `path` is used in errors. Raises StoreDamaged."""
     if len(data) < _PREFIX.size:
         raise StoreDamaged(f"{path} has only {len(data)} bytes")
     magic, crc, text_bytes, number_bytes = _PREFIX.unpack_from(data)
@@ -199,7 +189,7 @@ def parse_checkpoint(data: bytes, path: Path) -> Checkpoint:
 
 
 def boot_id() -> str:
-    """Return what changes when the machine restarts and loses its page cache. May be ''."""
+    """Return an id of the machine's current boot, or ''. A restart loses the page cache."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -225,14 +215,10 @@ def _from_fields(fields: dict[str, Any], by_chunk: bytes) -> Checkpoint:
     return Checkpoint(**fields, counts=counts)
 
 
-# What goes wrong with a folder while it is in use: damage is noted, errors get their meaning.
-
 DAMAGED = "damaged"
 
 
 class _Section:
-    """A reusable context manager that hands every error within to `fail`."""
-
     def __init__(self, fail: Callable[[BaseException], None]) -> None:
         self._fail = fail
 
@@ -244,10 +230,9 @@ class _Section:
 
 
 class DamageGuard:
-    """Notes damage met while files are used, so that the next opening puts the folder aside.
+    """A recorder of damage. The next opening puts the folder aside.
 
-    `reading` turns OSError into StorageUnreadable, `writing` into StorageFull. After a failed read,
-    in `failed`, counts may lag behind the watermark and must not be written."""
+    After a failed read counts may lag behind the watermark and must not be written."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.reading, self.writing = _Section(self._read_failed), _Section(self._write_failed)
@@ -273,7 +258,7 @@ class DamageGuard:
 
 
 def damage_noted(folder: Path) -> str | None:
-    """Return what was noted in the folder, or None."""
+    """Return the recorded damage."""
     try:
         return (folder / DAMAGED).read_text(errors="replace")
     except FileNotFoundError:

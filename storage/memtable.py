@@ -1,4 +1,4 @@
-"""New entries in memory: rows of numbers by due, and their bodies by offset."""
+"""Entries in memory: near ones as tuples, far ones as columns."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -13,18 +13,15 @@ from zlib_ng.zlib_ng import crc32
 from storage.counts import UNNAMED, DueHistogram, TargetNumbers, no_counts, offsets_of, resolved
 from storage.store import LAST_OFFSET, Column, Entry, Key, Scanned, Wants, dues_of, first_scanned
 
-# Entries as columns: half the memory of tuples, and ready to be written.
-
 
 def count_upto(dues_ms: Column, offsets: Column, key: Key) -> int:
-    """Return how many of the rows, in (due, offset) order, are at or below `key`."""
+    """Count the rows, in (due, offset) order, at or below `key`."""
     below = int(np.searchsorted(dues_ms, key[0], "left"))
     same = int(np.searchsorted(dues_ms, key[0], "right"))
     return below + int(np.searchsorted(offsets[below:same], key[1], "right"))
 
 
 def are_beyond(dues_ms: Column, offsets: Column, key: Key) -> npt.NDArray[np.bool_]:
-    """Return which of the rows lie beyond `key`."""
     beyond: npt.NDArray[np.bool_] = dues_ms > key[0]
     beyond |= (dues_ms == key[0]) & (offsets > key[1])
     return beyond
@@ -32,9 +29,7 @@ def are_beyond(dues_ms: Column, offsets: Column, key: Key) -> npt.NDArray[np.boo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Entries as columns of equal length, as they go to disk.
-
-    `targets` are numbers. The name of a target without a number stands before its body."""
+    """Entries as columns. An unnumbered target's name precedes its body."""
 
     dues_ms: Column
     offsets: Column
@@ -56,13 +51,11 @@ class Columns:
         return self.dues_ms[at], self.offsets[at], self.targets[at], self.crcs[at]
 
     def in_due_order(self) -> "Columns":
-        """Sort by due. Entries of one due keep their order."""
         return self.taken(np.argsort(self.dues_ms, kind="stable"))
 
     def scan(
         self, names: Mapping[int, str], after: Key, until_ms: int, wants: Wants, max_entries: int
     ) -> Scanned:
-        """Return the first wanted entries beyond `after`, in any order."""
         upto: Key = (until_ms, LAST_OFFSET)
         beyond = are_beyond(self.dues_ms, self.offsets, after) & (self.dues_ms <= until_ms)
         at = np.flatnonzero(beyond)
@@ -87,14 +80,14 @@ class Columns:
 def columns_of(
     entries: Sequence[Entry], numbers: TargetNumbers, dues_ms: Column, offsets: Column
 ) -> Columns:
-    """Return the entries as columns. Their dues and offsets are given."""
+    """Return entries as columns."""
     targets, bodies = numbers.columns_of(entries)
     crcs = np.fromiter(map(crc32, bodies), np.int64, len(bodies))
     return Columns(dues_ms, offsets, targets, crcs, bodies)
 
 
 def columns_joined(parts: Iterable[Columns]) -> Columns:
-    """Return all parts as one."""
+    """Concatenate columns."""
     parts = list(parts)
     if len(parts) == 1:
         return parts[0]
@@ -108,19 +101,14 @@ def columns_joined(parts: Iterable[Columns]) -> Columns:
     )
 
 
-# Entries in memory as the tuples given, found by their due millisecond.
-
 LOOKED_AT = 4096
-"""Entries that one `scan` looks at, and those of one millisecond more."""
+"""Entries one `scan` visits, rounded up to a whole millisecond."""
 
 _offset_of = itemgetter(1)
 
 
 class DueIndex:
-    """Entries in memory as tuples, found by their due millisecond.
-
-    Milliseconds up to `scanned_ms` are listed in order in `_ready`. Later ones are found when the
-    scan reaches them, so that `add` costs one dict look-up an entry."""
+    """Entries by due millisecond. A scan sorts them into `_ready`, which keeps `add` cheap."""
 
     def __init__(self, scanned_ms: int) -> None:
         self.scanned_ms = scanned_ms
@@ -128,7 +116,6 @@ class DueIndex:
         self._ready: list[int] = []
 
     def add(self, entries: list[Entry]) -> None:
-        """Add `entries`. Those of one due come in offset order."""
         by_due = self._by_due
         get = by_due.get
         scanned_ms = self.scanned_ms
@@ -143,7 +130,6 @@ class DueIndex:
                 insort(self._ready, due_ms)
 
     def peek(self, until_ms: int, max_entries: int) -> list[Entry]:
-        """Return the first `max_entries` entries due by `until_ms`."""
         self._scan(until_ms)
         found: list[Entry] = []
         for due_ms in self._ready:
@@ -153,14 +139,12 @@ class DueIndex:
         return found
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """Return the earliest due by `until_ms`."""
         self._scan(until_ms)
         if self._ready and self._ready[0] <= until_ms:
             return self._ready[0]
         return None
 
     def pop_ended(self, ended: Key) -> list[Entry]:
-        """Remove and return every entry at or below `ended`."""
         watermark_ms, cursor = ended
         self._scan(watermark_ms)
         ready = self._ready
@@ -181,7 +165,7 @@ class DueIndex:
         histogram.add(dues_ms, np.fromiter(map(len, by_due.values()), np.int64, len(by_due)))
 
     def scan(self, after: Key, until_ms: int, wants: Wants, max_entries: int) -> Scanned:
-        """Return the first wanted entries beyond `after`, of some milliseconds in a row."""
+        """Return the first wanted entries beyond `after`, from a few consecutive milliseconds."""
         found: list[Entry] = []
         looked_at, first_ms = 0, after[0] + (after[1] >= LAST_OFFSET)
         for due_ms in sorted(ms for ms in self._by_due if first_ms <= ms <= until_ms):
@@ -195,9 +179,6 @@ class DueIndex:
         return Scanned(found, (until_ms, LAST_OFFSET))
 
     def batches(self, most_entries: int) -> Iterator[list[Entry]]:
-        """Yield the entries in due order.
-
-        Entries that end between two batches may be left out."""
         dues_ms = np.fromiter(self._by_due, np.int64, len(self._by_due))
         dues_ms.sort()
         waiting: list[Entry] = []
@@ -230,24 +211,19 @@ class DueIndex:
         self.scanned_ms = until_ms
 
 
-# Entries not yet on disk: near ones as tuples, ready to be delivered, the others as columns.
-
 NONE_MS = 2**63 - 1
 ALL_BYTES = 2**63
 NEAR_MS = 1_000
-"""Entries due less than once to twice this time after being looked for are kept as tuples."""
+"""Width of the horizon. Entries due within one to two of these are tuples."""
 ENTRY_BYTES = 300
-"""About what an entry takes in memory beside its body: tuple, numbers, its place in the index."""
+"""Approximate memory of an entry, without its body."""
 
 
 class Memtable:
-    """Entries not yet on disk: near ones as tuples, far ones as columns.
-
-    Far entries become columns as they arrive: they are hot in the caches, take half the memory, and
-    are ready to be written. `first_offset` and `last_offset` are those of what was put."""
+    """Entries not yet on disk. Far ones become columns, which take half the memory."""
 
     def __init__(self, numbers: TargetNumbers, scanned_ms: int, phase_ms: int = 0) -> None:
-        """Make an empty one. Stores of different `phase_ms` do not move their horizons at once."""
+        """Create an empty memtable. `phase_ms` keeps stores from moving their horizons at once."""
         self.first_offset: int | None = None
         self.last_offset = -1
         self.counts = no_counts(numbers)
@@ -268,11 +244,9 @@ class Memtable:
 
     @property
     def weight_bytes(self) -> int:
-        """The approximate memory it takes."""
         return ENTRY_BYTES * len(self) + self.counts.total_bytes
 
     def put(self, entries: list[Entry], dues_ms: Column) -> None:
-        """Add `entries`, in offset order, with their dues."""
         offsets = offsets_of(entries)
         if self.first_offset is None:
             self.first_offset = entries[0][1]
@@ -299,7 +273,6 @@ class Memtable:
         return self._near.next_due_ms(until_ms)
 
     def forget(self, ended: Key) -> None:
-        """Drop every entry at or below `ended`."""
         if ended[0] >= self._horizon_ms:
             self._move_horizon(ended[0])
         gone = self._near.pop_ended(ended)
@@ -314,7 +287,6 @@ class Memtable:
             histogram.add(columns.dues_ms)
 
     def scan(self, after: Key, until_ms: int, wants: Wants, max_entries: int) -> Scanned:
-        """Return the first wanted entries beyond `after`."""
         names = self._numbers.by_number
         near = self._near.scan(after, until_ms, wants, max_entries)
         far = [
@@ -324,9 +296,7 @@ class Memtable:
         return first_scanned([near, *far], max_entries, ALL_BYTES)
 
     def to_columns(self, most_entries: int) -> Generator[int, None, Columns]:
-        """Return all entries in no order. Yields how many each step has made into columns.
-
-        An entry that ends or comes near meanwhile is included once or not at all."""
+        """Return all entries, unordered. One that ends during this is included at most once."""
         parts = [*self._sorted, *self._fresh]
         for entries in self._near.batches(most_entries):
             parts.append(columns_of(entries, self._numbers, dues_of(entries), offsets_of(entries)))
@@ -345,10 +315,7 @@ class Memtable:
         return ((until_ms - self._phase_ms) // NEAR_MS + 2) * NEAR_MS + self._phase_ms
 
     def _bring_near(self, until_ms: int) -> None:
-        """Move entries due by `until_ms` from the columns to the tuples.
-
-        New columns are sorted first. So the cost depends on what has arrived and has come near, not
-        on what waits."""
+        """Move entries due by `until_ms` to tuples, at a cost independent of the pending ones."""
         if self._fresh_from_ms <= until_ms:
             self._sorted.append(columns_joined(self._fresh).in_due_order())
             self._fresh, self._fresh_from_ms = [], NONE_MS

@@ -1,4 +1,4 @@
-"""Opening a store's folder, and looking into it."""
+"""Opening a store's folder, and checking it offline."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,12 +32,11 @@ def open_store(
     rebuild: bool = False,
     files: Files | None = None,
 ) -> TieredStore:
-    """Open or make the store in `folder`. Its `report` says how the folder was found.
+    """Open or create the store. Its `report` tells the state of the folder.
 
-    The caller then reads [store.covered, committed.next_offset) from the broker again and puts
-    the entries that have not ended. A damaged folder, or one ahead of the broker, is put aside
-    and replaced by an empty store. With `rebuild` a folder of another kind, or made with other
-    options, is put aside too. Raises StoreLocked, StoreMismatch, StorageFull."""
+    The caller then replays [store.covered, committed.next_offset). A folder that is damaged or
+    ahead of the broker is put aside. With `rebuild`, so is one of another kind or with other
+    options. Raises StoreLocked, StoreMismatch, StorageFull."""
     opening = Opening(folder, kind, committed, options or Options(), files or Files())
     open_tier, _ = _kind(kind)
     try:
@@ -56,7 +55,7 @@ def open_store(
 
 def _kind(kind: StoreKind | None) -> tuple[OpenTier, Look]:
     if kind == "rocksdb":
-        # An optional package: only those who ask for it need it.
+        # an optional package
         from storage.rocksdb import look_into_rocksdb, open_rocksdb
 
         return open_rocksdb, look_into_rocksdb
@@ -99,13 +98,11 @@ def _assembled(
     return TieredStore(opening.folder, tier, ledger, options, report, guard, lock.release)
 
 
-# Looking into a folder.
-
 NAMED_FINDINGS = 10
 
 
 def verify(folder: Path) -> FolderReport:
-    """Check everything that can be checked in the folder. An empty one is sound."""
+    """Check everything in the folder. An empty folder is sound."""
     report = FolderReport(folder)
     damage = damage_noted(folder)
     if damage is not None:
@@ -122,9 +119,7 @@ def verify(folder: Path) -> FolderReport:
 
 
 def dump(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield the entries on disk in order: due_ms, offset, target, body (as encoded).
-
-    Raises StoreDamaged, and FileNotFoundError if there is no checkpoint."""
+    """Yield the entries on disk. Raises StoreDamaged, FileNotFoundError without a checkpoint."""
     with _kind(kind_of(folder))[1](folder) as reader:
         for entries in reader.batches():
             for due_ms, offset, target, body in entries:
@@ -142,7 +137,7 @@ def _check(reader: FolderReader, report: FolderReport) -> None:
     noted = len(report.findings)
     reader.check(report)
     if len(report.findings) > noted:
-        return  # the entries of damaged chains cannot be counted
+        return  # entries of damaged chains cannot be counted
     seen = no_counts(checkpoint.counts.targets.numbers)
     for entries in reader.batches():
         seen.add(entries, offsets_of(entries))
@@ -151,7 +146,6 @@ def _check(reader: FolderReader, report: FolderReport) -> None:
 
 
 def _count_findings(seen: Counts, checkpoint: Checkpoint) -> list[str]:
-    """Return sentences about what pends other than the checkpoint counts."""
     counted = checkpoint.counts
     findings = [
         *_target_findings(seen.targets, counted.targets, ""),

@@ -1,9 +1,7 @@
-"""What can be chosen of a store, and of a register of ids."""
+"""Options of stores and id registers."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
-
-# The kinds of store, and the numbers a store is made with.
 
 MOST_NAMES: Final = 10_000
 """More topics than most clusters have, and still little to write with each checkpoint."""
@@ -14,15 +12,15 @@ StoreKind: TypeAlias = Literal["wheel", "rocksdb"]
 KINDS: Final[tuple[StoreKind, ...]] = get_args(StoreKind)
 RECORD_BYTES = 32
 MOST_NUMBERS: Final = 2**16 - 1
-"""Of targets: the log has two bytes for one, and the highest stands for none."""
+"""The log has two bytes for a target. The highest value stands for no number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Shape of the wheel and the log (fixed when the folder is made) and bounds on memory.
+    """Shape of wheel and log, fixed when the folder is made, and memory limits.
 
-    A store keeps up to twice the `memtable_*` bounds: one memtable takes entries while another one
-    is written."""
+    A store uses up to twice the `memtable_*` limits: one memtable fills while another is
+    written."""
 
     precision_ms: int = 1000
     slots: int = 7 * 86_400
@@ -30,16 +28,16 @@ class Options:
     memtable_entries: int = 65_536
     memtable_bytes: int = 32 * 1024 * 1024
     replayed_offsets: int = 262_144
-    """Offsets a restart may have to read again before memory is written out."""
+    """Memory is written out when a restart would replay more offsets."""
     close_slots: int = 60
-    """Passed slots that wait before their files are looked at for compaction."""
+    """Passed slots before compaction looks at their files."""
     load_ahead_slots: int = 2
     slice_bytes: int = 2 * 1024 * 1024
     """Body bytes written in one step."""
     most_names: int = MOST_NAMES
-    """So many targets at once are counted by name, and have numbers in the log."""
+    """Targets counted by name at a time."""
     body_format: int = 0
-    """The caller's version of what bodies mean; fixed when the folder is made."""
+    """The caller's body encoding. Fixed when the folder is made."""
 
     def __post_init__(self) -> None:
         if self.precision_ms < 1 or self.slots < 2:
@@ -51,7 +49,6 @@ class Options:
 
     @property
     def run_records(self) -> int:
-        """Most records in one block: it fits a segment even with one run each."""
         return self.segment_bytes // (2 * RECORD_BYTES)
 
     def bound(self) -> dict[str, int]:
@@ -64,32 +61,26 @@ class Options:
         }
 
 
-# The numbers a register is run with; none of them shapes its files.
-
-
 @dataclass(frozen=True, slots=True)
 class IdOptions:
-    """Bounds on memory and on the work of one step. None of them shapes the files.
-
-    A register keeps up to twice the `memtable_*` bounds, and what waits to be settled."""
+    """Limits of a register, which uses up to twice `memtable_*`. They do not shape the files."""
 
     memtable_entries: int = 32_768
     memtable_bytes: int = 2 * 1024 * 1024
-    """Bytes of the ids in a memtable, without what Python adds: 100 to 350 bytes each."""
+    """Bytes of ids. Python adds 100 to 350 bytes for each."""
     replayed_offsets: int = 65_536
-    """Offsets a restart may have to read again before memory is written out."""
+    """Memory is written out when a restart would replay more offsets."""
     few_ids: int = 32
-    """New ids put together are kept as arrays; fewer than these are not worth it."""
+    """Fewer new ids in one call are not stored as arrays."""
     write_entries: int = 4_096
-    """Ids of a memtable that one step makes into columns."""
+    """Ids converted to columns in one step."""
     merge_entries: int = 8_192
-    """Rows that one step copies from runs to a run."""
+    """Rows merged in one step."""
     merged_runs: int = 8
-    """So many runs at least are merged at a time: with fewer, rows are copied more often."""
+    """Fewest runs in a merge. With fewer, rows are copied more often."""
     most_names: int = MOST_NAMES
-    """So many targets at once have their tombstones counted by name."""
     most_runs: int = 64
-    """With so many runs a memtable waits for a merge before it is written."""
+    """At this number of runs, a flush waits for a merge."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.merged_runs <= self.most_runs:

@@ -1,4 +1,4 @@
-"""The kind `rocksdb`: entries sorted by (due, offset) in a RocksDB."""
+"""The store kind `rocksdb`: entries in a RocksDB, sorted by (due, offset)."""
 
 import errno
 import os
@@ -34,8 +34,6 @@ from storage.memtable import Memtable, count_upto
 from storage.store import LAST_OFFSET, PEEK_BYTES, Due, Entry, Key, Scanned, Wants, bodies_bytes
 from storage.tier import FolderReport, Ledger, OpenedTier, Opening
 
-# The database.
-
 ROCKS = "rocksdb"
 FORMAT = {"rocksdb": 1}
 CHECKPOINT_KEY = b"\xffcheckpoint"
@@ -50,21 +48,18 @@ _NAME = Struct(">H")
 _LOG_RECORD = Struct("<IHB")
 LOG_BLOCK_BYTES = 32_768
 MANIFEST_RECORDS = range(5)
-"""Padding, and records in one piece or its first, middle or last."""
+"""Padding, and full, first, middle and last records."""
 
 
 class EntriesRead(NamedTuple):
-    """Entries in order, and the due of the first one beyond them, if any."""
+    """Sorted entries, and the due of the next one."""
 
     entries: list[Entry]
     next_due_ms: int | None
 
 
 class RocksDatabase:
-    """A database below `folder`, without a write-ahead log.
-
-    A batch becomes durable with its memtable, whole and in order. So rows and checkpoint stay in
-    step."""
+    """A RocksDB without a write-ahead log: its flushes keep rows and checkpoint consistent."""
 
     def __init__(self, folder: Path, persist_offsets: int = 2**62, *, is_read_only: bool = False):
         self._path = folder / ROCKS
@@ -89,13 +84,10 @@ class RocksDatabase:
 
     @property
     def files(self) -> int:
-        """The number of table files."""
         return len(self._db.live_files())
 
     def read(self, after: Key, until_ms: int, most_entries: int, most_bytes: int) -> EntriesRead:
-        """Read entries beyond `after` and due by `until_ms`, about as many as the limits allow.
-
-        At least one, if there is one. Raises StoreDamaged."""
+        """Read entries within the limits, at least one if there is one. Raises StoreDamaged."""
         start = _beyond(*after)
         end = _KEY.pack(min(until_ms, LAST_MS) + 1, 0)
         found: list[tuple[bytes, bytes]] = []
@@ -109,9 +101,7 @@ class RocksDatabase:
         return _cut(found, end, most_entries, most_bytes)
 
     def pieces(self) -> list[Piece]:
-        """Return about when the entries are due, by the first and last key of each file.
-
-        If the last key is the checkpoint's, the file is taken to reach to the last entry."""
+        """Return the approximate distribution of dues, from the keys of each file."""
         last_ms = self._last_due_ms()
         with _explained(self._path):
             files = self._db.live_files()
@@ -130,9 +120,7 @@ class RocksDatabase:
         return int(_KEY.unpack(cast(bytes, last))[0])
 
     def write(self, entries: Sequence[Entry], checkpoint: Checkpoint) -> None:
-        """Add entries in (due, offset) order, drop ended ones, and replace the checkpoint.
-
-        An OSError undoes all of it."""
+        """Add sorted entries, delete ended ones, replace the checkpoint. An OSError undoes all."""
         batch = WriteBatch(raw_mode=True)
         if checkpoint.watermark_ms >= 0:
             batch.delete_range(FIRST_KEY, _beyond(checkpoint.watermark_ms, checkpoint.cursor))
@@ -144,24 +132,24 @@ class RocksDatabase:
             self._db.write(batch, self._without_log)
         self.checkpoint = checkpoint
         if checkpoint.covered - self._persisted >= self._persist_offsets:
-            with suppress(OSError):  # the batch counts; the next one tries again
+            with suppress(OSError):  # the batch counts, and the next one retries
                 self.persist(wait=False)
 
     def close(self) -> None:
-        """Release the files. RocksDB persists what was written. Raises OSError if it cannot."""
+        """Release the files. RocksDB persists written data. Raises OSError if that fails."""
         with _explained(self._path):
             self._db.close()
 
     def persist(self, *, wait: bool = True) -> None:
-        """Make what was written survive the end of the process. Raises OSError."""
+        """Make written data survive the process. Raises OSError."""
         with _explained(self._path):
             self._db.flush(wait)
         self._persisted = self.checkpoint.covered if self.checkpoint else 0
 
     def _rows_from(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield rows up to the checkpoint, which has the last key.
+        """Yield rows up to the checkpoint.
 
-        rocksdict's iterators end silently at a block that fails its checksum."""
+        rocksdict's iterators end silently at a corrupt block."""
         with _explained(self._path):
             rows = cast(Iterator[tuple[bytes, bytes]], self._db.items(from_key=start))
             for key, value in rows:
@@ -177,8 +165,6 @@ def _beyond(due_ms: int, offset: int) -> bytes:
 
 
 class _Prefixes(dict[str, bytes]):
-    """The length and bytes of each target's name, as they stand before a body."""
-
     def __missing__(self, target: str) -> bytes:
         name = target.encode()
         prefix = self[target] = _NAME.pack(len(name)) + name
@@ -188,7 +174,6 @@ class _Prefixes(dict[str, bytes]):
 def _cut(
     found: list[tuple[bytes, bytes]], end: bytes, most_entries: int, most_bytes: int
 ) -> EntriesRead:
-    """Return as many of the rows as are wanted, as entries."""
     numbers = np.frombuffer(b"".join(key for key, _ in found), ">i8").reshape(-1, 2)
     sizes = np.cumsum([len(value) for _, value in found], dtype=np.int64)
     count = min(len(found), most_entries, max(1, int(np.searchsorted(sizes, most_bytes, "right"))))
@@ -210,7 +195,7 @@ def _cut(
 
 @cache
 def _shared_memory() -> tuple[Cache, WriteBufferManager]:
-    """Return the block cache and the bound on memtables that all stores of a process share."""
+    """Return the block cache and memtable limit shared by all stores of the process."""
     return Cache(CACHE_BYTES), WriteBufferManager(8 * MEMTABLE_BYTES, allow_stall=False)
 
 
@@ -233,7 +218,7 @@ def _options() -> RocksOptions:
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Raise errors of rocksdict, plain exceptions that begin with RocksDB's status, as our own."""
+    """Translate rocksdict's plain exceptions. Their text begins with RocksDB's status."""
     try:
         yield
     except (StoreDamaged, OSError):
@@ -245,10 +230,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _refuse_odd_records(manifest: Path) -> None:
-    """Raise StoreDamaged for a record type that manifests do not have.
-
-    RocksDB 10 reads its log for ever after a type of recycled logs: a flipped bit is enough. Its
-    checksums find all other damage."""
+    """Raise StoreDamaged for an odd record type: one flipped bit makes RocksDB 10 loop forever."""
     data = manifest.read_bytes()
     at = 0
     while at + _LOG_RECORD.size <= len(data):
@@ -263,25 +245,22 @@ def _refuse_odd_records(manifest: Path) -> None:
 
 
 def _number(said: str) -> int:
-    """Return the error number whose text RocksDB repeats. It keeps none itself."""
+    """Return the error number named by the text of a RocksDB error."""
     known = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EMFILE, errno.EROFS, errno.EACCES)
     return next((number for number in known if os.strerror(number) in said), errno.EIO)
 
-
-# About when the entries in a sorted place on disk are due, remembered by pieces.
 
 PIECES_A_MEMTABLE = 16
 MOST_PIECES = 4096
 
 
 class WrittenPieces:
-    """When written entries are due, as a few pieces for each memtable. Old pieces are joined."""
+    """The distribution of written entries, in a few pieces per memtable. Old pieces are joined."""
 
     def __init__(self, pieces: Sequence[Piece] = ()) -> None:
         self._pieces = list(pieces)
 
     def note(self, entries: Sequence[Entry], watermark_ms: int) -> None:
-        """Note entries written in due order. Forget what has ended."""
         if entries:
             count = len(entries)
             bounds = [count * at // PIECES_A_MEMTABLE for at in range(PIECES_A_MEMTABLE + 1)]
@@ -309,14 +288,12 @@ class WrittenPieces:
         ]
 
 
-# The disk tier: the first entries are read ahead, the others stay in the database.
-
 PEEK_ENTRIES = 4096
 STEP_ENTRIES = 2048
 MOST_ENTRIES = 4096
-"""A memtable is written in one go: this many entries take about 15 ms."""
+"""A memtable is written in one step. 4,096 entries take about 15 ms."""
 LOOKED_AT = 1024
-"""Rows of one `scan`: a matter of two milliseconds."""
+"""Rows read by one `scan`, about 2 ms."""
 MOST_BYTES = 8 * 1024 * 1024
 
 _due_of = itemgetter(0)
@@ -324,12 +301,9 @@ _key_of = itemgetter(0, 1)
 
 
 class RocksTier:
-    """A `DiskTier`. RocksDB compacts by itself; the checkpoint tells it what has ended.
-
-    Entries beyond the watermark are read ahead into a buffer, up to `_read_to`."""
+    """The `DiskTier` of RocksDB, with a buffer of entries up to `_read_to`."""
 
     def __init__(self, database: RocksDatabase, ledger: Ledger, bound: dict[str, int]) -> None:
-        """Raises StoreDamaged."""
         self.database = database
         self.peeked_bytes = 0
         self._ledger, self._bound = ledger, bound
@@ -429,7 +403,6 @@ class RocksTier:
         )
 
     def _note_written(self, first: Key) -> None:
-        """Read again from the watermark if entries were added within the buffer."""
         if first <= self._read_to:
             self._entries, self._below_floor, self.peeked_bytes = [], [], 0
             self._read_to = self._ledger.ended
@@ -456,7 +429,6 @@ class RocksTier:
         self.peeked_bytes += bodies_bytes(entries)
 
     def _pass_over(self, ended: Key) -> None:
-        """Count out entries at or below `ended` that were never peeked at."""
         while self._may_read(ended[0]) and self._read_to < ended:
             entries = self._read(ended[0], PEEK_ENTRIES, PEEK_BYTES)
             passed = _upto(ended, entries)
@@ -473,8 +445,6 @@ def _upto(ended: Key, entries: list[Entry]) -> list[Entry]:
     return entries[: bisect_right(entries, ended, key=_key_of)]
 
 
-# Opening a folder's RocksDB, for the proxy and for those who only look.
-
 LOOKS = 5
 READ_AT_ONCE = 1024
 READ_BYTES = 32 * 1024 * 1024
@@ -482,7 +452,7 @@ FAR_MS = 2**62
 
 
 class RocksReader:
-    """A `FolderReader`. RocksDB checks every block that is read."""
+    """A `FolderReader` for RocksDB, which checks every block it reads."""
 
     def __init__(self, database: RocksDatabase) -> None:
         self._database = database
@@ -502,7 +472,7 @@ class RocksReader:
 
 
 def open_rocksdb(opening: Opening) -> OpenedTier:
-    """Open or make the database. Raises StoreDamaged, StoreMismatch, OSError."""
+    """Open or create the database. Raises StoreDamaged, StoreMismatch, OSError."""
     options = replace(
         opening.options,
         memtable_entries=min(opening.options.memtable_entries, MOST_ENTRIES),
@@ -521,7 +491,7 @@ def open_rocksdb(opening: Opening) -> OpenedTier:
 
 @contextmanager
 def look_into_rocksdb(folder: Path) -> Iterator[RocksReader]:
-    """Read the folder. Raises StoreDamaged, and FileNotFoundError where there is no database."""
+    """Open the database for reading. Raises StoreDamaged, FileNotFoundError."""
     current = folder / ROCKS / "CURRENT"
     if not current.exists():
         raise FileNotFoundError(2, "No such file", str(current))
@@ -533,7 +503,7 @@ def look_into_rocksdb(folder: Path) -> Iterator[RocksReader]:
 
 
 def _opened_for_reading(folder: Path) -> RocksDatabase:
-    """Opens all files at once; a running proxy may have dropped one between listing and opening."""
+    """Retry: a running proxy may delete a file between listing and opening."""
     for _ in range(LOOKS - 1):
         with suppress(StoreDamaged):
             return RocksDatabase(folder, is_read_only=True)

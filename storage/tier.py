@@ -1,4 +1,4 @@
-"""What a kind of store does on disk, behind the memtables of a `TieredStore`."""
+"""The interface between a `TieredStore` and its kind on disk."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -21,58 +21,49 @@ class Ledger:
     watermark_ms: int
     cursor: int
     counted: Key
-    """The watermark and cursor up to which `counts` reflected what had ended at the opening."""
+    """The watermark and cursor of `counts` at the opening."""
     floor: int
-    """Nothing below it pended at the opening."""
+    """No offset below it was pending at the opening."""
     covered: int
-    """All offsets below it are in the files."""
+    """Offsets below it are on disk."""
     next_offset: int
-    """All offsets below it are committed and were put here."""
+    """Offsets below it are committed and were put."""
     counts: Counts
-    """The pending entries on disk."""
+    """Pending entries on disk."""
 
     @property
     def ended(self) -> Key:
-        """Watermark and cursor."""
         return self.watermark_ms, self.cursor
 
 
 class DiskTier(Protocol):
-    """The pending entries on disk. Their counts are in the store's `Ledger`.
-
-    Reads may raise StoreDamaged. Every method may raise OSError."""
+    """The pending entries on disk. Every method may raise OSError."""
 
     @property
-    def peeked_bytes(self) -> int:
-        """Size of the bodies that were peeked at and have not ended."""
-        ...
+    def peeked_bytes(self) -> int: ...
 
     def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
-        """Return the first `max_entries` entries due by `until_ms`, at least one.
-
-        Bodies are read while all peeked bodies take at most `max_bytes`."""
+        """Return the first entries due by `until_ms`, at least one if there is one."""
         ...
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """Return the earliest due. If none is due by `until_ms`, return None or a later one."""
+        """Return the earliest due. If that is after `until_ms`, the result may be None or later."""
         ...
 
     def forget(self, ended: Key) -> None:
-        """Count out every entry at or below `ended`, the ledger's new watermark."""
+        """Remove entries at or below the new watermark from the counts."""
         ...
 
-    def count_dues(self, histogram: DueHistogram) -> None:
-        """Add the approximate dues of all entries to `histogram`."""
-        ...
+    def count_dues(self, histogram: DueHistogram) -> None: ...
 
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
     ) -> Scanned:
-        """Do `Store.scan` for the entries on disk. `after` is not below the watermark."""
+        """Do `Store.scan` on disk. `after` is not below the watermark."""
         ...
 
     def load(self, budget_entries: int) -> int:
-        """Read ahead, and look for damage. Return how many entries that was worth."""
+        """Read ahead and check for damage. Return the work done, in entries."""
         ...
 
     @property
@@ -82,32 +73,24 @@ class DiskTier(Protocol):
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether enough has ended that a `flush` would free space."""
+        """Whether a `flush` would free much space."""
         ...
 
     def flush(self, memtable: Memtable | None, coverable: Callable[[], int]) -> Iterator[int]:
-        """Write a memtable, compact, and replace the checkpoint with one covering `coverable()`.
+        """Write a memtable, compact, and write a checkpoint that covers `coverable()`.
 
-        Yields about how many entries each step was worth. The memtable serves its entries until
-        the last step; then they are read from disk and counted in the ledger. An OSError undoes
-        all steps. A failure after the checkpoint was replaced is StoreDamaged."""
+        Yields the work of each step in entries. The memtable serves its entries until the last
+        step. An OSError undoes all steps. A failure after the checkpoint is StoreDamaged."""
         ...
 
-    def persist(self) -> None:
-        """Make flushed entries survive the end of the process."""
-        ...
+    def persist(self) -> None: ...
 
-    def close(self) -> None:
-        """Release the files. Writes nothing."""
-        ...
-
-
-# Opening a shard's folder at the broker's committed offset, whatever its kind.
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a kind is told to open its disk tier."""
+    """The arguments for opening a disk tier."""
 
     folder: Path
     kind: StoreKind
@@ -116,8 +99,7 @@ class Opening:
     files: Files
 
     def ledger(self, checkpoint: Checkpoint, bound: dict[str, int]) -> Ledger:
-        """The ledger to begin with. Raises StoreDamaged when the checkpoint is ahead of the broker,
-        StoreMismatch when it was made with other numbers than `bound`."""
+        """Return the initial ledger. Raises StoreDamaged (ahead of the broker), StoreMismatch."""
         at = self.committed
         ended = (checkpoint.watermark_ms, checkpoint.cursor)
         refuse_ahead(self.folder, checkpoint.covered, ended, at)
@@ -141,7 +123,7 @@ class Opening:
 
 
 class OpenedTier(NamedTuple):
-    """A disk tier with its ledger; the options may be bounded by what the tier can take."""
+    """A disk tier with its ledger. The tier may reduce the options."""
 
     tier: DiskTier
     ledger: Ledger
@@ -150,7 +132,7 @@ class OpenedTier(NamedTuple):
 
 
 def refuse_ahead(folder: Path, covered: int, ended: Key, committed: Committed) -> None:
-    """Raise StoreDamaged when the folder knows more than the broker has committed."""
+    """Raise StoreDamaged if the folder is ahead of the broker's commit."""
     if covered > committed.next_offset:
         raise StoreDamaged(
             f"{folder} covers offsets up to {covered}, but the broker's committed "
@@ -168,15 +150,12 @@ def refuse_ahead(folder: Path, covered: int, ended: Key, committed: Committed) -
 
 
 OpenTier: TypeAlias = Callable[[Opening], OpenedTier]
-"""Opens or makes a kind's files. Raises StoreDamaged, StoreMismatch, OSError."""
-
-
-# Looking into a folder without opening it for writing.
+"""Opens or creates a kind's files. Raises StoreDamaged, StoreMismatch, OSError."""
 
 
 @dataclass(slots=True)
 class FolderReport:
-    """The result of `verify`. The folder is sound if `findings` is empty."""
+    """The result of `verify`. A sound folder has no `findings`."""
 
     folder: Path
     findings: list[str] = field(default_factory=list)
@@ -196,12 +175,10 @@ class FolderReader(Protocol):
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """The last checkpoint. None if nothing was written yet."""
+        """The last checkpoint, or None."""
         ...
 
-    def check(self, report: FolderReport) -> None:
-        """Check the structure of the files. Report findings and sizes."""
-        ...
+    def check(self, report: FolderReport) -> None: ...
 
     def batches(self) -> Iterator[list[Entry]]:
         """Yield the pending entries in (due, offset) order."""
@@ -209,4 +186,4 @@ class FolderReader(Protocol):
 
 
 Look: TypeAlias = Callable[[Path], AbstractContextManager[FolderReader]]
-"""Opens a kind's files for reading. Raises FileNotFoundError if there is no checkpoint."""
+"""Opens a kind's files for reading. Raises FileNotFoundError without a checkpoint."""

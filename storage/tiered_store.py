@@ -1,4 +1,4 @@
-"""A store of two tiers: new entries in memory, the others on disk."""
+"""A store of two tiers: memtables and disk."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,8 +31,8 @@ _key_of = itemgetter(0, 1)
 class TieredStore:
     """The `Store` of every kind.
 
-    New entries go to the active memtable. When it is full it becomes immutable. It is written to
-    the disk tier once all of it is committed. Entries that end before that are never written."""
+    A full memtable becomes immutable and is written once it is committed. Entries that end earlier
+    are never written."""
 
     def __init__(
         self,
@@ -209,9 +209,7 @@ class TieredStore:
         return joined.shown()
 
     def _release_numbers(self) -> None:
-        """Free the numbers of targets that nothing pends of, now and then.
-
-        Not during a flush, which holds numbers of what has ended meanwhile."""
+        """Free the numbers of targets without pending entries, but not during a flush."""
         if not self._numbers.wants_release or self._flushing is not None:
             return
         counted = [counts.targets for counts in self._counts()]
@@ -228,7 +226,6 @@ class TieredStore:
         )
 
     def _is_behind(self) -> bool:
-        """Whether a restart would have too much to read again."""
         next_offset, most = self._ledger.next_offset, self._options.replayed_offsets
         if next_offset - self._ledger.covered < most:
             return False
@@ -264,7 +261,6 @@ class TieredStore:
                 self._immutable = self._flushed = None
 
     def _coverable(self) -> int:
-        """What is covered once the memtable being flushed is on disk."""
         left = [memtable for memtable in self._memtables() if memtable is not self._flushed]
         firsts = [memtable.first_offset for memtable in left if memtable.first_offset is not None]
         return max(self._ledger.covered, min([self._ledger.next_offset, *firsts]))

@@ -1,4 +1,4 @@
-"""The form of a run: rows, idents, names, filter, checksums, and the list of all runs."""
+"""The format of id runs: ids, hashes, filter, rows, names and manifest."""
 
 from __future__ import annotations
 
@@ -19,18 +19,14 @@ from storage.errors import StoreDamaged
 from storage.memtable import are_beyond, count_upto
 from storage.store import Column, Key
 
-# Ids as arrays: padded to whole words, so that they are hashed, gathered and compared at once.
-
 Words: TypeAlias = npt.NDArray[np.uint64]
 WORD_BYTES = 8
 _WIDEST = 64
-"""Ids up to this size are padded as a matrix: each batch takes rows as wide as its longest id."""
+"""Shorter ids are padded together as a matrix."""
 
 
 class Idents(NamedTuple):
-    """Ids side by side in `words`, each padded with zeros to whole words.
-
-    An id takes `sizes` bytes from word number `starts` on. An empty id takes one word."""
+    """Ids in `words`, each padded with zeros to at least one whole word."""
 
     words: Words
     starts: Column
@@ -38,16 +34,15 @@ class Idents(NamedTuple):
 
 
 Hashing: TypeAlias = Callable[[Idents], Words]
-"""Gives the hash of each id; equal ids have equal hashes, in every process and batch."""
+"""Returns a hash for each id, stable across processes."""
 
 
 def words_of(sizes: Column) -> Column:
-    """Return how many words ids of these sizes take."""
+    """Return the number of words for ids of these sizes."""
     return np.maximum((sizes + (WORD_BYTES - 1)) // WORD_BYTES, 1)
 
 
 def padded(ids: Sequence[bytes]) -> Idents:
-    """Copy ids into words."""
     lengths = set(map(len, ids))
     if len(lengths) == 1:
         return _padded_alike(ids, lengths.pop())
@@ -74,7 +69,7 @@ def _padded_alike(ids: Sequence[bytes], size_bytes: int) -> Idents:
 
 
 def gathered(words: Words, starts: Column, sizes: Column) -> Idents:
-    """Copy the ids at `starts` of `words` side by side, in this order."""
+    """Copy the ids at `starts` into new words, in this order."""
     counts = words_of(sizes)
     width = int(counts[0]) if counts.size else 1
     if words.size % width == 0 and (counts == width).all() and not (starts % width).any():
@@ -87,7 +82,7 @@ def gathered(words: Words, starts: Column, sizes: Column) -> Idents:
 
 
 def idents_of(rows: Rows, words: Words) -> Idents:
-    """Copy the ids of these rows side by side."""
+    """Copy the ids of these rows."""
     return gathered(words, rows["word"], rows["size"].astype(np.int64))
 
 
@@ -99,10 +94,8 @@ def texts(idents: Idents) -> list[bytes]:
     return [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
-# The hash by which ids are sorted: keyed, so that nobody can choose ids that collide.
-
 HASH_NAME = "multilinear-1"
-"""Goes into the manifest: runs sorted by another hash cannot be read."""
+"""Stored in the manifest. Runs sorted by another hash cannot be read."""
 KEY_BYTES = 8
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFF_FFFF)
@@ -111,12 +104,11 @@ _LAST = np.uint64(0x94D049BB133111EB)
 
 
 class IdHash:
-    """A 64-bit hash of each id under a seed, spread evenly in its highest bits.
+    """A keyed 64-bit hash of ids, evenly distributed in its highest bits.
 
-    Multilinear: the seed gives a key for the size and for each half of a word, and the products are
-    added up modulo 2^64. Ids chosen without the seed collide with a chance of 2^-32 at most per
-    pair (Lemire and Kaser, Strongly universal string hashing is fast). SplitMix64's finaliser mixes
-    the sum and keeps different sums apart."""
+    It is multilinear modulo 2^64 and mixed with SplitMix64's finaliser. Without the seed, chosen
+    ids collide with probability 2^-32 per pair (Lemire and Kaser, Strongly universal string hashing
+    is fast)."""
 
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
@@ -148,7 +140,7 @@ class IdHash:
         return self._keys
 
     def _made(self, count: int) -> Words:
-        """Return that many keys. A longer answer begins with the shorter one."""
+        """Return `count` keys. A longer result begins with a shorter one."""
         return np.frombuffer(shake_256(self._seed).digest(KEY_BYTES * count), "<u8")
 
 
@@ -161,9 +153,6 @@ def _mixed(sums: Words) -> Words:
     return sums
 
 
-# Tells quickly which hashes have certainly not been met: a Bloom filter with four bits a hash, all
-# in one word, so that to ask for a hash is to read one word.
-
 WORD_BITS: Final = 64
 WORD_POWER: Final = 6
 _ONE, _PLACE = np.uint64(1), np.uint64(WORD_BITS - 1)
@@ -171,12 +160,12 @@ _LATER = tuple(np.uint64(number * WORD_POWER) for number in (1, 2, 3))
 
 
 def filter_power(ids: int, bits_per_id: int) -> int:
-    """Return the power of two that is the size in bits of a filter for this many ids."""
+    """Return the size of a filter in bits, as a power of two."""
     return max(WORD_POWER + 1, (max(1, ids) * bits_per_id - 1).bit_length())
 
 
 def bits_of(hashes: Words) -> Words:
-    """Return the bits that each hash sets in its word. Its lowest bits name them."""
+    """Return the filter bits of each hash, taken from its lowest bits."""
     bits = _ONE << (hashes & _PLACE)
     for shift in _LATER:
         bits |= _ONE << ((hashes >> shift) & _PLACE)
@@ -184,7 +173,7 @@ def bits_of(hashes: Words) -> Words:
 
 
 class BloomFilter:
-    """A filter of 2**`power` bits in `words`. The highest bits of a hash name its word."""
+    """A Bloom filter. A hash sets four bits of one word, which its highest bits select."""
 
     def __init__(self, words: Words, power: int) -> None:
         self.words = words
@@ -205,14 +194,14 @@ class BloomFilter:
             self.words[places[firsts]] |= np.bitwise_or.reduceat(bits_of(ordered), firsts)
 
     def passing(self, hashes: Words, bits: Words) -> Column:
-        """Return the indices of the hashes that may have been added. `bits` are theirs."""
+        """Return the indices of hashes that may have been added. `bits` are their filter bits."""
         return np.flatnonzero((self.words.take(self._places(hashes)) & bits) == bits)
 
     def _places(self, hashes: Words) -> Column:
         return (hashes >> self._shift).view(np.int64)
 
 
-# What a run holds, and where in its file (storage/FORMAT.md, "Ids").
+# Contents of a run's file (storage/FORMAT.md, "Ids").
 
 Rows: TypeAlias = npt.NDArray[np.void]
 MAGIC = b"KDPIDS05"
@@ -233,18 +222,17 @@ ROW = np.dtype(
 ROW_BYTES = ROW.itemsize
 _OPAQUE = np.dtype((np.void, ROW_BYTES))
 FILTER_BITS = 32
-"""Bits of the filter for each id, at least: one in 1,000 unknown ids passes it, at most."""
+"""Filter bits per id. At most one in 1,000 unknown ids passes."""
 
 
 class TombstoneColumns(NamedTuple):
-    """Keys of deleted entries in order, as columns. `targets` are places in a run's names."""
+    """Sorted keys of deleted entries. `targets` are indices of a run's names."""
 
     fires_ms: Column
     offsets: Column
     targets: npt.NDArray[np.uint32]
 
     def upto(self, key: Key) -> int:
-        """Return how many are at or below `key`."""
         return count_upto(self.fires_ms, self.offsets, key)
 
     def key(self, place: int) -> Key:
@@ -262,10 +250,7 @@ NO_TOMBSTONES = TombstoneColumns(
 
 @dataclass(frozen=True, slots=True)
 class RunContents:
-    """Ids in the order of their hashes.
-
-    `rows` (ROW) hold what is known and where in `words` each id lies, in the same order. `names`
-    are targets by number; one name may have two numbers."""
+    """Ids sorted by hash, one row (ROW) each. One of `names` may have two numbers."""
 
     hashes: Words
     rows: Rows
@@ -275,12 +260,10 @@ class RunContents:
 
     @property
     def size(self) -> int:
-        """The number of ids and tombstones."""
         return int(self.hashes.size) + int(self.tombstones.offsets.size)
 
 
 def in_hash_order(hashes: Words, rows: Rows, words: Words) -> RunContents:
-    """Sort by hash. `rows` say where in `words` the ids lie. There are no tombstones and names."""
     order = np.argsort(hashes)
     ordered = taken(rows, order)
     idents = idents_of(ordered, words)
@@ -290,7 +273,7 @@ def in_hash_order(hashes: Words, rows: Rows, words: Words) -> RunContents:
 
 @dataclass(frozen=True, slots=True)
 class RunSize:
-    """How much a run holds, or the most that it may come to hold."""
+    """The size of a run, or an upper bound."""
 
     ids: int
     words: int
@@ -317,7 +300,6 @@ class RunSize:
         }
 
     def positions(self) -> dict[str, int]:
-        """Return where each section begins in a file with this much room."""
         found, position = {}, len(MAGIC)
         for name, room_bytes in self.sections(self.filter_power).items():
             found[name] = position
@@ -327,11 +309,9 @@ class RunSize:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What the manifest keeps of a run."""
-
     number: int
     bounds: RunSize
-    """Known before the run is written; they shape its file."""
+    """Upper bounds that set the file's layout."""
     used: RunSize
     crcs: dict[str, int]
     """CRC-32 of the used part of each section."""
@@ -354,22 +334,18 @@ class RunSummary:
 
 
 def taken(rows: Rows, at: Column | npt.NDArray[np.bool_]) -> Rows:
-    """Copy the rows at these places as plain bytes. Numpy would copy them field by field."""
+    """Copy rows as bytes. Numpy would copy field by field."""
     found: Rows = rows.view(_OPAQUE)[at].view(ROW)
     return found
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Copy all parts into one array."""
     found: Rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(ROW)
     return found
 
 
 def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
-    """Return which rows may be forgotten.
-
-    Both the last record and the entry lie below the floor, and the entry is at or below the
-    watermark."""
+    """Return which rows may be forgotten: their offsets are below the floor, their keys ended."""
     offsets = rows["offset"]
     is_old = np.maximum(rows["latest"], offsets) < floor
     waits = are_beyond(rows["fires_ms"], offsets, ended) & (offsets >= 0)
@@ -377,7 +353,7 @@ def is_useless(rows: Rows, floor: int, ended: Key) -> npt.NDArray[np.bool_]:
     return useless
 
 
-# A checksum in each row: a lookup reads a few rows, and cannot check all of them.
+# Each row has its own checksum: a lookup reads a few rows and cannot check the section's CRC.
 
 _WORDS: Final = ROW_BYTES // 8
 _HALF, _LOW = np.uint64(32), np.uint64(0xFFFF_FFFF)
@@ -395,36 +371,30 @@ _FACTORS: Final[Words] = np.array(
     ],
     np.uint64,
 )
-"""Odd, one for each word of a row and one for its hash: a bit that flips changes the checksum."""
+"""Odd factors: a flipped bit always changes the sum."""
 
 
 def seal(rows: Rows, hashes: Words) -> None:
-    """Set the `check` of each row. All other fields are set."""
     rows["check"] = _checks(rows, hashes)
 
 
 def are_whole(rows: Rows, hashes: Words) -> bool:
-    """Whether each row is as it was sealed with its hash."""
     return bool((rows["check"] == _checks(rows, hashes)).all())
 
 
 def _checks(rows: Rows, hashes: Words) -> npt.NDArray[np.uint32]:
-    """Return the upper halves of sums of products. `check`, half of the last word, counts as 0."""
+    """Return the checksums. The `check` field itself counts as 0."""
     words = rows.view("<u8").reshape(-1, _WORDS)
     sums: Words = words[:, :-1] @ _FACTORS[: _WORDS - 1]
     sums += (words[:, -1] & _LOW) * _FACTORS[_WORDS - 1] + hashes * _FACTORS[_WORDS]
     return (sums >> _HALF).astype(np.uint32)
 
 
-# Names of targets in a run, by number: they stay in its file, however many there are.
-
 MOST_REMEMBERED: Final = 10_000
-"""Names whose number a merge knows without looking; one that was forgotten gets another."""
+"""Names a merge remembers. A forgotten name gets a second number."""
 
 
 class MappedNames:
-    """Names in a mapped file: `data` in UTF-8, and where each ends."""
-
     def __init__(self, ends: Column, data: memoryview) -> None:
         self._ends, self._data = ends, data
 
@@ -437,10 +407,7 @@ class MappedNames:
 
 
 class MergedNames:
-    """New numbers for the targets of several sources.
-
-    Targets that are no longer met get none. Eight bytes stay in memory for each name of a source.
-    """
+    """New numbers for the target names in use, at eight bytes of memory per source name."""
 
     def __init__(self, sources: Sequence[RunContents]) -> None:
         self._sources = [source.names for source in sources]
@@ -451,7 +418,6 @@ class MergedNames:
         self._fresh: list[str] = []
 
     def base(self, number: int) -> np.uint32:
-        """Return what to add to target numbers of source `number` before looking them up."""
         return np.uint32(self._bases[number])
 
     def numbered(self, targets: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
@@ -464,7 +430,6 @@ class MergedNames:
         return numbers.astype(np.uint32)
 
     def take_fresh(self) -> list[str]:
-        """Return the names that got numbers since the last call."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
@@ -481,8 +446,6 @@ class MergedNames:
         return number
 
 
-# What a register's files mean: replaced by rename, and from there on it counts.
-
 MANIFEST = "manifest"
 MANIFEST_MAGIC = b"KDPIDM04"
 SEED_BYTES = 16
@@ -491,10 +454,9 @@ _PREFIX = Struct("<8sI")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """State of a register at one instant. `seed` (hexadecimal) is a secret of the folder.
+    """State of a register at one instant. `seed` is secret.
 
-    The runs and links hold every change caused by offsets below `covered` and no other. Runs are
-    listed oldest first. What was at or below (watermark_ms, cursor) had ended."""
+    `runs`, oldest first, and `links` hold exactly the changes caused by offsets below `covered`."""
 
     seed: str
     covered: int = 0
@@ -517,7 +479,7 @@ def new_manifest() -> Manifest:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest. Raises StoreDamaged unless it is whole, FileNotFoundError."""
+    """Read a manifest. Raises StoreDamaged, FileNotFoundError."""
     data = path.read_bytes()
     if len(data) < _PREFIX.size:
         raise StoreDamaged(f"{path} has only {len(data)} bytes")

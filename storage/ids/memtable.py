@@ -1,4 +1,4 @@
-"""New ids in memory, and those that have ended."""
+"""Changes of ids in memory: new ids, tombstones and links."""
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
@@ -33,23 +33,20 @@ from storage.ids.layout import (
 from storage.ids.runs import Run
 from storage.store import Column, Key, Named
 
-# Which floors the links forbid, and for how long.
-
 Link: TypeAlias = tuple[int, int, int]
-"""(low, high, until_ms): no floor lies in (low, high] before the watermark is beyond `until_ms`."""
+"""(low, high, until_ms): no floor in (low, high] until the watermark is beyond `until_ms`."""
 
 FOREVER_MS: Final = 2**63 - 1
 MOST_INTERVALS: Final = 256
-"""With the same end: about 7 KB in the manifest."""
+"""Per end time. 256 intervals take about 7 KB in the manifest."""
 FINEST_BITS, COARSEST_BITS, SPAN_BITS = 10, 28, 3
-"""Ends are rounded up by an eighth of the time until then, from a second to three days."""
+"""Ends are rounded up by an eighth of the remaining time, within 1 s and 3 days."""
 
 
 class Intervals:
-    """Disjoint intervals (low, high] of offsets where no floor may lie, ascending.
+    """Disjoint, ascending intervals (low, high] of offsets where no floor may lie.
 
-    Touching intervals are joined. Beyond MOST_INTERVALS the nearest ones are joined. That forbids
-    more floors, and a lower floor is always safe."""
+    Above MOST_INTERVALS the nearest are joined. This lowers floors, which is safe."""
 
     def __init__(self) -> None:
         self._lows: list[int] = []
@@ -72,13 +69,11 @@ class Intervals:
             self._join_nearest()
 
     def lowered(self, floor: int) -> int:
-        """Return the highest allowed floor at or below `floor`."""
         at = bisect_left(self._highs, floor)
         is_forbidden = at < len(self._lows) and self._lows[at] < floor
         return self._lows[at] if is_forbidden else floor
 
     def forget(self, floor: int) -> None:
-        """Drop what lies below `floor`."""
         passed = bisect_left(self._highs, floor)
         del self._lows[:passed], self._highs[:passed]
 
@@ -91,7 +86,7 @@ class Intervals:
 
 
 class Links:
-    """Intervals by the time until which they count, rounded so that many share it."""
+    """Intervals grouped by their end time, which is rounded so that many share it."""
 
     def __init__(self, links: Iterable[Link] = ()) -> None:
         self._by_end_ms: dict[int, Intervals] = {}
@@ -110,14 +105,12 @@ class Links:
         self._by_end_ms.setdefault(until_ms, Intervals()).add(low, high)
 
     def lowered(self, floor: int) -> int:
-        """Return the highest allowed floor at or below `floor`."""
         every = self._by_end_ms.values()
         while (lower := min((each.lowered(floor) for each in every), default=floor)) < floor:
             floor = lower
         return floor
 
     def forget(self, floor: int, ended_ms: int) -> None:
-        """Drop what lies below `floor` and what was to count until before `ended_ms`."""
         for end_ms, each in list(self._by_end_ms.items()):
             each.forget(floor)
             if end_ms < ended_ms or not each:
@@ -133,19 +126,15 @@ def rounded_end_ms(until_ms: int | None, ended_ms: int) -> int:
     return -(-until_ms // width_ms) * width_ms
 
 
-# Ids that have been written once, each with an entry that is delivered as it was written.
-
 FILTER_BITS: Final = 64
-"""For each id that it has room for: with so many here, of 1,024 others one passes."""
+"""Filter bits per id of capacity. When full, one of 1,024 unknown ids passes."""
 FILTER_GROWTH: Final = 4
 FIRST_ROOM: Final = 4096
 COMPARED: Final = 16
-"""So many hashes at most are looked for one by one."""
+"""Above this number of hashes they are not compared one by one."""
 
 
 class _Part(NamedTuple):
-    """Ids put together, as columns. Offsets rise from part to part."""
-
     idents: Idents
     fires_ms: Column
     offsets: Column
@@ -153,9 +142,7 @@ class _Part(NamedTuple):
 
 
 class NewIds:
-    """Ids that were put once and name their own entry, as columns in offset order.
-
-    Most ids are never asked for again. They are indexed by name only once one is asked for."""
+    """New ids with their own entry, in offset order. The first lookup builds the index by name."""
 
     def __init__(self) -> None:
         self.targets: list[str] = []
@@ -173,7 +160,6 @@ class NewIds:
 
     @property
     def arrays_bytes(self) -> int:
-        """The size of the hashes and the filter, spare room included."""
         return self._hashes.nbytes + (0 if self._filter is None else self._filter.words.nbytes)
 
     def add(
@@ -195,7 +181,6 @@ class NewIds:
         self._note(hashes)
 
     def has_any(self, hashes: Words, bits: Words) -> bool:
-        """Whether an id with one of these hashes is here, or seems to be."""
         if self._filter is None:
             return False
         passing = hashes[self._filter.passing(hashes, bits)]
@@ -212,7 +197,6 @@ class NewIds:
         return {ident: self._named(places[ident]) for ident in asked if ident in places}
 
     def contents(self, numbers: Mapping[str, int], found: list[RunContents]) -> Iterator[None]:
-        """Append all ids to `found`, in two steps."""
         order = np.argsort(self._hashes[: self._count])
         rows = self._rows(numbers, order)
         yield
@@ -270,7 +254,6 @@ class NewIds:
         return rows
 
     def _first_words(self) -> Column:
-        """Return where each id begins in the joined words of all parts."""
         words = np.array([part.idents.words.size for part in self._parts])
         starts = [part.idents.starts for part in self._parts]
         bases = np.repeat(np.cumsum(words) - words, [part.size for part in starts])
@@ -285,17 +268,12 @@ def _rising(offsets: Sequence[int]) -> Column:
     return np.fromiter(offsets, np.int64, len(offsets))
 
 
-# Keys of entries that were deleted: in memory until written, then read from the runs.
-
 NEVER: Key = (2**63 - 1, 2**63 - 1)
 COUNTED_AT_ONCE = 16_384
 
 
 class MemtableTombstones:
-    """Tombstones of one memtable.
-
-    Those up to `_asked` lie sorted in `_near`, the others in a heap. Neither adding nor asking
-    looks at all of them."""
+    """The tombstones of one memtable: sorted up to `_asked`, the others in a heap."""
 
     def __init__(self) -> None:
         self.targets: dict[Key, str] = {}
@@ -305,13 +283,12 @@ class MemtableTombstones:
 
     @property
     def next(self) -> Key:
-        """The lowest key, or NEVER."""
         if self._near:
             return self._near[0]
         return self._far[0] if self._far else NEVER
 
     def add(self, key: Key, target: str) -> bool:
-        """Add a key. Return False if it is here already."""
+        """Return False if the key is a duplicate."""
         if key in self.targets:
             return False
         self.targets[key] = target
@@ -330,14 +307,13 @@ class MemtableTombstones:
         return near[bisect_right(near, after) : bisect_right(near, upto)]
 
     def end(self, ended: Key) -> Counter[str]:
-        """Forget keys at or below `ended`. Return how many there were for each target."""
         gone = self.between((-1, -1), ended)
         del self._near[: len(gone)]
         return Counter(map(self.targets.pop, gone))
 
 
 class Tombstones:
-    """The tombstones beyond the watermark, in all memtables and runs, counted by target."""
+    """All tombstones beyond the watermark, in memtables and runs, counted by target."""
 
     def __init__(self, ended: Key, most_names: int) -> None:
         self.by_target = TargetCounter(TargetNumbers({}, most_names))
@@ -347,20 +323,18 @@ class Tombstones:
         self._runs: list[tuple[Run, int]] = []
 
     def attach(self, memtables: Iterable[MemtableTombstones], runs: Iterable[Run]) -> None:
-        """Look for the same keys in these memtables and runs from now on."""
+        """Replace the memtables and runs. The keys stay the same."""
         self._memtables = list(memtables)
         holding = [run for run in runs if run.contents.tombstones.offsets.size]
         self._runs = [(run, run.contents.tombstones.upto(self._ended)) for run in holding]
         self._find_next()
 
     def count(self) -> None:
-        """Count the tombstones of the attached runs."""
         for run, place in self._runs:
             for counted in _by_target(run, place, run.contents.tombstones.offsets.size):
                 self.by_target.add(counted)
 
     def add(self, memtable: MemtableTombstones, key: Key, target: str) -> None:
-        """Add a key to `memtable`, which is attached."""
         if key > self._ended and memtable.add(key, target):
             self.by_target.add({target: 1})
             self.next = min(self.next, key)
@@ -379,9 +353,7 @@ class Tombstones:
         return found
 
     def among(self, keys: Sequence[Key]) -> set[Key]:
-        """Return those of `keys`, which are in order, that are tombstones beyond the watermark.
-
-        Unlike `between` it brings none near, so it may ask about any time."""
+        """Return the tombstones among sorted `keys`. Unlike `between`, moves no keys to `_near`."""
         keys = [key for key in keys if key > self._ended]
         if not keys or keys[-1] < self.next:
             return set()
@@ -423,9 +395,7 @@ class Tombstones:
 
 
 def _by_target(run: Run, start: int, end: int) -> Iterator[Counter[str]]:
-    """Yield counts by target of the tombstones at these places, in parts.
-
-    There may be as many names as tombstones."""
+    """Yield counts by target in batches, which bounds memory."""
     for first in range(start, end, COUNTED_AT_ONCE):
         part = run.contents.tombstones.targets[first : min(end, first + COUNTED_AT_ONCE)]
         counted = Counter[str]()
@@ -435,7 +405,6 @@ def _by_target(run: Run, start: int, end: int) -> Iterator[Counter[str]]:
 
 
 def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> TombstoneColumns:
-    """Return tombstones as columns. Their targets are numbers."""
     count = len(targets)
     fires_ms = np.fromiter(map(itemgetter(0), targets), np.int64, count)
     offsets = np.fromiter(map(itemgetter(1), targets), np.int64, count)
@@ -444,24 +413,21 @@ def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> TombstoneColum
     return TombstoneColumns(fires_ms[order], offsets[order], found[order])
 
 
-# New changes, in memory until all of them are settled.
-
 NO_WORDS = np.zeros(0, np.uint64)
 NEW_ID_BYTES, CHANGE_BYTES, NAME_BYTES = 100, 350, 250
-"""About what a new id, any other change, and a name met first take in memory beside the text."""
+"""Approximate memory of a new id, another change, and a new name, without the text."""
 
 
 class IdMemtable:
-    """Changes caused by ingress offsets from `first` to `last`, both -1 if there are none."""
+    """Changes caused by ingress offsets `first` to `last` (-1 if there are none)."""
 
     def __init__(self) -> None:
         self.first = -1
         self.last = -1
         self.new = NewIds()
         self.ids: dict[bytes, Named] = {}
-        """Newer than what `new` has of the same id."""
+        """Overrides `new`."""
         self.text_bytes = 0
-        """Of ids, and of names of targets met first."""
         self._names: set[str] = set()
         self.tombstones = MemtableTombstones()
         self.links: list[Link] = []
@@ -471,7 +437,6 @@ class IdMemtable:
 
     @property
     def weight_bytes(self) -> int:
-        """The approximate memory it takes."""
         if self.first < 0:
             return 0
         new = len(self.new)
@@ -498,15 +463,12 @@ class IdMemtable:
         self.meet(named.target)
 
     def meet(self, target: str) -> None:
-        """Give this target a name among those of the memtable."""
         if target not in self._names:
             self._names.add(target)
             self.text_bytes += len(target) + NAME_BYTES
 
     def find(self, asked: Sequence[bytes], hashes: Words, found: dict[bytes, Named]) -> None:
-        """Put into `found` what is known here of these ids, over what it has.
-
-        `hashes` are used only if there are `new` ids."""
+        """Update `found`. `hashes` are needed only if `new` is not empty."""
         if self.new:
             found.update(self.new.find(asked, hashes))
         ids = self.ids
@@ -514,16 +476,13 @@ class IdMemtable:
             found.update((ident, ids[ident]) for ident in asked if ident in ids)
 
     def has_any(self, asked: Sequence[bytes], hashes: Words, bits: Words) -> bool:
-        """Whether something is, or seems to be, known of one of these ids.
-
-        `hashes` are theirs in any order, `bits` the filter bits of `hashes`."""
         is_put = bool(self.ids) and not self.ids.keys().isdisjoint(asked)
         return is_put or self.new.has_any(hashes, bits)
 
     def contents(
         self, hashing: Hashing, most_rows: int, found: list[RunContents]
     ) -> Iterator[None]:
-        """Make an immutable memtable into contents, the older first, in steps."""
+        """Convert an immutable memtable to run contents, older first, in steps."""
         numbers = self._numbers()
         if self.new:
             yield from self.new.contents(numbers, found)
@@ -535,7 +494,7 @@ class IdMemtable:
         found[:] = [replace(contents, names=list(numbers)) for contents in found]
 
     def free_memory(self, most_entries: int) -> Iterator[None]:
-        """Release the memory in steps. Tens of thousands of rows at once take 10 ms."""
+        """Release the memory in steps: tens of thousands of rows take 10 ms."""
         self.new = NewIds()
         yield from _emptied(self.ids, self.ids.popitem, most_entries)
         yield from _emptied(self._names, self._names.pop, most_entries)

@@ -1,4 +1,4 @@
-"""The register of ids on disk: new changes in memory, the rest in runs."""
+"""The register of ids: an LSM tree of memtables and sorted runs."""
 
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -28,16 +28,13 @@ from storage.options import IdOptions
 from storage.store import Committed, Key, Named, OpenReport, TargetCounts
 from storage.tier import refuse_ahead
 
-# Which runs to merge.
-
 
 def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
-    """Return how many of the newest runs to merge into one, 0 for none.
+    """Return how many of the newest runs to merge, or 0. `sizes` has the oldest first.
 
-    `sizes` are those of all runs, oldest first. Merge at least `least` runs, and as many as
-    possible of which the oldest is no larger than all newer ones together: hidden rows then take no
-    more room than the others. With `least` 8, a row of 30 memtables is copied once, of 1,000
-    memtables four times, and 5 to 7 runs stay. With `most` runs, merge whatever their sizes."""
+    Merge the most runs whose oldest is no larger than the newer ones together. With `least` 8, a
+    row is copied once within 30 memtables and four times within 1,000. With `most` runs, merge
+    regardless of size."""
     best, newer = 0, 0
     for count, size in enumerate(reversed(sizes), 1):
         if count >= least and size <= newer:
@@ -47,23 +44,19 @@ def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
 
 
 def is_mostly_useless(useless: Sequence[int], sizes: Sequence[int], least: int) -> bool:
-    """Whether enough rows may be forgotten that copying all runs is worth it."""
+    """Whether rewriting all runs frees enough rows."""
     return sum(useless) > max(least, sum(sizes) // 2)
 
-
-# Writes memtables as runs and merges runs, in steps that fall between two transactions.
 
 Steps: TypeAlias = Generator[None, None, None]
 Confirm: TypeAlias = Callable[[list[Run]], None]
 
 
 class Lsm:
-    """The memtables and runs of a register.
+    """The memtables and runs of a register. Each step does part of one flush and one merge.
 
-    A change is in `active`, then in `immutable` until all of it is settled and written, then in
-    `runs` and `written_links`, which the manifest names. At most one memtable is written and one
-    merge done at a time, a step of each in turn. A run is written whole, then the manifest, which
-    makes it count, then the runs it replaces are removed. Opening removes what a crash left."""
+    A change moves from `active` to `immutable` and to `runs` or `written_links`. Files are written
+    in the order run, manifest, removal of replaced runs. Opening removes the remains of a crash."""
 
     def __init__(
         self,
@@ -79,13 +72,13 @@ class Lsm:
         self.active = IdMemtable()
         self.immutable: IdMemtable | None = None
         self.is_closing = False
-        """Close `active` before it takes the changes of another offset."""
+        """Close `active` before the next offset's changes."""
         self.is_flush_requested = False
         self.covered = manifest.covered
         self.settled = manifest.covered
-        """All changes below this offset are here, and their offsets are committed."""
+        """Changes below this offset are complete and committed."""
         self.floor = 0
-        """The highest committed floor given so far."""
+        """The highest committed floor."""
         self.ended: Key = (committed.watermark_ms, committed.cursor)
         self.written_links = Links(manifest.links)
         self.links = Links(manifest.links)
@@ -105,11 +98,9 @@ class Lsm:
 
     @property
     def memtables(self) -> list[IdMemtable]:
-        """The memtables, newest first."""
         return [self.active] if self.immutable is None else [self.active, self.immutable]
 
     def settle(self, settled_offset: int, floor: int) -> None:
-        """Raise what is settled and the floor. Forget links that have become useless."""
         self.settled = max(self.settled, settled_offset)
         self.floor = max(self.floor, floor)
         self.links.forget(self.floor, self.ended[0])
@@ -122,7 +113,7 @@ class Lsm:
         self._attach_tombstones()
 
     def step(self) -> bool:
-        """Do one step of writing and one of merging. Return whether more waits."""
+        """Do one step of writing and one of merging. Return whether more work is pending."""
         self._begin_writing(at_once=False)
         self._step_writing()
         if self.floor - self._floor_looked_at >= self._options.replayed_offsets:
@@ -134,7 +125,6 @@ class Lsm:
         return self._writing is not None or self._merging is not None or not self._is_tidy
 
     def write_all(self) -> None:
-        """Write every settled memtable and cover what can be covered. Merges wait."""
         self._finish_writing()
         for _ in self.memtables:
             self._begin_writing(at_once=True)
@@ -143,7 +133,7 @@ class Lsm:
             self._replace_manifest(self.runs, self.written_links)
 
     def close(self) -> None:
-        """Release the files. Half-done work stays as after a crash."""
+        """Release the files. Unfinished work is left as after a crash."""
         for steps in (self._writing, self._merging):
             if steps is not None:
                 steps.close()
@@ -155,7 +145,6 @@ class Lsm:
         self.tombstones.attach((memtable.tombstones for memtable in self.memtables), self.runs)
 
     def _coverable(self, written: IdMemtable | None = None) -> int:
-        """What a manifest may cover that names the current runs and one made of `written`."""
         left = [table for table in self.memtables if table is not written and table.first >= 0]
         return max(self.covered, min([self.settled, *(table.first for table in left)]))
 
@@ -178,7 +167,6 @@ class Lsm:
             self._writing = self._write_memtable(immutable)
 
     def _make_immutable(self) -> None:
-        """Close the active memtable now if it is settled, else before the next offset's changes."""
         active = self.active
         is_unsettled = active.first < 0 or active.first >= self.settled
         if is_unsettled and self._coverable() - self.covered >= self._most_behind:
@@ -195,7 +183,6 @@ class Lsm:
         return is_heavy or len(active) >= options.memtable_entries
 
     def _is_behind(self) -> bool:
-        """Whether a restart would have too much to read again."""
         return self.settled - self.covered >= self._most_behind
 
     @property
@@ -215,7 +202,7 @@ class Lsm:
         yield from memtable.free_memory(self._options.write_entries)
 
     def _begin_merging(self) -> None:
-        """Choose runs to merge; tidy when there are none."""
+        """Choose runs to merge. Set `_is_tidy` if there are none."""
         self._floor_looked_at = self.floor
         sizes = [run.size for run in self.runs]
         useless = [run.useless_rows(self.floor, self.ended) for run in self.runs]
@@ -245,7 +232,6 @@ class Lsm:
     def _make_run(
         self, sources: list[RunContents], older: Sequence[Run], confirm: Confirm
     ) -> Steps:
-        """Write a run and have it confirmed. A failure undoes all of it."""
         merge = Merge(
             sources,
             list(older),
@@ -265,7 +251,6 @@ class Lsm:
     def _replace_manifest(
         self, runs: list[Run], links: Links, *, written: IdMemtable | None = None
     ) -> None:
-        """Let these runs and links count. They hold the memtable `written`, which is dropped."""
         covered = self._coverable(written)
         manifest = Manifest(
             seed=self._seed,
@@ -286,7 +271,6 @@ class Lsm:
 
 
 def _stepped(steps: Steps | None) -> Steps | None:
-    """Do one step. Return None when there are no more; the caller begins failed work anew."""
     if steps is None:
         return None
     try:
@@ -296,19 +280,15 @@ def _stepped(steps: Steps | None) -> Steps | None:
     return steps
 
 
-# The `Register` on disk: memtables for what is new, sorted runs for the rest.
-
 OF_KIND_ROWS = 16_384
 NO_HASHES = np.zeros(0, np.uint64)
 
 
 class Register:
-    """The ids of one shard: memtables for new changes, sorted runs for the rest.
+    """The ids of one shard. Any call may raise StoreDamaged.
 
-    `at` is the ingress offset of the record that caused a change. It never falls, and never lies
-    below a `settled_offset` given before. An id may be forgotten once `latest` and `offset` lie
-    below the floor and its key, if it has one, is at or below the watermark. Any call may raise
-    StoreDamaged."""
+    `at`, the ingress offset that caused a change, never falls. An id may be forgotten once `latest`
+    and `offset` are below the floor and its key has ended."""
 
     def __init__(
         self,
@@ -327,17 +307,16 @@ class Register:
 
     @property
     def covered(self) -> int:
-        """Every change caused by offsets below this is on disk."""
+        """Changes caused by offsets below this are on disk."""
         return self._lsm.covered
 
     @property
     def memtable_bytes(self) -> int:
-        """The approximate memory of changes that are not on disk."""
+        """The approximate memory of changes not on disk."""
         active, immutable = self._lsm.active, self._lsm.immutable
         return active.weight_bytes + (0 if immutable is None else immutable.weight_bytes)
 
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Named]:
-        """Return what is known of those `ids` that are known."""
         asked = ids if isinstance(ids, Sequence) else list(ids)
         found: dict[bytes, Named] = {}
         memtables, runs = self._lsm.memtables, self._lsm.runs
@@ -351,7 +330,7 @@ class Register:
         return found
 
     def put(self, at: int, ident: bytes, named: Named) -> None:
-        """Let this be known of `ident` from `at` on."""
+        """Set the state of `ident` from `at` on."""
         if at != self._at:
             self._move_to(at)
         self._lsm.active.put(ident, named)
@@ -363,9 +342,9 @@ class Register:
         offsets: Sequence[int],
         targets: Sequence[str],
     ) -> bool:
-        """Put each of these ids, at least one, at its own rising offset. Its record is its entry.
+        """Put these ids, each with its record as its entry, in offset order.
 
-        Puts nothing and returns False if an id is, or seems to be, known or comes twice."""
+        Returns False and puts nothing if an id may be known or is repeated."""
         if len(ids) < self._few_ids:
             return self._put_few_if_new(ids, fires_ms, offsets, targets)
         idents = padded(ids)
@@ -379,24 +358,22 @@ class Register:
         return True
 
     def add_tombstone(self, at: int, key: Key, target: str) -> None:
-        """Record that `at` deleted the pending entry with this key. Call it once for each key.
-
-        A key at or below the watermark is ignored."""
+        """Record that `at` deleted pending `key`, once per key. Ended keys are ignored."""
         if at != self._at:
             self._move_to(at)
         self._lsm.active.meet(target)
         self._lsm.tombstones.add(self._lsm.active.tombstones, key, target)
 
     def tombstones(self, after: Key, upto: Key) -> set[Key]:
-        """Return keys of deleted entries beyond `after`, up to and with `upto`."""
+        """Return deleted keys in (after, upto]."""
         return self._lsm.tombstones.between(after, upto)
 
     def deleted(self, keys: Sequence[Key]) -> set[Key]:
-        """Return those of `keys`, which are in order, that belong to deleted entries."""
+        """Return the deleted ones of sorted `keys`."""
         return self._lsm.tombstones.among(keys)
 
     def tombstones_by_target(self) -> TargetCounts:
-        """Count deleted entries beyond the watermark by target, a bounded number by name."""
+        """Count deleted entries beyond the watermark by target."""
         return self._lsm.tombstones.by_target.shown()
 
     def link(self, at: int, low: int, high: int, until_ms: int | None) -> None:
@@ -410,9 +387,6 @@ class Register:
         self._lsm.links.add(link)
 
     def lowered(self, floor: int) -> int:
-        """Return the highest floor at or below `floor` that no link forbids.
-
-        Links below the committed floor, known from `maintain`, are forgotten."""
         return self._lsm.links.lowered(floor)
 
     def of_kind(self, bit: int) -> Iterator[tuple[bytes, Named]]:
@@ -427,25 +401,22 @@ class Register:
                         yield ident, named
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
-        """Note that every key at or below (watermark_ms, cursor) has ended."""
         ended = (watermark_ms, cursor)
         if ended > self._lsm.ended:
             self._lsm.ended = ended
             self._lsm.tombstones.end(ended)
 
     def maintain(self, settled_offset: int, floor: int) -> bool:
-        """Do one bounded piece of work. Return whether more waits.
+        """Do one bounded step of work. Return whether more is pending.
 
-        `settled_offset` is the lower of the committed next offset and of what the store covers.
-        While changes are replayed after a restart it is at most the next replayed offset. `covered`
-        never exceeds it. `floor` is the committed floor. Raises StorageFull (retried) or
-        StoreDamaged."""
+        Raises StorageFull (retried). `settled_offset` is the lower of the committed next offset and
+        the store's `covered`. During a replay it is at most the next replayed offset. `covered`
+        never exceeds it."""
         self._lsm.settle(settled_offset, floor)
         with self._guard.writing:
             return self._lsm.step()
 
     def request_flush(self) -> None:
-        """Let `maintain` write all changes as soon as they are settled."""
         self._lsm.is_flush_requested = self._lsm.immutable is None
 
     def flush(self, settled_offset: int, floor: int) -> None:
@@ -455,14 +426,11 @@ class Register:
             self._lsm.write_all()
 
     def close(self) -> None:
-        """Release the files. Writes nothing, as in a crash."""
+        """Release the files without writing."""
         self._lsm.close()
 
     def _move_to(self, at: int) -> None:
-        """Go on to changes caused at `at`.
-
-        Memtables are cut here alone, between two offsets: a replay after a crash begins with the
-        first change of an offset."""
+        """Cut memtables only here, between offsets: a replay starts at an offset's first change."""
         lsm = self._lsm
         if at < self._at or at < lsm.settled:
             raise ValueError(
@@ -489,7 +457,6 @@ class Register:
         return True
 
     def _has_any(self, ids: Sequence[bytes], hashes: Words) -> bool:
-        """Whether two of these hashes are equal, or something seems to be known of an id."""
         in_order = np.sort(hashes)
         if (in_order[1:] == in_order[:-1]).any():
             return True
@@ -522,9 +489,6 @@ class Register:
             yield from run.of_kind(bit, self._lsm.ended, OF_KIND_ROWS)
 
 
-# Opening a shard's register at the broker's committed offset.
-
-
 def open_register(
     folder: Path,
     committed: Committed,
@@ -533,13 +497,11 @@ def open_register(
     files: Files | None = None,
     hashing: Hashing | None = None,
 ) -> Register:
-    """Open or make the register in `folder`. Its `report` says how the folder was found.
+    """Open or create the register. The caller holds the shard's lock.
 
-    The caller holds the lock of the shard. It then repeats, in order, every change caused by
-    offsets in [register.covered, committed.next_offset). A register that is damaged or ahead of the
-    broker is put aside (one is kept) and replaced by an empty one. One that covers nothing beyond
-    the floor is emptied: it is useless, and what came between is unknown. `hashing` replaces the
-    folder's own hash. Raises StorageFull."""
+    The caller then replays changes caused by [register.covered, committed.next_offset). A register
+    that is damaged or ahead of the broker is put aside (one is kept). One that covers nothing
+    beyond the floor is emptied, because later changes are unknown. Raises StorageFull."""
     files = files or Files()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -547,7 +509,7 @@ def open_register(
         try:
             found = _trusted(folder, committed)
             if found is not None and found.covered < committed.floor:
-                files.remove(folder / MANIFEST)  # nothing below the floor is needed any more
+                files.remove(folder / MANIFEST)  # not needed below the floor
             elif found is not None:
                 hash_of = hashing or IdHash(bytes.fromhex(found.seed))
                 runs = [Run(folder, summary, hash_of) for summary in found.runs]
@@ -567,7 +529,6 @@ def open_register(
 
 
 def _trusted(folder: Path, committed: Committed) -> Manifest | None:
-    """Return the manifest, or None. Raises StoreDamaged if it must not be used."""
     damage = damage_noted(folder)
     if damage is not None:
         raise StoreDamaged(damage)
@@ -581,7 +542,7 @@ def _trusted(folder: Path, committed: Committed) -> Manifest | None:
 
 
 def _survived_restart(manifest: Manifest, runs: list[Run]) -> None:
-    """Check everything if the machine restarted. It may have lost writes in any order."""
+    """Check all runs if the machine restarted: it may have lost any writes."""
     if manifest.boot_id and manifest.boot_id == boot_id():
         return
     for run in runs:

@@ -1,4 +1,4 @@
-"""Runs of ids on disk: read, written, merged."""
+"""Runs of ids on disk: reading, writing and merging."""
 
 import mmap
 import os
@@ -42,27 +42,22 @@ from storage.ids.layout import (
 from storage.memtable import are_beyond
 from storage.store import Column, Key, Named
 
-# One sorted run of ids on disk: mapped, never changed once it counts.
-
 SUFFIX = ".run"
 CHECKED_BYTES = 4 * 1024 * 1024
 SAMPLE_ROWS = 256
 READ_AT_ONCE = ("hashes", "filter", "name_ends", "names", "fires_ms", "offsets", "targets")
-"""Sections that are read whole on opening, or by every lookup."""
+"""Sections read whole at opening or by every lookup."""
 NOWHERE = np.zeros(0, np.int64)
 _TARGET = Named._fields.index("target")
 
 
 def path_of(folder: Path, number: int) -> Path:
-    """Return the file of run `number`."""
+    """Return the path of run `number`."""
     return folder / f"{number}{SUFFIX}"
 
 
 class Run:
-    """A sorted run on disk.
-
-    Pages are read when they are touched, so the file must stay whole. It may be removed while it is
-    open. Raises StoreDamaged."""
+    """A sorted, mapped run on disk. Its file may be removed while it is open."""
 
     def __init__(self, folder: Path, summary: RunSummary, hashing: Hashing) -> None:
         self.summary = summary
@@ -81,12 +76,10 @@ class Run:
 
     @property
     def size(self) -> int:
-        """The number of ids and tombstones."""
         return self.contents.size
 
     def find(self, hashes: Words, ids: Sequence[bytes]) -> tuple[Column, list[Named]]:
-        """Return the indices of the `ids` found here, and what is known of them. `hashes` are
-        theirs."""
+        """Return the indices of known `ids`, and their states."""
         asked, places = self._candidates(hashes, bits_of(hashes))
         indices, found = [NOWHERE], list[Named]()
         while asked.size:
@@ -109,7 +102,7 @@ class Run:
         return bool(self._candidates(hashes, bits)[0].size)
 
     def of_kind(self, bit: int, ended: Key, most_rows: int) -> Iterator[list[bytes]]:
-        """Yield ids with this bit of `kind` and a key beyond `ended`, from some rows at a time."""
+        """Yield batches of ids with this bit of `kind` and a key beyond `ended`."""
         for start in range(0, self.contents.hashes.size, most_rows):
             hashes = self.contents.hashes[start : start + most_rows]
             rows = self.contents.rows[start : start + most_rows]
@@ -120,7 +113,7 @@ class Run:
                 yield self._idents(taken(rows, is_wanted), hashes[is_wanted])
 
     def useless_rows(self, floor: int, ended: Key) -> int:
-        """Estimate by a sample how many ids and tombstones may be forgotten."""
+        """Estimate the number of ids and tombstones that may be forgotten."""
         if self._sample is None:
             step = max(1, self.contents.rows.size // SAMPLE_ROWS)
             self._sample = self.contents.rows[::step].copy()
@@ -129,7 +122,7 @@ class Run:
         return ids + self.contents.tombstones.upto(ended)
 
     def check(self) -> Iterator[int]:
-        """Check all CRCs. Yields the bytes read. Raises StoreDamaged."""
+        """Check all CRCs. Yields the bytes read in each step. Raises StoreDamaged."""
         for name in self._lengths:
             crc, data = 0, self._bytes(name)
             for start in range(0, len(data), CHECKED_BYTES):
@@ -138,7 +131,6 @@ class Run:
             self._compare(name, crc)
 
     def _idents(self, rows: Rows, hashes: Words) -> list[bytes]:
-        """Return the ids of some rows. Their rows are checked, and their hashes made again."""
         self._check_rows(rows, hashes)
         idents = idents_of(rows, self.contents.words)
         if (self._hashing(idents) != hashes).any():
@@ -156,7 +148,7 @@ class Run:
         return list(map(Named._make, zip(*columns, strict=True)))
 
     def _candidates(self, hashes: Words, bits: Words) -> tuple[Column, Column]:
-        """Return the indices of hashes that an id here has, and the place of its first such id."""
+        """Return the indices of hashes found here, and the place of their first row."""
         asked = self._filter.passing(hashes, bits)
         if not asked.size:
             return NOWHERE, NOWHERE
@@ -210,13 +202,11 @@ def _mapped(path: Path, size_bytes: int) -> memoryview:
         os.close(fd)
 
 
-# Writes one run; until the manifest names it, its file counts for nothing.
-
 FILTER_WRITTEN_WORDS = 128 * 1024
 
 
 class RunWriter:
-    """Fills the sections of a run's file, each from its front."""
+    """A writer of a run's sections. The file counts once the manifest names it."""
 
     def __init__(self, folder: Path, number: int, bounds: RunSize, files: Files) -> None:
         self.path = path_of(folder, number)
@@ -232,7 +222,6 @@ class RunWriter:
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
 
     def add_ids(self, hashes: Words, rows: Rows, idents: Idents) -> None:
-        """Append ids in the order of their hashes. Locates them in `rows`, and seals these."""
         rows["word"] = idents.starts + self._words
         rows["size"] = idents.sizes
         seal(rows, hashes)
@@ -249,7 +238,6 @@ class RunWriter:
             self._append(name, column)
 
     def add_names(self, names: Sequence[str]) -> None:
-        """Append names of targets. They get the next numbers."""
         if names:
             texts = [name.encode() for name in names]
             ends = self._used["names"] + np.cumsum([len(text) for text in texts])
@@ -257,7 +245,6 @@ class RunWriter:
             self._append("names", np.frombuffer(b"".join(texts), np.uint8))
 
     def finish(self) -> Iterator[None]:
-        """Write the filter in steps, and the magic last."""
         words = self._filter.words
         for start in range(0, words.size, FILTER_WRITTEN_WORDS):
             self._append("filter", words[start : start + FILTER_WRITTEN_WORDS])
@@ -289,10 +276,8 @@ class RunWriter:
         self._used[name] += len(data)
 
 
-# Several sources become one run, in steps small enough to fall between two transactions.
-
 STEP_BYTES = 2 * 1024 * 1024
-"""Bytes of ids copied in one step, unless one id alone is larger."""
+"""Bytes of ids copied in one step. A single larger id is copied whole."""
 
 
 class Ended(NamedTuple):
@@ -303,10 +288,9 @@ class Ended(NamedTuple):
 
 
 class Merge:
-    """Copies `sources`, oldest first, into a new run. It keeps the newest row of an id.
+    """A merge of `sources`, oldest first, that drops ended tombstones and useless ids.
 
-    It leaves out tombstones that have ended and ids that may be forgotten. An id stays if a run of
-    `older` has its hash: its older row would come to light again."""
+    An id stays if a run of `older` has its hash, because its older row would reappear."""
 
     def __init__(
         self,
@@ -331,7 +315,7 @@ class Merge:
     def steps(
         self, folder: Path, number: int, files: Files
     ) -> Generator[None, None, RunSummary | None]:
-        """Write the run. Return what the file holds, or None if nothing was left to write."""
+        """Write the run. Return its summary, or None if nothing remained."""
         writer = RunWriter(folder, number, self._bounds, files)
         try:
             for starts, ends in self._id_slices():
@@ -350,7 +334,6 @@ class Merge:
             writer.close()
 
     def _id_slices(self) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield places in each source that hold the next hashes, about `most_rows` together."""
         columns = [source.hashes for source in self._sources]
         starts = [0 for _ in columns]
         while True:
@@ -397,7 +380,6 @@ class Merge:
         writer.add_ids(hashes, rows, idents)
 
     def _newest_first(self, starts: list[int], ends: list[int]) -> tuple[Words, Rows, Words]:
-        """Join the slices of all sources. `word` and `target` are made to fit."""
         hashes, rows, words, at = [], [], [], 0
         for number in reversed(range(len(self._sources))):
             source, start, end = self._sources[number], starts[number], ends[number]
@@ -440,9 +422,7 @@ class Merge:
 
 
 def _probes(starts: list[int], sizes: list[int], most_rows: int) -> list[int] | None:
-    """Return up to which place each source's share of the next `most_rows` rows lies.
-
-    It is -1 for a source without more rows. None if no source has more."""
+    """Return the last place of each source's share of the next rows, -1 if exhausted."""
     left = [size - start for start, size in zip(starts, sizes, strict=True)]
     total = sum(left)
     if not total:
@@ -452,9 +432,6 @@ def _probes(starts: list[int], sizes: list[int], most_rows: int) -> list[int] | 
 
 
 def _is_newest(hashes: Words, rows: Rows, words: Words, order: Column) -> npt.NDArray[np.bool_]:
-    """Return which rows are the newest of their id. `order` is by hash, the newest of an id first.
-
-    Ids are compared only where a hash comes more than once."""
     is_newest = np.ones(order.size, np.bool_)
     ordered = hashes[order]
     repeats = ordered[1:] == ordered[:-1]

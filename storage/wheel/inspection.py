@@ -1,4 +1,4 @@
-"""Reading a wheel's folder for people: scans, `store verify` and `dump`, and a check for damage."""
+"""Reading a wheel's chains without loading them: scans, verify, dump, and a check for damage."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,32 +38,24 @@ from storage.wheel.wheel import (
     mend_wheel,
 )
 
-# Which laps of the wheel its chains reach into, as far as reading them has told.
-
 LAPS = 64
-"""Laps are told apart modulo this: more of a year than there is, with slots of a second."""
+"""Laps are stored modulo this. With default options, 64 laps are over a year."""
 FIRST_SLOTS = 256
 
 
 class ChainLaps:
-    """Which laps the chains of the wheel reach into, as far as they were read.
-
-    A slot knows only the lowest slot number of its chain. Without this a scan over many laps would
-    read each chain once a lap. A chain is forgotten when its newest run changes. Takes 16 bytes a
-    slot once something is remembered."""
+    """The laps that each chain reaches, so that a scan reads a chain once, not once per lap."""
 
     def __init__(self, wheel: TimerWheel) -> None:
         self._wheel = wheel
         self.forget()
 
     def forget(self) -> None:
-        """Release the memory."""
         self._last: Column | None = None
         self._laps: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._highest = -1
 
     def note(self, slot: int, head: Head, slots: Sequence[int]) -> None:
-        """Note that the chain of slot number `slot` holds runs of `slots`."""
         if self._last is None:
             self._last = np.full(self._wheel.slots, -1, np.int64)
             self._laps = np.zeros(self._wheel.slots, np.uint64)
@@ -75,8 +67,7 @@ class ChainLaps:
         self._highest = max(self._highest, *slots)
 
     def next_slots(self, slot: int, last: int) -> list[int]:
-        """Return the next slot numbers in this lap, up to `last`, whose chains may hold their
-        records."""
+        """Return the next slot numbers in this lap, up to `last`, that may have records."""
         lap, place = divmod(slot, self._wheel.slots)
         base = lap * self._wheel.slots
         end, width = min(self._wheel.slots, last + 1 - base), FIRST_SLOTS
@@ -90,7 +81,7 @@ class ChainLaps:
         return []
 
     def next_lap(self, slot: int) -> int | None:
-        """Return the first slot number of the next lap that a chain may reach into."""
+        """Return the first slot number of the next lap that may have records."""
         slots, lap = self._wheel.slots, slot // self._wheel.slots
         held = self._wheel.held()
         unread = self._wheel.cells["time"][held[~self._is_known(held)]]
@@ -119,23 +110,19 @@ class ChainLaps:
         return known
 
 
-# What pends on disk, read from the wheel's chains alone: nothing that was loaded is touched.
-
 MERGED_ROWS = 8_192
-"""So many rows are sorted at once: about a millisecond."""
+"""Rows sorted at once, about 1 ms."""
 LEAST_SCANNED_ROWS = 4
 BUDGET = 512
-"""Runs read in one scan, each some microseconds."""
+"""Runs read in one scan. Each takes some microseconds."""
 SLOT_COSTS = 2
-"""A slot counts as so many runs more."""
+"""The cost of a slot, in runs."""
 SLOTS_PASSED = 512
-"""Passing so many slots by costs as much as reading a run."""
+"""Passing this many slots costs as much as one run."""
 
 
 class WheelScan:
-    """A scan of the wheel's chains alone.
-
-    A chain holds all pending records until its slot is closed. So loaded rows need not be asked."""
+    """A scan of chains. They hold all pending records, so loaded rows are not needed."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
         self._files, self._ledger = files, ledger
@@ -152,7 +139,6 @@ class WheelScan:
         max_bytes: int,
         memory_from: int,
     ) -> Scanned:
-        """Return the first wanted entries. Runs from `memory_from` on are served from memory."""
         enough = max_entries if wants is None else MERGED_ROWS
         runs, upto = self._find(after, until_ms, enough, memory_from)
         rows, frontier = _first_rows(runs, after)
@@ -167,7 +153,6 @@ class WheelScan:
     def _find(
         self, after: Key, until_ms: int, enough: int, memory_from: int
     ) -> tuple[list[Rows], Key]:
-        """Read the next slots until `enough` rows or the budget is reached. Return how far."""
         runs: list[Rows] = []
         spent = rows = 0
         at: int | None = (after[0] + (after[1] >= LAST_OFFSET)) // self._precision_ms
@@ -194,16 +179,13 @@ class WheelScan:
         return runs, (until_ms, LAST_OFFSET)
 
     def _runs(self, slot: int, head: Head) -> list[Run]:
-        """Return the runs of a slot's chain. A very long chain is not checked by its CRCs.
-
-        Its rows are checked when they are delivered, their bodies whenever they are read."""
+        """Return the runs of a chain. A very long one is checked only as its rows are read."""
         runs = list(self._files.chain(slot, head, checked=head.records <= MERGED_ROWS))
         if slot >= self._ledger.watermark_ms // self._precision_ms + self._files.wheel.slots:
             self._laps.note(slot, head, [run.slot for run in runs])
         return runs
 
     def _wanted(self, rows: Rows, wants: Wants) -> Rows:
-        """Drop rows that ended before the opening, and rows of unwanted targets with a number."""
         if self._ledger.floor:
             rows = rows.compress(rows["offset"] >= self._ledger.floor)
         if wants is None or not rows.size:
@@ -222,7 +204,7 @@ class WheelScan:
 
 
 def _first_rows(runs: Sequence[Rows], after: Key) -> tuple[Rows, Key | None]:
-    """Return the first rows beyond `after` of sorted runs, and up to where. None if that is all."""
+    """Return the first rows beyond `after`, and the end key (None: all rows)."""
     left = [part for run in runs if (part := run[rows_upto(run, *after) :]).size]
     share = max(LEAST_SCANNED_ROWS, MERGED_ROWS // max(1, len(left)))
     cut = [key_at(run, share - 1) for run in left if run.size > share]
@@ -230,13 +212,8 @@ def _first_rows(runs: Sequence[Rows], after: Key) -> tuple[Rows, Key | None]:
     return rows, min(cut, default=None)
 
 
-# After a restart of the machine: a check of the log beside delivery.
-
-
 def needed_bytes(rows: Rows) -> dict[int, int]:
-    """Return how long each body file must be for pending rows.
-
-    Raises StoreDamaged if a row names an impossible file."""
+    """Return the least size of each body file. Raises StoreDamaged for an impossible file."""
     keys, positions = places_of(rows)
     order = keys.argsort(kind="stable")
     ends = (positions + rows["length"])[order]
@@ -247,7 +224,7 @@ def needed_bytes(rows: Rows) -> dict[int, int]:
 
 
 def too_short(bodies: BodyFiles, needed: Mapping[int, int]) -> list[str]:
-    """Return a sentence for each file that is shorter."""
+    """Return a sentence for each file that is too short."""
     return [
         f"{bodies.path(key)} has {bodies.size_bytes(key)} bytes, its records need {need_bytes}"
         for key, need_bytes in sorted(needed.items())
@@ -256,11 +233,9 @@ def too_short(bodies: BodyFiles, needed: Mapping[int, int]) -> list[str]:
 
 
 class BackgroundCheck:
-    """Follows all chains after a restart of the machine, those that begin soon first.
+    """A check of all chains after a restart of the machine, which may have lost any writes.
 
-    Such a restart may have lost writes in any order. Each run and body is checked when it is read.
-    This check finds the damage within minutes, not when a record is due. Chains written since need
-    no look."""
+    Reads check runs and bodies anyway. This check finds damage within minutes, not at the due."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger) -> None:
         self.is_over = False
@@ -272,7 +247,6 @@ class BackgroundCheck:
         self._rows: list[Rows] = []
 
     def look(self, budget_records: int) -> None:
-        """Go on for about `budget_records`. Raises StoreDamaged."""
         spent = 0
         while spent < budget_records and not self.is_over:
             step = next(self._steps, None)
@@ -283,7 +257,6 @@ class BackgroundCheck:
             self._look_for_bodies(joined(rows))
 
     def _follow(self) -> Iterator[int]:
-        """Yield about how many records each step was worth."""
         wheel = self._files.wheel
         for place in self._places.tolist():
             yield 1
@@ -293,32 +266,29 @@ class BackgroundCheck:
                     self._rows.append(run.rows)
                     yield run.records
             except StoreDamaged:
-                # A chain that was written anew between two steps was read whole for that.
+                # A chain rewritten between two steps was read whole for that.
                 if wheel.head(place) == head:
                     raise
 
     def _look_for_bodies(self, rows: Rows) -> None:
-        """Check the body files of pending rows only. Other files may be gone."""
+        """Check the body files of pending rows. Other files may be gone."""
         pends = are_beyond(rows["due_ms"], rows["offset"], self._ledger.ended)
         if lacking := too_short(self._files.bodies, needed_bytes(rows.compress(pends))):
             raise StoreDamaged(lacking[0])
 
-
-# A wheel's folder opened for reading only.
 
 READ_AT_ONCE = 1024
 MOST_FINDINGS = 100
 
 
 class WheelReader:
-    """A `FolderReader`. Its wheel is a mended copy in memory."""
+    """A `FolderReader` of a mended copy of the wheel."""
 
     def __init__(self, files: WheelFiles) -> None:
         self.checkpoint = files.checkpoint
         self._files = files
 
     def check(self, report: FolderReport) -> None:
-        """Follow every chain. Hold the records of each segment against the checkpoint."""
         live = Counter[int]()
         found: list[str] = []
         for place in self._files.wheel.held().tolist():

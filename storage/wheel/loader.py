@@ -1,4 +1,4 @@
-"""Slots of the wheel whose rows are in memory, and how they come there."""
+"""Loading of near wheel slots into memory."""
 
 from bisect import bisect_right
 from collections import deque
@@ -12,8 +12,6 @@ from storage.tier import Ledger
 from storage.wheel.log import NOWHERE, RECORD, Rows, Run, in_order, joined, key_at, rows_upto
 from storage.wheel.wheel import WheelFiles
 
-# Index rows of the slots that are due or nearly so; bodies are read only when asked for.
-
 MERGE_ROWS = 32_768
 LEAST_ROWS = 16
 
@@ -21,7 +19,7 @@ _key_of = itemgetter(0, 1)
 
 
 class SortedRows:
-    """Sorted rows not yet peeked at, in pieces that may be views of the mapped log."""
+    """Sorted rows not yet peeked at, in pieces that may be views of the log."""
 
     def __init__(self, rows: Rows) -> None:
         self._pieces = deque([rows])
@@ -29,17 +27,14 @@ class SortedRows:
         self.last = key_at(rows, -1)
 
     def extend(self, rows: Rows) -> None:
-        """Append rows beyond `last`."""
         self._pieces.append(rows)
         self.last = key_at(rows, -1)
 
     @property
     def piece(self) -> Rows:
-        """The first piece. It has at least one row."""
         return self._pieces[0]
 
     def take(self, count: int) -> Rows:
-        """Remove and return the first `count` rows of the first piece."""
         piece = self._pieces[0]
         taken: Rows = piece[:count]
         if count < len(piece):
@@ -55,7 +50,7 @@ class SortedRows:
 
 
 class LoadedRows:
-    """Rows of near slots, merged in (due, offset) order. Peeked rows are kept as entries."""
+    """Rows of near slots, merged in order. Peeked rows become entries."""
 
     def __init__(self, decode: Callable[[Rows], list[Entry]]) -> None:
         self._decode = decode
@@ -69,7 +64,6 @@ class LoadedRows:
         return len(self._entries) + self._left
 
     def add(self, runs: Sequence[Rows]) -> None:
-        """Take sorted, non-empty runs, oldest first."""
         total = sum(map(len, runs))
         self._left += total
         if total <= MERGE_ROWS and len(runs) > 1:
@@ -85,7 +79,6 @@ class LoadedRows:
             self._undo_peeks()
 
     def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
-        """Return the first entries due by `until_ms`, as `DiskTier.peek` does."""
         is_cut = False
         while len(self._entries) < max_entries and not is_cut:
             rows = self._take(until_ms, max_entries - len(self._entries))
@@ -105,7 +98,7 @@ class LoadedRows:
         return min((batch.head[0] for batch in self._batches), default=None)
 
     def forget(self, watermark_ms: int, cursor: int) -> tuple[list[Entry], list[Rows]]:
-        """Drop what is at or below the key. Return peeked entries, and rows not peeked at."""
+        """Drop rows at or below the key. Return peeked entries and unpeeked rows."""
         key = (watermark_ms, cursor)
         count = bisect_right(self._entries, key, key=_key_of)
         ended = self._entries[:count]
@@ -145,7 +138,6 @@ class LoadedRows:
         return parts[0] if len(parts) == 1 else in_order(joined(parts))
 
     def _fitting(self, rows: Rows, max_bytes: int) -> tuple[Rows, bool]:
-        """Return the rows that may be decoded now. The others wait again."""
         sizes = np.cumsum(rows["length"], dtype=np.int64)
         fit = int(np.searchsorted(sizes, max_bytes - self.peeked_bytes, "right"))
         fit = max(fit, 0 if self._entries else 1)
@@ -169,28 +161,23 @@ class LoadedRows:
 
 
 def _frontier(rivals: list[SortedRows], pivot: Key, share: int) -> Key:
-    """Return how far the rivals can be merged if each gives at most `share` rows."""
     for batch in rivals:
         piece = batch.piece
         pivot = min(pivot, key_at(piece, min(share, len(piece)) - 1))
     return pivot
 
 
-# Loads wheel slots in order: reads their chains and hands the live rows to `LoadedRows`.
-
 ENOUGH_ROWS = 65_536
 READ_AHEAD_ROWS = 64
 
 
 class SlotLoader:
-    """Loads wheel slots in order into `LoadedRows`. Slot numbers below `next_slot` are loaded.
-
-    A chain may be read in several pieces."""
+    """A loader of wheel slots, in order. Lower slot numbers than `next_slot` are loaded."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger, loaded: LoadedRows) -> None:
         self.next_slot = ledger.watermark_ms // files.options.precision_ms
         self.memory_from = NOWHERE
-        """Runs at this log position and beyond are still served from memory."""
+        """Runs at this position and beyond are served from memory."""
         self._files = files
         self._ledger = ledger
         self._loaded = loaded
@@ -202,11 +189,10 @@ class SlotLoader:
 
     @property
     def begun_below(self) -> int:
-        """Slot numbers below this are loaded or being loaded."""
+        """Lower slot numbers are loaded or being loaded."""
         return self.next_slot + (self._reading is not None)
 
     def load_through(self, slot: int, enough: int) -> None:
-        """Load up to slot number `slot`, or until `enough` rows wait."""
         while self.next_slot <= slot and len(self._loaded) + self._waiting_rows < enough:
             self._step(slot)
             while self._reading is not None:
@@ -214,11 +200,10 @@ class SlotLoader:
         self._hand_over()
 
     def is_behind(self, slot: int) -> bool:
-        """Whether `load_some` has work. It keeps a bounded number of rows in memory."""
+        """Whether `load_some` has work. Rows in memory are bounded."""
         return self.next_slot <= slot and len(self._loaded) + self._waiting_rows < ENOUGH_ROWS
 
     def load_some(self, slot: int, budget_entries: int) -> int:
-        """Load further slots up to `slot`. Return how many records were read."""
         spent = 0
         while self.is_behind(slot) and spent < budget_entries:
             spent += self._step(slot)
@@ -226,13 +211,12 @@ class SlotLoader:
         return spent
 
     def finish(self) -> None:
-        """Read the current chain to its end."""
         while self._reading is not None:
             self._step(self.next_slot)
         self._hand_over()
 
     def add_flushed(self, slots: Column, positions: Column) -> None:
-        """Load flushed runs, in slot order, of slots already begun. Forget closed chains."""
+        """Load sorted flushed runs of begun slots. Forget closed chains."""
         self._note_later(slots)
         begun = int(np.searchsorted(slots, self.begun_below))
         runs = [self._files.log.run(position) for position in positions[:begun].tolist()]
@@ -240,9 +224,7 @@ class SlotLoader:
         self._hand_over()
 
     def count_out_below_floor(self, ended: Key) -> None:
-        """Count out what ended before the opening once its due has passed.
-
-        The counts of a checkpoint hold everything due beyond its watermark."""
+        """Count out records that ended before the opening, once their due has passed."""
         waiting, self._below_floor = self._below_floor, []
         for rows in waiting:
             passed = rows_upto(rows, *ended)
@@ -263,7 +245,7 @@ class SlotLoader:
                 del self._later[place]
 
     def _step(self, last: int) -> int:
-        """Read one run, if needed of the next slot up to `last`. Return its records."""
+        """Read one run, of the next slot if needed. Return its records."""
         if self._reading is None:
             found = self._files.wheel.next_slot(self.next_slot, last, self._later)
             self.next_slot = last + 1 if found is None else found
@@ -306,7 +288,6 @@ class SlotLoader:
         self._waiting_rows += sum(map(len, runs))
 
     def _hand_over(self) -> None:
-        """Add all runs at once, so that many small slots are merged together."""
         if self._waiting:
             self._loaded.add(self._waiting)
             self._waiting = []

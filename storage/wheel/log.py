@@ -1,4 +1,4 @@
-"""The log behind the wheel: records in segments, and the bodies beside them."""
+"""The timer log: runs of records in segments, and body files."""
 
 import mmap
 import os
@@ -19,10 +19,8 @@ from storage.memtable import count_upto
 from storage.options import RECORD_BYTES
 from storage.store import Column, Key
 
-# The timer log's records and runs, as bytes and as numpy rows (storage/FORMAT.md, "Runs").
-#
-# Rows are chosen by `take` and `compress`, and set by `put`: these copy a row as bytes, where an
-# index with brackets goes field by field, which takes twenty times as long.
+# Numpy's indexing copies rows field by field, which takes twenty times as long as `take`,
+# `compress` and `put`. storage/FORMAT.md, "Runs", has the format.
 
 Rows = npt.NDArray[np.void]
 
@@ -37,7 +35,7 @@ RECORD = np.dtype(
         ("target", "<u2"),
     ]
 )
-"""The location of a body is the span of its file and the position in it: see `locate`."""
+"""The location of the body is packed: see `locate`."""
 HEADER = np.dtype(
     [
         ("magic", "<u4"),
@@ -54,14 +52,12 @@ CRC_FROM = 8
 SHORTEST_BYTES = 2 * RECORD_BYTES
 """A run of one record."""
 POSITION_BITS = 46
-"""A body lies below 64 TiB of its file."""
+"""A body file is smaller than 64 TiB."""
 assert RECORD.itemsize == HEADER.itemsize == RECORD_BYTES
 
 
 class Head(NamedTuple):
-    """The newest run of a chain and the size of the chain, as a wheel slot keeps them.
-
-    `time` is the lowest slot number with a record, `last` the position of the newest run."""
+    """A wheel slot's chain: its lowest slot number, newest run and number of records."""
 
     time: int
     last: int
@@ -70,11 +66,11 @@ class Head(NamedTuple):
 
 EMPTY = Head(-1, -1, 0)
 NOWHERE = 2**63 - 1
-"""Beyond every position of the log."""
+"""Beyond every log position."""
 
 
 class Run(NamedTuple):
-    """A run of the log: records of one slot, in (due, offset) order."""
+    """Records of one slot in the log, in (due, offset) order."""
 
     position: int
     slot: int
@@ -88,7 +84,7 @@ class Run(NamedTuple):
 
 
 def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
-    """Return how many of the sorted `rows` are at or below (due_ms, offset)."""
+    """Count the sorted `rows` at or below (due_ms, offset)."""
     dues_ms = rows["due_ms"]
     if not rows.size or dues_ms[0] > due_ms:
         return 0
@@ -96,30 +92,28 @@ def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
 
 
 def key_at(rows: Rows, index: int) -> Key:
-    """Return (due_ms, offset) of one row."""
     return int(rows["due_ms"][index]), int(rows["offset"][index])
 
 
 def locate(rows: Rows, spans: Column, positions: Column) -> None:
-    """Set the file span and the position in it of the rows' bodies."""
+    """Pack file span and position of the rows' bodies."""
     rows["location_low"] = positions & 0xFFFFFFFF
     rows["location_high"] = (positions | spans << POSITION_BITS) >> 32
 
 
 def locations(rows: Rows) -> tuple[Column, Column]:
-    """Return the file spans of the rows' bodies, and the positions in these files."""
+    """Unpack the file spans and positions of the rows' bodies."""
     found = rows["location_high"].astype(np.int64) << 32 | rows["location_low"]
     return found >> POSITION_BITS, found & ((1 << POSITION_BITS) - 1)
 
 
 def in_order(rows: Rows) -> Rows:
-    """Sort the rows by (due, offset)."""
     ordered: Rows = rows.take(np.lexsort((rows["offset"], rows["due_ms"])))
     return ordered
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Join all parts as plain bytes. Numpy would compare field names."""
+    """Join rows as bytes. Numpy would compare field names."""
     if len(parts) == 1:
         return parts[0]
     rows: Rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(RECORD)
@@ -135,14 +129,13 @@ def stretches(column: Column) -> list[tuple[int, int]]:
 
 
 def boundaries(column: Column) -> tuple[Column, Column]:
-    """Return start and length of each stretch of equal values, as columns."""
     changes = np.flatnonzero(column[1:] != column[:-1]) + 1
     edges = np.concatenate(([0], changes, [column.size]))
     return edges[:-1], np.diff(edges)
 
 
 def seal(block: Rows, headers: Column, counts: Column) -> memoryview:
-    """Return the block's bytes with the CRC of each run set."""
+    """Set the CRC of each run. Return the block's bytes."""
     data = block.view(np.uint8).data
     starts = (headers * RECORD_BYTES + CRC_FROM).tolist()
     ends = ((headers + counts + 1) * RECORD_BYTES).tolist()
@@ -152,14 +145,8 @@ def seal(block: Rows, headers: Column, counts: Column) -> memoryview:
     return data
 
 
-# One file of the timer log: fixed size, written from the front, read through a mapping.
-
-
 class Segment:
-    """A log file of fixed size, written from the front and read through a mapping.
-
-    Unwritten bytes read as zeros and take no space. A file that is too short is extended, or mapped
-    as it is if not writable."""
+    """A log file of fixed size, read through a mapping. Unwritten bytes are zeros."""
 
     def __init__(
         self,
@@ -184,7 +171,7 @@ class Segment:
             self.close()
             raise
         self.cells: Rows = np.frombuffer(self.view, RECORD, len(self.view) // RECORD_BYTES)
-        """All of it as rows: headers are as long."""
+        """The whole file as rows. Headers have the same size."""
 
     def write(self, offset: int, data: memoryview) -> None:
         self._files.write(self._fd, data, offset)
@@ -195,23 +182,17 @@ class Segment:
         self._files.resize(self._fd, self.size_bytes)
 
     def close(self) -> None:
-        """Release the file. Rows read from it stay readable."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
 
-# The timer log: runs in append-only segments, found by a position that grows for ever.
-
 _HEADER = Struct("<IIqqIIq")
-"""A header, and the due of the first record behind it."""
+"""A header and the due of its first record."""
 
 
 class TimerLog:
-    """Runs in append-only segments.
-
-    Position = segment number * segment_bytes + offset in the segment. A block never straddles
-    segments: the rest of a segment stays zero."""
+    """Runs in append-only segments. Blocks do not straddle segments."""
 
     def __init__(
         self,
@@ -235,13 +216,10 @@ class TimerLog:
         return self.folder / f"{number:010d}.log"
 
     def number(self, position: int) -> int:
-        """Return the segment that holds `position`."""
         return position // self.segment_bytes
 
     def attach(self, number: int) -> None:
-        """Open an existing segment. Raises StoreDamaged if it is missing or of another size.
-
-        The last segment may be shorter: a kill within `cut` leaves it so."""
+        """Open an existing segment. The last one may be shorter after a kill within `cut`."""
         path = self.path(number)
         try:
             size_bytes = path.stat().st_size
@@ -256,7 +234,7 @@ class TimerLog:
         )
 
     def reserve(self, size_bytes: int) -> int:
-        """Return where the next block goes. Opens a new segment if it must."""
+        """Return the position for the next block. Open a new segment if needed."""
         if not self._is_cut:
             self.cut(self.end)
         number, offset = divmod(self.end, self.segment_bytes)
@@ -269,14 +247,12 @@ class TimerLog:
         return self.end
 
     def write(self, data: memoryview) -> None:
-        """Write the block that space was reserved for."""
         number, offset = divmod(self.end, self.segment_bytes)
         self.segments[number].write(offset, data)
         self.end += len(data)
 
     def cut(self, end: int) -> None:
-        """Forget everything from `end` on. After an OSError the bytes are cut before the next
-        write."""
+        """Drop everything from `end` on. After an OSError the next write retries it."""
         self.end, self._is_cut = end, False
         number, offset = divmod(end, self.segment_bytes)
         for later in [kept for kept in self.segments if kept * self.segment_bytes >= end]:
@@ -286,7 +262,6 @@ class TimerLog:
         self._is_cut = True
 
     def drop(self, number: int) -> None:
-        """Delete a segment. Rows read from it stay readable."""
         self.segments.pop(number).close()
         self._files.remove(self.path(number))
 
@@ -296,7 +271,7 @@ class TimerLog:
         self.segments.clear()
 
     def run(self, position: int, *, checked: bool = True) -> Run:
-        """Read the run at `position`. Raises StoreDamaged unless it is whole and in bounds."""
+        """Read the run at `position`. Raises StoreDamaged unless it is whole."""
         number, offset = divmod(position, self.segment_bytes)
         segment = self.segments.get(number)
         if segment is None or position < 0 or position + SHORTEST_BYTES > self.end:
@@ -323,7 +298,7 @@ class TimerLog:
         )
 
     def chain(self, head: Head, *, checked: bool = True) -> Iterator[Run]:
-        """Yield the runs of a chain, newest first. Raises StoreDamaged if counts do not add up."""
+        """Yield the runs of a chain, newest first. Raises StoreDamaged if counts disagree."""
         position, left = head.last, head.records
         while left > 0:
             run = self.run(position, checked=checked)
@@ -336,16 +311,14 @@ class TimerLog:
             position, left = run.prev, left - run.records
 
 
-# Many runs of the log at once, as columns. Read one by one they cost ten times as much.
+# Runs are read as columns: one by one costs ten times as much.
 
 CELLS_AT_ONCE = 8192
-"""Half as many runs, where each has one record: a millisecond."""
+"""Up to half as many runs, about 1 ms."""
 
 
 def whole_headers_at(log: TimerLog, positions: Column) -> Rows:
-    """Return the headers of the runs at these positions.
-
-    Raises StoreDamaged unless a whole run lies at each of them."""
+    """Return the headers of the runs. Raises StoreDamaged if one is not whole."""
     headers = np.zeros(positions.size, HEADER)
     is_whole = np.zeros(positions.size, np.bool_)
     for at, segment, cells in _by_segment(log, positions):
@@ -369,7 +342,7 @@ def whole_headers_at(log: TimerLog, positions: Column) -> Rows:
 
 
 def slots_at(log: TimerLog, positions: Column) -> Column:
-    """Return the slot numbers of the runs at these positions, 0 where no run can be."""
+    """Return the slot numbers of the runs, 0 for impossible positions."""
     slots = np.zeros(positions.size, np.int64)
     for at, segment, cells in _by_segment(log, positions):
         slots[at] = segment.cells["due_ms"][cells + 1] // log.precision_ms
@@ -377,9 +350,7 @@ def slots_at(log: TimerLog, positions: Column) -> Column:
 
 
 def positions_between(log: TimerLog, start: int, stop: int) -> Iterator[Column]:
-    """Yield the positions of the runs from `start` up to `stop`, oldest first, some at a time.
-
-    Dropped segments are skipped. If a run is not whole, the next position may hold none."""
+    """Yield the positions of runs, oldest first. After a damaged run they may be wrong."""
     for number in range(start // log.segment_bytes, -(-stop // log.segment_bytes)):
         base = number * log.segment_bytes
         first, last = max(start - base, 0), min(stop - base, log.segment_bytes)
@@ -389,7 +360,6 @@ def positions_between(log: TimerLog, start: int, stop: int) -> Iterator[Column]:
 
 
 def _run_cells(segment: Segment, first: int, end_byte: int) -> Iterator[list[int]]:
-    """Yield the cells where runs begin. Each run says where the next one begins."""
     last = end_byte // RECORD_BYTES
     while first < last:
         headers = segment.cells[first : min(first + CELLS_AT_ONCE, last)].view(HEADER)
@@ -407,7 +377,6 @@ def _run_cells(segment: Segment, first: int, end_byte: int) -> Iterator[list[int
 
 
 def _by_segment(log: TimerLog, positions: Column) -> Iterator[tuple[Column, Segment, Column]]:
-    """Yield indices of positions by segment, with their cells. Impossible positions are skipped."""
     numbers, offsets = np.divmod(positions, log.segment_bytes)
     cells, odd = np.divmod(offsets, RECORD_BYTES)
     possible = (positions >= 0) & (positions + SHORTEST_BYTES <= log.end) & (odd == 0)
@@ -418,30 +387,28 @@ def _by_segment(log: TimerLog, positions: Column) -> Iterator[tuple[Column, Segm
             yield at, log.segments[number], cells[at]
 
 
-# Bodies in files grouped by due time, dropped whole once their time has passed.
-
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 SPANS_MS = (MINUTE_MS, HOUR_MS, DAY_MS)
-"""Width of a body file by span number: the further away the due, the wider its file."""
+"""Width of a body file by span number. Later dues have wider files."""
 REACHES_MS = (HOUR_MS, 7 * DAY_MS)
-"""Up to this far beyond the watermark a due still goes to span 0 and 1."""
+"""Dues up to this far beyond the watermark get span 0 and 1."""
 OPEN_FILES = 16
 _KEY_SPANS = len(SPANS_MS)
 
 
 def spans_of(dues_ms: Column, watermark_ms: int) -> Column:
-    """Return the span number that each due is written with."""
+    """Return the span number for each due."""
     return np.searchsorted(np.array(REACHES_MS), dues_ms - watermark_ms, "right").astype(np.int64)
 
 
 def file_keys(dues_ms: Column, spans: Column) -> Column:
-    """Return a number for each body file: its span and its stretch of time."""
+    """Return a number for each body file, from its span and stretch of time."""
     keys: Column = dues_ms // np.array(SPANS_MS)[spans] * _KEY_SPANS + spans
     return keys
 
 
 class BodyFiles:
-    """Bodies appended to `<span>-<stretch>.body`, found by file, position and length."""
+    """Bodies appended to `<span>-<stretch>.body`, grouped by due time."""
 
     def __init__(self, folder: Path, files: Files) -> None:
         self.folder = folder
@@ -458,7 +425,6 @@ class BodyFiles:
         return self.folder / f"{span}-{stretch}.body"
 
     def append(self, key: int, bodies: list[bytes]) -> int:
-        """Write bodies at the end of a file. Return the position of the first."""
         fd = self._writable(key)
         position = self._sizes[key]
         self._unconfirmed.setdefault(key, position)
@@ -468,18 +434,17 @@ class BodyFiles:
         return position
 
     def read(self, rows: Rows) -> list[bytes]:
-        """Read the body of each row. Raises StoreDamaged if one is missing or fails its CRC."""
         found: list[bytes] = []
         for key, positions, part in _by_file(rows):
             found += self._read(key, positions, part)
         return found
 
     def confirm(self) -> None:
-        """Keep what was appended: a checkpoint knows it now."""
+        """Keep appended bodies: a checkpoint refers to them."""
         self._unconfirmed.clear()
 
     def rewind(self) -> None:
-        """Cut off what was appended since `confirm`. If that fails, no record points at it."""
+        """Cut off bodies appended since `confirm`. If that fails, no record points at them."""
         for key, size_bytes in self._unconfirmed.items():
             with suppress(OSError):
                 self._files.resize(self.path(key), size_bytes)
@@ -490,20 +455,18 @@ class BodyFiles:
         return bool(self._known)
 
     def drop_before(self, watermark_ms: int) -> None:
-        """Delete every file whose time has passed."""
         for key in [key for key in self._known if _end_ms(key) <= watermark_ms]:
             self._forget(key)
             self._files.remove(self.path(key))
 
     def size_bytes(self, key: int) -> int:
-        """Return the size of a file, 0 if there is none."""
         try:
             return self.path(key).stat().st_size
         except FileNotFoundError:
             return 0
 
     def will_need(self, rows: Rows) -> None:
-        """Ask the system to read ahead the bodies of a run."""
+        """Ask the system to read bodies ahead."""
         with suppress(OSError):
             self._will_need(rows)
 
@@ -580,9 +543,7 @@ class BodyFiles:
 
 
 def places_of(rows: Rows) -> tuple[Column, Column]:
-    """Return file key and position of each row's body.
-
-    Raises StoreDamaged if a row names an impossible file."""
+    """Return file key and position of each row's body. Raises StoreDamaged."""
     spans, positions = locations(rows)
     if rows.size and spans.max() >= _KEY_SPANS:
         raise StoreDamaged(f"a record of the log names a file of bodies of span {spans.max()}")
@@ -590,7 +551,6 @@ def places_of(rows: Rows) -> tuple[Column, Column]:
 
 
 def _by_file(rows: Rows) -> Iterator[tuple[int, Column, Rows]]:
-    """Yield stretches of rows whose bodies lie in one file, with its key and their positions."""
     keys, positions = places_of(rows)
     for start, count in stretches(keys):
         part = slice(start, start + count)

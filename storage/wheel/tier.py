@@ -1,4 +1,4 @@
-"""The tier on disk of the kind `wheel`: what it answers, how it is written and opened."""
+"""The disk tier of the store kind `wheel`: compaction, flush and opening."""
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
@@ -39,26 +39,23 @@ from storage.wheel.wheel import (
     mend_wheel,
 )
 
-# Compaction of the log: chains of passed slots are closed, sparse segments copied forward.
-
 SPARSE_SHARE = 4
-"""A segment is copied forward when less than 1/SPARSE_SHARE of its records are live."""
+"""A segment is copied forward when fewer than 1/SPARSE_SHARE of its records are live."""
 KEPT_SEGMENTS = 4
 JOINED_RECORDS = 32_768
-"""A longer chain is copied run by run, so that it need not fit in memory."""
+"""A longer chain is copied run by run, to bound memory."""
 FOUND_PER_READ = 16
-"""So many runs are found in a segment in the time in which one is read."""
+"""Runs found in a segment in the time of one read."""
 COUNTED_ROWS = 8_192
-"""So many rows that ended elsewhere are counted at once: about a millisecond, ten where each of
-them lies in a run of its own."""
+"""Rows counted at once: about 1 ms, or 10 ms if each is its own run."""
 
 
 def close_slots(
     files: WheelFiles, chains: ChainWriter, last: int, elsewhere: "EndedElsewhere"
 ) -> Iterator[int]:
-    """Close the chains of slot numbers up to `last`. Later records begin a chain anew.
+    """Close the chains of slot numbers up to `last`, keeping later records.
 
-    Yields the records looked at in each step. Changes nothing but `chains`."""
+    Changes only `chains`."""
     for place in files.wheel.begun_in(files.checkpoint.closed, last):
         dead = Counter[int]()
         later = yield from _later_runs(files, chains, place, last, elsewhere, dead)
@@ -92,7 +89,7 @@ def _rewrite(chains: ChainWriter, runs: list[Rows]) -> Iterator[int]:
 
 
 class EndedElsewhere:
-    """Records that ended while the store was closed, met when their slots are closed."""
+    """Records that ended while the store was closed, found when their slots are closed."""
 
     def __init__(self, before_slot: int, after: tuple[int, int]) -> None:
         self.before_slot = before_slot
@@ -102,7 +99,6 @@ class EndedElsewhere:
         self._ended: Counts | None = None
 
     def note(self, files: WheelFiles, run: Run) -> None:
-        """Note what ended in a run of a slot that this process never loaded."""
         if run.slot < self.before_slot:
             rows = files.log.run(run.position).rows[run.upto(*self.after) :]
             if rows.size:
@@ -127,9 +123,7 @@ class EndedElsewhere:
 
 
 def copy_sparse(files: WheelFiles, chains: ChainWriter, loader: SlotLoader) -> Iterator[int]:
-    """Copy the chains that reach into the sparsest segment to the end of the log.
-
-    Chains of slots begun by `loader` are left alone: they close soon."""
+    """Copy the chains in the sparsest segment to the end of the log, unless they close soon."""
     number = _sparsest(files, chains)
     if number is None:
         return
@@ -170,7 +164,6 @@ def _copy_chain(
 
 
 def _merged(runs: list[Run], most_records: int) -> list[Rows]:
-    """Join runs, oldest first, into fewer and longer ones of one slot each."""
     merged: list[Rows] = []
     for slot in sorted({run.slot for run in runs}):
         rows = in_order(joined([run.rows for run in runs if run.slot == slot]))
@@ -191,25 +184,23 @@ def _sparsest(files: WheelFiles, chains: ChainWriter) -> int | None:
     return min(sparse)[1] if sparse else None
 
 
-# One round of writing, in steps small enough to fall between two transactions.
-
 SLICE_ENTRIES = 2048
 APPLY_SLOTS = 8192
 SORTED_PER_WRITTEN = 16
-"""How many dues are joined, or sorted, in the time one entry is written."""
+"""Dues joined or sorted in the time of writing one entry."""
 
 
 class Flush:
-    """One round of writing, in steps small enough to fall between two transactions.
+    """One round of writing, in steps that fit between two transactions.
 
-    1. Close the chains of passed slots and copy one sparse segment forward.
-    2. Write the memtable: bodies, then runs. Sum up what the wheel will be.
-    3. Replace the checkpoint. From here on all of it counts.
+    1. Close the chains of passed slots and copy one sparse segment.
+    2. Write the memtable: bodies, then runs.
+    3. Replace the checkpoint, which confirms all of it.
     4. Point the wheel at the new chains.
-    5. Serve the memtable's entries from disk, delete unneeded files, note that 4 is done.
+    5. Serve the entries from disk, delete old files, note that 4 is done.
 
-    A crash before 3 leaves log bytes that are cut. A crash after it is mended by reading the runs
-    from `redo_from` on (storage/FORMAT.md#order-of-writing)."""
+    A crash before 3 leaves log bytes that are cut. After a later crash the runs from `redo_from`
+    on are read again (storage/FORMAT.md#order-of-writing)."""
 
     def __init__(
         self,
@@ -227,7 +218,6 @@ class Flush:
         self._checks = files.checkpoint.checks
 
     def steps(self) -> Iterator[int]:
-        """Do all steps. Yields about how many entries each was worth."""
         closed = self._ledger.watermark_ms // self._files.options.precision_ms
         try:
             yield from self._write(closed)
@@ -267,7 +257,6 @@ class Flush:
             yield max(rows.size, SLICE_ENTRIES * rows.size * mean_bytes // options.slice_bytes)
 
     def _undo(self) -> None:
-        """Give up before the checkpoint. If this fails, the log is cut before its next write."""
         self._loader.memory_from = NOWHERE
         with suppress(OSError):
             self._files.log.cut(self._files.checkpoint.log_end)
@@ -323,22 +312,17 @@ class Flush:
         files.note_stored()
 
 
-# The wheel as a `DiskTier`: rows of near slots in memory, wheel, log and bodies on disk.
-
 WHATEVER_IT_TAKES = 2**63
 CHECKED_SHARE = 4
-"""After a restart of the machine one record for so many of the budget is looked at besides."""
+"""Share of the budget for the check after a restart of the machine."""
 
 
 class WheelTier:
-    """A `DiskTier`. Slots are loaded shortly before their time, in order.
-
-    Slot numbers below `loaded_from` had passed when the folder was opened."""
+    """The `DiskTier` of the wheel. Slots are loaded in order, shortly before their time."""
 
     def __init__(
         self, files: WheelFiles, ledger: Ledger, *, is_of_another_boot: bool = False
     ) -> None:
-        """Raises StoreDamaged."""
         self.files = files
         self._ledger = ledger
         self._precision_ms = files.options.precision_ms
@@ -425,20 +409,14 @@ class WheelTier:
         self.files.close()
 
     def _load_until(self, until_ms: int, enough: int) -> int:
-        """Load up to the slot of `until_ms`, or until `enough` rows wait. Return the slot."""
         slot = until_ms // self._precision_ms
         if slot >= self._loader.next_slot:
             self._loader.load_through(slot, enough)
         return slot
 
 
-# Opening a folder's wheel: at its checkpoint, and mended.
-
-
 def open_wheel(opening: Opening) -> OpenedTier:
-    """Open or make wheel, log and bodies. The wheel's file has the name of the kind.
-
-    Raises StoreDamaged, StoreMismatch, OSError."""
+    """Open or create wheel, log and bodies. Raises StoreDamaged, StoreMismatch, OSError."""
     folder, options = opening.folder, opening.options
     try:
         found = read_checkpoint(folder / CHECKPOINT)
@@ -464,9 +442,7 @@ def open_wheel(opening: Opening) -> OpenedTier:
 
 
 def _opened_wheel(opening: Opening, log: TimerLog, found: Checkpoint | None) -> TimerWheel:
-    """Open the wheel at the checkpoint and cut the log there.
-
-    A new wheel is not looked at: that would bring all of its file into memory."""
+    """Open the wheel and cut the log. A new wheel is not read, which would fill memory."""
     folder, options = opening.folder, opening.options
     for name in (LOG, BODIES):
         (folder / name).mkdir(exist_ok=True)
@@ -488,5 +464,4 @@ def _check_wheel_size(path: Path, wanted_bytes: int, checkpoint: Checkpoint) -> 
 
 
 def _is_of_this_boot(checkpoint: Checkpoint) -> bool:
-    """Whether no write can have been lost in a restart of the machine."""
     return checkpoint.boot_id == boot_id() != ""

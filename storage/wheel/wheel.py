@@ -1,4 +1,4 @@
-"""The wheel: slots of time, each the head of a chain through the log."""
+"""The timer wheel: slots of time, each the head of a chain in the log."""
 
 import errno
 import mmap
@@ -39,21 +39,19 @@ from storage.wheel.log import (
     whole_headers_at,
 )
 
-# The timer wheel: a mapped file of slots, each pointing at its chain of runs in the log.
-
 SLOT = np.dtype([("time", "<i8"), ("last", "<i8"), ("count", "<u4"), ("check", "<u4")])
 WORDS = SLOT.itemsize // 8
 _FIELDS = ("time", "last", "count")
 FIRST_WINDOW_SLOTS, LAST_WINDOW_SLOTS = 16, 8192
 BLOCK_SLOTS = 128
-"""Three quarters of a page of memory."""
+"""Three quarters of a page."""
 _FACTORS = tuple(
     np.uint64(factor) for factor in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93)
 )
 
 
 def checks(slots: Rows) -> npt.NDArray[np.uint32]:
-    """Return the check number of each slot. It is 0 for an empty slot."""
+    """Return the check number of each slot, 0 for an empty one."""
     mixed = np.zeros(slots.shape, np.uint64)
     for name, factor in zip(_FIELDS, _FACTORS, strict=True):
         mixed ^= slots[name].astype(np.uint64) * factor
@@ -61,7 +59,7 @@ def checks(slots: Rows) -> npt.NDArray[np.uint32]:
 
 
 def slot_rows(heads: Column) -> Rows:
-    """Return the slots for `heads` (n x 3, the fields of `Head`). No records give an empty slot."""
+    """Return slots for `heads` (n x 3, fields of `Head`). Heads without records are empty."""
     rows = np.zeros(len(heads), SLOT)
     held = heads[:, 2:] > 0
     for column, name in enumerate(_FIELDS):
@@ -71,12 +69,10 @@ def slot_rows(heads: Column) -> Rows:
 
 
 class TimerWheel:
-    """Slots reused circularly: slot number n (due
+    """A circular array of slots: slot number n (due // precision) lives at n % slots.
 
-    precision) lives at n % slots.
-
-    Records more than a lap ahead wait in the same chain. `touched` marks the blocks of slots that
-    may be non-zero (None: all). Other blocks are never read, so they take no memory."""
+    Records more than a lap ahead are in the same chain. Blocks of slots that are not `touched` are
+    zero and never read, so they take no memory."""
 
     def __init__(
         self,
@@ -93,7 +89,6 @@ class TimerWheel:
         self._touched = np.ones(blocks, np.bool_) if touched is None else touched
 
     def used(self) -> Column:
-        """Return the places of the slots that are not all zero."""
         words = self.cells.view(np.int64).reshape(self.slots, WORDS).T
         found = [
             np.flatnonzero(reduce(np.bitwise_or, words[:, piece])) + piece.start
@@ -102,13 +97,11 @@ class TimerWheel:
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def held(self) -> Column:
-        """Return the places of the slots that have a chain."""
         counts = self.cells["count"]
         found = [np.flatnonzero(counts[piece]) + piece.start for piece in self._touched_pieces()]
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def next_touched(self, place: int) -> int:
-        """Return the first place from `place` on that may be non-zero, or `slots`."""
         block = place // BLOCK_SLOTS
         if place >= self.slots or self._touched[block]:
             return place
@@ -117,47 +110,38 @@ class TimerWheel:
         return (block + step) * BLOCK_SLOTS if ahead[step] else self.slots
 
     def head(self, slot: int) -> Head:
-        """Return the chain of slot number `slot`."""
         return self.heads(np.array([slot % self.slots]))[0]
 
     def heads(self, at: Column) -> list[Head]:
-        """Return the chains at these places."""
         found = self.cells.take(at)
         return [
             Head(time, last, count) if count else EMPTY for time, last, count, _ in found.tolist()
         ]
 
     def table(self, at: Column) -> Column:
-        """Return time, last and records of these places as columns."""
         cells = self.cells.take(at)
         return np.column_stack([cells[name] for name in _FIELDS]).astype(np.int64)
 
     def store(self, at: Column, heads: Column) -> None:
-        """Point these places at other chains (n x 3, the fields of `Head`)."""
         if at.size:
             self._touched[at // BLOCK_SLOTS] = True
             self._files.poke(self.cells, at, slot_rows(heads))
 
     def sum_of_checks(self) -> int:
-        """Return a sum that tells successive states of a wheel apart, but for a chance of 2^-32."""
         found = self.cells["check"]
         return sum(int(found[piece].sum(dtype=np.int64)) for piece in self._touched_pieces())
 
     def change_of_sum(self, at: Column, heads: Column) -> int:
-        """Return what storing these heads will add to the sum. The places differ."""
         new, old = slot_rows(heads)["check"], self.cells.take(at)["check"]
         return int(new.sum(dtype=np.int64) - old.sum(dtype=np.int64))
 
     def clear_before(self, slot: int) -> None:
-        """Empty the places whose chain began below slot number `slot` and was closed.
-
-        A kill may have torn a slot as it was emptied. That leaves no higher `time`."""
+        """Empty closed chains that began below `slot`. A torn slot never has a higher `time`."""
         used = self.used()
         stale = used[self.cells["time"][used] < slot]
         self.store(stale, np.zeros((stale.size, len(_FIELDS)), np.int64))
 
     def begun_in(self, first: int, last: int) -> list[int]:
-        """Return the places whose chain begins in [first, last], in order."""
         width = max(0, min(last - first + 1, self.slots))
         if width <= LAST_WINDOW_SLOTS:
             places = np.arange(first, first + width) % self.slots
@@ -169,19 +153,16 @@ class TimerWheel:
         return held
 
     def begun_from(self, slot: int) -> tuple[Column, Column]:
-        """Return begin and records of each chain that begins at `slot` or later.
-
-        They are in order, except chains that begin laps ahead."""
+        """Return begin and records of chains from `slot` on, sorted except for later laps."""
         held = self._rolled(self.held(), slot)
         times, counts = self.cells["time"][held], self.cells["count"][held]
         is_ahead = times >= slot
         return times[is_ahead], counts[is_ahead].astype(np.int64)
 
     def next_slot(self, first: int, last: int, later: Mapping[int, int]) -> int | None:
-        """Return the first slot number in [first, last] whose chain may hold its records.
+        """Return the first slot number in [first, last] that may have records.
 
-        `later` has, by place, the lowest slot number ahead in chains that were read but not closed.
-        """
+        `later` maps places of chains that were read and not closed to their next slot number."""
         lap_end = min(last, first + self.slots - 1)
         start, width = first, FIRST_WINDOW_SLOTS
         while start <= lap_end:
@@ -205,11 +186,9 @@ class TimerWheel:
         return lowest if lowest is not None and lowest <= last else None
 
     def _rolled(self, places: Column, first: int) -> Column:
-        """Return places in order from that of slot number `first` on."""
         return np.roll(places, -int(np.searchsorted(places, first % self.slots)))
 
     def _touched_pieces(self) -> Iterator[slice]:
-        """Yield the places that may be non-zero, and have the system read them ahead."""
         for block, blocks in stretches(self._touched.astype(np.int64)):
             if self._touched[block]:
                 piece = slice(block * BLOCK_SLOTS, min((block + blocks) * BLOCK_SLOTS, self.slots))
@@ -217,7 +196,7 @@ class TimerWheel:
                 yield piece
 
     def _read_ahead(self, piece: slice) -> None:
-        """Page by page, what is not cached would take longer."""
+        """Ask the system to read ahead. Single page faults would take longer."""
         if self._mapped is not None:
             start = piece.start * SLOT.itemsize // mmap.PAGESIZE * mmap.PAGESIZE
             with suppress(OSError):
@@ -225,10 +204,7 @@ class TimerWheel:
 
 
 def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
-    """Open or make the wheel file, shared and writable.
-
-    Without MADV_RANDOM a touched page makes some systems read 8 MB on. That takes milliseconds and
-    fills the cache."""
+    """Open or create the wheel file. Without MADV_RANDOM some systems read 8 MB per page."""
     size_bytes = slots * SLOT.itemsize
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -244,7 +220,7 @@ def map_wheel(path: Path, slots: int, files: Files) -> TimerWheel:
 
 
 def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:
-    """Return the blocks ever written, None if the system cannot tell. Others are zeros."""
+    """Return the blocks ever written, None if unknown. Other blocks are zeros."""
     block_bytes = BLOCK_SLOTS * SLOT.itemsize
     written = np.zeros(-(-size_bytes // block_bytes), np.bool_)
     end = 0
@@ -259,21 +235,17 @@ def _written_blocks(fd: int, size_bytes: int) -> npt.NDArray[np.bool_] | None:
 
 
 def copy_wheel(path: Path) -> TimerWheel:
-    """Read the wheel into memory, for looking only."""
+    """Read the wheel into memory, for inspection."""
     return TimerWheel(np.fromfile(path, SLOT), Files())
 
 
-# Runs appended to the log, and their chains, before a checkpoint confirms them.
-
 HEAD_FIELDS = len(Head._fields)
 FIRST_HEADS = 4
-"""Heads there is room for at first: so few that every test of a flush sees the room grow."""
+"""Initial capacity, small so that every flush test makes it grow."""
 
 
 class ChainWriter:
-    """Runs written and chains changed since the last checkpoint. The wheel is untouched.
-
-    Dropping the object and cutting the log undoes all of it."""
+    """Runs and chains written since the last checkpoint. Cut the log to undo them."""
 
     def __init__(self, wheel: TimerWheel, log: TimerLog) -> None:
         self.live: Counter[int] = Counter()
@@ -285,7 +257,6 @@ class ChainWriter:
         self._changed = 0
 
     def head(self, slot: int) -> Head:
-        """Return the chain of slot number `slot` as it will be."""
         place = slot % self._wheel.slots
         at = int(self._index[place])
         if at < 0:
@@ -294,25 +265,24 @@ class ChainWriter:
         return head if head.records else EMPTY
 
     def restart(self, slot: int, dead: Mapping[int, int]) -> None:
-        """Begin the chain of slot number `slot` anew. `dead`: its records in each segment."""
+        """Restart a chain. `dead` has its records per segment."""
         for number, records in dead.items():
             self.live[number] -= records
         at = self._rows_of(np.array([slot % self._wheel.slots]))  # may replace self._heads
         self._heads[at] = EMPTY
 
     def changes(self, most: int) -> Iterator[tuple[Column, Column]]:
-        """Yield places and their new heads (n x 3), `most` at a time."""
         for start in range(0, self._changed, most):
             end = min(start + most, self._changed)
             yield self._places[start:end], self._heads[start:end]
 
     def write(self, rows: Rows) -> tuple[Column, Column]:
-        """Append sorted rows as one run per slot. Return slot number and position of each run."""
+        """Append sorted rows. Return slot number and position of each run."""
         slots = rows["due_ms"] // self._log.precision_ms
         laps: list[tuple[Column, Column]] = []
         start = 0
         while start < rows.size:
-            # Within one lap every slot number has a place of its own.
+            # Within a lap every slot number has its own place.
             end = int(np.searchsorted(slots, slots[start] + self._wheel.slots))
             laps.append(self._append(rows[start:end], slots[start:end]))
             start = end
@@ -352,7 +322,6 @@ class ChainWriter:
         self._heads[at] = new
 
     def _rows_of(self, places: Column) -> Column:
-        """Return where the heads of these places are kept. New ones come from the wheel."""
         at = self._index[places].astype(np.int64)
         unseen = at < 0
         fresh = int(np.count_nonzero(unseen))
@@ -375,7 +344,6 @@ class ChainWriter:
 
 
 def _block(rows: Rows, headers: Column) -> Rows:
-    """Return room for the runs, records in place, with an empty row for each header."""
     block = np.zeros(rows.size + headers.size, RECORD)
     records = np.ones(block.size, np.bool_)
     records[headers] = False
@@ -383,13 +351,11 @@ def _block(rows: Rows, headers: Column) -> Rows:
     return block
 
 
-# The files of one wheel, opened together, and entries on their way in and out of them.
-
 LOG, BODIES, STORED_TO = "log", "bodies", "stored-to"
 
 
 class WheelFiles:
-    """Wheel, log and bodies of one folder, and the store's numbers of targets."""
+    """Wheel, log and bodies of one folder, and the store's target numbers."""
 
     def __init__(
         self,
@@ -410,7 +376,7 @@ class WheelFiles:
         self.numbers = numbers
         self.checkpoint = checkpoint
         self.boot_id = boot_id()
-        """That checkpoints name: what was written before this boot is known to be whole."""
+        """Stored in checkpoints: writes before this boot are known to be whole."""
         self._stored_to = -1
 
     def chain(self, slot: int, head: Head, *, checked: bool = True) -> Iterator[Run]:
@@ -423,7 +389,6 @@ class WheelFiles:
             yield run
 
     def rows_for(self, entries: Columns, watermark_ms: int) -> Rows:
-        """Write the bodies of entries in (due, offset) order. Return their index rows."""
         rows = np.zeros(len(entries.bodies), RECORD)
         rows["due_ms"] = entries.dues_ms
         rows["offset"] = entries.offsets
@@ -434,7 +399,6 @@ class WheelFiles:
         return rows
 
     def entries_of(self, rows: Rows) -> list[Entry]:
-        """Read the bodies of index rows. Return entries in the same order. Raises StoreDamaged."""
         bodies = self.bodies.read(rows)
         with _named():
             targets, bodies = resolved(self.numbers.by_number, rows["target"], bodies)
@@ -442,7 +406,6 @@ class WheelFiles:
         return list(zip(dues_ms, offsets, targets, bodies, strict=True))
 
     def count_ended(self, counts: Counts, rows: Rows) -> None:
-        """Take index rows out of `counts`."""
         counts.subtract(rows["offset"], *counted_by_name(rows, self.numbers))
 
     def counts_of(self, rows: Rows) -> Counts:
@@ -451,7 +414,7 @@ class WheelFiles:
         return counts
 
     def note_stored(self) -> None:
-        """Note that the wheel has all runs of the checkpoint: opening need not store them."""
+        """Note that the wheel has all runs of the checkpoint, so opening can skip them."""
         log_end = self.checkpoint.log_end
         if log_end != self._stored_to:
             with suppress(OSError):
@@ -472,7 +435,6 @@ class WheelFiles:
 
 
 def has_all_runs(folder: Path, log_end: int) -> bool:
-    """Whether it is noted that the wheel has all runs of a log with this end."""
     try:
         return int((folder / STORED_TO).read_bytes()) == log_end
     except (OSError, ValueError):
@@ -480,7 +442,7 @@ def has_all_runs(folder: Path, log_end: int) -> bool:
 
 
 def counted_by_name(rows: Rows, numbers: TargetNumbers) -> tuple[TargetCounter, TargetCounter]:
-    """Count index rows, and the bytes of their bodies, by target."""
+    """Count rows, and the bytes of their bodies, by target."""
     met, which, counts = np.unique(rows["target"], return_inverse=True, return_counts=True)
     sizes = np.bincount(which, rows["length"], met.size).astype(np.int64)
     return _counter(met, counts, numbers), _counter(met, sizes, numbers)
@@ -505,19 +467,14 @@ def _named() -> Iterator[None]:
         ) from None
 
 
-# Bringing wheel and log to the checkpoint: what it confirmed is finished, the rest is cut.
-#
-# A run that is not whole below the end of the log is damage. What lies beyond it is cut unread: a
-# crash or a power cut may leave anything there (storage/FORMAT.md#order-of-writing).
+# A run below the end of the log that is not whole is damage. Anything beyond is cut unread: a crash
+# may leave any bytes there (storage/FORMAT.md#order-of-writing).
 
 
 def mend_wheel(
     wheel: TimerWheel, log: TimerLog, checkpoint: Checkpoint, *, has_all_runs: bool = False
 ) -> None:
-    """Open the log's segments, empty closed chains, and store the newest runs again.
-
-    The last step is skipped if the wheel has all runs. Raises StoreDamaged if slots and log then
-    disagree, or if a run fails its CRC."""
+    """Attach segments, empty closed chains, and store the newest runs unless `has_all_runs`."""
     log.end = checkpoint.log_end
     for number in sorted(checkpoint.live):
         log.attach(number)
@@ -530,7 +487,7 @@ def mend_wheel(
 
 
 def cut_log(log: TimerLog) -> None:
-    """Remove what a crash left beyond the end of the log, and unneeded segments."""
+    """Remove bytes beyond the end of the log, and unneeded segments."""
     for path in log.folder.glob("*.log"):
         if not path.stem.isdigit() or int(path.stem) not in log.segments:
             path.unlink()
@@ -538,7 +495,7 @@ def cut_log(log: TimerLog) -> None:
 
 
 def _store_again(wheel: TimerWheel, slots: Column, positions: Column, headers: Rows) -> None:
-    """Store these runs. Of one place the last counts: numpy stores in order."""
+    """The last run of a place wins: numpy stores in order."""
     columns = [headers["time"], positions, headers["chain"].astype(np.int64)]
     wheel.store(slots % wheel.slots, np.column_stack(columns))
 
