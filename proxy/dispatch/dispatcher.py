@@ -58,7 +58,6 @@ class Dispatcher:
         self._put_off_ms: dict[RecordRef, int] = {}
 
     def resolve(self, batch: Batch) -> ResolvedBatch:
-        """Decide about each record of the batch."""
         prefix = batch.ingress.prefix
         deliveries: list[Delivery] = []
         hops: list[Hop] = []
@@ -116,8 +115,6 @@ class Dispatcher:
         return self._against_rules(prefix, delivery) or self._put_off(prefix, delivery)
 
     def _rolled(self, delivery: Delivery) -> Hop:
-        """Rewrite the record before its copy is deleted. A parked record may get an earlier
-        place."""
         place = self._release.place(delivery, self._now_ms)
         if place is None:
             return Hop(delivery, ROLLED)
@@ -146,7 +143,6 @@ class Dispatcher:
         return Hop(delivery, REQUEUED, detail, again_ms, failed)
 
     def _against_rules(self, prefix: str, delivery: Delivery) -> Rejection | None:
-        """Return why the broker would refuse the record, by the known rules of its topic."""
         target = delivery.target
         if self._targets.batch_limit_bytes(target) is None:
             return None
@@ -180,7 +176,6 @@ class Dispatcher:
         return Hop(delivery, REQUEUED, why, self._put_off_ms[ref])
 
     def _unless_refused(self, ingress: IngressPartition, hop: Hop) -> Hop | Rejection:
-        """Return the hop, unless the ingress is known to refuse a record of this size."""
         if ingress.topic not in self._refusals.limited:
             return hop
         if not self._exceeds(successor(ingress, hop)):
@@ -252,7 +247,6 @@ class OutgoingRecords:
         self.own_topics = {dead_letter_topic, outcome_topic}
 
     def deliveries(self, batch: ResolvedBatch) -> Iterator[OutgoingRecord]:
-        """Yield the records that reach their targets."""
         prefix = batch.ingress.prefix
         for delivery in batch.deliveries:
             yield OutgoingRecord(
@@ -337,7 +331,6 @@ def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
 
 
 def _shortened(letter: DeadLetter) -> Iterator[tuple[str, DeadLetter]]:
-    """Yield ever shorter versions of the letter, with the name of the missing parts."""
     yield "", letter
     yield VALUE, letter._replace(value=None)
     yield CONTENT, letter._replace(key=None, value=None, headers=[])

@@ -77,6 +77,7 @@ def moved(
 
 
 def is_move(record: AuxiliaryRecord) -> bool:
+    """Return whether `moved` made it."""
     return any(name == HOP_FIRES for name, _ in record.headers)
 
 
@@ -115,6 +116,7 @@ def outcome_of(hop: Hop) -> Outcome:
 
 
 def failures(hop_attempt: bytes | None) -> int:
+    """Return the number of failed publish attempts, from the header."""
     return _number(hop_attempt) or 0
 
 
@@ -147,7 +149,7 @@ class Moving(NamedTuple):
 
 
 def find_moving(shard: Shard, message: Message, deliver_at_ms: int) -> Moving:
-    """Return the replacement for an ingested record of the shard's partition."""
+    """Return whether an ingested record of the shard can be moved, and its replacement."""
     offset = message.offset()
     known = shard.named(receipt_name(offset))
     if known is not None and known.offset > offset:

@@ -78,7 +78,6 @@ class KnownTargets:
             self._refusals.pop(topic, None)
 
     def learn_unavailable(self, topic: str, unavailable: Mapping[int, str]) -> None:
-        """Note which partitions cannot be written to now, and why."""
         if unavailable:
             self.unavailable[topic] = unavailable
         else:
@@ -124,7 +123,6 @@ class KnownTargets:
         return all(self.takes(topic) and self.batch_limit_bytes(topic) is None for topic in topics)
 
     def refusal(self, topic: str) -> Rejection | None:
-        """Return why nothing can be written to this topic, or None."""
         return self._refusals.get(topic)
 
     def refusal_at(self, target: str, partition: int, key: bytes | None) -> Rejection | None:

@@ -31,8 +31,6 @@ log = structlog.get_logger(__name__)
 
 
 class _Parked(NamedTuple):
-    """A record that may go, and the time at which its entry fires."""
-
     fires_ms: int
     entry_offset: int
     record: AuxiliaryRecord
@@ -67,7 +65,6 @@ class ParkedRecords:
         self.release.share = shards / self.partitions
 
     def is_needed(self, shard: Shard, now_ms: int) -> bool:
-        """Return whether there may be records to let go."""
         if not self.release.looks_for_held(now_ms):
             return False
         if shard.state is not State.READY:
@@ -112,7 +109,6 @@ class ParkedRecords:
         return moved[-1].entry_offset if moved else None
 
     def forget(self, partition: int) -> None:
-        """Forget a partition that is not served any more."""
         self.passes.pop(partition, None)
         others = [place for place in self._moved if place[0] != partition]
         self._moved = deque(others, MOST_UNREAD)
@@ -129,7 +125,6 @@ class ParkedRecords:
         return known
 
     def _has_arrived(self, shard: Shard, since: int) -> bool:
-        """Return whether a record has arrived that is parked, or placed by an earlier resume."""
         return any(
             offset >= since and not self.release.is_queue(end_ms)
             for end_ms, offset in shard.last_held.items()

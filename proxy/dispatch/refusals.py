@@ -16,15 +16,14 @@ RecordRef: TypeAlias = tuple[str, int]
 INVALID: Final = "publish-failed"
 TOO_LARGE: Final = "too-large"
 TRIES: Final = 3
-"""Most aborts of a transaction for single records of one topic. Each abort shows one refused
-record. Similar records are tried later, a few at a time."""
+"""Most aborts for single records of one topic. Each shows one refused record. Similar records are
+tried later, a few at a time."""
 TRIES_IN_ALL: Final = 20
 """After this many aborts of one transaction one is enough for each topic."""
 TRIED_LATER: Final = 3
 LATER_EVERY_MS: Final = 250
 LATER_AFTER_MS: Final = 1_000
-"""Suspect records come back in groups of `TRIED_LATER` at these intervals, so others wait for few
-aborts."""
+"""Suspect records come back in groups of `TRIED_LATER`, so others wait for few aborts."""
 REMEMBERED: Final = 100_000
 FORGOTTEN_AFTER_MS: Final = 120_000
 """The session after a lost one begins long before this. A topic may change in this time."""
@@ -111,19 +110,16 @@ class Refusals:
         return self._tries[topic] >= most
 
     def is_suspect(self, targets: KnownTargets, topic: str, size_bytes: int) -> bool:
-        """Return whether to leave the record out of this transaction, since similar ones were
-        refused. `size_bytes` is as in `Report`."""
+        """Return whether to leave the record out of this transaction: similar ones were refused."""
         if not self.is_tired(topic):
             return False
         limit_bytes = targets.batch_limit_bytes(topic)
         return topic in self._invalid or (limit_bytes is not None and size_bytes > limit_bytes)
 
     def is_too_large(self, targets: KnownTargets, topic: str, size_bytes: int) -> bool:
-        """Return whether it is suspect for its size alone."""
         return topic not in self._invalid and self.is_suspect(targets, topic, size_bytes)
 
     def later_ms(self, now_ms: int) -> int:
-        """Return when to try the next suspect record."""
         self._later += 1
         if self._later % TRIED_LATER == 0:
             self._later_ms += LATER_EVERY_MS
@@ -131,14 +127,12 @@ class Refusals:
         return self._later_ms
 
     def is_to_be_listed(self, topic: str) -> bool:
-        """Return whether the client library must ask for this topic: it does not know a
-        partition."""
+        """Return whether the client library must ask for the topic: it misses a partition."""
         if topic not in self.listed:
             self.unlisted.add(topic)
         return topic in self.unlisted
 
     def take_unlisted(self) -> set[str]:
-        """Return the topics for which the client library must ask now."""
         taken, self.unlisted = self.unlisted, set()
         self.listed |= taken
         return taken

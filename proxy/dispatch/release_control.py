@@ -35,7 +35,6 @@ class OverdueRule(NamedTuple):
     action: Literal["deliver", "dead-letter", "drop"]
 
     def end(self, delivery: Delivery, overdue_ms: int) -> Rejection | Outcome | None:
-        """Return the end of a record under the rule. None: it is delivered."""
         if self.action == "deliver":
             return None
         detail = (
@@ -63,7 +62,6 @@ class _TargetRules(NamedTuple):
     """Pauses that are over, by pattern, the newest first."""
     cap: _Limit | None
     overdue: tuple[OverdueRule, ...]
-    """In the order in which they are tried."""
 
     @property
     def ends_after_ms(self) -> int | None:
@@ -88,7 +86,6 @@ class ReleaseControl:
         self.has_rules = bool(self._caps or self._overdue_now)
         self.paused: frozenset[str] = frozenset()
         self.resumed: dict[str, Resumed] = {}
-        """Pauses that are over, by pattern."""
         self.limits: Mapping[str, TargetLimit] = {}
         self.version = 0
         """Number of changes of pauses."""
@@ -128,7 +125,6 @@ class ReleaseControl:
 
     @property
     def release_rates(self) -> dict[str, int]:
-        """Rates of resumed pauses by pattern, in records a second."""
         ends = self.resumed.items()
         return {pattern: end.per_second for pattern, end in ends if end.per_second is not None}
 

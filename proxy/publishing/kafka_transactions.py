@@ -99,7 +99,7 @@ LOOK_EVERY_S: Final = 0.5
 SLOW_AFTER_S: Final = 1.0
 DOUBLED_AT_MOST: Final = 3
 DOUBLED_FOR_S: Final = 60.0
-"""Each producer left behind lately doubles the patience, so a slow broker is not left again."""
+"""Each producer left behind in this time doubles the patience: the broker may only be slow."""
 FLUSH_SLICE_S: Final = 0.25
 ABORT_CALLS: Final = 20
 """These calls share CALL_TIMEOUT_S. Each purges records that the client library queued again."""
@@ -124,8 +124,8 @@ OTHER_GENERATION: Final = frozenset(
         KafkaError.FENCED_INSTANCE_ID,
     }
 )
-"""A static member that rejoins after its coordinator was away fences its earlier self. If another
-process did, the consumer learns it at its next fetch."""
+"""A static member that rejoins fences its earlier self. If another process did, the consumer learns
+it at its next fetch."""
 
 
 class PendingCommit:
@@ -136,7 +136,6 @@ class PendingCommit:
         self.result: Future[None]
         self.until_s = until_s
         self.moved_at_s = time.monotonic()
-        """Time of its last progress."""
         self.is_claimed = False
         self._lock = Lock()
 
@@ -169,7 +168,6 @@ class KafkaTransactions:
         self._throttling, self._has_sent_offsets = throttling, False
         self._watched_s = throttling.now_s()
         self._sent_until_s = self.write_until_s = math.inf
-        """Limits of the open transaction, by the monotonic clock."""
         self._id_number = 0
         self._replaced_at_s: deque[float] = deque(maxlen=DOUBLED_AT_MOST)
         self._open()

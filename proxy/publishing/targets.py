@@ -36,6 +36,8 @@ LOGGED_AT_ONCE: Final = 20
 
 
 class PartitionState(NamedTuple):
+    """The broker's metadata of one partition."""
+
     number: int
     has_leader: bool
     in_sync: int
@@ -43,6 +45,7 @@ class PartitionState(NamedTuple):
 
 
 def states_of(description: TopicDescription) -> list[PartitionState]:
+    """Read the answer to `describe_topics`."""
     return [
         PartitionState(p.id, p.leader is not None, len(p.isr), len(p.replicas))
         for p in description.partitions
@@ -179,7 +182,6 @@ class Targets:
         self._waited_for_ms: dict[str, int] = {}
         """Time of the last awaited answer about a topic: it is no older."""
         self._renewed: dict[str, Future[TopicDescription]] = {}
-        """Answers that are not waited for."""
         self._tried_until_ms: dict[str, int] = {}
         self._untimely_until_ms: dict[str, int] = {}
 

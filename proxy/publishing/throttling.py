@@ -63,14 +63,12 @@ class Throttling:
         self._logged_s: dict[Direction, float] = {}
 
     def written(self, event: ThrottleEvent) -> None:
-        """Note an answer to the producer."""
         if event.throttle_time > 0:
             self._heard_s = self.now_s()
             self.until_s = max(self.until_s, self._heard_s + event.throttle_time)
             self._tell("writing", event)
 
     def read(self, event: ThrottleEvent) -> None:
-        """Note an answer to a consumer."""
         if event.throttle_time > 0:
             self._read_until_s = self.now_s() + event.throttle_time
             self._tell("reading", event)
@@ -83,7 +81,6 @@ class Throttling:
 
     @property
     def is_recent(self) -> bool:
-        """Whether the broker throttled the producer within the last minute."""
         return bool(self.until_s) and self.now_s() < self.until_s + RECENT_S
 
     @property
@@ -119,7 +116,6 @@ class Throttling:
             self.most_bytes = min(UNBOUNDED, int(self.most_bytes * GROWN_BY))
 
     def given_up(self) -> None:
-        """Note that it did not arrive in time, since the broker throttles."""
         too_large_bytes = min(self.most_bytes, max(TELLING_BYTES, self._size_bytes))
         self.most_bytes = max(LEAST_BYTES, too_large_bytes // SHRUNK_TO)
         self._given_up_s = self.now_s()

@@ -114,7 +114,6 @@ class RecordWriter:
                 self._heartbeat()
 
     def flush(self, timeout_s: float) -> int:
-        """Wait until produced records have arrived. Return the number of missing ones."""
         left_s = self._kafka.write_until_s - time.monotonic()
         return self._kafka.producer.flush(max(0.0, min(timeout_s, left_s)))
 
@@ -364,7 +363,6 @@ class Transaction:
         return self._written
 
     def _look_up(self) -> None:
-        """Ask about targets with missing facts, and choose the path."""
         targets = self._by.targets
         targets.learn(_asked_about(self.topics, self._batches), self._now_ms)
         if self._care is None and (self._aborts or self._needs_care()):
@@ -516,7 +514,6 @@ class Transaction:
 
 
 def _asked_about(topics: set[str], batches: Sequence[Batch]) -> set[str]:
-    """Return the topics of entries and check-backs, to ask the broker about."""
     for batch in batches:
         if batch.auxiliary:
             own = batch.ingress.topic
@@ -555,7 +552,6 @@ class Publisher:
         self._retry = retry
 
     def take_care(self, now_ms: int) -> Dispatcher:
-        """Begin the careful path of a transaction."""
         self.refusals.begin(now_ms)
         return Dispatcher(self.targets.known, self.refusals, self._retry, self.release, now_ms)
 

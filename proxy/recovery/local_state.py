@@ -104,7 +104,6 @@ class FetchedBodies:
         self._inner.put(entries)
 
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
-        """Return the due entries that `max_bytes` and time allow, at least one."""
         found = self._inner.due(now_ms, max_entries, max_bytes)
         fitting = _fitting(found.entries, max_bytes)
         if self._held_bytes > 2 * max_bytes:
@@ -127,7 +126,6 @@ class FetchedBodies:
         self._hold([self._held[entry[1]] for entry in fitting if entry[1] in self._held])
 
     def _fetch(self, entries: Sequence[Entry]) -> None:
-        """Read back the missing bodies, the earliest first, until the time is up."""
         missing = [e for e in entries if e[1] not in self._held and is_stub(e[3])]
         until_s = self._now_s() + BUDGET_S
         while missing and (left_s := until_s - self._now_s()) > 0:
@@ -175,7 +173,6 @@ def _fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
 
 
 def _gap(entries: Sequence[Entry]) -> int:
-    """Return the largest gap of offsets to read through, by the entries' mean size."""
     size_bytes = sum(body_bytes(entry[3]) for entry in entries)
     return min(JUMP_RECORDS, JUMP_BYTES * len(entries) // max(size_bytes, 1))
 
@@ -380,7 +377,6 @@ class LocalState:
         return register
 
     def has_stubs(self, partition: int) -> bool:
-        """Return whether entries of the opened store may have stubs instead of bodies."""
         return (self._folder(partition) / STUBS).exists()
 
     def folders(self, partitions: Iterable[int]) -> list[Path]:

@@ -150,7 +150,6 @@ class Recovery:
         return reading.result()
 
     def record_first_commit(self, policies: Mapping[int, Sequence[PolicyFrom]]) -> None:
-        """Remember, on the broker and on disk, that these partitions have committed offsets."""
         self._policies.record_served(self._facts, policies)
         self._folders.mark_committed(policies)
 
@@ -215,7 +214,6 @@ class Recovery:
         return Position.start(log_range.start, self._digest, self._topic_id)
 
     def _accepted_start(self, partition: int, log_range: LogRange, found: str) -> Position:
-        """Begin anew if an operator has accepted that by name, else refuse."""
         accepted = self._accept_loss_below.get(partition)
         if accepted is None or not log_range.start <= accepted <= log_range.end:
             raise StartOverRefused(

@@ -142,7 +142,6 @@ class Admission:
         return len(buffer) >= limits.max_records or buffer.size_bytes >= limits.max_bytes
 
     def _parse(self, messages: Sequence[Message], committed: int) -> tuple[ParsedBatch, bool]:
-        """Parse the first messages under one policy. Return also whether they are a replay."""
         first = messages[0].offset()
         reader, until = self._readers.at(first)
         is_replay = first < committed

@@ -26,6 +26,8 @@ class AuxiliaryRecord(NamedTuple):
 
 
 class SweptEntry(NamedTuple):
+    """An entry that a purge has ended, and its outcome."""
+
     key: Key
     target: str
     outcome: Outcome
@@ -111,7 +113,6 @@ class TransactionBuffer:
     auxiliary: list[AuxiliaryRecord] = field(default_factory=list)
     auxiliary_bytes: int = 0
     size_bytes: int = 0
-    """Size of all bodies and values."""
     recalls: int = 0
 
     def add_delivery(self, entry: Entry) -> None:

@@ -79,7 +79,6 @@ class HalfMessages:
         self._read_back = read_back
         self._watermark, self._set_back = watermark, set_back
         self.idents: OrderedDict[int, bytes] = OrderedDict()
-        """Ids of the undecided half messages by offset."""
         self._prepares: dict[int, Prepare] = {}
         self._unread: list[int] = []
         self._sizes: dict[int, int] = {}
@@ -113,7 +112,6 @@ class HalfMessages:
         return [(at, self.idents[at], self._sizes.get(at)) for at in offsets[first : first + most]]
 
     def passed(self, offset: int, prepare: Prepare) -> list[HalfMessageEvent]:
-        """Return the events of a new half message that the watermark has passed."""
         item: AgendaItem | None = _item(prepare, offset, _first_number(prepare))
         events: list[HalfMessageEvent] = []
         happened = self._happened_upto(offset)
@@ -172,7 +170,6 @@ class HalfMessages:
         return self._agenda[0][0] if self._agenda else None
 
     def advance(self, watermark: Watermark) -> None:
-        """Note that every event at or below `watermark` has happened."""
         self._watermark = max(self._watermark, watermark)
         while self._agenda and self._agenda[0][:2] <= self._watermark:
             _fires_ms, offset, _check = heappop(self._agenda)
@@ -265,6 +262,7 @@ def _after(prepare: Prepare, item: AgendaItem) -> AgendaItem | None:
 
 
 def record_of(ingress: IngressPartition, event: HalfMessageEvent) -> AuxiliaryRecord | None:
+    """Return the record of the event: an expiry request or a check-back."""
     return expiry_request(ingress, event) if event.is_last else check_back(event)
 
 

@@ -131,7 +131,6 @@ class Identities:
         return pends
 
     def _waiting_origin(self, hop_from: int, ident: bytes | None, first: int | None) -> int | None:
-        """Return the origin of the entry there, None if its id or receipt names another entry."""
         if ident is not None:
             row = self._row(ident)
             is_current = row.offset == hop_from and not row.kind & IS_HALF_MESSAGE
@@ -215,7 +214,6 @@ class Identities:
         return None
 
     def known(self, name: bytes) -> Named:
-        """Return the row of an id or a receipt's name. Look it up if necessary."""
         if name not in self._rows:
             self._rows.update(self.register.find([name]))
         return self._row(name)
@@ -234,7 +232,7 @@ class Identities:
         return ended
 
     def note_recall(self, offset: int, *names: bytes) -> None:
-        """Note that the record of these names has ended. A proof limits that to its successors."""
+        """End the record of these names and its successors. A proof must match the successor's."""
         for name in names:
             self._put(offset, name, Named(offset, kind=IS_CANCEL))
 
@@ -245,7 +243,6 @@ class Identities:
         return (name, offset) in self._hopping
 
     def hopped(self, hops: Iterable[tuple[bytes, int]]) -> None:
-        """Note entries, by id and offset, that a committed transaction has rewritten."""
         self._hopping.update(hops)
 
     def _landed(
@@ -278,7 +275,6 @@ class Identities:
     def _supersede(
         self, at: int, ident: bytes, row: Named, what: str
     ) -> tuple[list[Outcome], bool]:
-        """End the id's record. Return the outcomes, and whether there was anything to end."""
         by = at if what == REPLACED else None
         ended = Outcome(row.origin, what, row.due_ms, ident, "", by, row.target)
         if row.kind & IS_HALF_MESSAGE:
@@ -342,6 +338,7 @@ class MissedPlace(NamedTuple):
 def missed_place(
     topic: str, group_id: str, ingress: str, topic_id: str, partition: int
 ) -> MissedPlace:
+    """Return the place in the settings topic `topic`."""
     return MissedPlace(topic, f"{MISSED_MOVES}{group_id}/{ingress}/{partition}/", topic_id)
 
 

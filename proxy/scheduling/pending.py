@@ -32,6 +32,7 @@ class Found(NamedTuple):
 
 
 def find_id(shard: Shard, ident: bytes) -> Found | None:
+    """Return the pending record or half message with this id."""
     row = shard.named(ident)
     state = None if row is None else _state_of(shard, row)
     if row is None or state is None:
@@ -127,7 +128,6 @@ class WaitingRecord(NamedTuple):
     size_bytes: int | None
     why: Reason
     attempt: int = 0
-    """Number of failed publish attempts."""
 
 
 class WaitingPiece(NamedTuple):

@@ -79,7 +79,6 @@ class Purges:
             self.progress = PurgeProgress(offset, NOTHING_YET)
 
     def ending(self, offset: int, target: str, due_ms: int) -> int | None:
-        """Return the offset of the purge that ends the entry at `offset`, or None."""
         for index in range(bisect_right(self.offsets, offset), len(self.offsets)):
             if self._purges[index].ends(target, due_ms):
                 return self.offsets[index]
@@ -115,12 +114,10 @@ class Purges:
         return PURGED_BY + self._ingress.origin(at)
 
     def unswept(self, below: int) -> Sequence[Purge]:
-        """Return the purges below this offset that may end an entry in the store."""
         first = bisect_left(self.offsets, self._swept_below)
         return self._purges[first : bisect_left(self.offsets, below)]
 
     def swept(self, below: int) -> None:
-        """Note that the store has no more entries ended by a purge below this offset."""
         self._swept_below = below
         if self.progress is not None and self.progress.at < below:
             following = self.first_unswept

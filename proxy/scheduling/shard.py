@@ -75,7 +75,6 @@ class View(NamedTuple):
     kept_bytes: int
     """Memory of its memtables, and of records that cannot be ingested yet."""
     peeked_bytes: int
-    """Memory of due bodies that were read from the store."""
 
 
 class Shard:
@@ -142,7 +141,6 @@ class Shard:
         return State.READY if self.next_offset >= self.barrier else State.CATCHING_UP
 
     def look(self, until_ms: int) -> View:
-        """Take the view of this turn. Its `due_ms` is at most `until_ms`."""
         due_ms = self.next_due_ms(until_ms) if self.state is State.READY else None
         waiting, store = self.waiting, self.store
         kept_bytes = self.memtable_bytes
@@ -221,7 +219,6 @@ class Shard:
         return self._readers.read(message)
 
     def refusal_now(self, message: Message) -> Rejection | None:
-        """Return why the current settings would refuse this record, or None."""
         parsed = self._readers.read(message, LAST_OFFSET)
         parsed = parsed.rejection if isinstance(parsed, RejectedHop) else parsed
         return parsed if isinstance(parsed, Rejection) else None
@@ -231,7 +228,6 @@ class Shard:
         return offset in self._missed
 
     def next_due_ms(self, until_ms: int) -> int | None:
-        """Return the time of the next event, None if that is after `until_ms`."""
         due_ms = self.store.next_due_ms(until_ms)
         if not self.half_messages.idents:
             return due_ms
@@ -405,7 +401,6 @@ class Shard:
         return IngestLimits(now_ms, max_records, max_bytes, ended, committed)
 
     def _ingest_run(self, messages: Sequence[Message], start: int, limits: IngestLimits) -> int:
-        """Ingest from `start` under one policy while there is room. Return the index reached."""
         run = messages[start : start + PARSED_AT_ONCE]
         admitted = self._admission.admit(run, limits)
         self.waits_for_clock = admitted.waits_for_clock

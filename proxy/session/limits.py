@@ -163,7 +163,6 @@ class _Limits:
 
 
 def _wanted(limit: int, *, is_held: bool) -> int:
-    """Return the count from which on reading is paused, or stays paused."""
     return limit - limit // SLACK_SHARE if is_held else limit
 
 
@@ -267,8 +266,8 @@ class BackPressure:
         """Pause the partitions with waiting records, or all if no record has room.
 
         While an operator or the reserve pauses reading, a partition that catches up is read on: it
-        delivers nothing before. A resting shard has no waiting records. After a pause the client
-        library fetches its fetched records again.
+        delivers nothing before. A resting shard has no waiting records. A pause makes the client
+        library drop its buffer and fetch again.
         """
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded

@@ -21,19 +21,17 @@ LATEST_PROGRESS_MS: Final = 500
 """Longest time until read offsets are committed, even if other shards make transactions."""
 BUSY_RECORDS: Final = 32
 BUSY_INTERVAL_MS: Final = 10
-"""Interval after BUSY_RECORDS or more. A transaction costs the broker hundreds of records."""
+"""Interval after BUSY_RECORDS or more. A transaction costs the broker as hundreds of records do."""
 AMPLE_RECORDS: Final = 500
 AMPLE_RECORDS_A_MS: Final = 64
 LONGEST_INTERVAL_MS: Final = 50
-"""Above AMPLE_RECORDS the interval grows by 1 ms for each AMPLE_RECORDS_A_MS, since the broker
-needs the cores, too."""
+"""Beyond AMPLE_RECORDS the interval grows, since the broker needs the cores, too."""
 FIRST_RECORDS: Final = 2_000
 """Least bound of a transaction, so that the start of a burst waits for no long one."""
 FETCHED_A_SHARD: Final = 10
 """Least records of a fetch for each shard with work, since each shard costs a turn time."""
 LONG_TRANSACTION_S: Final = 3.0
-"""A third of the broker's limit (transaction.timeout.ms). Each partition written to costs as much
-as hundreds of records."""
+"""A third of transaction.timeout.ms. Each partition written to costs like hundreds of records."""
 UNBOUNDED: Final = 2**31
 """More records than any transaction asks for."""
 LEAST_RECORDS: Final = 1_000
@@ -115,7 +113,6 @@ class Pacing:
         return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
 
     def take_idle(self, partitions: Iterable[int], elapsed_ms: int) -> AbstractSet[int]:
-        """Return idle shards to be committed now. Each of `partitions` gets its turn."""
         if elapsed_ms - self._idle_ms >= IDLE_COMMIT_MS:
             self._idle_ms, self._idle = elapsed_ms, deque(partitions)
         if not self._idle:
@@ -146,7 +143,6 @@ class Pacing:
         self._throttling.given_up()
 
     def wait_ms(self, elapsed_ms: int) -> int:
-        """Return the time until the next transaction may begin, below 0 if it might have begun."""
         return self._began_ms + self._interval_ms - elapsed_ms
 
     def rate_wait_ms(self, elapsed_ms: int) -> int:
@@ -180,13 +176,11 @@ class RestingShards:
         self._tidy: set[int] = set()
         self._until_ms: dict[int, int] = {}
         self._due_ms: dict[int, int] = {}
-        """Monotonic time of the next due entry, for the shards that rest until then."""
 
     def awake(self, shards: Mapping[int, Shard]) -> dict[int, Shard]:
         return {p: shard for p, shard in shards.items() if p not in self._until_ms}
 
     def untidy(self, awake: Mapping[int, Shard]) -> list[int]:
-        """Return the shards whose stores may have work."""
         return [partition for partition in awake if partition not in self._tidy]
 
     def wait_ms(self, elapsed_ms: int, at_most_ms: int) -> int:

@@ -413,7 +413,6 @@ class Pipeline:
 
 
 def _rotated(partitions: Iterable[int], first: int) -> list[int]:
-    """Return them in order, beginning with the first one at or beyond `first`."""
     return sorted(partitions, key=lambda partition: (partition < first, partition))
 
 

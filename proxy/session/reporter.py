@@ -50,6 +50,8 @@ class AdminSide:
 
 
 class Reporter:
+    """Fills a worker's status and gauges, a few times a second."""
+
     def __init__(
         self,
         parts: Parts,

@@ -43,6 +43,8 @@ Snapshot = tuple[Status, list[Metric]]
 
 
 class SnapshotSender:
+    """A thread of the worker process that sends a snapshot each second."""
+
     def __init__(
         self,
         connection: Connection[Snapshot, None],
@@ -205,7 +207,6 @@ def _child(
     snapshots_out: Connection[Snapshot, None],
     queries_in: Connection[Any, Any],
 ) -> None:
-    """Run one worker process. Exit with the code of an error that a person must act on."""
     _end_with_parent()
     configure_logs(settings.log.level, settings.log.format)
     structlog.contextvars.bind_contextvars(worker=worker)
@@ -271,7 +272,6 @@ def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
 
 
 def _workers_that_pay(settings: Settings, admin: HearingAdminClient) -> int:
-    """Return one worker for each usable core, at most one for each ingress partition."""
     try:
         partitions = describe_topic(settings.topics.ingress, admin, settings).partitions
     except KafkaException as error:
