@@ -39,7 +39,6 @@ NEEDED: Final = {
     "dead_letters": ("Write", "Describe"),
     "outcomes": ("Write", "Describe"),
 }
-"""The operations needed on each of the proxy's own topics."""
 REFUSALS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -80,7 +79,7 @@ def grant(rights: Sequence[Right], settings: Settings) -> str:
 def remedy(
     error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
 ) -> str | None:
-    """Return the command that grants the refused right. `operation` was tried on `topic`."""
+    """Return the command that grants what was refused to `operation` on `topic`."""
     needed = {
         KafkaError.TOPIC_AUTHORIZATION_FAILED: topic and Right(operation, "topic", topic),
         KafkaError.GROUP_AUTHORIZATION_FAILED: group_right(settings),
@@ -134,10 +133,7 @@ def is_refusal(error: KafkaError) -> bool:
 
 
 def refuse_missing_rights(settings: Settings, admin: AdminClient) -> None:
-    """Raise BrokerRefused if a right on the proxy's own topics is missing.
-
-    Raises KafkaException too.
-    """
+    """Raise BrokerRefused if a right on the proxy's own topics is missing."""
     missing = list(_missing_on_topics(settings, admin))
     if missing:
         names = ", ".join(map(str, missing))
@@ -204,16 +200,12 @@ NOBODY_LISTENS: Final = re.compile("Connection refused|Failed to resolve")
 
 
 class _Meaning(NamedTuple):
-    """A pattern for the client library's text, the end of a sentence, and a remedy."""
-
     words: re.Pattern[str]
     found: str
     remedy: str
 
 
 class _Limit(NamedTuple):
-    """A limit of the broker, and its remedy."""
-
     found: str
     remedy: str
 
@@ -279,7 +271,7 @@ class HearingAdminClient(AdminClient):
             super().__init__(hearing)
 
     def sentence(self, error: KafkaException) -> ProxyError:
-        """Return the message for an error of this client, with the true cause if known."""
+        """Return the message for an error of this client, with its true cause if known."""
         self.poll(0)
         cause: KafkaError = error.args[0]
         if cause.code() in UNREACHABLE:
@@ -296,8 +288,8 @@ class HearingAdminClient(AdminClient):
         return sentence
 
     def _listens_nobody(self) -> bool:
-        """Whether no address accepts connections. The client also reports "all brokers down" for
-        brokers that accept one and do not answer yet."""
+        """Whether no address accepts connections. A broker that accepts one and does not answer is
+        reported down, too."""
         causes = [one.str() for one in self._heard if one.code() != KafkaError._ALL_BROKERS_DOWN]
         are_down = len(causes) < len(self._heard)
         tried = {cause.partition("/")[0] for cause in causes}
@@ -306,10 +298,7 @@ class HearingAdminClient(AdminClient):
 
 
 def _address_that_wants_tls(settings: Settings) -> str | None:
-    """Find an address that answers a TLS handshake, if the proxy connects without TLS.
-
-    Such a broker closes the connection silently, so the client cannot know.
-    """
+    """Find an address for TLS, if the proxy connects without. The client cannot see the cause."""
     if settings.kafka.get("security.protocol", "").upper().endswith("SSL"):
         return None
     addresses = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
@@ -401,10 +390,7 @@ class TopicUnknown(ProxyError):
 
 
 class Connection:
-    """An admin client with the settings' connection. A question takes at most `limit_s`.
-
-    Raises SettingsError.
-    """
+    """An admin client with the settings' connection. A question takes at most `limit_s`."""
 
     limit_s = 8.0
 
@@ -416,10 +402,8 @@ class Connection:
         return self.admin.sentence(error)
 
     def describe_topic(self, topic: str, operation: str = "Describe") -> TopicDescription:
-        """Return the broker's description. Never creates the topic.
-
-        `operation` is the needed right. Raises TopicUnknown, BrokerUnreachable, BrokerRefused.
-        """
+        """Return the broker's description, and never create the topic. `operation` is the needed
+        right. Raises TopicUnknown, BrokerUnreachable, BrokerRefused."""
         answers = self.admin.describe_topics(TopicCollection([topic]), request_timeout=self.limit_s)
         try:
             description: TopicDescription = answers[topic].result()

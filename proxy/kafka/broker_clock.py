@@ -1,8 +1,5 @@
-"""The broker's clock, read from the timestamp of a record that the broker stamps.
-
-The record has no value, so compaction removes it. Readers ignore keys with
-`proxy.kafka.settings_topic.CLOCK`.
-"""
+"""The broker's clock: the timestamp of a record that the broker stamps. The record has no value,
+so compaction removes it."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -30,10 +27,8 @@ class ClockAnswer(NamedTuple):
 
 
 class BrokerClock:
-    """The clock of the broker that leads `topic`. All calls come from one thread.
-
-    An answer may be early by the time that the request took, and is never late.
-    """
+    """The clock of the broker that leads `topic`, for one thread. It may be early by the time of a
+    request, and is never late."""
 
     def __init__(
         self,
@@ -59,7 +54,6 @@ class BrokerClock:
         self._producer.produce(self._topic, None, self._key, on_delivery=self._take)
 
     def answer(self, timeout_s: float = 0.0) -> ClockAnswer | None:
-        """Return the answer to the last `ask`, once."""
         if self._producer is not None and self._is_asking:
             self._producer.poll(timeout_s)
         answer, self._answer = self._answer, None

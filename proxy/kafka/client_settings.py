@@ -34,7 +34,7 @@ def with_token_callback(kafka: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unsecured_token(config: str) -> Token:
-    """Make a token from `sasl.oauthbearer.config`. librdkafka's CONFIGURATION.md has its keys."""
+    """Make a token from `sasl.oauthbearer.config` (librdkafka's CONFIGURATION.md)."""
     said = dict(word.partition("=")[::2] for word in config.split())
     now_s = time.time()
     end_s = now_s + float(said.get("lifeSeconds", LIFE_S))
@@ -62,13 +62,13 @@ NUMBER: Final = re.compile(r"\d+")
 
 
 class RepeatFilter:
-    """Limits repeated lines to one in LOG_EVERY_S. Lines that differ only in numbers are equal."""
+    """Limits lines to one in LOG_EVERY_S. Lines that differ only in numbers are equal."""
 
     def __init__(self) -> None:
         self._logged: dict[str, tuple[float, int]] = {}
 
     def left_out(self, line: str, now_s: float) -> int | None:
-        """Return how many equal lines were left out since the last. None: leave this one out."""
+        """Return the number of equal lines left out since the last. None: leave this one out."""
         kind = NUMBER.sub("#", line)
         logged_s, count = self._logged.get(kind, (-LOG_EVERY_S, 0))
         if now_s - logged_s < LOG_EVERY_S:
@@ -96,10 +96,8 @@ class _ToStructlog(logging.Handler):
 
 
 def silent_logger() -> logging.Logger:
-    """Return a silent logger for a command's clients.
-
-    Without a logger the client library prints fatal errors at any `log_level`.
-    """
+    """Return a silent logger for a command's clients. Without a logger the client library prints
+    fatal errors at any `log_level`."""
     logger = logging.getLogger("librdkafka.command")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -152,34 +150,31 @@ TUNED_PRODUCER: Final = {
     "reconnect.backoff.max.ms": 1_000,
     "sticky.partitioning.linger.ms": 0,
 }
-"""linger.ms: a transaction takes few requests, and its commit does not wait for it.
+"""linger.ms: a transaction takes few requests.
 retry.backoff.ms: with 100, a transaction right after a commit would wait 104 ms.
-message.max.bytes: the broker decides which records are too large.
-queue.buffering.max.kbytes: above the largest message, which could never be sent otherwise. The
-setting `memory` bounds the queue."""
+message.max.bytes: the broker decides about the size of records.
+queue.buffering.max.kbytes: the largest message must fit. The setting `memory` bounds the queue."""
 
 
 def common_config(settings: Settings) -> dict[str, Any]:
     """Return connection settings, with librdkafka's logs sent to ours.
 
-    Brokers close idle connections. A rebootstrap after the last one closes would forget the
-    coordinators and delay records by seconds. Without rebootstrap a client never learns that all
-    brokers have moved: make a new client if none answers.
+    A rebootstrap would forget the coordinators whenever brokers close the last idle connection,
+    and delay records by seconds. Without it a client never learns that all brokers have moved:
+    make a new one if none answers.
     """
     kafka = with_token_callback(settings.kafka)
     return {"metadata.recovery.strategy": "none", **kafka, "logger": client_logger()}
 
 
 def admin_config(settings: Settings) -> dict[str, Any]:
-    """Return settings of a long-lived admin client. It notices moved leaders within seconds."""
+    """Return settings of a long-lived admin client, which soon notices moved leaders."""
     return {"topic.metadata.refresh.interval.ms": 10_000, **common_config(settings)}
 
 
 def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
     """Return settings of a static group member that reads committed records and never commits.
-
-    One queue holds all partitions. One answer of each broker may exceed its limit.
-    """
+    One queue holds all partitions, and each broker's answer may exceed its limit once."""
     shares = settings.memory_shares
     return {
         **TUNED_CONSUMER,
@@ -197,8 +192,8 @@ def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
 def lookup_config(settings: Settings) -> dict[str, Any]:
     """Return settings of a consumer for single committed records, outside the group.
 
-    Fetches are small because most records behind the wanted one are dropped. Larger records still
-    come. A fetch at the log's end delays the next fetch, so it waits briefly.
+    Most fetched records are dropped, so fetches are small; larger records still come. A fetch at
+    the log's end delays the next one, so it waits briefly.
     """
     return {
         **common_config(settings),
@@ -216,11 +211,8 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
 
 
 def listener_config(settings: Settings) -> dict[str, Any]:
-    """Return settings of a consumer that notices the next committed record or partition end.
-
-    It never joins the group. The broker holds an answer for up to half a second. Records are not
-    used, so little is fetched.
-    """
+    """Return settings of a consumer outside the group that only notices new records or ends. The
+    broker holds its answer for up to half a second."""
     return {
         **lookup_config(settings),
         "fetch.min.bytes": 1,
@@ -231,10 +223,8 @@ def listener_config(settings: Settings) -> dict[str, Any]:
 
 
 def settings_reader_config(settings: Settings) -> dict[str, Any]:
-    """Return settings of a consumer that follows the settings topic and never joins a group.
-
-    It reads past open transactions: its records are written outside of transactions.
-    """
+    """Return settings of a consumer that follows the settings topic outside of groups. It reads
+    past open transactions, because its records are written without one."""
     return {
         **committed_settings_reader_config(settings),
         "isolation.level": "read_uncommitted",
@@ -257,10 +247,8 @@ def committed_settings_reader_config(settings: Settings) -> dict[str, Any]:
 
 
 def producer_config(settings: Settings, worker: int, number: int = 0) -> dict[str, Any]:
-    """Return settings of a transactional producer. Its stable id fences a predecessor.
-
-    A worker needs the next `number` if its last producer's transaction cannot end.
-    """
+    """Return settings of a transactional producer. Its stable id fences a predecessor. `number`
+    grows if a worker's last transaction cannot end."""
     return {
         **TUNED_PRODUCER,
         **common_config(settings),
@@ -289,8 +277,8 @@ def transactional_id(settings: Settings, worker: int, number: int = 0) -> str:
 def connected(producer: Producer, topic: str) -> Producer:
     """Connect the producer, and return it. `topic` must exist.
 
-    The producer needs an id from the broker and checks its connection only every half second. A
-    question about a topic connects at once. If no broker answers, the next call fails.
+    A new producer checks its connection only every half second. A question about a topic connects
+    at once. If no broker answers, the next call fails.
     """
     with suppress(KafkaException):
         producer.list_topics(topic, CONNECT_WITHIN_S)

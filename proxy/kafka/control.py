@@ -1,7 +1,5 @@
-"""Requests written to the ingress by commands and the admin port, and their outcomes.
-
-Go to the end of the outcomes topic before writing, to miss none (docs/guide.md#outcomes).
-"""
+"""Requests written to the ingress by commands and the admin port, and their outcomes. Go to the end
+of the outcomes before writing, to miss none (docs/guide.md#outcomes)."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +12,7 @@ from proxy.protocol.body import Headers
 from proxy.protocol.outcomes import APPLIED, read_outcome
 
 BY_KEY: Final = -1
-"""The key decides about the partition, as in Java clients."""
+"""The key decides, as in Java clients."""
 POLL_S: Final = 0.1
 AGAIN_S: Final = 0.1
 PLACES_BY_KEY: Final[dict[str, str | int | bool]] = {
@@ -60,10 +58,8 @@ class ControlResult(NamedTuple):
 
 
 def write(producer: Producer, topic: str, request: Request, within_s: float) -> Message:
-    """Write one record and return the broker's receipt.
-
-    Raises KafkaException, Unconfirmed, and BufferError if the producer's queue is full.
-    """
+    """Write a record and return the broker's receipt. Raises KafkaException, Unconfirmed, and
+    BufferError if the producer's queue is full."""
     reports: list[tuple[KafkaError | None, Message]] = []
     headers: list[Any] = list(request.headers)
     producer.produce(
@@ -113,10 +109,8 @@ def _end_of(consumer: Consumer, place: TopicPartition, within_s: float) -> int:
 def await_results(
     consumer: Consumer, origins: Sequence[str], within_s: float, named: str | None = None
 ) -> list[ControlResult]:
-    """Wait for the outcomes of control records. `consumer` stands before them.
-
-    Raises KafkaException if the user may not read the outcomes.
-    """
+    """Wait for the outcomes of control records, with a consumer before them. Raises KafkaException
+    if the user may not read."""
     return find_results(_outcomes(consumer, time.monotonic() + within_s), origins, named)
 
 
@@ -125,9 +119,8 @@ def find_results(
 ) -> list[ControlResult]:
     """Find the outcomes of control records.
 
-    A moved record's outcome has the move as `next_origin`. The outcome of an ended record precedes
-    its control record's outcome in the same transaction. Its origin is `named`, or its id in that
-    partition.
+    A moved record's outcome has the move as `next_origin`. In the same transaction the outcome of
+    an ended record comes first. `named` is its origin, or its id in that partition.
     """
     found = {origin: ControlResult(origin) for origin in origins}
     unknown, ended = set(origins), None

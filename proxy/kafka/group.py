@@ -19,9 +19,8 @@ from proxy.errors import InstanceConflict
 log = structlog.get_logger(__name__)
 
 
-# Partition owners. Calls to a group's coordinator (describe, list offsets) can abort the process
-# when a connection ends (librdkafka issues 4605 and 5040). `list_groups` asks every broker, and can
-# only time out.
+# Calls to a group's coordinator (describe, list offsets) can abort the process when a connection
+# ends (librdkafka issues 4605 and 5040). `list_groups` asks every broker, and can only time out.
 
 ASK_S: Final = 10.0
 COUNT: Final = struct.Struct(">i")
@@ -41,15 +40,12 @@ class GroupOwners(NamedTuple):
     is_stable: bool
     owned: frozenset[Place]
     members: frozenset[str] = frozenset()
-    """Ids of the members, also during a rebalance."""
+    """Member ids, also during a rebalance."""
 
 
 def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:
-    """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S.
-
-    Each question makes a client from the settings `kafka`: an old client would wait for brokers
-    that are down.
-    """
+    """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S. Each question makes
+    a client: an old one would wait for brokers that are down."""
     answer: Future[GroupOwners] = Future()
     thread = threading.Thread(
         target=_ask, args=(kafka, group_id, answer), name="group owners", daemon=True
@@ -103,17 +99,16 @@ def _assigned(assignment: bytes) -> Iterator[Place]:
         yield from ((name.decode(), number) for number in numbers)
 
 
-# The static member of one worker. Kafka gives a static member's place to the process that joined
-# last. So a restart replaces its dead predecessor at once, and two live processes of one name would
-# replace each other forever. The broker makes a member id for each process. A file in the data
-# folder keeps our last one, and only one `run` at a time owns that folder.
+# Kafka gives a static member's place to the process that joined last. So a restart takes over at
+# once, and two live processes of one name would replace each other forever. The broker makes a
+# member id for each process. A file in the data folder, which one `run` owns, keeps our last one.
 
 LOOK_EVERY_S: Final = 0.5
 MARGIN_S: Final = 3.0
-"""A dead member leaves the group within this time after its session."""
+"""The group drops a dead member this long after its session."""
 MEMBER_FILE: Final = "member-"
 UUID: Final = "[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-"""Follows a static member's name in its member id."""
+"""The suffix of a static member's name in its member id."""
 
 
 class Member(NamedTuple):
@@ -124,10 +119,7 @@ class Member(NamedTuple):
 
 
 class StaticMember:
-    """The static member of worker number `worker`.
-
-    `ask` returns the members of the group, or raises KafkaException.
-    """
+    """The static member of a worker. `ask` returns the group's members or raises KafkaException."""
 
     def __init__(
         self,
@@ -142,16 +134,12 @@ class StaticMember:
         self._file = data_dir / f"{MEMBER_FILE}{worker}"
 
     def joined(self, ident: str) -> None:
-        """Save this process's member id."""
         with suppress(OSError):
             self._file.write_text(ident, "utf-8")
 
     def refuse_twin(self, session_s: float, heartbeat: Callable[[], None]) -> None:
-        """Wait until the group has dropped any other member of this name.
-
-        Raises InstanceConflict if it is alive after `session_s`. Does not wait if the broker does
-        not answer.
-        """
+        """Wait until the group has dropped another member of this name. Raises InstanceConflict if
+        it is alive after `session_s`."""
         if (other := self._other()) is None:
             return
         log.warning(
@@ -186,7 +174,7 @@ class StaticMember:
 
 
 def asking(kafka: Mapping[str, Any], group_id: str) -> Callable[[], list[Member]]:
-    """Return a function that lists the group's members, without a call to its coordinator."""
+    """Return a function that lists the group's members without a call to its coordinator."""
     made: list[AdminClient] = []
 
     def ask() -> list[Member]:
@@ -200,26 +188,23 @@ def asking(kafka: Mapping[str, Any], group_id: str) -> Callable[[], list[Member]
     return ask
 
 
-# Partitions without an owner. A static member can restart between the two rounds of an incremental
-# rebalance. It gets its partitions of the first round, and Kafka starts no second round for a
-# returning static member. Partitions that it should have released then have no owner until a member
-# joins or leaves. So one member watches, and makes another one join and leave.
+# A static member can restart between the two rounds of an incremental rebalance. It gets back its
+# partitions, and Kafka skips the second round. The partitions that it should have released have no
+# owner until a member joins or leaves. So one member watches, and makes another join and leave.
 
 OWNERS_EVERY_S: Final = 3.0
 LOOKS_IN_A_ROW: Final = 2
 """A rebalance may have just begun: this many answers must agree."""
 LOOKS_UNTIL_WHOLE: Final = 5
-"""Watching ends after this many answers in a row with an owner for each partition."""
+"""Watching ends after this many answers without unowned partitions."""
 PAUSE_S: Final = 30.0
 """The pause after a rebalance. Other members may request one, too."""
 STAY_S: Final = 15.0
 
 
 class UnassignedPartitions:
-    """Watches the group while a session is young, without blocking.
-
-    Only a new member can leave partitions without owners, so watching ends once all have one.
-    """
+    """Watches, without blocking, until each partition has an owner. Only a new member can leave
+    partitions unowned."""
 
     def __init__(
         self,
@@ -272,10 +257,7 @@ class UnassignedPartitions:
 
 
 def force_rebalance(kafka: Mapping[str, Any], group_id: str, topic: str) -> None:
-    """Make the group rebalance: join as one more member and leave, in a thread.
-
-    The member reads and commits nothing.
-    """
+    """Make the group rebalance: join as an idle member and leave, in a thread."""
     settings = {
         **kafka,
         "group.id": group_id,

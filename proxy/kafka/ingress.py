@@ -31,15 +31,9 @@ from proxy.protocol.headers import read_headers
 log = structlog.get_logger(__name__)
 
 
-# Resuming partitions.
-
-
 def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
-    """Resume partitions at the offsets that they would continue from.
-
-    librdkafka 2.16.0 sleeps up to a second if all partitions of a broker were paused. A seek wakes
-    it. A partition that cannot be sought is resumed without it: it is lost, or has no leader.
-    """
+    """Resume partitions at their next offsets. With all of a broker's partitions paused, librdkafka
+    2.16.0 sleeps up to a second, and a seek wakes it. Lost partitions are resumed without it."""
     consumer.resume(list(places))
     for place in places:
         if place.offset >= 0:
@@ -47,10 +41,8 @@ def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
                 consumer.seek(place)
 
 
-# Read positions, so that no record is taken twice.
-#
-# The client library gives each record once and in order, with one exception. If a rebalance pauses
-# partitions while a batch is taken, it seems to go back before that batch (see librdkafka 4686).
+# Read positions, so that no record is taken twice. The client library gives each record once and in
+# order, but seems to go back if a rebalance pauses partitions during a batch (librdkafka 4686).
 
 
 class ReadPositions:
@@ -66,11 +58,9 @@ class ReadPositions:
         return self._next
 
     def begin(self, starts: Mapping[int, int]) -> None:
-        """Read these partitions from these offsets."""
         self._next.update(starts)
 
     def rewind(self, starts: Mapping[int, int]) -> None:
-        """Read these partitions again from these offsets."""
         again = {p: self._next[p] for p, at in starts.items() if at < self._next[p]}
         self._read_to.update(again)
         self._next.update(starts)
@@ -81,7 +71,7 @@ class ReadPositions:
             self._read_to.pop(partition, None)
 
     def reach(self, partition: int, end_offset: int) -> None:
-        """Move to an end of the partition. Only aborted records can lie below it."""
+        """Move to a partition's end. Only aborted records can lie below."""
         if partition in self._read_to:
             raise _skipped(partition, self._next[partition], end_offset)
         if partition in self._next:
@@ -129,12 +119,9 @@ def _left(partition: int, records: Sequence[Message], next_offset: int) -> list[
     return left
 
 
-# Long polls while no record comes.
-#
-# The group's consumer asks a hundred times a second, so that each answer brings many records, and
-# cannot be told to ask less often. So its partitions are paused, and another consumer asks. The
-# broker holds its answers until there is a record, or half a second. An aborted transaction counts,
-# too: it moves the partition's end.
+# Long polls. The group's consumer asks a hundred times a second for full batches, and cannot ask
+# less often. While no record comes, its partitions are paused, and another consumer asks. The
+# broker holds that answer until a record or aborted transaction comes, for up to half a second.
 #
 # A pause drops the batch being fetched, which may take seconds to fetch or unpack. So the group's
 # consumer is paused only at the ends of its partitions.
@@ -142,16 +129,13 @@ def _left(partition: int, records: Sequence[Message], next_offset: int) -> list[
 QUIET_S: Final = 2.0
 LONGEST_S: Final = 30.0
 MOMENT_S: Final = 0.25
-"""The group's consumer fetches for this time between long polls. This keeps its connections in use,
-updates partition ends, and limits how long a fault of the other consumer lasts."""
+"""The group's consumer fetches this long between long polls. This keeps its connections in use,
+updates partition ends, and limits faults of the other consumer."""
 
 
 class LongPoll:
-    """Waits in place of `consumer`, and pauses its partitions unless others have paused them.
-
-    `new_listener` makes the consumer that asks. Its errors count as news: the group's consumer
-    reports them if it meets them.
-    """
+    """Waits in place of `consumer`, and pauses its partitions. `new_listener` makes the consumer
+    that asks. Its errors count as news, because the group's consumer can meet and report them."""
 
     def __init__(
         self,
@@ -166,25 +150,21 @@ class LongPoll:
         self._paused: Sequence[TopicPartition] = ()
         self._offsets: Mapping[int, int] = {}
         self._ends: dict[int, int] = {}
-        """Partition ends that the group's consumer has reached since it was resumed."""
+        """Partition ends reached by the group's consumer since it was resumed."""
         self._next_s = now_s() + QUIET_S
-        """When a long poll may begin, or must end."""
 
     def heard(self) -> None:
         """Delay the next long poll, because records have come."""
         self._next_s = self._now_s() + QUIET_S
 
     def reached(self, ends: Mapping[int, int]) -> None:
-        """Note partition ends that the group's consumer has reached."""
         self._ends.update(ends)
 
     def wait(
         self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
     ) -> float:
-        """Wait for a record at `next_offsets` or for later ends. Return the time left to wait.
-
-        A long poll begins if `is_idle`, and the consumer has reached the end of each partition.
-        """
+        """Wait for a record at `next_offsets` or for later ends. Return the time left to wait. A
+        long poll begins if `is_idle`, and the consumer has reached each partition's end."""
         began_s = self._now_s()
         if not self._paused and is_idle and began_s >= self._next_s:
             self._begin(next_offsets())
@@ -213,7 +193,6 @@ class LongPoll:
         self._made, self._paused = None, ()
 
     def _hears(self, until_s: float) -> bool:
-        """Whether there is news until then. An end at the next offset is no news."""
         while True:
             message = cast(Message | None, self._listener.poll(max(0.0, until_s - self._now_s())))
             if message is None:
@@ -240,8 +219,6 @@ class LongPoll:
         return self._made
 
 
-# Fetching and ownership.
-#
 # The consumer reads committed records, never commits, and is a static member of a group with
 # cooperative-sticky assignment. A restart within the session time-out moves no partition.
 
@@ -259,11 +236,9 @@ NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 THE_END: Final = frozenset(
     {KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG, *REFUSALS}
 )
-"""Reading ends after these errors, even if they are not marked fatal.
-
-A broker's restart can make a member fence itself. Repeated fencing means another process
-(`proxy.worker.worker`). If the next offset is no longer in the log, recovery reports the lost
-offsets (`proxy.recovery.recovery`). The worker reports missing rights."""
+"""Reading ends after these errors, even if they are not marked fatal. A broker's restart can make a
+member fence itself, so the worker ends only after repeated fencing. Recovery reports offsets that
+are no longer in the log."""
 
 
 class Owner(Protocol):
@@ -302,7 +277,6 @@ class Fetched:
         return errors
 
     def note_append_time(self) -> None:
-        """Take the broker's time from the newest records, if it stamps them."""
         for bucket in self.records.values():
             kind, timestamp_ms = bucket[-1].timestamp()
             if kind == TIMESTAMP_LOG_APPEND_TIME:
@@ -310,10 +284,7 @@ class Fetched:
 
 
 class Ingress:
-    """The consumer of the ingress topic. All calls come from one thread.
-
-    `new_listener` makes the consumer of `LongPoll`. `skipped` may grow.
-    """
+    """The consumer of the ingress topic, for one thread. `new_listener` is for `LongPoll`."""
 
     def __init__(
         self,
@@ -369,11 +340,8 @@ class Ingress:
         is_busy: bool = False,
         is_idle: bool = False,
     ) -> Fetched:
-        """Return new records, at most `most`, or one more unless busy.
-
-        Wait for the first record. When busy, gather for the whole time. `is_idle`: the caller has
-        no other work until then, and waits for no partition end.
-        """
+        """Return up to `most` records, or one more unless busy. Wait for the first one. When busy,
+        gather for the whole time. `is_idle`: the caller waits for nothing else."""
         fetched = Fetched()
         if self._skippable():
             is_idle, wait_s = False, 0.0
@@ -396,7 +364,7 @@ class Ingress:
         return fetched
 
     def committed(self, partitions: Iterable[int]) -> list[TopicPartition]:
-        """Return committed offsets with metadata, after a predecessor's open transaction ends."""
+        """Return committed offsets with metadata, after a predecessor's open transaction."""
         asked = [TopicPartition(self.topic, p) for p in partitions]
         started = time.monotonic()
         while True:
@@ -418,12 +386,11 @@ class Ingress:
                     )
 
     def stuck(self) -> Mapping[int, FailingFetch]:
-        """Return the partitions that cannot be read further."""
         self._failing.expire(self._fetched(), self._now_s())
         return self._failing.stuck
 
     def newest(self, partition: int) -> int:
-        """Return the high watermark of the last fetch, without a request. -1 before the first."""
+        """Return the last fetch's high watermark without a request. -1 before the first."""
         place = TopicPartition(self.topic, partition)
         _low, high = self._consumer.get_watermark_offsets(place, cached=True)
         return high
@@ -441,10 +408,7 @@ class Ingress:
         resume_at(self._consumer, places)
 
     def rewind(self, offsets: Mapping[int, int]) -> None:
-        """Read partitions again from offsets at or below the current ones.
-
-        Raises KafkaException if the client library does not go back.
-        """
+        """Read partitions again from earlier offsets. Raises KafkaException."""
         self._long_poll.end()
         self._positions.rewind(offsets)
         for partition, offset in offsets.items():
@@ -455,17 +419,14 @@ class Ingress:
         return TopicPartition(self.topic, partition, next_offset, metadata)
 
     def group_metadata(self) -> object:
-        """Return the metadata that fences a worker which the group has dropped (KIP-447).
-
-        They are cached because asking needs a thread of the client. The broker refuses outdated
-        metadata.
-        """
+        """Return the metadata that fences a dropped worker (KIP-447). Asking needs a thread of the
+        client, so they are cached. The broker refuses outdated metadata."""
         if self._group_metadata is None:
             self._group_metadata = self._consumer.consumer_group_metadata()
         return self._group_metadata
 
     def group_moved(self) -> None:
-        """Ask for new metadata in the next transaction: the group may have a new generation."""
+        """Drop the cached metadata: the group may have a new generation."""
         self._group_metadata = None
 
     def close(self) -> None:
@@ -488,12 +449,11 @@ class Ingress:
             self._skipping.forget(partition)
 
     def _skippable(self) -> list[int]:
-        """Return partitions with skipped records to hand out."""
         fetched = self._fetched() if self._skipping.met else ()
         return [partition for partition in self._skipping.met if partition in fetched]
 
     def _leave_out_skipped(self, fetched: Fetched) -> None:
-        """Drop fetched records inside or behind a range that is being skipped."""
+        """Drop records inside or behind a range that is being skipped."""
         for partition, records in list(fetched.records.items()):
             self._meets_skipped(partition, records[0].offset(), records[-1].offset())
             if kept := self._skipping.before(partition, records):
@@ -504,12 +464,11 @@ class Ingress:
             fetched.ends.pop(partition, None)
 
     def _meets_skipped(self, partition: int, first: int, last: int) -> bool:
-        """Whether reading has reached a skipped range with one of these offsets."""
+        """Whether reading has reached a skipped range among these offsets."""
         is_owned = partition in self._positions.offsets
         return is_owned and self._skipping.meet(partition, first, last)
 
     def _skip(self, fetched: Fetched, most: int) -> None:
-        """Hand out skipped records, and fetch behind them."""
         for partition in self._skippable():
             next_offset = self._positions.offsets[partition]
             records, fetch_from = self._skipping.records(partition, next_offset, most)

@@ -1,7 +1,4 @@
-"""Offset ranges of ingress partitions, and how close retention is to records that are needed.
-
-A pending record is rewritten at the age `roll_after`, so a much older needed record is a fault.
-"""
+"""Offset ranges of ingress partitions, and a watch for needed records that retention may delete."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -34,11 +31,8 @@ LogRanges: TypeAlias = Callable[[Sequence[int]], dict[int, LogRange]]
 
 
 def answered_offset(answer: Future[Any]) -> int:
-    """Wait for an answer of `list_offsets`. Return -1 if no record is young enough.
-
-    Raises KafkaException. librdkafka 2.16 answers OFFSET_INVALID without an error while a leader
-    is away.
-    """
+    """Wait for an answer of `list_offsets`, which is -1 if no record is young enough. Raises
+    KafkaException: without a leader librdkafka 2.16 answers OFFSET_INVALID and no error."""
     offset = int(answer.result().offset)
     if offset < -1:
         raise KafkaException(NOT_GIVEN)
@@ -46,10 +40,10 @@ def answered_offset(answer: Future[Any]) -> int:
 
 
 def log_ranges(admin: AdminClient, topic: str, partitions: Sequence[int]) -> dict[int, LogRange]:
-    """Return each partition's range, including open transactions.
+    """Return each partition's range, including open transactions. Raises KafkaException.
 
-    A consumer of committed records would give the last stable offset as the end. `list_offsets`
-    keeps asking a former leader until metadata are read again. Raises KafkaException.
+    A consumer of committed records would end it at the last stable offset. `list_offsets` asks a
+    former leader until metadata are read again.
     """
     until_s = time.monotonic() + ASK_WITHIN_S
     while True:
@@ -93,15 +87,13 @@ class Retained(NamedTuple):
     end: int
 
     def aging(self, floor: int) -> int:
-        """Return how many offsets from the floor on are too old."""
+        """Return the number of offsets from the floor on that are too old."""
         young = self.end if self.young is None else self.young
         return max(0, min(young, self.end) - floor)
 
 
 @dataclass(slots=True)
 class _Requests:
-    """Open questions about a partition."""
-
     start: Future[Any]
     end: Future[Any]
     young: Future[Any] | None
@@ -112,10 +104,7 @@ class _Requests:
 
 
 class RetentionWatch:
-    """Asks the broker about retention, without blocking.
-
-    A needed record older than `aging_after_ms` is too old. None: the ingress keeps records forever.
-    """
+    """Asks the broker, without blocking, for records older than `aging_after_ms`."""
 
     def __init__(
         self,
@@ -132,11 +121,10 @@ class RetentionWatch:
         self._retained: dict[int, Retained] = {}
 
     def retained(self, partition: int) -> Retained | None:
-        """Return the broker's last answer."""
         return self._retained.get(partition)
 
     def look(self, partitions: Iterable[int]) -> None:
-        """Ask every LOOK_EVERY_S, and take answers that have come. Call it often."""
+        """Ask every LOOK_EVERY_S, and take answers that have come."""
         for partition in [p for p, asked in self._under_way.items() if asked.done()]:
             self._take(partition, self._under_way.pop(partition))
         if not self._under_way and self._now_s() >= self._next_look_s:

@@ -1,8 +1,5 @@
-"""Readers of topics outside of groups: ranges to their ends, and single records by offset.
-
-Records fetched before a jump can come after it (librdkafka issue 2256), so each range has a
-consumer of its own.
-"""
+"""Readers of topics outside of groups. Records fetched before a jump can come after it (librdkafka
+issue 2256), so each range has its own consumer."""
 
 import time
 from collections import deque
@@ -21,7 +18,7 @@ AT_ONCE_RECORDS: Final = 500
 POLL_S: Final = 0.5
 ASK_TIMEOUT_S: Final = 8.0
 SILENT_AT_MOST_S: Final = 10.0
-"""A lookup without a record for this time ends the session, which recovers."""
+"""Without a record for this time a lookup ends the session, which recovers."""
 RANGE_SILENT_AT_MOST_S: Final = 15.0
 BEAT_EVERY_S: Final = 1.0
 
@@ -36,7 +33,7 @@ READER_CONFIG: Final[dict[str, str | int | bool]] = {
     "queued_max_messages_kbytes": 16_384,
     "fetch_wait_max_ms": 20,
 }
-"""Polls may be far apart, at the rate of a replay. The fetched records are bounded."""
+"""Polls may be far apart at the rate of a replay. Fetched records are bounded."""
 
 Range = tuple[str, int]
 """Topic and partition."""
@@ -45,8 +42,8 @@ Range = tuple[str, int]
 class RangesReading:
     """Reads ranges of several partitions at once. `left` holds the unfinished ranges.
 
-    `end_of_batch` returns the offset behind an unreadable batch. Without it such a batch is an
-    error. With `follows` the consumer stays assigned, and records behind the ranges come too.
+    `end_of_batch` returns the offset behind a batch that is otherwise an error. With `follows` the
+    consumer stays assigned, and later records come, too.
     """
 
     def __init__(
@@ -68,10 +65,8 @@ class RangesReading:
         consumer.assign([TopicPartition(*at, span.start) for at, span in wanted.items()])
 
     def poll(self) -> Iterator[tuple[str, Message]]:
-        """Yield new records with their topics, and with readable headers.
-
-        Raises RangeUnreadable, and KafkaException after a long silence.
-        """
+        """Yield new records with topics and readable headers. Raises RangeUnreadable, and
+        KafkaException after a long silence."""
         first = self._consumer.poll(POLL_S)
         arrived: list[Any] = []
         if first is not None:
@@ -82,8 +77,8 @@ class RangesReading:
             if message.error() is None:
                 yield from self._take(place, message)
             elif place not in self.left:
-                # Raised only if no record comes. The user may lack the right to the group's
-                # coordinator, which is not needed here.
+                # Raised only if no record comes: the user may lack the right to the group's
+                # coordinator, which is not needed.
                 if message.topic() is None:
                     self._trouble = message.error()
             else:
@@ -117,7 +112,6 @@ class RangesReading:
             self._trouble = error
 
     def _leave(self, place: Range) -> None:
-        """Stop fetching this partition: its range is finished."""
         self._is_alive = True
         del self.left[place]
         if self.left and not self._follows:
@@ -141,7 +135,7 @@ def offsets_of(consumer: Consumer, topic: str, partition: int) -> range:
 def first_offsets_since(
     consumer: Consumer, topic: str, partitions: Iterable[int], time_ms: int
 ) -> dict[int, int]:
-    """Return the first offset with that timestamp or a later one, by partition if there is one."""
+    """Return the first offsets with that timestamp or a later one, by partition."""
     asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
     answers = consumer.offsets_for_times(asked, ASK_TIMEOUT_S) if asked else []
     for answer in answers:
@@ -151,10 +145,8 @@ def first_offsets_since(
 
 
 class TopicReader:
-    """Reads one topic. `new_consumer` makes a consumer with READER_CONFIG.
-
-    `after_poll` is called after a few hundred records. Its exception ends the reading.
-    """
+    """Reads one topic. `new_consumer` uses READER_CONFIG. `after_poll` is called after a few
+    hundred records, and may raise to end the reading."""
 
     def __init__(
         self,
@@ -169,7 +161,6 @@ class TopicReader:
         self._after_poll = after_poll
 
     def spans(self) -> dict[int, range]:
-        """Return the offsets of committed records, by partition."""
         with closing(self._new_consumer()) as consumer:
             return {one: offsets_of(consumer, self._topic, one) for one in self.partitions}
 
@@ -191,15 +182,13 @@ class TopicReader:
                 self._after_poll()
 
 
-# Single ingress records (setting `bodies: kafka`). A jump costs as much as reading some hundred
-# kilobytes (docs/operations/sizing.md), so small gaps are read through.
+# A jump costs the reading of some hundred kilobytes (docs/operations/sizing.md), so small gaps are
+# read through.
 
 
 class IngressLookup:
-    """Random access to committed ingress records. All calls come from one thread.
-
-    The consumer is made on first use. `heartbeat` is called during long reads and waits.
-    """
+    """Random access to committed ingress records, for one thread. `heartbeat` is called during
+    long reads and waits."""
 
     def __init__(
         self,
@@ -222,10 +211,10 @@ class IngressLookup:
         self._last_error = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
 
     def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
-        """Return the records at `offsets` (ascending), without deleted and skipped ones.
+        """Return the existing records at `offsets` (ascending), without skipped ones.
 
-        Gaps of up to `gap` offsets are read through. Raises KafkaException after SILENT_AT_MOST_S
-        without a record, or if a record is unreadable.
+        Gaps of up to `gap` offsets are read through. Raises KafkaException after SILENT_AT_MOST_S,
+        or if a record is unreadable.
         """
         readable_ones = (at for at in offsets if self._skipped.holding(partition, at) is None)
         wanted, found = deque(readable_ones), dict[int, Message]()
@@ -245,7 +234,6 @@ class IngressLookup:
         self._is_idle = True
 
     def close(self) -> None:
-        """Close the consumer. The next read makes another."""
         if self._made is not None:
             self._made.close()
         self._made, self._assignments = None, 0
@@ -287,7 +275,7 @@ class IngressLookup:
         return True
 
     def _scan(self, wanted: deque[int], found: dict[int, Message], gap: int) -> None:
-        """Take wanted records from those that arrived, until a jump is needed."""
+        """Take wanted records until a jump is needed."""
         while self._inbox and wanted and wanted[0] - self._position <= gap:
             message = self._inbox.popleft()
             error = cast(KafkaError | None, message.error())
@@ -319,11 +307,8 @@ class IngressLookup:
             log.warning("ingress not readable for now", error=error.str())
 
     def _jump_over(self, error: KafkaError, base: int, wanted: deque[int]) -> None:
-        """Try again at the first wanted offset, with a new consumer.
-
-        That consumer shows whether the offset lies in the unreadable batch at `base`, or holds no
-        record.
-        """
+        """Try the first wanted offset with a new consumer. It shows whether the offset lies in the
+        unreadable batch at `base`, or holds no record."""
         is_certain = self._assignments == 1 and self._position == wanted[0]
         self.close()
         if is_certain and base > wanted[0]:
@@ -332,11 +317,8 @@ class IngressLookup:
             raise KafkaException(error)
 
     def _check_passed_over(self, wanted: deque[int]) -> None:
-        """Find out whether the first wanted record is gone, or outdated records came.
-
-        Records fetched before a jump can come after it (librdkafka issue 2256). A new consumer has
-        made no jump, so a record that it passes over does not exist.
-        """
+        """Find out whether the first wanted record is gone, or outdated records came. A new
+        consumer has made no jump, so a record that it passes over does not exist."""
         if self._drop_deleted(wanted):
             return
         if self._assignments == 1:
@@ -346,7 +328,7 @@ class IngressLookup:
             self.close()
 
     def _drop_deleted(self, wanted: deque[int]) -> bool:
-        """Drop wanted offsets before the start of the log. Return whether there were any."""
+        """Drop wanted offsets below the log. Return whether there were any."""
         assert self._partition is not None
         place = TopicPartition(self._topic, self._partition)
         start, _end = self._consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False)

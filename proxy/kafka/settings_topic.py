@@ -1,8 +1,8 @@
-"""The settings topic: policies, served partitions, hop keys, run-time controls and audit facts.
+"""The settings topic, which each session reads whole and then follows.
 
-Each session reads the whole topic and then follows it. Served partitions tell a new partition from
-one with lost offsets (docs/exactly-once.md#8-never-silently-start-over). For audits they keep
-policies by first offset, which the committed metadata forgets as the floor passes.
+Served partitions tell a new partition from one with lost offsets
+(docs/exactly-once.md#8-never-silently-start-over). For audits they keep policies by first offset,
+which the committed metadata forgets as the floor passes.
 """
 
 import hashlib
@@ -53,25 +53,25 @@ INGEST: Final = "ingest/"
 SKIPPED: Final = "skipped/"
 HOP_KEY: Final = "hop-key/"
 HOP_KEYS_PARTITION: Final = 0
-"""The first key signs. All keys are in this partition, which orders them."""
+"""The first key signs. One partition orders them."""
 BY_KEY: Final = -1
 OVERDUE: Final = "overdue/"
 """Every rule for overdue records that ever counted, for audits."""
 CLOCK: Final = "clock/"
-"""An empty record that learns the broker's timestamp (`proxy.kafka.broker_clock`)."""
+"""An empty record for the broker's timestamp (`proxy.kafka.broker_clock`)."""
 MOST_POLICIES: Final = 256
-"""Changes of settings remembered for each partition, at most 10 KB."""
+"""Changes of settings kept for each partition, at most 10 KB."""
 DIGEST_LENGTH: Final = 16
 
 
 class ServedPartition(NamedTuple):
-    """A served partition, and its policies, each from a first offset."""
+    """A served partition, and its policies by first offset."""
 
     topic_id: str
     policies: tuple[PolicyFrom, ...] = ()
 
     def joined(self, topic_id: str, policies: Sequence[PolicyFrom]) -> Self:
-        """Add current policies. Forget those of a topic with another id."""
+        """Add current policies, and forget policies of another topic id."""
         known = self.policies if topic_id == self.topic_id else ()
         older = [one for one in known if one.first_offset < policies[0].first_offset]
         return type(self)(topic_id, (*older, *policies)[-MOST_POLICIES:])
@@ -134,7 +134,7 @@ def clock_key(group_id: str) -> str:
 
 
 def overdue_key(group_id: str, rules: str) -> str:
-    """Return the key of these rules for overdue records, with the digest of their JSON."""
+    """Return the key of rules for overdue records, with the digest of their JSON."""
     digest = hashlib.sha256(rules.encode()).hexdigest()[:DIGEST_LENGTH]
     return f"{OVERDUE}{group_id}/{digest}"
 
@@ -165,7 +165,6 @@ class RunTimeControls:
         self._limits: dict[str, TargetLimit] = {}
         self.is_ingest_paused = False
         self.max_per_second: int | None = None
-        """The limit of each worker."""
 
     @property
     def paused(self) -> frozenset[str]:
@@ -183,7 +182,7 @@ class RunTimeControls:
         return dict(self._limits)
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Take a record with one of the CONTROLS. A ValueError leaves the previous one in force."""
+        """Take a record of CONTROLS. After a ValueError the previous one stays in force."""
         if key == ingest_key(self._group_id):
             self.is_ingest_paused = value is not None
         elif key == rate_key(self._group_id):
@@ -233,10 +232,8 @@ def _limit(value: bytes) -> TargetLimit:
     )
 
 
-# The topic itself.
-
 READ_TIMEOUT_S: Final = 30.0
-"""A transaction of missed moves without an end is aborted by then."""
+"""By then the broker has aborted an unfinished transaction of missed moves."""
 WRITE_TIMEOUT_S: Final = 30.0
 MOST_OVERDUE_RULES: Final = 10_000
 """Audits need them forever."""
@@ -247,7 +244,7 @@ class SettingsTopic:
     """The content of the settings topic, kept up to date by `look`, and its writer.
 
     All calls come from one thread. `new_producer` makes a producer for each write. `new_reader`
-    makes a reader of committed records. `heartbeat` is called while waiting for the broker.
+    reads committed records. `heartbeat` is called while waiting.
     """
 
     def __init__(
@@ -285,26 +282,20 @@ class SettingsTopic:
 
     @property
     def max_per_second(self) -> int | None:
-        """The run-time limit of each worker."""
         return self._controls.max_per_second
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
-        """Run-time limits by pattern.
-
-        A rule for overdue records counts once it was read back, so that audits know every rule
-        that has ended a record.
-        """
+        """Run-time limits by pattern. A rule for overdue records counts once it was read back, so
+        audits know each rule that has ended a record."""
         found = self._controls.limits.items()
         counting = {pattern: self._known_to_audits(pattern, limit) for pattern, limit in found}
         return {pattern: limit for pattern, limit in counting.items() if limit is not None}
 
     def skipped(self, topic_id: str) -> SkippedRanges:
-        """Return the skipped ranges of the ingress topic with this id, kept up to date."""
         return self._skipped.setdefault(topic_id, SkippedRanges())
 
     def load(self) -> None:
-        """Read the whole topic. Raises KafkaException."""
         try:
             metadata = self._consumer.list_topics(self._topic, READ_TIMEOUT_S).topics[self._topic]
             if metadata.error is not None:
@@ -320,10 +311,8 @@ class SettingsTopic:
         self._read_to_end(self._consumer.position(self._consumer.assignment()))
 
     def look(self) -> bool:
-        """Take new records without waiting. Return whether a run-time control has changed.
-
-        Changes read by `catch_up` since the last look count.
-        """
+        """Take new records without waiting. Return whether a run-time control has changed since the
+        last look."""
         for message in self._consumer.consume(AT_ONCE_RECORDS, 0):
             error = message.error()
             if error is None:
@@ -340,10 +329,8 @@ class SettingsTopic:
         self._consumer.close()
 
     def policy(self, digest: str) -> Policy:
-        """Return the policy, also one that another instance has just written.
-
-        Raises StartOverRefused if it is missing: older records cannot be read without it.
-        """
+        """Return the policy, even if just written. Raises StartOverRefused: without it older
+        records cannot be read."""
         what = f"The committed offsets name the settings {digest}, which the topic {self._topic}"
         return self._held(self._policies, digest, f"{what} does not hold.")
 
@@ -360,7 +347,7 @@ class SettingsTopic:
         return held[digest]
 
     def ensure(self, policy: Policy) -> str:
-        """Write the policy if the topic lacks it, before an offset refers to it."""
+        """Write a missing policy, before an offset refers to it."""
         digest = policy.digest
         if digest not in self._policies:
             self._write({digest: policy.to_json()})
@@ -368,17 +355,15 @@ class SettingsTopic:
         return digest
 
     def ensure_overdue_rules(self, rules: str) -> None:
-        """Write these rules (JSON) if the topic lacks them, before a record ends by them."""
+        """Write missing rules (JSON), before a record ends by them."""
         key = overdue_key(self._group_id, rules)
         if key not in self._overdue:
             self._write({key: rules})
             self._overdue.add(key)
 
     def signing_key(self) -> HopKey:
-        """Return the key that signs hops. Write one if there is none.
-
-        The topic is read again, because another instance's key may come first and count.
-        """
+        """Return the key that signs hops, a new one if there is none. The topic is read again,
+        because another instance's key may come first and count."""
         if not self._hop_keys:
             key = HopKey.new()
             self._write({HOP_KEY + key.digest: key.secret.hex()}, HOP_KEYS_PARTITION)
@@ -386,18 +371,15 @@ class SettingsTopic:
         return next(iter(self._hop_keys.values()))
 
     def served_topic_id(self, topic: str, partition: int) -> str | None:
-        """Return the id of the topic in which this group committed offsets here before."""
+        """Return the id of the topic that this group has served here before."""
         served = self._served.get(served_key(self._group_id, topic, partition))
         return None if served is None else served.topic_id
 
     def read_missed(
         self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
     ) -> None:
-        """Hand the records about missed moves to `take`.
-
-        Waits for open transactions, which may hold more. Raises StartOverRefused if `is_all` is
-        False at the end, and KafkaException.
-        """
+        """Hand the records about missed moves to `take`, after open transactions that may hold
+        more. Raises StartOverRefused unless `is_all` is True at the end, and KafkaException."""
         place = self._topic, MISSED_PARTITION
         with closing(self._new_reader()) as reader:
             there = {place: offsets_of(self._consumer, *place)}
@@ -417,7 +399,6 @@ class SettingsTopic:
     def record_served(
         self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
     ) -> None:
-        """Save these partitions as served under these policies."""
         changed: dict[str, ServedPartition] = {}
         for partition, committed in policies.items():
             key = served_key(self._group_id, topic.name, partition)
@@ -430,10 +411,10 @@ class SettingsTopic:
             self._served |= changed
 
     def _read_to_end(self, places: Sequence[TopicPartition]) -> None:
-        """Read from these offsets. Start over if there is none, or the topic has become shorter.
+        """Read from these offsets, or from the start if there is none or the topic is shorter.
 
-        A new leader's fetch may report an end before an acknowledged record. It answers a request
-        for the end only when it knows better (KIP-207), so ends are requested.
+        A new leader's fetch may report an end before an acknowledged record. It answers requests
+        for the end only when it knows it (KIP-207).
         """
         spans: dict[tuple[str, int], range] = {}
         for place in places:
@@ -460,7 +441,7 @@ class SettingsTopic:
         _understood(key, lambda: self._take_record(key, value, message.partition()))
 
     def _take_record(self, key: str, value: bytes | None, partition: int) -> None:
-        """Take a record. Raises ValueError, KeyError or TypeError if it is not understood."""
+        """Take a record. Raises ValueError, KeyError or TypeError."""
         if key.startswith(CONTROLS):
             self._controls.take(key, value)
         elif key.startswith(HOP_KEY):

@@ -36,12 +36,10 @@ from proxy.kafka.client_settings import common_config
 log = structlog.get_logger(__name__)
 
 
-# Replication of new topics.
-
 ENOUGH: Final = 3
 MIN_INSYNC: Final = "min.insync.replicas"
 UNPACKED: Final = {"compression.type": "uncompressed"}
-"""The broker measures batches unpacked then, and refuses a batch that no client could read."""
+"""The broker measures unpacked batches then, and refuses those that no client could read."""
 
 
 class Replication(NamedTuple):
@@ -52,8 +50,7 @@ class Replication(NamedTuple):
 
 
 def replication_for(topics: TopicSettings, brokers: int) -> Replication:
-    """Return the settings' replication, or one replica per broker up to three. All but one must
-    confirm."""
+    """Return the settings' replication, or up to three replicas. All but one must confirm."""
     factor = topics.replication_factor or min(ENOUGH, max(1, brokers))
     return Replication(factor, topics.min_insync_replicas or max(1, factor - 1))
 
@@ -62,8 +59,6 @@ def replication_in(admin: AdminClient, topics: TopicSettings) -> Replication:
     """Return the replication for this cluster. Raises KafkaException."""
     return replication_for(topics, len(admin.list_topics(timeout=ASK_TIMEOUT_S).brokers))
 
-
-# The proxy's own topics.
 
 ASK_TIMEOUT_S: Final = 10.0
 KNOWN_WITHIN_S: Final = 10.0
@@ -90,8 +85,8 @@ def admin_client(settings: Settings) -> HearingAdminClient:
 def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
     """Return the configuration for creating each own topic, by name.
 
-    A pending record is rewritten after half the ingress retention. So the retention only needs to
-    exceed downtimes of the proxy. The broker stamps records, so producers' clocks do not matter.
+    Pending records are rewritten after half the ingress retention, so it only needs to exceed
+    downtimes of the proxy. The broker stamps records, so producers' clocks do not matter.
     """
     names = settings.topics
     stay = str(settings.max_delay_ms + DAY_MS)
@@ -106,10 +101,8 @@ def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
 
 
 def ensure_topics(settings: Settings, admin: HearingAdminClient | None = None) -> list[str]:
-    """Create missing topics if `topics.create` allows it. Return their names.
-
-    Raises TopicMissing, BrokerUnreachable, and BrokerRefused if a right is missing.
-    """
+    """Create missing topics if `topics.create` allows it. Return their names. Raises TopicMissing,
+    BrokerUnreachable, BrokerRefused."""
     admin = admin or admin_client(settings)
     try:
         refuse_missing_rights(settings, admin)
@@ -188,10 +181,8 @@ def existing_topics(admin: HearingAdminClient) -> set[str]:
 
 
 def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFacts:
-    """Describe a topic that the proxy reads, and rewrites records in.
-
-    Raises TopicMissing, BrokerRefused, or KafkaException if another attempt may help.
-    """
+    """Describe a topic that the proxy reads and writes. Raises TopicMissing, BrokerRefused, or
+    KafkaException if another attempt may help."""
     answer = admin.describe_topics(
         TopicCollection([name]),
         include_authorized_operations=True,
@@ -218,11 +209,8 @@ def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFa
 
 
 class TopicWatch:
-    """Notices that a topic was recreated or has grown, without blocking.
-
-    Consumers do not notice a recreated topic, and continue at offsets of the old log. `on_growth`
-    gets the new number of partitions.
-    """
+    """Notices, without blocking, that a topic was recreated or has grown. Consumers of a recreated
+    topic continue at the old offsets. `on_growth` gets the number of partitions."""
 
     def __init__(
         self,
@@ -237,7 +225,7 @@ class TopicWatch:
         self._next_look_s = 0.0
 
     def is_another(self) -> bool:
-        """Whether the topic has another id. Asks every TOPIC_EVERY_S. Call it often."""
+        """Whether the topic has another id. Asks every TOPIC_EVERY_S."""
         answer, name = self._answer, self._topic.name
         if answer is not None and answer.done():
             self._answer = None
@@ -298,10 +286,9 @@ def _id_of(topic: TopicDescription) -> str:
     return str(topic.topic_id).replace("+", "-").replace("/", "_")
 
 
-# Topics named after consumer groups: `retry.<group>` and `dlq.<group>`.
-#
-# Any producer can invent group names, so their topics are limited. Groups known to the broker do
-# not count, because a record in the ingress cannot make one.
+# Topics named after consumer groups, `retry.<group>` and `dlq.<group>`. Producers can invent
+# groups, so the number of topics is limited. Groups known to the broker do not count: no record
+# makes one.
 
 LISTED_FOR_S: Final = 5.0
 
@@ -323,10 +310,8 @@ class DerivedTopics:
         self._listed_until_s = self._known_until_s = 0.0
 
     def create(self, topic: str) -> str | None:
-        """Create a missing topic. Return None if it exists now, else the reason.
-
-        The reason is "" for a topic that is not the proxy's to create.
-        """
+        """Create a missing topic. Return None if it exists now, else the reason, which is "" for a
+        topic that the proxy may not create."""
         group = group_named_in(topic, self._topics)
         if not self._topics.create or group is None:
             return ""
@@ -358,7 +343,7 @@ class DerivedTopics:
         return f"the topic {topic} could not be created: {why}"
 
     def _too_many(self, topic: str, group: str) -> str | None:
-        """Return a refusal at the limit of unnamed groups. A group with one topic may get both."""
+        """Refuse more unnamed groups than allowed. A group with one topic may get both."""
         unnamed, most = self._unnamed_groups(), self._retry.unnamed_groups
         known = self._known_groups() if len(unnamed) >= most else set()
         if group in unnamed or group in known or len(unnamed - known) < most:
@@ -372,7 +357,7 @@ class DerivedTopics:
         )
 
     def _known_groups(self) -> set[str]:
-        """Return the groups with members or committed offsets that the proxy's user may see."""
+        """Return the groups with members or committed offsets."""
         if self._now_s() >= self._known_until_s:
             self._known_until_s = self._now_s() + LISTED_FOR_S
             with suppress(KafkaException):
@@ -381,7 +366,7 @@ class DerivedTopics:
         return self._known
 
     def _unnamed_groups(self) -> set[str]:
-        """Return the groups with topics that the settings do not name. Cached for a moment."""
+        """Return the groups with topics, but without settings."""
         if self._now_s() >= self._listed_until_s:
             topics = self._admin.list_topics(timeout=ASK_TIMEOUT_S).topics
             found = (group_named_in(topic, self._topics) for topic in topics)
@@ -392,10 +377,7 @@ class DerivedTopics:
 
 
 def group_named_in(topic: str, names: TopicSettings) -> str | None:
-    """Return the consumer group that a topic is named after.
-
-    Topics with replay marks are named after a dead-letter topic, and have no group.
-    """
+    """Return the consumer group in a topic's name. Topics of replay marks have none."""
     if fnmatchcase(topic, names.replay_marks_of(f"{names.dlq_prefix}*")):
         return None
     for prefix in (names.retry_prefix, names.dlq_prefix):

@@ -22,10 +22,8 @@ log = structlog.get_logger(__name__)
 
 
 class UnreadableMessage:
-    """A record with a header name that is not UTF-8.
-
-    Other clients than Java's can write such names. A second decoding crashes the process.
-    """
+    """A record with a header name that is not UTF-8. Clients other than Java's can write it. A
+    second decoding crashes the process."""
 
     def __init__(self, message: Message) -> None:
         self.partition, self.offset = message.partition, message.offset
@@ -33,12 +31,11 @@ class UnreadableMessage:
         self.error = message.error
 
     def headers(self) -> Headers:
-        """Return a header that no record may have."""
         return [(UNREADABLE, None)]
 
 
 def readable(message: Message) -> Message:
-    """Return the message, or a stand-in if its headers are unreadable. Use it before any reader."""
+    """Return the message, or a stand-in if its headers are unreadable. Call this first."""
     try:
         read_headers(message)
     except SystemError:
@@ -56,7 +53,7 @@ UNREADABLE_BATCH: Final = frozenset(
         KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
     }
 )
-"""The batch is damaged, of an unknown kind, or too large to unpack for the client library."""
+"""The batch is damaged, of an unknown kind, or too large to unpack."""
 POLL_S: Final = 0.5
 ANSWER_WITHIN_S: Final = 15.0
 
@@ -72,10 +69,8 @@ class UnreadableBatch(NamedTuple):
 def unreadable_batch(
     new_consumer: Callable[[], Consumer], topic: str, partition: int, offset: int
 ) -> UnreadableBatch | None:
-    """Return the batch that prevents reading from `offset`, if there is one.
-
-    Raises KafkaException, also after ANSWER_WITHIN_S of silence.
-    """
+    """Return the batch that prevents reading from `offset`. Raises KafkaException, also after
+    ANSWER_WITHIN_S of silence."""
     probe = _Probe(new_consumer, topic, partition)
     error = probe.read(offset)
     if error is None:
@@ -85,16 +80,13 @@ def unreadable_batch(
 
 
 class _Probe:
-    """Reads from single offsets, each with a new consumer.
-
-    After a jump old records can still come (librdkafka issue 2256).
-    """
+    """Reads from single offsets, each with a new consumer: old records can still come after a jump
+    (librdkafka issue 2256)."""
 
     def __init__(self, new_consumer: Callable[[], Consumer], topic: str, partition: int) -> None:
         self._new_consumer, self._topic, self._partition = new_consumer, topic, partition
 
     def read(self, offset: int) -> tuple[int, str] | None:
-        """Return the first offset and the error of an unreadable batch."""
         with closing(self._new_consumer()) as consumer:
             consumer.assign([TopicPartition(self._topic, self._partition, offset)])
             until_s = time.monotonic() + ANSWER_WITHIN_S
@@ -113,7 +105,7 @@ class _Probe:
         raise KafkaException(trouble)
 
     def end_of(self, base: int) -> int:
-        """Return the offset behind the batch. Steps begin small, because most batches are."""
+        """Return the offset behind the batch. Most batches are small, so steps begin small."""
         log_end = self._log_end()
         inside, step = base, 1
         while (beyond := min(base + step, log_end)) < log_end and self._is_in(beyond, base):
@@ -150,13 +142,13 @@ class SkippedRange(NamedTuple):
 
 
 class SkippedRanges:
-    """Skipped ranges of an ingress topic. It grows while others read it, in one thread."""
+    """Skipped ranges of an ingress topic. Others in its thread read them while it grows."""
 
     def __init__(self) -> None:
         self._ends: dict[int, dict[int, int]] = {}
 
     def add(self, partition: int, skipped: SkippedRange) -> None:
-        """Add a range. The first range with a base counts."""
+        """Add a range. The first with its base counts."""
         self._ends.setdefault(partition, {}).setdefault(skipped.base, skipped.end)
 
     def holding(self, partition: int, offset: int) -> SkippedRange | None:
@@ -203,10 +195,8 @@ class SkippedRecord:
 
 
 class Skipping:
-    """Skipped ranges that reading has reached, and their stand-in records.
-
-    Records fetched from such a partition are dropped: those behind the range are fetched again.
-    """
+    """Skipped ranges that reading has reached, and stand-ins for their records. Fetched records of
+    such a partition are dropped, and those behind the range fetched again."""
 
     def __init__(self, ranges: SkippedRanges) -> None:
         self._ranges = ranges
@@ -214,7 +204,6 @@ class Skipping:
 
     @property
     def met(self) -> Sequence[int]:
-        """Partitions with a range being skipped."""
         return list(self._met)
 
     def meet(self, partition: int, first: int, last: int) -> bool:
@@ -225,7 +214,6 @@ class Skipping:
         return found is not None
 
     def before(self, partition: int, records: list[Message]) -> list[Message]:
-        """Return the fetched records before the range that is being skipped."""
         met = self._met.get(partition)
         return records if met is None else [one for one in records if one.offset() < met.base]
 
@@ -245,8 +233,6 @@ class Skipping:
     def forget(self, partition: int) -> None:
         self._met.pop(partition, None)
 
-
-# Fetches that fail repeatedly at the same offset.
 
 STUCK_AFTER: Final = 3
 """Fewer failures at one offset may come from the network."""
@@ -278,7 +264,6 @@ class FailingFetches:
 
     @property
     def stuck(self) -> Mapping[int, FailingFetch]:
-        """Partitions that have failed often enough."""
         found = self._failing.items()
         return {partition: one for partition, one in found if one.failures >= STUCK_AFTER}
 
@@ -300,7 +285,7 @@ class FailingFetches:
             )
 
     def passed(self, partitions: Iterable[int]) -> None:
-        """Forget partitions that were read further, or are no longer owned."""
+        """Forget partitions that were read further or left."""
         for partition in partitions:
             one = self._failing.pop(partition, None)
             if one is not None and one.failures >= STUCK_AFTER:
