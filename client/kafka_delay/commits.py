@@ -1,8 +1,4 @@
-"""Which offsets may be committed, and how: first the retry requests, then the offsets.
-
-One rule: an offset is committed only when every record before it is handled, or its retry request
-is stored.
-"""
+"""Commits: an offset only when all records before it are handled or stored for a retry."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,9 +14,9 @@ from kafka_delay.kafka import Partition, Place
 from kafka_delay.request import Receipt, Request
 
 MOST_UNDONE: Final = 1_000
-"""Records of a partition that are read and not done."""
+"""Records of a partition that were read and are not done."""
 MOST_REPEATED: Final = 10_000
-"""Offsets of a partition behind its first record that is not done. A crash repeats them all."""
+"""Offsets behind a partition's first undone record, which a crash repeats."""
 OTHER_GENERATION: Final = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -43,36 +39,33 @@ PASSING: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
-"""Errors that pass by themselves, or with the next look at the topics."""
+"""Errors that pass by themselves."""
 
 MayCommit = Callable[[], Collection[Partition]]
 """Called before a commit. Returns the partitions to leave out. Raises NoAnswer."""
 
 
 class GroupMoved(Exception):
-    """A rebalance is under way and nothing was committed: poll and settle again."""
+    """Nothing was committed because of a rebalance. Poll and settle again."""
 
 
 class NoAnswer(Exception):
-    """No broker took the commit, or answered the question before it: settle again later."""
+    """No broker answered. Settle again later."""
 
 
 class Progress:
-    """The records of one partition, read from the offset `first` on. They end in any order.
-
-    Done records take no memory.
-    """
+    """The records of one partition from the offset `first` on."""
 
     def __init__(self, first: int) -> None:
         self.committed = first
         self.position = first
-        """The offset behind all records that were read."""
+        """The offset after all records that were read."""
         self.epoch = -1
-        """The highest leader epoch of these records."""
+        """Their highest leader epoch."""
         self.given = first - 1
-        """The offset that the client library gave last. It falls when the library reads back."""
+        """The last offset from the client library. It falls when the library reads back."""
         self.undone: list[int] = []
-        """The offsets of records that are read and not done, in order."""
+        """Offsets of undone records, in order."""
 
     @property
     def end(self) -> int:
@@ -85,7 +78,7 @@ class Progress:
 
 
 class Backlog:
-    """The records of all partitions, and the retry requests that are not stored."""
+    """The records of all partitions, and the retry requests to store."""
 
     def __init__(self) -> None:
         self._progress: dict[Partition, Progress] = {}
@@ -93,13 +86,9 @@ class Backlog:
         self.records = 0
         """Records that have ended since the last commit."""
         self.request_bytes = 0
-        """The size of the requests that are not stored."""
 
     def taken(self, place: Place, epoch: int = -1) -> bool:
-        """Note that the record there was read. Return False if it had been read before.
-
-        The client library can give a record twice after a rebalance.
-        """
+        """Note that a record was read. Return False for a repetition, as after rebalances."""
         progress = self._progress.setdefault(place.topic_partition, Progress(place.offset))
         progress.given = place.offset
         if place.offset < progress.position:
@@ -109,15 +98,12 @@ class Backlog:
         return True
 
     def reads_back(self, place: Place) -> bool:
-        """Return whether the client library went back in the partition, to this place."""
+        """Return whether the client library went back to this place."""
         progress = self._progress.get(place.topic_partition)
         return progress is not None and place.offset <= progress.given
 
     def is_rewritten(self, place: Place, epoch: int) -> bool:
-        """Return whether another record was read there before: the log was cut and has grown.
-
-        Records written after a cut have a higher leader epoch than all before it.
-        """
+        """Return whether the log was cut and has grown here, by a higher leader epoch."""
         progress = self._progress.get(place.topic_partition)
         return progress is not None and place.offset < progress.position and epoch > progress.epoch
 
@@ -129,7 +115,7 @@ class Backlog:
         self._progress[place.topic_partition].done(place.offset)
 
     def failed(self, place: Place, request: Request) -> None:
-        """Note that the record there is done once this request is stored."""
+        """Note that the record is done once this request is stored."""
         self.records += 1
         self._requests[place] = request
         self.request_bytes += request.size_bytes
@@ -144,10 +130,7 @@ class Backlog:
             self._progress[place.topic_partition].done(place.offset)
 
     def crowded(self, share: int = 1) -> set[Partition]:
-        """Return the partitions to pause: too many records are undone, or a crash repeats too many.
-
-        `share` divides both limits.
-        """
+        """Return the partitions to pause. `share` divides the limits."""
         return {
             partition
             for partition, one in self._progress.items()
@@ -156,7 +139,7 @@ class Backlog:
         }
 
     def positions(self) -> list[Place]:
-        """Return the offsets to commit. Partitions without news are left out."""
+        """Return the offsets to commit, only of partitions with news."""
         return [
             Place(*partition, progress.end)
             for partition, progress in self._progress.items()
@@ -169,7 +152,7 @@ class Backlog:
             self._progress[place.topic_partition].committed = place.offset
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget partitions that went to another consumer. It reads their records again."""
+        """Forget partitions of another consumer, which reads their records again."""
         for partition in partitions:
             self._progress.pop(partition, None)
         for place in [one for one in self._requests if one.topic_partition in partitions]:
@@ -180,24 +163,17 @@ class Backlog:
         self.records = 0
 
     def __bool__(self) -> bool:
-        """Return whether there is anything to store or to commit."""
         return bool(self._requests or self.positions())
 
 
 class Settlement:
-    """Makes a backlog's records final: first the requests, then the offsets behind them.
-
-    A crash in between repeats the records and their requests.
-    """
+    """Storing of requests, then of the offsets behind them. A crash in between repeats both."""
 
     def __init__(self, consumer: Consumer, writer: IngressWriter) -> None:
         self._consumer, self._writer = consumer, writer
 
     def settle(self, backlog: Backlog, may_commit: MayCommit = tuple) -> None:
-        """Store the requests, commit the offsets, and note both in the backlog.
-
-        Raises GroupMoved, NoAnswer, RetryNotStored, KafkaException.
-        """
+        """Store the requests and commit the offsets."""
         unstored = self._store(backlog)
         if unstored:
             with suppress(GroupMoved, NoAnswer, KafkaException):
@@ -217,7 +193,7 @@ class Settlement:
         backlog.settled(positions)
 
     def _store(self, backlog: Backlog) -> dict[Place, NotStored]:
-        """Store the requests. Return the errors of those that the broker does not have."""
+        """Return the errors of requests that are not stored."""
         unstored: dict[Place, NotStored] = {}
         under_way: list[tuple[Place, Future[Receipt]]] = []
         for place, request in backlog.requests:
@@ -235,7 +211,7 @@ class Settlement:
 
 
 def commit(consumer: Consumer, positions: Sequence[Place]) -> None:
-    """Commit and wait for the answer. Raises GroupMoved, NoAnswer, KafkaException."""
+    """Commit and wait for the answer. Raises GroupMoved, NoAnswer or KafkaException."""
     if not positions:
         return
     offsets = [TopicPartition(*place) for place in positions]

@@ -1,4 +1,4 @@
-"""The loop of a retry consumer: poll, hand out records, note how they end, commit."""
+"""The loop of a retry consumer: poll, hand out records, note their ends, commit."""
 
 import logging
 import time
@@ -27,19 +27,19 @@ from kafka_delay.topics import TopicWatch
 
 POLL_S: Final = 0.5
 LOOK_EVERY_S: Final = 0.02
-"""How often to look for new records while handlers are at work."""
+"""Interval of polls while handlers are at work."""
 POLL_AT_LEAST_EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 1.0
 TOPICS_EVERY_S: Final = 5.0
-"""How often to ask whether topics were created again. Before a commit: SETTLE_EVERY_S."""
+"""Interval of checks for recreated topics. Before commits: SETTLE_EVERY_S."""
 FINISH_WITHIN_S: Final = 10.0
-"""Time limit of the last commit when no broker answers."""
+"""Limit for the last commit without a broker."""
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""The size of the records that wait for a handler, and of the requests that are not stored."""
+"""Limit for records that no handler has, and for unstored requests."""
 MOST_WAITING: Final = 100
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
-"""The size of a partition's records that are suspended, or wait behind another of their key."""
+"""Limit for a partition's suspended records and records queued behind their key."""
 HOPELESS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -47,7 +47,7 @@ HOPELESS: Final = frozenset(
         KafkaError.FENCED_INSTANCE_ID,
     }
 )
-"""Errors that no waiting cures. librdkafka recovers from the others by itself."""
+"""Errors that do not pass. librdkafka recovers from all others."""
 
 RequestOf: TypeAlias = Callable[[Received, Failure], Request]
 
@@ -55,14 +55,11 @@ log = logging.getLogger("kafka_delay")
 
 
 class LogsBeganAnew(Exception):
-    """Some partitions hold other records now: open another consumer."""
+    """Some partitions hold other records now. Open another consumer."""
 
 
 class Pauses:
-    """The paused partitions of a consumer, so that polling goes on while records cannot be taken.
-
-    It pauses seldom: a paused partition fetches its records again.
-    """
+    """Paused partitions. Pauses are rare, because they cause records to be fetched again."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -70,7 +67,7 @@ class Pauses:
         self.is_all = False
 
     def pause_all(self) -> None:
-        """Read nothing, also of partitions that the consumer got since the last call."""
+        """Pause all partitions, also new ones."""
         self.is_all = True
         self._set(_names(self._consumer.assignment()))
 
@@ -80,7 +77,7 @@ class Pauses:
             self._set(partitions & _names(self._consumer.assignment()))
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Resume partitions that go to another consumer: they may come back."""
+        """Resume partitions that go to another consumer, because they may come back."""
         gone = self.paused & set(partitions)
         self._change(self._consumer.resume, gone)
         self.paused -= gone
@@ -98,11 +95,7 @@ class Pauses:
 
 
 class ConsumerLoop:
-    """One stay of a retry consumer in its group, in one thread.
-
-    Handlers run elsewhere. So this thread always polls: the group keeps its member, and a rebalance
-    is served at once.
-    """
+    """One membership in a group, in one thread, which polls while handlers run elsewhere."""
 
     def __init__(
         self,
@@ -129,10 +122,7 @@ class ConsumerLoop:
         self._has_begun_anew = self._is_over = False
 
     def run(self, topics: list[str], is_stopping: Callable[[], bool]) -> None:
-        """Work until told to stop; then wait for the handlers at work and commit.
-
-        Raises LogsBeganAnew, after the other records in hand had a moment to end.
-        """
+        """Work until told to stop. Then wait for handlers and commit. Raises LogsBeganAnew."""
         self.join(topics)
         try:
             while not is_stopping():
@@ -147,16 +137,12 @@ class ConsumerLoop:
             self._is_over = True
 
     def join(self, topics: list[str]) -> None:
-        """Ask the group for partitions of these topics."""
         self._consumer.subscribe(
             topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
 
     def turn(self) -> None:
-        """Read new records, note how handlers ended, and commit when it is time.
-
-        Raises LogsBeganAnew.
-        """
+        """Read new records, note how handlers ended, and commit when it is time."""
         self._look(TOPICS_EVERY_S)
         has_more = self._may_poll() and self._take_what_is_there()
         self._note_outcomes(0 if has_more else LOOK_EVERY_S)
@@ -167,7 +153,7 @@ class ConsumerLoop:
             raise LogsBeganAnew
 
     def _may_poll(self) -> bool:
-        """Return whether to poll now. A full consumer polls seldom, with everything paused."""
+        """A full consumer polls rarely, with all partitions paused."""
         is_full, now_s = self._is_full(), time.monotonic()
         if is_full and not self._pauses.is_all and now_s < self._polled_s + POLL_AT_LEAST_EVERY_S:
             return False
@@ -179,7 +165,7 @@ class ConsumerLoop:
         return True
 
     def _take_what_is_there(self) -> bool:
-        """Take each record before the next poll, which may take away its partition."""
+        """Take every record before the next poll, which may revoke its partition."""
         handling = self._handling
         is_idle = handling.is_idle and not self._backlog
         wait_s = min(POLL_S, handling.due_within_s()) if is_idle else 0
@@ -202,7 +188,7 @@ class ConsumerLoop:
             log.warning("the consumer goes on after: %s", error.str())
 
     def _is_full(self) -> bool:
-        """Once everything is paused, it stays paused until half is done."""
+        """A full consumer stays full until half is done."""
         handling, share = self._handling, 2 if self._pauses.is_all else 1
         is_large = handling.waiting_bytes >= MOST_BYTES // share
         return is_large or handling.waiting >= MOST_WAITING // share
@@ -211,7 +197,7 @@ class ConsumerLoop:
         return not self._handling.crowded(MOST_HELD_BYTES) <= self._pauses.paused
 
     def _crowded(self) -> AbstractSet[Partition]:
-        """Return the partitions to pause. A paused one stays so until half of it is done."""
+        """Return the partitions to pause. A paused one resumes when half is done."""
         backlog, handling = self._backlog, self._handling
         still = backlog.crowded(share=2) | handling.crowded(MOST_HELD_BYTES // 2)
         now = backlog.crowded() | handling.crowded(MOST_HELD_BYTES)
@@ -233,7 +219,7 @@ class ConsumerLoop:
         self._failed(record, Failure(str(why), is_final=True, is_refused=is_refused))
 
     def _read(self, message: Message) -> tuple[Received, Exception | None]:
-        """Return the record, and why no handler may have it."""
+        """Return the record, and the reason if no handler may have it."""
         try:
             record = received(message, self._believed.retry_topic)
         except UnreadableHeaders as error:
@@ -246,10 +232,7 @@ class ConsumerLoop:
         return record, None
 
     def _is_of_this_log(self, place: Place, epoch: int) -> bool:
-        """Return False when the log may have been replaced since it was read.
-
-        Then the partition begins anew, and the record comes again.
-        """
+        """Return False if the log may have been replaced. The record then comes again."""
         is_known = not self._backlog.reads_back(place) or self._look()
         if not self._has_begun_anew and (not is_known or self._backlog.is_rewritten(place, epoch)):
             start = min(place.offset, self._backlog.end(place.topic_partition))
@@ -257,10 +240,7 @@ class ConsumerLoop:
         return not self._has_begun_anew
 
     def _look(self, every_s: float = 0.0) -> bool:
-        """Ask, at most every `every_s`, whether topics were created again.
-
-        Return False when the broker did not say.
-        """
+        """Check for recreated topics. Return False if the broker did not answer."""
         now_s = time.monotonic()
         if now_s - self._asked_s < every_s:
             return self._looked_s >= self._asked_s
@@ -276,16 +256,13 @@ class ConsumerLoop:
         return True
 
     def _may_commit(self) -> AbstractSet[Partition]:
-        """Return the partitions whose topic is gone, which are left out of a commit."""
+        """Return partitions whose topic is gone, which are not committed."""
         if not self._look(SETTLE_EVERY_S):
             raise NoAnswer("no broker says whether the topics are still the same")
         return self._watch.gone
 
     def _begin_anew(self, starts: Mapping[Partition, int], why: str) -> None:
-        """Give up the records in hand of these partitions, which hold other records now.
-
-        The group goes on from `starts`, and another consumer replaces this one.
-        """
+        """Drop the records of replaced partitions. The next consumer begins at `starts`."""
         self._has_begun_anew = True
         places = sorted(Place(*partition, start) for partition, start in starts.items())
         for topic, number, start in places:
@@ -301,7 +278,7 @@ class ConsumerLoop:
             log.warning("the new offsets of %s were not committed: %s", sorted(starts), error)
 
     def _note_outcomes(self, wait_s: float) -> None:
-        """Note all outcomes; then raise the error that ends the consumer, if there is one."""
+        """Note all outcomes, then raise the error that ends the consumer, if any."""
         fatal: BaseException | None = None
         for record, error in self._handling.outcomes(wait_s):
             if error is None:
@@ -350,7 +327,7 @@ class ConsumerLoop:
         )
 
     def _settle(self) -> bool:
-        """Store and commit. Return False when it has to be done again after a poll."""
+        """Store and commit. Return False if it must be repeated after a poll."""
         if not self._backlog:
             return True
         if time.monotonic() < self._settle_not_before_s:
@@ -373,10 +350,7 @@ class ConsumerLoop:
         return True
 
     def _finish(self) -> None:
-        """Wait for the handlers at work and commit. The slowest may take long, so commit meanwhile.
-
-        Records that no handler has begun with are read again later.
-        """
+        """Commit while waiting for running handlers. Other records are read again later."""
         while self._handling.is_at_work():
             self._poll_for_nothing(0)
             self._note_outcomes(LOOK_EVERY_S)
@@ -397,21 +371,18 @@ class ConsumerLoop:
             )
 
     def _poll_for_nothing(self, wait_s: float) -> None:
-        """Serve rebalances. A record that comes nevertheless is not committed."""
+        """Serve rebalances. Records that arrive are not committed."""
         self._pauses.pause_all()
         self._consumer.poll(wait_s)
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Ask for topic ids before the committed offsets are read.
-
-        A consumer that leaves the group gets no answers.
-        """
+        """Ask for topic ids before committed offsets, unless the consumer has left the group."""
         if not self._is_over:
             self._watch.begin(_names(partitions))
             self._look()
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Let handlers at work end, while the group waits for its members, and commit."""
+        """Let handlers end and commit while the group waits."""
         gone = _names(partitions)
         self._handling.drop_waiting(gone)
         until_s = time.monotonic() + (0 if self._is_over else self._revoke_within_s)
@@ -424,10 +395,7 @@ class ConsumerLoop:
                 self._drop(gone)
 
     def _drain(self, gone: Collection[Partition], until_s: float) -> None:
-        """Wait for handlers at work on these partitions, and commit.
-
-        After a refused commit no other is tried: it would need a poll first.
-        """
+        """Wait for handlers and commit. A refused commit is final: others need a poll first."""
         is_taken = True
         while self._handling.is_at_work(gone) and time.monotonic() < until_s:
             self._note_outcomes(LOOK_EVERY_S)

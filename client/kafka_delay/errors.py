@@ -1,11 +1,11 @@
-"""Errors of the client: each says what happened, where, and what to do about it."""
+"""Errors of the client, each with cause and remedy."""
 
 from typing import Final
 
 from confluent_kafka import KafkaError
 
 FORGETS: Final = frozenset({KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID})
-"""The broker's answers to a `transactional.id` that it has forgotten."""
+"""Broker's answers to an expired `transactional.id`."""
 _FORGOTTEN = (
     ". The broker forgets a transactional.id that is not used for long "
     "(transactional.id.expiration.ms). Try again: the next transaction has a new one"
@@ -44,7 +44,7 @@ class ConfigRefused(ClientError, ValueError):
 
 
 class NotStored(ClientError):
-    """The broker does not have the record, or has not confirmed it. `error` is librdkafka's."""
+    """The broker has refused the record or not confirmed it. `error` is librdkafka's."""
 
     def __init__(self, error: KafkaError, ingress: str) -> None:
         remedy = _REMEDIES.get(error.code(), "").format(ingress=ingress)
@@ -54,11 +54,11 @@ class NotStored(ClientError):
 
 
 class QueueFull(NotStored, BufferError):
-    """The local queue stayed full for `max_block_s`: the broker takes too little."""
+    """The local queue stayed full for `max_block_s`."""
 
 
 class StillUnsent(ClientError):
-    """The producer was closed with unconfirmed records. Their futures have failed too."""
+    """The producer was closed with unconfirmed records, whose futures have failed too."""
 
     def __init__(self, records: int, waited_s: float) -> None:
         super().__init__(
@@ -69,10 +69,9 @@ class StillUnsent(ClientError):
 
 
 class TransactionFailed(ClientError):
-    """A Kafka transaction was aborted: read_committed consumers see nothing of it. Try it again.
+    """A Kafka transaction was aborted and left nothing visible. Try it again.
 
-    After a record that the broker refused, librdkafka may fail one more transaction
-    (OUT_OF_ORDER_SEQUENCE_NUMBER) before it can go on.
+    librdkafka may fail the next one too (OUT_OF_ORDER_SEQUENCE_NUMBER).
     """
 
     def __init__(self, error: KafkaError, what: str) -> None:
@@ -81,22 +80,19 @@ class TransactionFailed(ClientError):
 
 
 class TransactionInDoubt(TransactionFailed):
-    """The broker has not said whether it committed. Look, or send again under the same ids."""
+    """The result of a commit is unknown. Check it, or send again under the same ids."""
 
 
 class ProducerFenced(TransactionFailed):
-    """Another producer has the `transactional.id`, or this producer can never go on."""
+    """Another producer has the `transactional.id`, or this producer cannot continue."""
 
 
 class RetryNotStored(ClientError):
-    """A retry request could not be stored, so the record's offset is not committed.
-
-    Start the consumer again once the cause is gone: it gets the record again.
-    """
+    """A retry request was not stored. Restart the consumer to read the record again."""
 
 
 class BrokerError(ClientError):
-    """The broker refuses a consumer, or does not answer. `error` is Kafka's own."""
+    """The broker refuses a consumer or does not answer. `error` is Kafka's."""
 
     def __init__(self, error: KafkaError, what: str) -> None:
         super().__init__(what)
@@ -104,10 +100,7 @@ class BrokerError(ClientError):
 
 
 class HandlersHang(ClientError):
-    """Too many handlers run beyond their time limit, or one blocks the event loop.
-
-    Handled records are committed. A thread cannot be ended from outside: restart the process.
-    """
+    """Too many handlers hang, or one blocks the event loop. Restart the process."""
 
     def __init__(self, hanging: int, why: str) -> None:
         super().__init__(
@@ -119,4 +112,4 @@ class HandlersHang(ClientError):
 
 
 class TopicsMissing(ClientError):
-    """Topics that the consumer needs do not exist and could not be created."""
+    """Topics of the consumer are missing and could not be created."""

@@ -1,7 +1,6 @@
-"""Half messages: delivered only if the producer's own transaction commits, delays included.
+"""Half messages: delivered only if the producer's own transaction commits.
 
-They work as in RocketMQ's TransactionMQProducer (docs/guide.md#half-messages). A half message, its
-decision and its check-backs share one id, which is the ingress key.
+They work as in RocketMQ's TransactionMQProducer (docs/guide.md#half-messages).
 """
 
 import logging
@@ -69,12 +68,12 @@ log = logging.getLogger("kafka_delay")
 
 
 class State(Enum):
-    """How a local transaction ended."""
+    """The result of a local transaction."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
     UNKNOWN = "unknown"
-    """Not known yet: the proxy will ask again."""
+    """The proxy asks again."""
 
 
 DECIDED: Final = (State.COMMIT, State.ROLLBACK)
@@ -82,21 +81,18 @@ DECIDED: Final = (State.COMMIT, State.ROLLBACK)
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """A half message as the local transaction and the listener see it.
-
-    `topic` is the target, None if a check-back does not say it. `headers` are the caller's own.
-    `check` is 0 before anybody asked, then 1, 2, ... up to the proxy's `max_checks`.
-    """
+    """A half message. `check` counts check-backs from 1, and is 0 before."""
 
     id: str
     topic: str | None
+    """The target. None if a check-back does not name it."""
     key: bytes | None
     value: bytes | None
     headers: WireHeaders
     check: int = 0
 
     def header(self, name: str) -> bytes | None:
-        """Return the last header of that name, None without one."""
+        """Return the last header of that name."""
         return last_header(self.headers, name)
 
 
@@ -104,40 +100,34 @@ LocalTransaction = Callable[[HalfMessage], State | None]
 
 
 class TransactionListener(Protocol):
-    """The part of the application that knows how a local transaction ended."""
+    """The part of the application that knows the results of local transactions."""
 
     def check(self, half: HalfMessage) -> State:
-        """Return how it ended. After UNKNOWN, or an exception, the proxy asks again.
+        """Return the result, from the mark that the transaction left.
 
-        Called long afterwards, in another thread and maybe in another process. So look where the
-        transaction left its mark.
+        Called much later, perhaps in another process. UNKNOWN and exceptions lead to another
+        question.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """The result of `send_in_transaction`.
-
-    `half` is the place of the half message. `decision` is the future receipt of the commit or
-    rollback, None for UNKNOWN; if it fails, the check-back decides.
-    """
+    """The result of `send_in_transaction`."""
 
     id: str
     state: State
     half: Receipt
     decision: Future[Receipt] | None
+    """The receipt of commit or rollback. None for UNKNOWN. If it fails, the check-back decides."""
 
 
 class TransactionalDelayProducer:
-    """Sends records that appear only if a local transaction, say in a database, succeeds.
+    """A producer of records that appear only if a local transaction succeeds.
 
-    First it stores a half message, then it runs the local transaction, then it sends commit or
-    rollback. If that does not arrive because the process died, the proxy asks on `check_topic`,
-    and `listener.check` of any process of the same `group` answers.
-
-    `config` is confluent_kafka.Producer's; `consumer_config` is added for the consumer of the
-    check-backs. A thread of this object answers them. With `in_background=False` call
-    `serve_checks` often instead. The check topic is created if it is missing.
+    It stores a half message, runs the local transaction, then sends commit or rollback. If the
+    process dies before, the proxy asks on `check_topic`. Any process of the `group` answers by
+    `listener.check`, in a thread of its own; with `in_background=False`, call `serve_checks`.
+    `config` is confluent_kafka.Producer's. `consumer_config` is added for check-backs.
     """
 
     def __init__(
@@ -187,15 +177,12 @@ class TransactionalDelayProducer:
         immunity: Delay | None = None,
         **options: Unpack[SendOptions],
     ) -> TransactionResult:
-        """Store the half message, run `local_transaction(half)`, tell the proxy its result.
+        """Store the half message, run `local_transaction(half)` and send its result.
 
-        The transaction runs only once the half message is stored; else NotStored is raised. It
-        should leave a mark under `half.id` that `listener.check` can find. COMMIT delivers at the
-        requested time, ROLLBACK ends the half message. UNKNOWN or None leaves it to the check-back.
-        So does an exception, as in RocketMQ, because the transaction may have succeeded; it is
-        raised to the caller. `immunity` is how long the proxy waits before it asks first (its
-        default: 6 s). The other arguments are `DelayProducer.send`'s; `id` is a new UUID unless
-        given.
+        Raises NotStored before the transaction runs. The transaction should leave a mark under
+        `half.id` for `listener.check`. After UNKNOWN, None or an exception, which is raised, the
+        check-back decides. `immunity` is the time before the first check-back (6 s by default).
+        `id` is a new UUID unless given; the other arguments are `DelayProducer.send`'s.
         """
         if (failure := self._check_backs.failure) is not None:
             raise ClientError(
@@ -212,16 +199,13 @@ class TransactionalDelayProducer:
         return TransactionResult(half.id, state, receipt, self._decide(half.id, state))
 
     def serve_checks(self, timeout_s: float = 0.0) -> int:
-        """Answer one check-back if one comes in time. Return how many were answered, 0 or 1."""
+        """Answer a check-back if one arrives in time. Return 0 or 1."""
         if self._is_in_background:
             raise ClientError("check-backs are answered in the background: see in_background")
         return self._check_backs.serve(timeout_s)
 
     def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
-        """Stop answering and flush.
-
-        Raises StillUnsent when decisions were not confirmed in time: the proxy will ask for them.
-        """
+        """Stop answering and flush. Raises StillUnsent; the proxy asks for those decisions."""
         self._check_backs.stop()
         self._check_backs.close()
         self._writer.close(timeout_s)
@@ -245,10 +229,7 @@ class TransactionalDelayProducer:
 
 
 class CheckBacks:
-    """A consumer of the check topic, for one thread at a time.
-
-    A check-back counts as read once the answer is stored. The proxy asks again for a lost answer.
-    """
+    """A consumer of the check topic, for one thread. Offsets are committed after stored answers."""
 
     def __init__(
         self,
@@ -274,11 +255,7 @@ class CheckBacks:
             raise
 
     def serve(self, timeout_s: float) -> int:
-        """Answer one check-back if one comes in time. Return how many were answered, 0 or 1.
-
-        Raises BrokerError when the broker refuses the consumer for good, ClientError when the
-        answer cannot be stored.
-        """
+        """Answer a check-back if one arrives in time. Return 0 or 1. Raises ClientErrors."""
         message = self._consumer.poll(timeout_s)
         if message is None:
             return 0
@@ -292,17 +269,14 @@ class CheckBacks:
         return answered
 
     def begin(self) -> None:
-        """Answer in a thread from now on."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the current check-back."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(STOP_WITHIN_S)
 
     def close(self) -> None:
-        """Leave the group; its other members get the check-backs."""
         self._consumer.close()
 
     def _serve_all(self) -> None:
@@ -350,7 +324,7 @@ def prepared(
 
 
 def decision(ident: str, state: State) -> Request:
-    """Return the request that commits a half message or rolls it back. Raises RequestRefused."""
+    """Return the request to commit or roll back a half message. Raises RequestRefused."""
     if state not in DECIDED:
         raise RequestRefused(f"{state} decides nothing: there is nothing to be written")
     key = id_bytes(ident)
@@ -358,7 +332,7 @@ def decision(ident: str, state: State) -> Request:
 
 
 def check_back(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage | None:
-    """Return the half message that a record of the check topic asks about, None for others."""
+    """Return the half message of a check-back, or None for other records."""
     asked = dict(headers)
     if asked.get(TRANSACTION) != CHECK_BACK or not asked.get(ID):
         return None
@@ -366,7 +340,7 @@ def check_back(key: bytes | None, value: bytes | None, headers: WireHeaders) -> 
 
 
 def half_of(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage:
-    """Return the half message that a prepare or a check-back describes."""
+    """Return the half message of a prepare or check-back."""
     asked = dict(headers)
     topic, check = asked.get(TOPIC), asked.get(CHECK)
     return HalfMessage(

@@ -1,8 +1,4 @@
-"""Calls handlers: several at a time, each key in order, each within its time limit.
-
-`Handling` stands between the thread that polls and the handlers. `HandlerThreads` and
-`HandlerTasks` call them, in threads or on an event loop.
-"""
+"""Handler calls in parallel, each key in order, each within its time limit."""
 
 import asyncio
 import logging
@@ -23,34 +19,33 @@ from kafka_delay.kafka import Partition
 from kafka_delay.retries import Received, described
 
 FEW_WAITING: Final = 50
-"""With so few records left, the thread that polls is woken to get more."""
+"""Below this the polling thread is woken."""
 SAY_EVERY_S: Final = 60.0
-"""How often the log says that records wait and nothing moves."""
+"""Interval of log lines while nothing moves."""
 BEGINS_WITHIN_S: Final = 10.0
-"""A free handler begins within this time on any machine."""
+"""Free handlers begin within this time on any machine."""
 CANCELLED_WITHIN_S: Final = 1.0
-"""A task that is given up needs a turn of its event loop to end."""
+"""Time for a cancelled task to end."""
 
 Handler: TypeAlias = Callable[[Received], object]
 AsyncHandler: TypeAlias = Callable[[Received], Awaitable[object]]
 KeyOf: TypeAlias = Callable[[Received], Hashable]
-"""Records with the same answer are handled one after the other. None waits for nothing."""
+"""Records with equal keys are handled one by one. None is never queued."""
 
 log = logging.getLogger("kafka_delay")
 
 
 class HandlerTimedOut(Exception):
-    """The error of a handler that did not return in time."""
+    """A handler did not return in time."""
 
 
 class AwaitedWasCancelled(Exception):
-    """The error of a handler that lets out the CancelledError of another task."""
+    """A handler let out another task's CancelledError."""
 
 
 class Outcome(NamedTuple):
-    """A record whose handler has returned, or raised `error`.
-
-    A failed record keeps its key until it is released or suspended.
+    """A record whose handler has ended. After a failure it keeps its key until released or
+    suspended.
     """
 
     record: Received
@@ -64,39 +59,39 @@ class Job:
     record: Received
     started_s: float
     is_dropped: bool = False
-    """Its partition went to another consumer: its end is ignored unless it ends the consumer."""
+    """Its partition was revoked: its end is ignored unless it ends the consumer."""
 
 
 class Jobs(Protocol):
-    """Where callers of handlers get their work. For any thread; no call waits."""
+    """The source of work for callers of handlers. Thread-safe, never blocks."""
 
     def take(self) -> Job | None:
-        """Return the next job; None when there is none now, or enough are at work."""
+        """Return the next job, or None if there is none or enough are at work."""
 
     def end(self, job: Job, error: BaseException | None) -> bool:
-        """Note that the handler has returned or raised. Return False if it was given up before."""
+        """Note that the handler has ended. Return False if it was given up before."""
 
 
 class Runner(Protocol):
-    """Calls handlers. None of its calls waits."""
+    """A caller of handlers. Never blocks."""
 
     def wake(self, jobs: Jobs) -> None:
         """Look for jobs."""
 
     def give_up(self, job: Job) -> None:
-        """Wait no longer for this job. It may run on and end later."""
+        """Stop waiting for this job, which may end later."""
 
     def close(self) -> None:
         """Take no more jobs."""
 
 
 def by_key(record: Received) -> Hashable:
-    """Order records by key. Records without a key wait for nothing."""
+    """Order records by key. Records without a key are independent."""
     return record.key
 
 
 def by_key_or_partition(record: Received) -> Hashable:
-    """Order records by key. Records without a key have the order of their partition."""
+    """Order records by key, or by partition without a key."""
     return record.read_from.topic_partition if record.key is None else record.key
 
 
@@ -111,33 +106,31 @@ class _Waiting(NamedTuple):
 
 
 class KeyOrder:
-    """Records that wait for a handler, in the order in which they were read.
+    """Records for handlers, in the order of reading.
 
-    A key is taken from `next` to `done` of its record. A suspended record keeps its key until it
-    is due, and then goes before all others. Records behind a key are held: they do not count as
-    waiting (`records`, `size_bytes`) before their turn, so one key does not keep others from being
-    read.
+    A suspended record keeps its key until it is due, then goes first. Records behind a key do not
+    count in `records` and `size_bytes`, so one key does not block reading.
     """
 
     def __init__(self, key_of: KeyOf = by_key) -> None:
         self._key_of = key_of
         self._ready: list[_Waiting] = []
         self._behind: dict[Hashable, deque[_Waiting]] = {}
-        """The records behind each key that is taken, ready or suspended."""
+        """The records behind each taken, ready or suspended key."""
         self._suspended: dict[Hashable, _Waiting] = {}
         self._added = self._put_first = 0
         self.records = self.size_bytes = 0
         self.behind = 0
-        """Held records, without those behind a suspended one."""
+        """Records behind a key, unless it is suspended."""
         self.held_bytes = Counter[Partition]()
-        """The size of suspended records and of records behind a key."""
+        """Bytes of suspended records and of records behind a key."""
 
     def add(self, record: Received) -> None:
         self._added += 1
         self._put(_Waiting(self._added, record, 0.0))
 
     def next(self) -> Received | None:
-        """Return the first record that may be handled now, and take its key; None without any."""
+        """Take the key of the first ready record and return it, or None."""
         if not self._ready:
             return None
         record = heappop(self._ready).record
@@ -146,7 +139,6 @@ class KeyOrder:
         return record
 
     def done(self, record: Received) -> None:
-        """Free the record's key for the next record."""
         key = self._key_of(record)
         if key is None:
             return
@@ -158,7 +150,7 @@ class KeyOrder:
         self._let_wait(behind.popleft())
 
     def suspend(self, record: Received, due_s: float) -> None:
-        """Hold a record, which has taken its key, until it is due."""
+        """Keep a record and its key until it is due."""
         self._put_first -= 1
         self._suspend(_Waiting(self._put_first, record, due_s))
 
@@ -173,7 +165,7 @@ class KeyOrder:
         return min((one.due_s for one in self._suspended.values()), default=None)
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget the waiting and suspended records of these partitions."""
+        """Forget these partitions' records that no handler has."""
         ready, behind, suspended = self._ready, self._behind, self._suspended
         waiting = sorted([*ready, *(one for queue in behind.values() for one in queue)])
         gone = {key for key, one in suspended.items() if one.partition in partitions}
@@ -219,10 +211,7 @@ class KeyOrder:
 
 
 class Handling:
-    """The records that wait for a handler, that are in hand, and that have ended.
-
-    `may_begin` says whether more handlers may be called; `now_s` is the clock.
-    """
+    """The records that are queued, at work, or ended. `may_begin` allows further handlers."""
 
     def __init__(
         self,
@@ -236,21 +225,21 @@ class Handling:
         self._runner, self._parallel, self._timeout_s = runner, parallel, timeout_s
         self._may_begin, self._now_s = may_begin, now_s
         self._changed = threading.Condition()
-        """Guards the fields below; the thread that polls waits for it."""
+        """Guards the fields below. The polling thread waits for it."""
         self._order = KeyOrder(key_of)
         self._in_hand: dict[Job, None] = {}
         self._given_up: dict[Job, float] = {}
-        """Jobs that run beyond their time, and since when they are given up."""
+        """Timed-out jobs that still run, and since when."""
         self._ended: list[Outcome] = []
         self._is_over = False
         self._moved_s = self._said_s = now_s()
-        """When a handler last began or ended, or none was needed; when the log said so."""
+        """Last time a handler began or ended, none was needed, or the log said so."""
         self._idle_since_s: float | None = None
-        """Since when records wait and no handler has begun."""
+        """Since when records are ready and no handler has begun."""
 
     @property
     def waiting(self) -> int:
-        """Records that a free handler could begin with, without those behind a key."""
+        """Return the number of records that a free handler could take."""
         return self._order.records
 
     @property
@@ -267,7 +256,7 @@ class Handling:
         return len(self._given_up)
 
     def raise_if_too_many_hang(self, most: int) -> None:
-        """Raises HandlersHang. Handlers that were just given up have time to be cancelled."""
+        """Raise HandlersHang. Just cancelled handlers get time to end."""
         with self._changed:
             before_s = self._now_s() - CANCELLED_WITHIN_S
             hanging = sum(since_s <= before_s for since_s in self._given_up.values())
@@ -275,7 +264,7 @@ class Handling:
             raise HandlersHang(hanging, f"more than max_hanging={most}")
 
     def raise_if_none_begins(self) -> None:
-        """Raises HandlersHang when records wait for too long and no handler is at work."""
+        """Raise HandlersHang if records wait too long and no handler runs."""
         long_s = max(self._timeout_s, BEGINS_WITHIN_S)
         with self._changed:
             since_s = self._idle_since_s
@@ -284,7 +273,7 @@ class Handling:
             raise HandlersHang(self.hanging, "one of them blocks the event loop")
 
     def is_at_work(self, partitions: Collection[Partition] | None = None) -> bool:
-        """Return whether a record is in hand or has ended untold: of these partitions, or any."""
+        """Return whether a record of these partitions, or any, is at work or unreported."""
         with self._changed:
             records = [one.record for one in self._ended]
             records += [job.record for job in self._in_hand if not job.is_dropped]
@@ -309,7 +298,7 @@ class Handling:
             self._order.done(record)
 
     def suspend(self, record: Received, wait_s: float) -> None:
-        """Let a failed record be handled again after this time; its key waits for it."""
+        """Handle a failed record again after this time. Its key stays taken."""
         with self._changed:
             self._order.suspend(record, self._now_s() + wait_s)
 
@@ -361,10 +350,7 @@ class Handling:
         return not was_given_up
 
     def outcomes(self, wait_s: float) -> list[Outcome]:
-        """Return the records that have ended since the last call, or take too long.
-
-        Wait at most `wait_s`, until something has ended and few records wait.
-        """
+        """Return the records that ended or timed out, after at most `wait_s`."""
         with self._changed:
             has_enough = self._ended and self._are_few
             if wait_s and self._in_hand and not has_enough:
@@ -376,7 +362,7 @@ class Handling:
         return ended
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget the records of these partitions, except for errors that end the consumer."""
+        """Forget these partitions' records, except errors that end the consumer."""
         with self._changed:
             self._order.drop(partitions)
             ended, self._ended = self._ended, []
@@ -394,7 +380,7 @@ class Handling:
 
     @property
     def _are_few(self) -> bool:
-        """Whether handlers would soon be idle. Records behind one key feed one handler only."""
+        """Return whether handlers will soon be idle. A key keeps one handler busy only."""
         order = self._order
         feeds_all = len(self._in_hand) >= self._parallel - 1
         return order.records + (order.behind if feeds_all else 0) <= FEW_WAITING
@@ -433,11 +419,7 @@ class Handling:
 
 
 class HandlerThreads:
-    """`parallel` threads that take jobs, and sleep when there are none.
-
-    A Python thread cannot be killed. The thread of a job that is given up ends once its handler
-    returns; another thread has taken its place. None keeps the process from ending.
-    """
+    """`parallel` threads that take jobs. Hanging ones cannot be killed, so they are replaced."""
 
     def __init__(self, handler: Handler, parallel: int) -> None:
         self._handler, self._parallel = handler, parallel
@@ -493,10 +475,7 @@ class HandlerThreads:
 
 
 class HandlerTasks:
-    """A task of an event loop for each job, while another thread polls.
-
-    A job that is given up is cancelled, and may run on nevertheless.
-    """
+    """A task of an event loop for each job. Given-up jobs are cancelled, but may still run."""
 
     def __init__(self, handler: AsyncHandler, loop: asyncio.AbstractEventLoop) -> None:
         self._handler, self._loop = handler, loop
@@ -530,7 +509,7 @@ class HandlerTasks:
             self._tasks[job].cancel()
 
     def _end(self, job: Job, jobs: Jobs, task: asyncio.Task[BaseException | None]) -> None:
-        """A task that was cancelled before its first step has not begun with its handler."""
+        """A task that was cancelled before its first step has not begun its handler."""
         del self._tasks[job]
         jobs.end(job, asyncio.CancelledError() if task.cancelled() else task.result())
         self._begin(jobs)
@@ -551,7 +530,7 @@ class HandlerTasks:
 
 
 def _ends_run(error: BaseException | None) -> bool:
-    """Return whether the error, such as SystemExit, ends the consumer."""
+    """Return whether an error such as SystemExit ends the consumer."""
     return not isinstance(error, Exception | None)
 
 

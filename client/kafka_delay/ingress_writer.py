@@ -1,9 +1,7 @@
-"""Writes requests to the ingress topic; one future for each record.
+"""Writer of requests to the ingress topic, with a future for each record.
 
-confluent_kafka hands out delivery reports only while somebody calls `poll`. One thread per writer
-does nothing else, so futures complete by themselves. `write` never polls, so callbacks may write.
-Calls that poll (flush, commit) are refused in callbacks: a nested poll aborts the process
-(confluent-kafka-python issue 457).
+One thread per writer polls. `write` never polls, so callbacks may write. Flush and commit are
+refused in callbacks: a nested poll aborts the process (confluent-kafka-python issue 457).
 """
 
 import logging
@@ -23,7 +21,7 @@ from kafka_delay.protocol import TOPIC_NAME_RULE, is_legal_topic
 from kafka_delay.request import UNKNOWN, Receipt, Request
 
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
-"""As confluent_kafka has it: (error or None, message)."""
+"""(error or None, message), as in confluent_kafka."""
 Report: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 POLL_S: Final = 0.1
@@ -33,15 +31,11 @@ FOREVER: Final = -1.0
 
 log = logging.getLogger("kafka_delay")
 _here = threading.local()
-"""Knows of each thread whether it is in a callback: flushing and committing call them too."""
+"""Whether each thread is in a callback. Flushes and commits call callbacks too."""
 
 
 class IngressWriter:
-    """A producer with a thread that serves its delivery reports. Many threads may share it.
-
-    `write` waits up to `max_block_s` for room in librdkafka's queue, which is bounded by
-    `queue.buffering.max.messages` and `.kbytes`. The first write opens the connection.
-    """
+    """A thread-safe producer with a thread for delivery reports. The first write connects."""
 
     def __init__(self, config: Settings, ingress: str, max_block_s: float) -> None:
         settings = producer_settings(config)
@@ -61,10 +55,9 @@ class IngressWriter:
         self._finalizer = weakref.finalize(self, self._reports.abandon)
 
     def write(self, request: Request, on_delivery: OnDelivery | None = None) -> Future[Receipt]:
-        """Hand the record to the producer. The future has its receipt or a NotStored.
+        """Queue the record. The future has its receipt or a NotStored.
 
-        Raises QueueFull when there is no room for `max_block_s`. A callback does not wait: it
-        would hold up the queue itself. Raises NotStored when the producer refuses the record.
+        Raises NotStored, or QueueFull: after `max_block_s`, in callbacks at once.
         """
         if self._is_closed:
             raise ClientError("the producer is closed: open another")
@@ -80,13 +73,13 @@ class IngressWriter:
         return future
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Send all queued records now. Return how many are unconfirmed after `timeout_s`."""
+        """Send all queued records. Return the number of unconfirmed ones after `timeout_s`."""
         self.refuse_in_callback("flush")
         self.producer.flush(FOREVER if timeout_s is None else timeout_s)
         return len(self)
 
     def refuse_in_callback(self, what: str) -> None:
-        """Raise ClientError in a delivery callback: it would wait for itself."""
+        """Raise ClientError in a delivery callback, which would wait for itself."""
         if _is_in_callback():
             raise ClientError(
                 f"{what} in a delivery callback would wait for itself: let the callback tell "
@@ -94,7 +87,7 @@ class IngressWriter:
             )
 
     def close(self, timeout_s: float) -> None:
-        """Flush and end. Unconfirmed records fail after `timeout_s`; then StillUnsent is raised."""
+        """Flush and end. Raises StillUnsent after `timeout_s`."""
         if self._is_closed:
             return
         self.refuse_in_callback("close")
@@ -133,11 +126,11 @@ class IngressWriter:
 
 
 class _Reports:
-    """The thread that polls. It holds no reference to the writer, so an unused writer is freed."""
+    """The polling thread. It holds no reference to the writer, so unused writers are freed."""
 
     def __init__(self, producer: Producer) -> None:
         self.unconfirmed = 0
-        """Records on their way. librdkafka's own count includes its other events."""
+        """Records on their way. librdkafka's count includes other events."""
         self._producer = producer
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -176,7 +169,7 @@ class _Reports:
             self._thread.join(STOP_WITHIN_S)
 
     def abandon(self) -> None:
-        """End the thread while Python still runs: nobody holds the writer any more."""
+        """End the thread while Python still runs, once the writer is freed."""
         self.stop()
         if self.unconfirmed:
             log.warning(

@@ -1,4 +1,4 @@
-"""Settings for confluent_kafka, places of records, and errors about missing rights."""
+"""Settings for confluent_kafka, places of records, and errors about rights."""
 
 import shlex
 from collections import ChainMap
@@ -12,7 +12,7 @@ from kafka_delay.errors import BrokerError, ConfigRefused
 from kafka_delay.request import WireHeaders
 
 Settings: TypeAlias = Mapping[str, Any]
-"""Settings as confluent_kafka takes them: librdkafka's names, and Python's callbacks."""
+"""confluent_kafka's settings: librdkafka's names and Python's callbacks."""
 Partition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
 
@@ -20,28 +20,28 @@ PARTITIONER: Final = "partitioner"
 BY_JAVA_HASH: Final = ("murmur2_random", "murmur2")
 TRANSACTIONAL_ID: Final = "transactional.id"
 PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
-"""librdkafka takes these as schemes of addresses, and no others."""
+"""The only address schemes of librdkafka."""
 MOST_IN_FLIGHT: Final = 5
 NOTICE_TOPICS_WITHIN_MS: Final = 10_000
-"""librdkafka's own five minutes are long for a retry topic that was just created."""
+"""librdkafka's five minutes are long for a new retry topic."""
 CONNECTION: Final = (
     *("bootstrap.servers", "metadata.broker.list", "client.", "security.", "sasl.", "ssl."),
     *("socket.", "broker.", "reconnect.", "enable.sasl.", "enable.ssl.", "oauth_cb", "logger"),
 )
-"""Prefixes of the settings that say how to reach the broker, for every kind of client."""
+"""Prefixes of connection settings, for all kinds of clients."""
 REACH: Final = "See whether the brokers in bootstrap.servers can be reached"
 
 _read_headers = methodcaller("headers")
-"""Read a message's headers. Fails if a header's name is not UTF-8. A plain call would not do: the
-interpreter's fast path leaves the failure unseen until the next call."""
+"""Return a message's headers. Raises if a name is not UTF-8.
+The interpreter's fast path for plain calls would let that error surface in a later call."""
 
 
 class UnreadableHeaders(Exception):
-    """A header's name is not UTF-8, so the client library gives no headers of the record."""
+    """A header's name is not UTF-8, so the record's headers are unknown."""
 
 
 class Place(NamedTuple):
-    """Where a record lies."""
+    """The place of a record."""
 
     topic: str
     partition: int
@@ -49,7 +49,6 @@ class Place(NamedTuple):
 
     @property
     def topic_partition(self) -> Partition:
-        """The record's partition."""
         return self.topic, self.partition
 
     def __str__(self) -> str:
@@ -71,15 +70,12 @@ def headers_of(message: Message) -> WireHeaders:
 
 
 def last_header(headers: WireHeaders, name: str) -> bytes | None:
-    """Return the last header of that name, None without one."""
+    """Return the last header of that name."""
     return next((value for key, value in reversed(headers) if key == name), None)
 
 
 def producer_settings(given: Settings) -> dict[str, Any]:
-    """Return settings of a producer to the ingress. Raises ConfigRefused.
-
-    Records of one id meet by the hash of their key, so every producer must hash as Java does.
-    """
+    """Return producer settings for the ingress, with Java's partitioner. Raises ConfigRefused."""
     _need_brokers(given)
     for settings in _levels(given):
         chosen = settings.get(PARTITIONER, settings.get("partitioner_callback", BY_JAVA_HASH[0]))
@@ -102,7 +98,7 @@ def producer_settings(given: Settings) -> dict[str, Any]:
 
 
 def consumer_settings(given: Settings, group: str) -> dict[str, Any]:
-    """Return settings of a consumer that commits by itself. Raises ConfigRefused."""
+    """Return settings of a consumer that commits itself. Raises ConfigRefused."""
     _need_brokers(given)
     fixed = {
         "group.id": (group, "the group is an argument of its own"),
@@ -129,13 +125,13 @@ def consumer_settings(given: Settings, group: str) -> dict[str, Any]:
 
 
 def connection_settings(given: Settings) -> dict[str, Any]:
-    """Return the settings that say how to reach the broker. Raises ConfigRefused."""
+    """Return the connection settings. Raises ConfigRefused."""
     refuse_no_mapping(given)
     return {name: value for name, value in given.items() if name.startswith(CONNECTION)}
 
 
 def refuse_no_mapping(given: object) -> None:
-    """Raises ConfigRefused."""
+    """Raise ConfigRefused unless the settings are a mapping."""
     if not isinstance(given, Mapping):
         raise ConfigRefused(
             f"the settings are a {type(given).__name__}: give a dict, for example "
@@ -144,7 +140,7 @@ def refuse_no_mapping(given: object) -> None:
 
 
 def need_all_acks(given: Settings, because: str) -> None:
-    """Refuse settings under which one broker alone may confirm. Raises ConfigRefused."""
+    """Raise ConfigRefused if one broker alone may confirm."""
     if (acks := _acks(given)) != "all":
         raise ConfigRefused(f"acks is {acks}, it must be 'all': {because}; leave acks out")
 
@@ -167,7 +163,7 @@ def grant(settings: Settings, operations: Sequence[str], kind: str, name: str) -
 def broker_error(
     error: KafkaError, settings: Settings, group: str, topics: Sequence[str]
 ) -> BrokerError:
-    """Return the error, with its remedy, of a broker that refuses a consumer or is silent."""
+    """Return the error and remedy if a broker refuses a consumer or is silent."""
     if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
         remedy = grant(settings, ["Read"], "group", group)
     elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -181,7 +177,7 @@ def broker_error(
 
 
 def _levels(given: Settings) -> Iterator[Settings]:
-    """Yield the settings, and the nested ones of older programs."""
+    """Yield the settings, and older programs' nested ones."""
     yield given
     if isinstance(nested := given.get("default.topic.config"), Mapping):
         yield nested
@@ -204,7 +200,7 @@ def _need_brokers(given: Settings) -> None:
 
 
 def _durability(given: Settings) -> dict[str, Any]:
-    """Return acks=all and idempotence, unless librdkafka would refuse them beside `given`."""
+    """Return acks=all and idempotence unless `given` rules them out."""
     acks = _acks(given)
     in_flight = given.get("max.in.flight.requests.per.connection", given.get("max.in.flight", 0))
     retries = given.get("retries", given.get("message.send.max.retries", 1))

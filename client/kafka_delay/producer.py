@@ -1,4 +1,4 @@
-"""The producers of delayed records: beside confluent_kafka.Producer, and for asyncio."""
+"""Producers of delayed records, blocking and for asyncio."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ LOOK_EVERY_S: Final = 0.01
 MOST_IN_FLIGHT: Final = 10_000
 MOST_IN_FLIGHT_BYTES: Final = 32 * 1024 * 1024
 ABORTED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
-"""Errors of records whose transaction was aborted, for any reason."""
+"""Errors of records in an aborted transaction."""
 
 SentT = TypeVar("SentT")
 
@@ -51,12 +51,7 @@ log = logging.getLogger("kafka_delay")
 
 
 class BatchFailed(ClientError):
-    """Some records of a batch are not stored.
-
-    `receipts` has one place for each record that was tried, None if it failed. `failures` has the
-    errors by index. Records behind the last place were not tried. A failed transaction leaves
-    nothing visible, so every place is None.
-    """
+    """Some records of a batch failed: None in `receipts`, and an error by index in `failures`."""
 
     def __init__(
         self, receipts: Sequence[Receipt | None], failures: Mapping[int, ClientError], what: str
@@ -68,7 +63,7 @@ class BatchFailed(ClientError):
 
 
 class _Producer(ABC, Generic[SentT]):
-    """The requests of both producers. A call returns `SentT`."""
+    """The requests of both producers."""
 
     _may_block = True
 
@@ -92,13 +87,11 @@ class _Producer(ABC, Generic[SentT]):
         """Send a record that appears in `topic` later; without a time, at once.
 
         Give at most one of `delay` (timedelta, or text such as `30s`), `deliver_at` (aware
-        datetime, epoch milliseconds, RFC 3339 text) and `level` (delay level, 1 the shortest).
-        With an `id` the record replaces the pending one of that id, and can be cancelled by it.
-        `headers` are a dict or pairs. `partition` is the target's; without it the key decides.
-
-        The result is the Receipt once the broker has the record, or NotStored is raised.
-        `on_delivery(error, message)` is called first, by the producer's own thread or by one that
-        flushes. Raises RequestRefused, QueueFull after `max_block_s`, NotStored.
+        datetime, epoch milliseconds, RFC 3339 text) and `level` (1 is the shortest). An `id`
+        replaces its pending record and allows a cancel. `partition` is the target's. Return the
+        Receipt, or its future. `on_delivery(error, message)` is called first, in a thread of the
+        producer or one that flushes. Raises RequestRefused, NotStored, or QueueFull after
+        `max_block_s`.
         """
         record = DelayedRecord(topic, value, key, headers, **options)
         return self._sent(request_of(record), on_delivery)
@@ -114,7 +107,7 @@ class _Producer(ABC, Generic[SentT]):
         on_delivery: OnDelivery | None = None,
         **options: Unpack[Options],
     ) -> SentT:
-        """Send a whole new record in place of the pending one of that id, if there is one."""
+        """Send a complete new record in place of the pending one of that id."""
         return self.send(topic, value, key, headers, on_delivery=on_delivery, id=id, **options)
 
     def cancel(
@@ -122,10 +115,9 @@ class _Producer(ABC, Generic[SentT]):
         id: str | bytes,  # noqa: A002 (the protocol's word)
         on_delivery: OnDelivery | None = None,
     ) -> SentT:
-        """Ask that the pending record of that id is not delivered.
+        """Ask to cancel the pending record of that id.
 
-        The receipt says that the request is stored. The outcomes topic says under the receipt's
-        origin whether it came in time: `applied` or `missed`.
+        The outcomes topic reports `applied` or `missed` under the receipt's origin.
         """
         return self._sent(cancellation(id), on_delivery)
 
@@ -137,17 +129,15 @@ class _Producer(ABC, Generic[SentT]):
         key: Data = None,
         id: str | bytes | None = None,  # noqa: A002 (the protocol's word)
     ) -> SentT:
-        """Ask that the record of this receipt, or of its origin, is not delivered.
+        """Ask to cancel the record of this receipt or origin. Costs more than `cancel`.
 
-        Beside an origin give the record's `key` or `id`: the proxy demands proof that you know the
-        record. A receipt has the key. The outcomes topic has the answer, as for `cancel`. A recall
-        costs more than a `cancel`: give records an id if you take back many.
+        Beside an origin give the record's `key` or `id` as proof. The outcomes topic reports the
+        result.
         """
         return self._sent(recall(receipt, self.ingress, key, id), on_delivery)
 
     @property
     def ingress(self) -> str:
-        """The ingress topic."""
         return self._writer.ingress
 
     @abstractmethod
@@ -155,25 +145,23 @@ class _Producer(ABC, Generic[SentT]):
 
 
 class DelayProducer(_Producer[Future[Receipt]]):
-    """Sends records that appear in their topics later; cancels and replaces them until then.
+    """A producer of records that appear later, and can be cancelled and replaced until then.
 
-    `config` is confluent_kafka.Producer's. The defaults are acks=all, idempotence and Java's
-    partitioner. Yours win, but another partitioner is refused: cancels must meet their records.
-    `ingress` is the proxy's ingress topic. Each request returns a future that completes by itself.
-    Threads may share a producer, processes may not. Close it, or use `with`: a program that ends
-    without that loses queued records.
+    `config` is confluent_kafka.Producer's. Defaults are acks=all and idempotence. Partitioners
+    other than Java's are refused, since cancels must meet their records. Requests return futures.
+    Threads may share a producer, processes may not. Close it, or use `with`, or queued records are
+    lost.
     """
 
     def send_batch(
         self, records: Iterable[DelayedRecord], *, transaction: bool = False
     ) -> list[Receipt]:
-        """Send many records and wait for all receipts, in order. Memory is bounded.
+        """Send records in bounded memory and return all receipts in order.
 
-        With `transaction` all records are one Kafka transaction, stored as a whole or not at all.
-        This needs `transactional.id` in the settings; keep it within `transaction.timeout.ms`
-        (60 s). A list is sent once more if its transaction was aborted though no record is at
-        fault: a producer that was idle for long has lost its id. Raises BatchFailed, and the
-        errors of `transaction`.
+        With `transaction` all records are one Kafka transaction, which needs `transactional.id` and
+        must end within `transaction.timeout.ms` (60 s). If it is aborted through no fault of a
+        record, a list is sent once more: an idle producer may have lost its id. Raises BatchFailed
+        and the errors of `transaction`.
         """
         if not transaction:
             return Batch(self._writer, is_all_or_nothing=False).write(records)
@@ -190,32 +178,30 @@ class DelayProducer(_Producer[Future[Receipt]]):
             return Batch(self._writer, is_all_or_nothing=True).write(records)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """`with producer.transaction():` stores its records as a whole, or not at all.
+        """Store the records of a `with` block as a whole, or not at all.
 
-        Records from other threads are part of it, and so are records of `producer`. Raises
-        ConfigRefused without `transactional.id`, TransactionFailed when it was aborted,
-        TransactionInDoubt, ProducerFenced.
+        Other threads' records and those of `producer` are included. Raises ConfigRefused without
+        `transactional.id`, TransactionFailed, TransactionInDoubt or ProducerFenced.
         """
         return self._transactions.transaction()
 
     @property
     def producer(self) -> Producer:
-        """The confluent_kafka.Producer underneath, for records without delay; do not poll it."""
+        """Return the confluent_kafka.Producer, for records without delay. Do not poll it."""
         return self._writer.producer
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Wait until the broker has everything. Return how many are left after `timeout_s`."""
+        """Wait for the broker. Return the number of records left after `timeout_s`."""
         return self._writer.flush(timeout_s)
 
     def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
-        """Flush and end. Raises StillUnsent when records were not confirmed in time."""
+        """Flush and end. Raises StillUnsent if records are unconfirmed in time."""
         self._writer.close(timeout_s)
 
     def _sent(self, request: Request, on_delivery: OnDelivery | None) -> Future[Receipt]:
         return self._writer.write(request, on_delivery)
 
     def __len__(self) -> int:
-        """Return how many records wait for the broker's confirmation."""
         return len(self._writer)
 
     def __bool__(self) -> bool:
@@ -229,16 +215,12 @@ class DelayProducer(_Producer[Future[Receipt]]):
 
 
 class AsyncDelayProducer(_Producer[Coroutine[Any, Any, Receipt]]):
-    """The same for asyncio: await each request, until the broker has it. No call blocks.
-
-    Send many at once with `asyncio.gather`. Use DelayProducer for transactions. Close it, or use
-    `async with`.
-    """
+    """A DelayProducer for asyncio, without transactions. Await requests; close it at the end."""
 
     _may_block = False
 
     async def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
-        """Flush and end. Raises StillUnsent when records were not confirmed in time."""
+        """Flush and end. Raises StillUnsent if records are unconfirmed in time."""
         await asyncio.to_thread(self._writer.close, timeout_s)
 
     async def _sent(self, request: Request, on_delivery: OnDelivery | None) -> Receipt:
@@ -267,11 +249,7 @@ class _InFlight(NamedTuple):
 
 
 class Batch:
-    """The records of one call. A bounded number waits for the broker at any time.
-
-    With `is_all_or_nothing` the first failure ends the batch. Otherwise it goes on with the next
-    record, unless no record gets through at all.
-    """
+    """The records of one call, sent in bounded memory."""
 
     def __init__(self, writer: IngressWriter, *, is_all_or_nothing: bool) -> None:
         self._writer = writer
@@ -282,7 +260,7 @@ class Batch:
         self._failures: dict[int, ClientError] = {}
 
     def write(self, records: Iterable[DelayedRecord]) -> list[Receipt]:
-        """Write all records and wait for all receipts, in order. Raises BatchFailed."""
+        """Write all records and return all receipts in order. Raises BatchFailed."""
         for number, record in enumerate(records):
             self._receipts.append(None)
             try:
@@ -330,12 +308,12 @@ class Batch:
 
 
 def _ends_all(error: ClientError) -> bool:
-    """Return whether the next record would fail too: a full queue, or a fatal error."""
+    """Return whether the next record would fail too, as after a fatal error."""
     return isinstance(error, QueueFull) or (isinstance(error, NotStored) and error.error.fatal())
 
 
 def _may_be_sent_again(error: BatchFailed | TransactionFailed) -> bool:
-    """Return whether the broker aborted the transaction, and not because of a record."""
+    """Return whether the transaction was aborted through no fault of a record."""
     if isinstance(error, TransactionFailed):
         return error.error.code() in FORGETS and not error.error.fatal()
     failures = error.failures.values()

@@ -1,7 +1,4 @@
-"""Names and rules that the client shares with the proxy (docs/guide.md).
-
-The client imports nothing of the proxy. A test holds this file equal to the proxy's own.
-"""
+"""Names and rules shared with the proxy (docs/guide.md). A test compares both copies."""
 
 import re
 from datetime import datetime
@@ -39,7 +36,7 @@ SIGNATURE: Final = "retry-signature"
 INGRESS: Final = "timer.ingress"
 ID_BYTES: Final = 256
 MAX_DIGITS: Final = 15
-"""Epoch milliseconds of the year 33,658 have 15 digits."""
+"""Digits of epoch milliseconds up to the year 33,658."""
 TOPIC_NAME_RULE: Final = "a Kafka topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
 
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
@@ -98,7 +95,7 @@ def parse_instant_ms(text: str) -> int:
 
 
 def parse_levels(text: str) -> tuple[int, ...]:
-    """Parse a table of delays, `1s 5s 10s`, into milliseconds. Raises ValueError."""
+    """Parse a table of delays such as `1s 5s 10s`. Raises ValueError."""
     levels = tuple(parse_delay_ms(word) for word in text.split())
     if not levels:
         raise ValueError("the level table is empty: write delays apart by blanks (1s 5s 10s)")
@@ -112,5 +109,5 @@ def _is_number(text: str) -> bool:
 
 
 def _fraction_ms(digits: str) -> int:
-    """Round up to the millisecond: a record may be late, never early."""
+    """Round up: late is allowed, early is not."""
     return -(-int(digits.ljust(9, "0")) // 1_000_000)

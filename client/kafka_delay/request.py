@@ -1,7 +1,6 @@
-"""A caller's request as an ingress record with plain headers (docs/guide.md).
+"""Requests as ingress records with plain headers (docs/guide.md).
 
-All functions are pure, except for one look at the clock. A record with an id is keyed by the id,
-and the target's key travels in `timer-key`. So all requests of one id meet in one partition.
+An id becomes the record's key, so all requests of an id meet in one partition.
 """
 
 import re
@@ -33,11 +32,11 @@ from kafka_delay.protocol import (
 )
 
 Data: TypeAlias = str | bytes | None
-"""Text is sent as UTF-8; None is Kafka's null."""
+"""Text is encoded as UTF-8. None is Kafka's null."""
 Headers: TypeAlias = Mapping[str, Data] | Iterable[tuple[str, Data]]
 WireHeaders: TypeAlias = list[tuple[str, bytes | None]]
 Delay: TypeAlias = timedelta | str
-"""A timedelta, or text with a unit such as `30s`, `500ms`, `2h`, `PT30S`."""
+"""A timedelta, or text such as `30s`, `500ms`, `2h`, `PT30S`."""
 Instant: TypeAlias = datetime | int | str
 """An aware datetime, epoch milliseconds, or RFC 3339 text with a zone."""
 
@@ -52,25 +51,25 @@ CACHED: Final = 1_000
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments of all calls that send a record; at most one of the three times."""
+    """Keyword arguments for sending a record, with at most one time."""
 
     delay: Delay | None
     deliver_at: Instant | None
     level: int | None
-    """A delay level of the proxy's table, 1 the shortest."""
+    """A delay level, 1 the shortest."""
     partition: int | None
-    """The target's partition. Without it the key decides, as in Java."""
+    """The target's. By default the key decides, as in Java."""
 
 
 class SendOptions(Options, total=False):
-    """The same, with an id by which the record can be cancelled and replaced."""
+    """The same, with an id for cancels and replacements."""
 
     id: str | bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class DelayedRecord:
-    """A record and when it should appear. The fields: `SendOptions`."""
+    """A record and its time, with the fields of `SendOptions`."""
 
     topic: str
     value: Data = None
@@ -85,7 +84,7 @@ class DelayedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An ingress record to be written. `partition` may be BY_KEY."""
+    """An ingress record to write. `partition` may be BY_KEY."""
 
     key: bytes | None
     value: bytes | None
@@ -94,7 +93,7 @@ class Request:
 
     @property
     def size_bytes(self) -> int:
-        """About the memory that it takes in a queue."""
+        """Return its approximate size in a queue."""
         headers_bytes = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers_bytes
 
@@ -102,8 +101,7 @@ class Request:
 class Receipt(NamedTuple):
     """The place of a stored record in the ingress.
 
-    A delay counts from `timestamp_ms`; -1 without a timestamp. `offset` is -1 in the rare case that
-    the broker confirms only a repeated request. `recall` needs `key`.
+    Delays count from `timestamp_ms` (-1: none). `offset` may be -1 after a repeated request.
     """
 
     topic: str
@@ -114,7 +112,7 @@ class Receipt(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """`topic/partition/offset`, as in `timer-origin` and in the outcomes."""
+        """Return `topic/partition/offset`, as in `timer-origin` and outcomes."""
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
@@ -125,18 +123,17 @@ def delayed(
     headers: Headers | None = None,
     **options: Unpack[SendOptions],
 ) -> tuple[bytes | None, bytes | None, WireHeaders]:
-    """Return key, value and headers of the ingress record that asks for this delivery.
+    """Return key, value and headers of the ingress record, for a producer of any library.
 
-    Write them to the ingress topic with a producer of any library. The arguments are
-    `DelayProducer.send`'s. With an `id` the producer must place keys as Java does (murmur2).
-    Raises RequestRefused.
+    Arguments as for `DelayProducer.send`. With an `id` the producer must place keys as Java does
+    (murmur2). Raises RequestRefused.
     """
     request = request_of(DelayedRecord(topic, value, key, headers, **options))
     return request.key, request.value, request.headers
 
 
 def request_of(record: DelayedRecord) -> Request:
-    """Return the request that makes the record appear. Raises RequestRefused."""
+    """Return the request to deliver a record. Raises RequestRefused."""
     if not isinstance(record, DelayedRecord):
         raise RequestRefused(f"{record!r} is no DelayedRecord: write DelayedRecord(topic, value)")
     asked: WireHeaders = [(TOPIC, _topic(record.topic))]
@@ -154,7 +151,7 @@ def request_of(record: DelayedRecord) -> Request:
 
 
 def cancellation(ident: str | bytes) -> Request:
-    """Return the request to drop the pending record of that id. Raises RequestRefused."""
+    """Return the request to cancel the record of that id. Raises RequestRefused."""
     key = id_bytes(ident)
     return Request(key, None, [(CANCEL, key)])
 
@@ -162,10 +159,7 @@ def cancellation(ident: str | bytes) -> Request:
 def recall(
     receipt: Receipt | str, ingress: str, key: Data = None, ident: str | bytes | None = None
 ) -> Request:
-    """Return the request to drop the record of this receipt or origin. Raises RequestRefused.
-
-    `key` and `ident` are the record's own in the ingress. A receipt has the key.
-    """
+    """Return the request to cancel a receipt's or origin's record. Raises RequestRefused."""
     origin: object = getattr(receipt, "origin", receipt)
     found = ORIGIN.fullmatch(origin) if isinstance(origin, str) else None
     if found is None or found["topic"] != ingress:
@@ -181,7 +175,7 @@ def recall(
 
 
 def id_bytes(ident: str | bytes) -> bytes:
-    """Return an id on the wire. Raises RequestRefused."""
+    """Encode an id. Raises RequestRefused."""
     raw = _bytes(ident, "id")
     if raw is None or not 1 <= len(raw) <= ID_BYTES:
         found = "null" if raw is None else f"{len(raw)} bytes long"
@@ -194,7 +188,7 @@ def id_bytes(ident: str | bytes) -> bytes:
 
 
 def time_headers(delay: Delay | None, deliver_at: Instant | None, level: int | None) -> WireHeaders:
-    """Return the header that asks for the time; none means at once. Raises RequestRefused."""
+    """Return the header for the time, none for at once. Raises RequestRefused."""
     given = {"delay": delay, "deliver_at": deliver_at, "level": level}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
@@ -209,11 +203,7 @@ def time_headers(delay: Delay | None, deliver_at: Instant | None, level: int | N
 
 
 def delay_text(delay: object, name: str) -> str:
-    """Return the delay as the protocol writes it. Raises RequestRefused, which names `name`.
-
-    Text stays as it is, so that the proxy's errors show the caller's own words. A bare number is
-    refused: the protocol means milliseconds, most people mean seconds.
-    """
+    """Return the delay in the protocol's form. Raises RequestRefused for bare numbers too."""
     if isinstance(delay, timedelta):
         delay_ms = -(-delay // MILLISECOND)
         return str(_whole(delay_ms, name, "a length of time, 0 or longer"))
@@ -258,7 +248,7 @@ def _instant_text(moment: Instant) -> str:
 
 
 def _refuse_long_past(instant_ms: int) -> int:
-    """Refuse a number more than a year in the past: it may be meant as seconds."""
+    """Refuse numbers over a year in the past, which may be meant as seconds."""
     if instant_ms < time.time() * 1000 - YEAR_MS:
         in_words = (EPOCH + timedelta(milliseconds=instant_ms)).isoformat(timespec="milliseconds")
         raise RequestRefused(
@@ -305,7 +295,6 @@ def _header(pair: object) -> tuple[str, bytes | None]:
 
 
 def _bytes(data: object, name: str) -> bytes | None:
-    """Encode text as UTF-8; leave bytes and null. An error names the argument `name`."""
     if isinstance(data, str):
         try:
             return data.encode()

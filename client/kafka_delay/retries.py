@@ -1,7 +1,4 @@
-"""Retries: a received record, whether its story is believed, and the request that brings it back.
-
-All functions are pure. The headers: docs/guide.md#retries-of-consumers and docs/client.md#retries.
-"""
+"""Retries: received records, trust in their history, and requests (docs/client.md#retries)."""
 
 import hmac
 import re
@@ -35,16 +32,16 @@ STORY: Final = (
     *(ATTEMPT, EXCEPTION, SIGNATURE),
 )
 DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""The delays of the orderly mode: RocketMQ's level table, whose queues are suspended for 1 s."""
+"""The orderly mode's delays: RocketMQ's levels after its 1 s for suspended queues."""
 MOST_DIGITS: Final = 18
 LONGEST_EXCEPTION: Final = 1_000
 SHORTEST_KEY: Final = 16
 BY_PATTERN: Final = "^"
-"""The first character of a topic that librdkafka takes as a regular expression."""
+"""First character of a regular expression for topics in librdkafka."""
 SIGNED: Final = re.compile(rb"(?P<attempt>[0-9]{1,9}) (?P<mac>[0-9a-f]{64})")
 
 SigningKey: TypeAlias = str | bytes | Sequence[str | bytes | None]
-"""One key or several: the first signs, all verify. None in a list accepts unsigned retries."""
+"""The first key signs, all verify. None in a list accepts unsigned retries."""
 Exceptions: TypeAlias = Sequence[type[Exception]]
 
 
@@ -54,35 +51,31 @@ class Received:
 
     read_from: Place
     original: Place
-    """The place where the record first came from. It differs from `read_from` after a retry."""
+    """The record's first place. Differs from `read_from` after a retry."""
     attempt: int
-    """Failures so far, 0 at first."""
+    """The number of failures before."""
     key: bytes | None
     value: bytes | None
     headers: WireHeaders
-    """All headers of the record."""
     timestamp_ms: int
 
     @property
     def topic(self) -> str:
-        """The topic that the record first came from, not the retry topic."""
+        """Return the record's first topic, not the retry topic."""
         return self.original.topic
 
     @property
     def size_bytes(self) -> int:
-        """About the memory that it takes."""
+        """Return its approximate size in memory."""
         return len(self.key or b"") + len(self.value or b"")
 
     def header(self, name: str) -> bytes | None:
-        """Return the last header of that name, None without one."""
+        """Return the last header of that name."""
         return last_header(self.headers, name)
 
 
 class DeadLetter(Exception):
-    """Raised by a handler: send this record to the dead letters at once.
-
-    The reason, text or an exception, ends up in the header `retry-exception`.
-    """
+    """Raise in a handler to send the record to the dead letters, with this reason."""
 
     def __init__(self, reason: str | BaseException) -> None:
         self.reason = text_of(reason)
@@ -90,12 +83,10 @@ class DeadLetter(Exception):
 
 
 class RetryLater(Exception):
-    """Raised by a handler: bring this record again after `delay`, instead of the retry levels.
+    """Raise in a handler to retry after `delay` (timedelta or text) instead of the level.
 
-    `delay` is a timedelta or text (`30s`). This counts as a failure like any other: after
-    `max_attempts` of them the record goes to the dead letters. The reason, text or an exception,
-    ends up in the header `retry-exception`. Raises RequestRefused for an unreadable delay. A delay
-    beyond the proxy's `max_delay` makes the record a dead letter of the proxy's.
+    It counts as a failure. A delay beyond the proxy's `max_delay` makes a dead letter. Raises
+    RequestRefused for an unreadable delay.
     """
 
     def __init__(self, delay: Delay, reason: str | BaseException = "") -> None:
@@ -105,22 +96,18 @@ class RetryLater(Exception):
 
 
 class Failure(NamedTuple):
-    """A record that was not handled. It is retried, after `delay` if there is one."""
+    """A failed record. It is retried after `delay`, or after its level."""
 
     reason: str
     is_final: bool = False
-    """To the dead letters at once."""
+    """Sent to the dead letters at once."""
     delay: str | None = None
     is_refused: bool = False
-    """Its story is not believed, so this group does not sign it."""
+    """Its history is not believed, so it is not signed."""
 
 
 class FailureRules:
-    """The meaning of an exception, by its class.
-
-    The most specific class that is named counts; without one the record is retried. Raises
-    ConfigRefused when a class is named twice, or cannot be named.
-    """
+    """The meaning of exceptions: the most specific class counts. Raises ConfigRefused."""
 
     def __init__(
         self, retry: Exceptions = (), give_up: Exceptions = (), ignore: Exceptions = ()
@@ -135,7 +122,7 @@ class FailureRules:
                     )
 
     def failure_of(self, error: Exception) -> Failure | None:
-        """Return what an exception of a handler means. None: the record counts as handled."""
+        """Return the meaning of a handler's exception. None: handled."""
         if isinstance(error, DeadLetter | RetryLater):
             # A subclass may not have called `__init__`.
             reason, delay = text_of(getattr(error, "reason", error)), getattr(error, "delay", None)
@@ -149,14 +136,14 @@ class FailureRules:
 
 
 class LocalRetries:
-    """When a record that failed in the orderly mode is tried again, and when it is given up."""
+    """Delays and limit of retries in the orderly mode."""
 
     def __init__(self, delays_ms: Sequence[int], max_attempts: int) -> None:
         self._delays_ms, self._max_attempts = delays_ms, max_attempts
-        """The delays after the first failure, the second and so on. The last one is repeated."""
+        """Delays after each failure. The last one repeats."""
 
     def wait_s(self, record: Received, failure: Failure) -> float | None:
-        """Return how long the record waits after this failure. None: it is given up."""
+        """Return the delay after this failure. None: give up."""
         if failure.is_final or record.attempt >= self._max_attempts:
             return None
         if failure.delay is not None:
@@ -184,11 +171,7 @@ def local_retries(orderly: object, delays: object, max_attempts: int) -> LocalRe
 
 
 class Signer:
-    """Signs retries and verifies them, so that a group can tell its own from forged ones.
-
-    A program that may write to the ingress can ask for a retry to any group, and the story headers
-    are plain. Only the group's consumers know the key. Raises ConfigRefused for unusable keys.
-    """
+    """Signer of a group's retries, which any program could forge. Raises ConfigRefused."""
 
     def __init__(self, group: str, given: SigningKey) -> None:
         one = isinstance(given, str | bytes) or not isinstance(given, Sequence)
@@ -196,14 +179,13 @@ class Signer:
         self._group = group.encode()
         self._keys = [_checked_key(key) for key in keys if key is not None]
         self.takes_unsigned = None in keys
-        """While the members of the group get their first key."""
+        """While members get their first key."""
         if not self._keys or keys[0] is None:
             raise ConfigRefused("signing_key has no key at its first place, which signs: give one")
 
     def signature(
         self, original: Place, attempt: int, key: bytes | None, value: bytes | None
     ) -> bytes:
-        """Return the value of the header."""
         mac = self._mac(self._keys[0], original, attempt, key, value)
         return b"%d %s" % (attempt, mac)
 
@@ -215,10 +197,7 @@ class Signer:
         key: bytes | None,
         value: bytes | None,
     ) -> bool:
-        """Return whether a consumer with one of the keys has signed this.
-
-        `attempt` is None in a replayed dead letter, which begins to count again.
-        """
+        """Return whether a key has signed this. `attempt` is None in a replayed dead letter."""
         found = SIGNED.fullmatch(signature)
         if found is None or attempt not in {None, int(found["attempt"])}:
             return False
@@ -238,15 +217,11 @@ class Signer:
 
 
 class NotBelieved(Exception):
-    """A record of the retry topic tells a story that may be forged."""
+    """A record of the retry topic may be forged."""
 
 
 class Believed:
-    """Which stories of the retry topic's records are believed.
-
-    A signed story needs the right signature. An unsigned one has to come from a topic that the
-    consumer reads, and is refused if signatures are demanded.
-    """
+    """The rules for trusting retry records: a signature, or a topic that the consumer reads."""
 
     def __init__(self, topics: Sequence[str], retry_topic: str, signer: Signer | None) -> None:
         self.retry_topic = retry_topic
@@ -255,7 +230,7 @@ class Believed:
         self._patterns = [one for one in topics if one.startswith(BY_PATTERN)]
 
     def need(self, record: Received) -> None:
-        """Raises NotBelieved. Records of other topics tell no story."""
+        """Raise NotBelieved unless a retry record may be trusted."""
         if record.read_from.topic != self.retry_topic:
             return
         signature = record.header(SIGNATURE)
@@ -278,9 +253,9 @@ class Believed:
 
 
 def received(message: Message, retry_topic: str) -> Received:
-    """Return the record in a message. Raises UnreadableHeaders.
+    """Return a message's record. Raises UnreadableHeaders.
 
-    Only records of the retry topic tell of retries. Elsewhere the headers are another group's.
+    Retry headers count in the retry topic only. Elsewhere they are another group's.
     """
     read_from = place_of(message)
     headers = headers_of(message)
@@ -304,10 +279,9 @@ def retry_request(
     target: str | None = None,
     signer: Signer | None = None,
 ) -> Request:
-    """Return the ingress record that brings a failed record again, or ends it in `dlq.<group>`.
+    """Return the request to retry a record or end it in `dlq.<group>`.
 
-    `timer-attempt` is the number of failures before this one. The first asks for level 3, unless
-    the failure names a delay. `target` is the topic of retries; None is `retry.<group>`.
+    `timer-attempt` is the number of failures before this one.
     """
     attempt = max_attempts if failure.is_final else record.attempt
     asked: WireHeaders = [(RETRY_GROUP, group.encode()), (TIMER_ATTEMPT, b"%d" % attempt)]
@@ -331,7 +305,7 @@ def retry_request(
 
 
 def text_of(given: object) -> str:
-    """Return an exception or a reason as text; its class if `str` fails."""
+    """Return an exception or reason as text, or its class if `str` fails."""
     try:
         return str(given)
     except Exception:  # noqa: BLE001 (it is the user's code, and must not end the consumer)
@@ -339,7 +313,7 @@ def text_of(given: object) -> str:
 
 
 def described(error: BaseException) -> str:
-    """Return the exception's class and text."""
+    """Return class and text of an exception."""
     return f"{type(error).__name__}: {text_of(error)}"
 
 
@@ -375,7 +349,7 @@ def _checked_key(given: object) -> bytes:
 
 
 def _matches(pattern: str, topic: str) -> bool:
-    """Return whether librdkafka's expression names the topic. An odd one may name any topic."""
+    """Return whether librdkafka's expression may match the topic."""
     try:
         return re.match(pattern, topic) is not None
     except re.error:

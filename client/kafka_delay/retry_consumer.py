@@ -1,4 +1,4 @@
-"""Consumers whose failed records come again later, through the proxy (RocketMQ's retry levels)."""
+"""Consumers that retry failed records later, through the proxy (RocketMQ's retry levels)."""
 
 import asyncio
 import logging
@@ -54,13 +54,13 @@ from kafka_delay.topics import TopicWatch, ensure_topics, ids_from
 
 MAX_ATTEMPTS: Final = 16
 BEYOND_ALL_ATTEMPTS: Final = 1_000
-"""The largest setting that the proxy takes, so the proxy gives up for certain."""
+"""The proxy's largest setting, so that it certainly gives up."""
 HANDLER_TIMEOUT: Final = timedelta(minutes=15)
 MAX_HANGING: Final = 10
 STORE_WITHIN_MS: Final = 30_000
 CLOSE_WITHIN_S: Final = 10.0
 MAX_POLL_INTERVAL_MS: Final = 300_000
-"""librdkafka's own: how long a rebalance waits for a member."""
+"""librdkafka's default, which limits the wait for members in a rebalance."""
 
 HandlerT = TypeVar("HandlerT")
 
@@ -68,7 +68,7 @@ log = logging.getLogger("kafka_delay")
 
 
 class _Consumer(ABC, Generic[HandlerT]):
-    """Arguments and life of both consumers. Threads or tasks call the handlers."""
+    """The common part of both consumers."""
 
     def __init__(
         self,
@@ -109,15 +109,15 @@ class _Consumer(ABC, Generic[HandlerT]):
         self._signer = None if signing_key is None else Signer(group, signing_key)
         self._stopping = threading.Event()
         self._handling: Handling | None = None
-        """The handling of the last run. Some of its handlers may still be running."""
+        """The last run's, whose handlers may still run."""
 
     def stop(self) -> None:
-        """Make `run` return after the records in hand. For any thread, and for signal handlers."""
+        """Make `run` return after its current records. For any thread or signal handler."""
         self._stopping.set()
 
     @abstractmethod
     def _refuse_unusable(self, handler: Any) -> None:
-        """Raises ConfigRefused."""
+        """Raise ConfigRefused."""
 
     def _run_with(self, runner: Runner) -> None:
         if self._handling is not None:
@@ -139,7 +139,7 @@ class _Consumer(ABC, Generic[HandlerT]):
                 writer.close(CLOSE_WITHIN_S)
 
     def _is_done(self, writer: IngressWriter, handling: Handling) -> bool:
-        """Work with a consumer of its own. Return False if another one has to go on."""
+        """Run one consumer. Return False if another must continue."""
         try:
             with closing(Consumer(self._consumer_settings)) as consumer:
                 self._work(consumer, writer, handling)
@@ -178,51 +178,43 @@ class _Consumer(ABC, Generic[HandlerT]):
 
 
 class RetryConsumer(_Consumer[Handler]):
-    """Calls `handler` for each record of `topics`. If it raises, the record comes again later.
+    """A consumer that calls `handler` for each record and retries failed ones later.
 
-    The record goes through the proxy to `retry.<group>`, after 10 s the first time, then 30 s,
-    1 m, 2 m and so on. After `max_attempts` failures, or when the handler raises DeadLetter, it
-    goes to `dlq.<group>`. RetryLater chooses the delay. The records behind it are not held up. Both
-    topics are created if they are missing.
+    If the handler raises, the record goes to `retry.<group>` after 10 s, then 30 s, 1 m, 2 m and so
+    on. After `max_attempts` failures or a DeadLetter it goes to `dlq.<group>`. RetryLater chooses
+    the delay. Other records continue. Missing topics are created.
 
-    `parallel` handlers run at a time, each in a thread of its own; records with the same key are
-    handled one after the other. A handler that has not returned after `handler_timeout` counts as
-    failed. Its thread cannot be ended and may go on. Beyond `max_hanging` such threads `run` raises
-    HandlersHang.
+    `parallel` handlers run in threads; records with equal keys are handled in order. After
+    `handler_timeout` a handler has failed, but its thread may continue. With more than
+    `max_hanging` such threads `run` raises HandlersHang.
 
-    `give_up` names exceptions that send a record to the dead letters at once, `ignore` those after
-    which it counts as handled, `retry` exceptions to the other two. The most specific class counts.
+    `give_up` names exceptions for dead letters, `ignore` names successes, and `retry` overrides
+    both. The most specific class counts.
 
-    With `orderly` a key waits for its failed record, which is tried again in its place after the
-    delays of `orderly_delays` (`1s 5s 1m`, for example). The key goes on once the record succeeds
-    or is a dead letter (docs/client.md#in-order-whatever-fails).
+    With `orderly` a failed record keeps its key and is tried again in place, after `orderly_delays`
+    such as `1s 5s 1m` (docs/client.md#in-order-whatever-fails).
 
-    `config` is confluent_kafka.Consumer's. `producer_config` is for the producer of the retry
-    requests, which takes from `config` how to reach the broker. An offset is committed when all
-    records before it are done. After a crash all records behind it come again, and a failure that
-    was handed over may be handed over again.
+    `config` is confluent_kafka.Consumer's. `producer_config` is added for the producer of retry
+    requests. Offsets are committed once all records before are done. A crash repeats later records
+    and perhaps their retries.
 
-    `signing_key` (str or bytes, the same for all members of the group) signs retry requests. A
-    retry without a right signature goes to the dead letters. A list of keys is for changing them:
-    the first signs, all verify (docs/client.md#forged-retries).
+    `signing_key` (equal for all members) signs retries. Retries without a valid signature become
+    dead letters. To change keys give a list: the first signs, all verify
+    (docs/client.md#forged-retries).
 
-    Unless `orderly`, the proxy gives up by its own settings. If these differ from the defaults, set
-    `retry_topic` and `max_attempts` to the same; the topic of dead letters is then yours to create.
-    The number of failures arrives in `retry-attempt`; the proxy strips `timer-attempt`.
+    Unless `orderly`, the proxy gives up by its own settings. If they differ from the defaults, give
+    the same as `retry_topic` and `max_attempts`, and create the dead-letter topic yourself.
     """
 
     def run(self) -> None:
-        """Work until `stop` is called; then commit what is handled, leave the group and return.
+        """Work until `stop`. Then commit handled records, leave the group and return.
 
-        Raises RetryNotStored when a failed record cannot be handed over: its offset stays
-        uncommitted, so nothing is lost. Raises HandlersHang when too many handlers do not return,
-        BrokerError when the broker refuses the consumer, and any error of a handler that is no
-        Exception.
+        Raises RetryNotStored, HandlersHang, BrokerError, and BaseExceptions of handlers.
         """
         self._run_with(HandlerThreads(self._handler, self._parallel))
 
     def _refuse_unusable(self, handler: Any) -> None:
-        """Refuse a handler whose result would be taken for success, and never run."""
+        """A coroutine would be taken for success and never run."""
         if not callable(handler):
             raise ConfigRefused(f"the handler is {handler!r}: give a function of one record")
         if iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__):
@@ -233,18 +225,15 @@ class RetryConsumer(_Consumer[Handler]):
 
 
 class AsyncRetryConsumer(_Consumer[AsyncHandler]):
-    """As RetryConsumer, with the same arguments; `parallel` handlers are tasks of the event loop.
+    """A RetryConsumer whose `parallel` handlers are tasks of the event loop.
 
-    A thread polls, so that a busy loop does not cost the consumer its partitions. A handler that
-    takes longer than `handler_timeout` is cancelled, and counts as failed at once. It may go on if
-    it ignores that.
+    A thread polls, so a busy loop keeps its partitions. Timed-out handlers are cancelled.
     """
 
     async def run(self) -> None:
-        """Work until `stop` is called; then commit what is handled, leave the group and return.
+        """Work until `stop`. Then commit handled records, leave the group and return.
 
-        Raises the errors of RetryConsumer's `run`. When cancelled, it cancels the handlers at work,
-        whose records come again as if they had not been called, and commits what is handled.
+        Raises as RetryConsumer's `run`. If cancelled, it cancels its handlers and commits.
         """
         tasks = HandlerTasks(self._handler, asyncio.get_running_loop())
         working = asyncio.wrap_future(self._in_a_thread(tasks))
@@ -283,8 +272,7 @@ class AsyncRetryConsumer(_Consumer[AsyncHandler]):
 
 
 def _checked_topics(topics: object, group: object, ingress: object) -> list[str]:
-    """Return the topics to be read. Raises ConfigRefused, also for a group or ingress no topic
-    can be named after."""
+    """Return the topics to read. Raises ConfigRefused."""
     if not isinstance(group, str) or not group or not is_legal_topic(f"retry.{group}"):
         raise ConfigRefused(f"group is {group!r}, which names no topic: {TOPIC_NAME_RULE}")
     _legal("ingress", ingress)
@@ -321,7 +309,7 @@ def _seconds(length: Delay, name: str) -> float:
 
 
 def _for_requests(config: Settings, given: Settings) -> dict[str, Any]:
-    """Return settings of the producer. It stores requests well before the group gives up on us."""
+    """Return producer settings that store requests before the group expels this member."""
     refuse_no_mapping(given)
     if given.get(TRANSACTIONAL_ID):
         raise ConfigRefused(

@@ -1,4 +1,4 @@
-"""Topics that a consumer of this package needs: created if missing, and watched."""
+"""Creation and observation of a consumer's topics."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,28 +17,24 @@ LOOK_EVERY_S: Final = 0.05
 IDS_WITHIN_S: Final = 3.0
 BROKERS_DEFAULT: Final = -1
 NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The answer of a broker without topic ids (before Kafka 2.8)."""
+"""From brokers without topic ids (before Kafka 2.8)."""
 REFUSED: Final = frozenset(
     {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 )
 
 IdsOf: TypeAlias = Callable[[Collection[str]], Mapping[str, str | None]]
-"""Return the id of each topic, None if it does not exist. Topics without an answer are left out.
-Raises KafkaException when no broker answers."""
+"""Return topic ids, None for missing topics. Raises KafkaException."""
 
 
 class TopicWatch:
-    """Notices when a topic of a consumer's partitions was deleted, or deleted and created again.
-
-    The new topic has the same name and another id. Its offsets belong to other records.
-    """
+    """Detection of deleted and recreated topics, whose offsets belong to other records."""
 
     def __init__(self, ids_of: IdsOf) -> None:
         self._ids_of = ids_of
         self._ids: dict[Partition, str | None] = {}
-        """The id of each partition's topic when the consumer got it. None: not known yet."""
+        """The topic id of each assigned partition. None: unknown."""
         self.gone: set[Partition] = set()
-        """The partitions whose topic did not exist at the last look."""
+        """Partitions whose topic was missing at the last look."""
 
     @property
     def partitions(self) -> Collection[Partition]:
@@ -53,7 +49,7 @@ class TopicWatch:
         self.gone.difference_update(partitions)
 
     def look(self) -> set[Partition]:
-        """Return the partitions whose topic was created again. Raises KafkaException."""
+        """Return the partitions of recreated topics. Raises KafkaException."""
         found = self._ids_of({topic for topic, _ in self._ids}) if self._ids else {}
         self.gone = {one for one in self._ids if one[0] in found and found[one[0]] is None}
         anew = set()
@@ -67,7 +63,7 @@ class TopicWatch:
 
 
 def ids_from(settings: Settings) -> IdsOf:
-    """Return a function that asks the brokers of these settings."""
+    """Return a function that asks these brokers."""
     admin = AdminClient(connection_settings(settings))
 
     def ids_of(topics: Collection[str]) -> dict[str, str | None]:
@@ -90,11 +86,7 @@ def ids_from(settings: Settings) -> IdsOf:
 
 
 def ensure_topics(consumer: Consumer, settings: Settings, topics: Sequence[str]) -> None:
-    """Create the missing topics with the broker's defaults, and wait until they are seen.
-
-    A consumer that subscribes to a topic before it exists notices it only minutes later.
-    Raises TopicsMissing, KafkaException.
-    """
+    """Create missing topics and wait for them. Raises TopicsMissing or KafkaException."""
     missing = [topic for topic in topics if not _exists(consumer, topic)]
     if not missing:
         return

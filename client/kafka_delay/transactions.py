@@ -1,4 +1,4 @@
-"""Kafka transactions of a producer: all their records are visible at once, or none ever is."""
+"""Kafka transactions of a producer, whose records become visible as a whole."""
 
 import logging
 import time
@@ -20,11 +20,10 @@ log = logging.getLogger("kafka_delay")
 
 
 class Transactions:
-    """The transactions of a writer with a `transactional.id`, one after the other.
+    """The sequential transactions of a writer with a `transactional.id`.
 
-    `timeout_s` bounds each step: the first use of the id, and the commit. A commit or abort that
-    has not ended by then is called again before the next transaction begins: librdkafka takes no
-    other call before that (_CONFLICT).
+    After `timeout_s` a commit or abort is repeated before the next transaction, because librdkafka
+    refuses other calls (_CONFLICT).
     """
 
     def __init__(self, writer: IngressWriter, timeout_s: float) -> None:
@@ -33,16 +32,13 @@ class Transactions:
         self._lock = RLock()
         self._is_ready = self._is_open = False
         self._is_committing = self._is_aborting = False
-        """Begun, and not known to have ended."""
+        """Begun and perhaps not ended."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit the records written within, or abort if the block raises.
+        """Commit the records written in the block, or abort if it raises.
 
-        Raises TransactionFailed when it was aborted, TransactionInDoubt when the broker has not
-        said whether it committed, ProducerFenced when this producer cannot go on. If the broker
-        still has not said it of the transaction before, TransactionInDoubt is raised before
-        anything is written.
+        Raises TransactionFailed, ProducerFenced, or TransactionInDoubt (this or the previous one).
         """
         self._writer.refuse_in_callback("a transaction")
         if not self._writer.transactional_id:
@@ -105,10 +101,9 @@ class Transactions:
         self._is_committing = False
 
     def _abort(self) -> None:
-        """Abort. The broker does it by itself if it cannot be told.
+        """Wait for records on their way, then abort.
 
-        Wait for records on their way first: an abort while the first record is on its way can
-        poison the producer for good (librdkafka issue 4849).
+        An abort during the first record can break the producer for good (librdkafka issue 4849).
         """
         self._is_aborting = True
         self._producer.flush(FLUSH_BEFORE_ABORT_S)
@@ -120,7 +115,7 @@ class Transactions:
             self._is_aborting = False
 
     def _insist(self, call: Callable[[float], None], what: str) -> None:
-        """Call until it succeeds or fails for good. When the time is up it is in doubt."""
+        """Repeat until success or a final failure. After the time limit it is in doubt."""
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             left_s = deadline_s - time.monotonic()
