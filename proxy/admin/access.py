@@ -1,8 +1,4 @@
-"""Access to the admin port.
-
-With a token every request needs it. Without one the API answers to this machine, and the pages
-answer to requests by an address or a local name.
-"""
+"""Access to the admin port: tokens, local names, and lock-outs."""
 
 import hmac
 import socket
@@ -23,20 +19,18 @@ LOCAL_SUFFIXES: Final = (".localhost", ".svc", ".cluster.local")
 
 
 class WrongTokens:
-    """Counts wrong tokens by address. From any thread.
+    """Wrong tokens by address, from any thread.
 
-    MOST_GUESSES within GUESSES_WITHIN_S lock an address out until that time has passed. The last
-    MOST_ADDRESSES are remembered.
-    """
+    MOST_GUESSES within GUESSES_WITHIN_S lock it out."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._counted: dict[str, tuple[int, float]] = {}
-        """Address -> number of wrong tokens, and the time until which they count."""
+        """Address -> wrong tokens, and the monotonic time at which they expire."""
 
     def refuse(self, address: str) -> None:
-        """Raise Problem if the address is locked out. A right token does not help."""
+        """Raise Problem if the address is locked out, even if its token is right."""
         with self._lock:
             count, until_s = self._counted.get(_network(address), (0, 0.0))
         left_s = until_s - self._now_s()
@@ -45,7 +39,6 @@ class WrongTokens:
             raise Problem(429, "locked-out", detail, {"Retry-After": str(int(left_s) + 1)})
 
     def add(self, address: str) -> None:
-        """Count one more."""
         with self._lock:
             name, now_s = _network(address), self._now_s()
             count, until_s = self._counted.pop(name, (0, 0.0))
@@ -57,7 +50,7 @@ class WrongTokens:
 
 
 def is_bearer(token: str | None, authorization: str) -> bool:
-    """Whether the header `Authorization` shows the token. Without a token all do."""
+    """Whether the header has the token. True if no token is set."""
     if token is None:
         return True
     expected = f"Bearer {token}"
@@ -77,10 +70,8 @@ def is_loopback(host: str) -> bool:
 def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
     """Raise Problem if the request may not use the API. Header names are in lower case.
 
-    Without a token a foreign page in a browser must not get through, not even by a name that its
-    owner leads to this machine. So `Host` must name this machine, and so must the origin of the
-    page, if the browser names one.
-    """
+    Without a token, foreign pages must not get through, even by DNS rebinding. So `Host` and the
+    page's origin, if given, must name this machine."""
     if settings.token is None:
         if not is_loopback(settings.host):
             detail = (
@@ -101,11 +92,9 @@ def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
 
 
 def refuse_foreign_name(host_header: str) -> None:
-    """Raise Problem if the name in `Host` may belong to a stranger.
+    """Raise Problem if a stranger may control the name in `Host`, unlike an address or local name.
 
-    A stranger can lead a name to any machine, but not an address or a local name. Prometheus
-    scrapes by the address of a pod, or the name of a Service.
-    """
+    Prometheus scrapes by a pod's address or a Service's name."""
     name = _host_of(host_header)
     is_local = "." not in name or name.endswith(LOCAL_SUFFIXES) or name == socket.gethostname()
     if not is_local and not _is_address(name):
@@ -125,7 +114,7 @@ def _is_address(name: str) -> bool:
 
 
 def _network(address: str) -> str:
-    """Return the address. One machine may own a /64 of IPv6, so that counts as one address."""
+    """Return the address, or its /64 network for IPv6, which one machine may own."""
     try:
         read = ip_address(address.partition("%")[0])
     except ValueError:
@@ -139,7 +128,6 @@ def _is_own_name(host_header: str) -> bool:
 
 
 def _is_from_elsewhere(headers: Mapping[str, str]) -> bool:
-    """Whether a browser says that the request comes from another site."""
     site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin", "")
     is_own_origin = not origin or is_loopback(_host_of(origin.rpartition("//")[2]))
     return site not in {"none", "same-origin"} or not is_own_origin

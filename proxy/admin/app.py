@@ -1,8 +1,4 @@
-"""The application behind the admin port: who may ask, the pages, and the API below /api/v1.
-
-A request passes these steps: its body is read within the limits, the token or the name of the host
-is checked, then a probe, a page or a call answers. Probes come first and need nothing.
-"""
+"""The application behind the admin port: limits, access, probes, pages, and the API."""
 
 import asyncio
 import json
@@ -32,7 +28,7 @@ MOST_BODY_BYTES: Final = 65_536
 MOST_DIGITS: Final = 18
 SCRAPES_AT_ONCE: Final = 4
 DISCARDS_AT_ONCE: Final = 2
-"""Requests that are too large: a part of each is read, so that its client reads the refusal."""
+"""Requests whose body is too large. Part of it is read, so that the client reads the refusal."""
 MOST_DISCARDED_BYTES: Final = 1_048_576
 DISCARD_WITHIN_S: Final = 2.0
 ALWAYS_SENT: Final = {
@@ -40,7 +36,7 @@ ALWAYS_SENT: Final = {
     b"x-content-type-options": b"nosniff",
     b"cache-control": b"no-store",
 }
-"""Unless the reply says otherwise."""
+"""Defaults for headers of replies."""
 DESCRIPTION: Final = """\
 What an operator asks a running proxy, and tells it. Served on the admin port.
 
@@ -103,7 +99,6 @@ def set_log_level(site: SiteOf, body: models.LogLevel) -> models.LogLevel:
 
 
 async def _no_call(request: Request, _: Exception) -> Response:
-    """Answer a path or a method that no call has."""
     path = request.scope["path"]
     methods = {
         method
@@ -141,7 +136,6 @@ api.router.routes.extend(CALLS)
 
 @cache
 def document() -> dict[str, Any]:
-    """Return the OpenAPI document."""
     found = api.openapi()
     refused = {"$ref": "#/components/responses/Refused"}
     for one in [one for path in found["paths"].values() for one in path.values()]:
@@ -156,8 +150,6 @@ def document() -> dict[str, Any]:
 
 
 class AdminApp:
-    """The ASGI application of one admin port."""
-
     def __init__(self, site: Site) -> None:
         self._site, self._token = site, site.settings.admin.token
         self._wrong_tokens = WrongTokens()
@@ -196,7 +188,6 @@ class AdminApp:
         return Response(f"{json.dumps(said)}\n", code, media_type=JSON_TYPE)
 
     async def _admitted(self, scope: Scope, path: str, headers: Mapping[str, str]) -> ASGIApp:
-        """Return what answers a request that may be one of a stranger. Raises Problem."""
         address = (scope["client"] or ("", 0))[0]
         authorization = headers.get("authorization", "")
         if self._token is None:
@@ -224,7 +215,6 @@ class AdminApp:
         return _text(404, f"There is no such page.\n{INDEX}")
 
     def _inner(self, scope: Scope) -> Scope:
-        """Return the scope as the API takes it: HEAD is a GET whose body is not sent."""
         is_head = scope["method"] == "HEAD"
         return {
             **scope,
@@ -237,7 +227,7 @@ class AdminApp:
     async def _refuse_unread(
         self, refused: Problem, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Refuse a request, then read a little of it, so that the client reads the refusal."""
+        """Refuse a request, and read a little of it, so that the client reads the refusal."""
         reply = refusal_of(refused, scope["path"])
         start = {"type": "http.response.start", "status": reply.status_code}
         await send({**start, "headers": reply.raw_headers})
@@ -258,7 +248,6 @@ async def _discard(receive: Receive) -> None:
 
 
 def _body_bytes(headers: Mapping[str, str]) -> int:
-    """Return the length of the body. Raises Problem where it is too long or not known."""
     if "transfer-encoding" in headers:
         raise Problem(411, "length-required", "Send the body with its Content-Length.")
     length = headers.get("content-length", "0")
@@ -270,7 +259,6 @@ def _body_bytes(headers: Mapping[str, str]) -> int:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives the body that was read already."""
     left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
@@ -280,7 +268,6 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 async def _send_always(send: Send, message: Message) -> None:
-    """Send a message with the headers that every reply has."""
     if message["type"] == "http.response.start":
         said: Sequence[tuple[bytes, bytes]] = message.get("headers", [])
         names = {name.lower() for name, _ in said}
@@ -294,7 +281,7 @@ def _headers_of(scope: Scope) -> dict[str, str]:
 
 
 def _raw_path(scope: Scope) -> str:
-    """Return the path as it was written: a %2F in it separates nothing."""
+    """Return the undecoded path: %2F is no separator."""
     return bytes(scope["raw_path"]).decode("latin-1")
 
 

@@ -1,4 +1,4 @@
-"""Writes control records and settings of the API to the broker, and reads single records back."""
+"""Writing of control records and settings for the API, and reading of single records."""
 
 import json
 import threading
@@ -56,11 +56,7 @@ NO_SUCH_PARTITION: Final = frozenset(
 
 
 class BrokerAccess:
-    """The broker, as calls use it. From any thread. All methods raise Problem.
-
-    It is made before the broker is needed. Methods with `wait_s` wait that long for the outcomes of
-    what they write.
-    """
+    """The broker, from any thread. All methods raise Problem. `wait_s`: wait for outcomes."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings, self._names = settings, settings.topics
@@ -75,10 +71,7 @@ class BrokerAccess:
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
     ) -> ControlResult:
-        """Write a cancel.
-
-        It goes to the partition. Without one it goes to the partition of the key, or of the id.
-        """
+        """Write a cancel to the partition, or to the partition of the key or id."""
         key, at = ident if key is None else key, BY_KEY if partition is None else partition
         headers: Headers = [(CANCEL, ident)]
         if "cancel" not in self._settings.requests.serve:
@@ -86,11 +79,10 @@ class BrokerAccess:
         return self._write_and_wait([Request(headers, key, b"", at)], wait_s)[0]
 
     def recall(self, partition: int, origin: str, wait_s: float) -> ControlResult:
-        """Write a recall of the record there. It is signed, so it needs no proof."""
+        """Write a signed recall, which needs no proof."""
         return self._write_signed(None, [(RECALL, origin.encode())], partition, wait_s)
 
     def purge(self, purge: Purge, wait_s: float) -> Sequence[ControlResult]:
-        """Write the purge to each partition of the ingress."""
         signer, partitions = self._signer()
         headers: Headers = [
             (PURGE, purge.targets.encode()),
@@ -104,7 +96,7 @@ class BrokerAccess:
         return self._write_and_wait(purges, wait_s)
 
     def move(self, record: AuxiliaryRecord, wait_s: float) -> ControlResult:
-        """Write a record that replaces another. The outcome is that of the replaced record."""
+        """Write a record that replaces another. The outcome is the replaced record's."""
         signer, _ = self._signer()
         key, value, at = record.key, record.value, record.partition
         headers = signer.signed(at, key, value, record.headers)
@@ -119,7 +111,6 @@ class BrokerAccess:
         return self._write_and_wait([Request(signed, key, b"", at)], wait_s)[0]
 
     def _signer(self) -> tuple[HopAuthenticator, int]:
-        """Return the signer of records that only the proxy may write, and the partition count."""
         settings = self._settings
         with self._asking("Read", self._names.settings):
             topic = describe_topic(self._names.ingress, admin_client(settings), settings)
@@ -139,7 +130,7 @@ class BrokerAccess:
                 return await_results(outcomes, origins, wait_s)
 
     def _write_all(self, controls: Sequence[Request]) -> list[str]:
-        """Return the origins. If one fails, the error names those that were written before it."""
+        """Return the origins. On failure the error names the records already written."""
         origins: list[str] = []
         for one in controls:
             try:
@@ -152,26 +143,22 @@ class BrokerAccess:
         return origins
 
     def pause(self, pattern: str, now_ms: int) -> None:
-        """Have all workers of the group hold back records for these targets."""
         self._set(pause_key(self._settings.group_id, pattern), {"paused_at": now_ms})
 
     def resume(self, pattern: str, per_second: int | None, now_ms: int) -> None:
-        """Have them release these records, at the rate if there is one."""
         rate = {} if per_second is None else {"per_second": per_second}
         group_id = self._settings.group_id
         self._set(resumed_key(group_id, pattern), {"resumed_at": now_ms, **rate})
         self._set(pause_key(group_id, pattern), None)
 
     def pause_ingest(self, now_ms: int) -> None:
-        """Have all workers of the group stop reading the ingress."""
         self._set(ingest_key(self._settings.group_id), {"paused_at": now_ms})
 
     def resume_ingest(self) -> None:
-        """Have them read on."""
         self._set(ingest_key(self._settings.group_id), None)
 
     def limit(self, pattern: str, limit: TargetLimit, now_ms: int) -> None:
-        """Set a cap, a rule, or both. Audits must know a rule before a record can end by it."""
+        """Set a cap, a rule, or both. Audits must know a rule before it ends records."""
         group_id, rules = self._settings.group_id, limit.rules_json(pattern)
         if rules is not None:
             self._set_raw(overdue_key(group_id, rules), rules.encode())
@@ -179,16 +166,13 @@ class BrokerAccess:
         self._set(limit_key(group_id, pattern), said)
 
     def clear_limit(self, pattern: str) -> None:
-        """Go back to the limit of the settings."""
         self._set(limit_key(self._settings.group_id, pattern), None)
 
     def limit_workers(self, per_second: int, now_ms: int) -> None:
-        """Set the cap on each worker."""
         said = {"per_second": per_second, "set_at": now_ms}
         self._set(rate_key(self._settings.group_id), said)
 
     def clear_workers_limit(self) -> None:
-        """Go back to the limit of the settings."""
         self._set(rate_key(self._settings.group_id), None)
 
     def _set(self, key: str, said: Mapping[str, Any] | None) -> None:
@@ -198,7 +182,7 @@ class BrokerAccess:
         self._write(self._names.settings, Request([], key.encode(), value))
 
     def unreadable_batch(self, partition: int) -> UnreadableBatch | None:
-        """Return the batch at which reading from the committed offset fails, if it does."""
+        """Return the batch that cannot be read, if it is the first after the committed offset."""
         ingress = self._names.ingress
         with self._asking("Read", ingress):
             with closing(self._consumer()) as consumer:
@@ -212,7 +196,7 @@ class BrokerAccess:
             return unreadable_batch(lambda: Consumer(settings), ingress, partition, offset)
 
     def skip(self, partition: int, batch: UnreadableBatch, now_ms: int) -> None:
-        """Have all workers of the group skip the batch, now and whenever it is read again."""
+        """Make all workers of the group skip the batch, whenever it is read."""
         settings, ingress = self._settings, self._names.ingress
         with self._asking("Read", ingress):
             topic = describe_topic(ingress, admin_client(settings), settings)
@@ -220,7 +204,6 @@ class BrokerAccess:
         self._set_raw(key, skipped_value(batch.end, batch.error, now_ms).encode())
 
     def read(self, partition: int, offset: int) -> Record | None:
-        """Return a committed ingress record, or None where the ingress has it no more."""
         with self._lock, self._asking("Read", self._names.ingress):
             self._until_s = time.monotonic() + READ_WITHIN_S
             try:
@@ -234,7 +217,6 @@ class BrokerAccess:
             raise Problem(503, "broker", detail)
 
     def _write(self, topic: str, request: Request) -> str:
-        """Write one record and return its origin."""
         producer = self._open()
         try:
             return origin_of(write(producer, topic, request, WRITE_WITHIN_S))
@@ -261,14 +243,13 @@ class BrokerAccess:
             return self._producer
 
     def _close(self, producer: Producer) -> None:
-        """Forget the producer. The next one reads the certificates on disk anew."""
+        """Drop the producer. The next one rereads the certificates."""
         with self._lock:
             if self._producer is producer:
                 self._producer = None
 
     @contextmanager
     def _asking(self, operation: str, topic: str, said: str = "") -> Iterator[None]:
-        """Turn errors of the broker into Problem. `said` comes before its sentence."""
         try:
             yield
         except KafkaException as error:

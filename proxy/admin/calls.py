@@ -1,4 +1,4 @@
-"""The common parts of all calls: the site they work on, reading a request, refusals."""
+"""Common parts of all calls: their site, request parsing, and refusals."""
 
 import re
 import threading
@@ -36,7 +36,7 @@ from proxy.telemetry.status import Status
 
 CALLS_AT_ONCE: Final = 4
 READINGS_AT_ONCE: Final = 2
-"""Of dead letters, and of traces. Other calls have room beside them."""
+"""For dead letters and for traces each, so that other calls have room."""
 MOST_FIELDS: Final = 20
 JSON_TYPE: Final = "application/json"
 PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -52,12 +52,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass
 class Site:
-    """What the calls of one admin port work on."""
+    """The objects that the calls of one admin port use."""
 
     settings: Settings
     registry: CollectorRegistry
     read_statuses: Callable[[], Sequence[Status]]
-    """One `Status` for each worker."""
+    """One `Status` per worker."""
     workers: Workers
     broker: BrokerAccess
     letters: KafkaLetters
@@ -80,13 +80,12 @@ class Site:
 
 
 def json_reply(code: int, answer: Answer, headers: dict[str, str] | None = None) -> Response:
-    """Return the answer as JSON."""
     text = answer.model_dump_json(by_alias=True, exclude_unset=True)
     return Response(f"{text}\n".encode(), code, headers, JSON_TYPE)
 
 
 def refusal_of(error: Exception, path: str) -> Response:
-    """Return the reply to a request that went wrong."""
+    """Return the reply to a failed request."""
     problem = _problem_of(error, path)
     refused = Refused(error=problem.error, detail=problem.detail)
     return json_reply(problem.code, refused, dict(problem.headers))
@@ -117,10 +116,7 @@ def _unreadable(error: RequestValidationError) -> Problem:
 
 
 class CallRoute(APIRoute):
-    """A call that is read strictly and answered in a thread.
-
-    Its docstring describes it: the first line is the summary. Any error becomes a refusal.
-    """
+    """A strictly checked call, run in a thread. Its docstring goes to the OpenAPI document."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         summary, _, text = cleandoc(endpoint.__doc__ or "").partition("\n\n")
@@ -172,7 +168,7 @@ def _camel_case(name: str) -> str:
 
 
 def check_query(text: str, known: Sequence[str]) -> None:
-    """Refuse unknown and repeated names, and what is no UTF-8. Raises Problem."""
+    """Raise Problem for unknown or repeated names, or text that is not UTF-8."""
     try:
         pairs = parse_qsl(
             text,
@@ -193,7 +189,6 @@ def check_query(text: str, known: Sequence[str]) -> None:
 
 
 def _check_json(content_type: str, body: bytes) -> None:
-    """Refuse a body that is no JSON, or too deep. Raises Problem."""
     if content_type.partition(";")[0].strip().lower() != JSON_TYPE:
         raise Problem(415, "unsupported-type", f"Send the body as `Content-Type: {JSON_TYPE}`.")
     try:
@@ -202,11 +197,8 @@ def _check_json(content_type: str, body: bytes) -> None:
         raise bad_request(f"The body is no JSON that is read here: {refused}.") from None
 
 
-# Parts of paths and queries. A part of a path is still percent-encoded: %2F is no separator.
-
-
 def part_of_path(raw: str) -> str:
-    """Return a part of the path as text. Raises Problem where it is not UTF-8."""
+    """Decode a part of the path. It is percent-encoded until here, so %2F is no separator."""
     try:
         return unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
@@ -221,21 +213,21 @@ def _number_of(raw: str, form: re.Pattern[str], most: int) -> int:
 
 
 def wait_s_of(text: str) -> int:
-    """Return how many seconds an answer may take. Raises Problem."""
+    """Parse `wait` in seconds. Raises Problem."""
     if WAIT.fullmatch(text) is None:
         raise bad_request("`wait` is a number of seconds from 0s to 30s.")
     return int(text[:-1])
 
 
 def limit_of(text: str) -> int:
-    """Return how many records a page may have. Raises Problem."""
+    """Parse the size of a page. Raises Problem."""
     if LIMIT.fullmatch(text) is None or int(text) > MOST_RECORDS:
         raise bad_request(f"`limit` is a number from 1 to {MOST_RECORDS}.")
     return int(text)
 
 
 def instant_ms(name: str, text: str) -> int:
-    """Return a time of the query. Raises Problem."""
+    """Parse a time of the query. Raises Problem."""
     try:
         return parse_instant_ms(text)
     except ValueError as error:

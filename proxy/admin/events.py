@@ -1,4 +1,4 @@
-"""Snapshots for the page, and the server-sent events that bring them."""
+"""Snapshots for the page, and their server-sent events."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 SCALES: Final = {"hour": (5 * MINUTE_MS, 12), "day": (HOUR_MS, 24), "month": (DAY_MS, 30)}
-"""The length of a bucket, and the number of buckets."""
+"""Length and number of buckets."""
 _SPANS_MS: Final = sorted(
     {0, *(step * n for step, most in SCALES.values() for n in range(most + 1))}
 )
@@ -38,17 +38,15 @@ log = structlog.get_logger(__name__)
 
 
 class EventStreams:
-    """A snapshot a second for each open page. All pages share one snapshot."""
+    """Streams of one snapshot a second. All pages share a snapshot."""
 
     def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
         self.make = make
         self.count = 0
-        """Open streams."""
         self._newest, self._made_s = b"", float("-inf")
         self._making, self._closing = asyncio.Lock(), asyncio.Event()
 
     def begin(self) -> AsyncIterator[bytes]:
-        """Return a new stream. Raises Problem where too many are open."""
         if self.count >= MOST_STREAMS:
             detail = f"{MOST_STREAMS} streams are open already; close one."
             raise Problem(503, "busy", detail)
@@ -88,7 +86,7 @@ class EventStreams:
 
 
 class Snapshots:
-    """Makes one snapshot after the other; from one thread at a time."""
+    """A maker of snapshots, for use by one thread at a time."""
 
     def __init__(
         self,
@@ -145,7 +143,6 @@ class Snapshots:
 
 
 def _by_time(workers: Workers, statuses: Sequence[Status], now_ms: int) -> dict[str, Any]:
-    """Return the number of overdue records, and for each scale the number in each bucket."""
     edges_ms = [now_ms + span_ms for span_ms in _SPANS_MS]
     until: dict[int, int] = {}
     total = 0
@@ -162,7 +159,6 @@ def _by_time(workers: Workers, statuses: Sequence[Status], now_ms: int) -> dict[
 
 
 def _refused(statuses: Sequence[Status]) -> dict[str, dict[str, Any]]:
-    """Return by target why it refuses records, how many wait, and the oldest due."""
     found: dict[str, dict[str, Any]] = {}
     for one in (one for status in statuses for one in status.refused):
         shown = found.setdefault(one.target, {"records": 0, "oldest_due": one.oldest_due_ms})
@@ -173,7 +169,6 @@ def _refused(statuses: Sequence[Status]) -> dict[str, dict[str, Any]]:
 
 
 def _counted(registry: CollectorRegistry) -> dict[str, Any]:
-    """Return deliveries and lateness by target, dead letters by reason, and the lag."""
     delivered: dict[str, float] = defaultdict(float)
     late_s: dict[str, float] = defaultdict(float)
     dead: dict[str, float] = defaultdict(float)

@@ -1,4 +1,4 @@
-"""The calls about dead letters: list, show, replay."""
+"""The calls for dead letters: list, show, replay."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ from proxy.dead_letters.replay_plan import Rate, Selection, read_edits, read_rat
 from proxy.protocol.policy import is_legal_topic
 
 CURSOR: Final = re.compile(r"1(\.[0-9]{1,19}){1,1000}")
-"""Its version, then for each partition the offset below which the list goes on."""
+"""The version, and for each partition the offset below which the list continues."""
 PLACE: Final = re.compile(r"[0-9]{1,10}/[0-9]{1,18}")
 LONGEST_REASON: Final = 249
 READING: Final = "Others are reading dead letters at this moment; try again."
@@ -167,7 +167,7 @@ def _shown(job: ReplayJob, wait_s: float) -> models.Replay:
 
 
 def wanted_by(body: models.ReplayBody, names: TopicSettings) -> WantedReplay:
-    """Return the replay that a body asks for. Raises Problem."""
+    """Convert a body. Raises Problem."""
     group = _group_of(body.topic, names)
     selection = _selected(body.reasons, body.targets, body.origins, body.since, body.until, group)
     try:
@@ -194,7 +194,6 @@ def _place(text: str) -> LetterPlace:
 
 
 def _group_of(topic: str, names: TopicSettings) -> str | None:
-    """Return the consumer group whose dead letters are in the topic; None for the proxy's own."""
     if topic == names.dead_letters:
         return None
     group = topic.removeprefix(names.dlq_prefix)
@@ -215,7 +214,6 @@ def _selected(
     until_ms: int | None,
     group: str | None,
 ) -> Selection:
-    """Return the filters. Reasons of the proxy's letters are codes, those of a group's patterns."""
     codes = tuple(reasons)
     if any(not 1 <= len(code) <= LONGEST_REASON for code in codes):
         raise bad_request(f"A reason has 1 to {LONGEST_REASON} characters.")
@@ -230,7 +228,6 @@ def _selected(
 
 
 def _ends_of(cursor: str | None) -> dict[int, int]:
-    """Return below which offset the list goes on, by partition."""
     if cursor is None:
         return {}
     if CURSOR.fullmatch(cursor) is None:

@@ -1,7 +1,4 @@
-"""Lists and counts of pending records.
-
-A worker's loop answers with a small piece at a time. This module merges the pieces.
-"""
+"""Lists and counts of pending records, merged from small answers of the workers' loops."""
 
 import re
 import time
@@ -23,17 +20,16 @@ from storage.store import LAST_OFFSET, Key, added
 CURSOR: Final = re.compile(
     r"1\.([0-8][0-9]{18}|[0-9]{1,18})\.([0-9]{1,10})\.([0-8][0-9]{18}|[0-9]{1,18})"
 )
-"""Its version, then a place."""
 LAST_IN_CURSOR: Final = 9 * 10**18 - 1
 """Stands for the end of a millisecond."""
 BEYOND_PARTITIONS: Final = 2**31
 
 Place = tuple[int, int, int]
-"""(fires ms, partition, offset): the order of records in a list."""
+"""(fires ms, partition, offset): the order of a list."""
 
 
 def place_of(cursor: str | None, sought: Sought) -> Place:
-    """Return the place behind which a list goes on, or begins. Raises Problem."""
+    """Return the place after which a list continues or begins. Raises Problem."""
     if cursor is None:
         return sought.from_ms - 1, BEYOND_PARTITIONS, 0
     found = CURSOR.fullmatch(cursor)
@@ -47,30 +43,27 @@ def place_of(cursor: str | None, sought: Sought) -> Place:
 
 
 def cursor_of(place: Place) -> str:
-    """Return the place as text."""
     fires_ms, partition, offset = place
     return f"1.{fires_ms}.{partition}.{min(offset, LAST_IN_CURSOR)}"
 
 
 PAGE_S: Final = 2.0
-"""A page that is not full by then is given as it is: a narrow filter looks at many records."""
+"""A page is returned after this time, full or not: a narrow filter visits many records."""
 LEAST_PIECE: Final = 16
-"""Each piece has a fixed cost of about a hundred records, so small pieces do not pay."""
+"""A piece costs as much as about a hundred records, so small pieces do not pay."""
 
 Ask = Callable[[ScanPending], Sequence[Answer]]
 
 
 class Page(NamedTuple):
-    """A page of records in the order of their places."""
-
     records: list[WaitingRecord]
     next: Place | None
-    """Where the list goes on. None at its end."""
+    """The place to continue from. None at the end."""
     partitions: list[int]
 
 
 class PageReader:
-    """Merges pieces of several partitions into one page."""
+    """A merge of pieces of several partitions into one page."""
 
     def __init__(
         self,
@@ -86,10 +79,7 @@ class PageReader:
         self._unasked = set(self._upto)
 
     def read(self, limit: int) -> Page:
-        """Return the next `limit` records, or fewer if the time is up.
-
-        Raises NoAnswer, MailboxFull.
-        """
+        """Return the next records, fewer when time is up. Raises NoAnswer, MailboxFull."""
         until_s = self._now_s() + PAGE_S
         records: list[WaitingRecord] = []
         last: Place | None = None
@@ -107,11 +97,9 @@ class PageReader:
         return Page(records, last, [*self._upto])
 
     def _lacking(self) -> list[int]:
-        """Return the partitions that have to be asked again."""
         return [p for p, upto in self._upto.items() if not self._found[p] and upto < END]
 
     def _take(self, most: int, known: Place) -> list[tuple[Place, WaitingRecord]]:
-        """Return the first records up to `known`, until a partition has to be asked again."""
         heads = [_placed(p, found) for p, found in self._found.items() if found]
         heapify(heads)
         taken: list[tuple[Place, WaitingRecord]] = []
@@ -129,17 +117,12 @@ class PageReader:
         return taken
 
     def _known_upto(self, lacking: Iterable[int]) -> Place:
-        """Return the place up to which every record was found."""
         uptos = ((partition, self._upto[partition]) for partition in lacking)
         places = ((fires_ms, partition, offset) for partition, (fires_ms, offset) in uptos)
         return min(places, default=(*END, LAST_OFFSET))
 
     def _fetch(self, lacking: Sequence[int], needed: int) -> None:
-        """Ask for the next pieces.
-
-        If the partition that was asked first gives none, no worker here serves it any more. It is
-        left out.
-        """
+        """A partition without an answer, if asked first, is not served here. It is dropped."""
         asked = sorted(lacking, key=lambda partition: partition not in self._unasked)
         places = tuple((partition, self._upto[partition]) for partition in asked)
         query = ScanPending(places, self._sought, LEAST_PIECE + 5 * needed // (4 * len(self._upto)))
@@ -155,13 +138,11 @@ class PageReader:
 
 
 def _placed(partition: int, found: deque[WaitingRecord]) -> tuple[Place, WaitingRecord]:
-    """Return the first record, with its place as the sort key."""
     first = found[0]
     return (first.fires_ms, partition, first.offset), first
 
 
 def _after(place: Place, partition: int) -> Key:
-    """Return the key in a partition behind which its records come after `place`."""
     fires_ms, at, offset = place
     if partition == at:
         return fires_ms, offset
@@ -173,10 +154,7 @@ AT_ONCE: Final = 1_000
 
 
 class EachWaiting:
-    """All records that match, page after page, for at most COUNTED_WITHIN_S.
-
-    `is_all`: whether the iteration reached the end.
-    """
+    """All matching records, for at most COUNTED_WITHIN_S. `is_all` if the end was reached."""
 
     def __init__(
         self,
@@ -190,7 +168,6 @@ class EachWaiting:
         self.is_all = False
 
     def __iter__(self) -> Iterator[WaitingRecord]:
-        """Raises NoAnswer, MailboxFull."""
         until_s, place = self._now_s() + COUNTED_WITHIN_S, place_of(None, self._sought)
         while True:
             page = PageReader(self._ask, self._sought, self._partitions, place).read(AT_ONCE)
@@ -202,14 +179,14 @@ class EachWaiting:
 
 
 class WaitingByTime(NamedTuple):
-    """Estimated counts of records by the time at which they fire."""
+    """Estimated counts of records by fire time."""
 
     counts: list[int]
-    """One for each edge, from the edge before it, and one for all later records."""
+    """One for each edge, from the edge before it, and one for later records."""
     cancelled: int
-    """Counted records that were cancelled or replaced. They count until their time."""
+    """Counted records that were cancelled or replaced. They are counted until they fire."""
     held: int
-    """Counted records whose targets are paused. They wait until a resume."""
+    """Counted records of paused targets."""
 
 
 def waiting_by_time(
@@ -227,7 +204,7 @@ def waiting_by_time(
 
 
 class DuesByTime(NamedTuple):
-    """Exact counts by due, as in WaitingByTime. `is_all`: whether there was time for all."""
+    """Exact counts by due time. `is_all` if there was time for all."""
 
     counts: list[int]
     held: int
@@ -237,10 +214,7 @@ class DuesByTime(NamedTuple):
 def dues_by_time(
     workers: Workers, statuses: Sequence[Status], targets: str, edges_ms: Sequence[int]
 ) -> DuesByTime:
-    """Count the records for a pattern of targets one by one.
-
-    Raises Problem, NoAnswer, MailboxFull.
-    """
+    """Count the records for a pattern of targets. Raises Problem, NoAnswer, MailboxFull."""
     each = EachWaiting(workers.ask, Sought(pattern_of(targets)), partitions_of(statuses))
     counts, held = [0] * (len(edges_ms) + 1), 0
     for record in each:
@@ -253,7 +227,6 @@ def dues_by_time(
 def _counted(
     workers: Workers, edges_ms: tuple[int, ...], partitions: Sequence[int]
 ) -> Iterator[list[int]]:
-    """Yield the counts of each partition that a worker here still serves."""
     left = set(partitions)
     while left:
         answers = workers.ask(PendingByTime(edges_ms, tuple(sorted(left))))
@@ -265,7 +238,6 @@ def _counted(
 
 
 def _held(statuses: Sequence[Status]) -> int:
-    """Count pending records of paused targets, if their targets are counted by name."""
     patterns = {pattern for status in statuses for pattern in status.paused}
     if not patterns:
         return 0

@@ -1,7 +1,4 @@
-"""What the calls of the API take and answer; the OpenAPI document is made from these models.
-
-A description says what a reader cannot see from the name. All times are epoch milliseconds.
-"""
+"""Requests and answers of the API. The OpenAPI document is made from these models."""
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -33,7 +30,7 @@ TOPIC: Final = r"^[a-zA-Z0-9._\-]{1,249}$"
 OLDER_THAN: Final = (
     r"^([1-9][0-9]{0,11}ms|[1-9][0-9]{0,8}s|[1-9][0-9]{0,6}m|[1-9][0-9]{0,4}h|[1-9][0-9]{0,3}d)$"
 )
-"""Each of these is shorter than the longest delay that settings take."""
+"""Each alternative is shorter than the longest delay in settings."""
 
 
 def whole(value: object) -> object:
@@ -42,14 +39,14 @@ def whole(value: object) -> object:
 
 
 def given(value: object) -> object:
-    """Refuse null where a field may be left out."""
+    """Refuse null for an optional field."""
     if value is None:
         raise ValueError("leave it out rather than say null")
     return value
 
 
 def pattern_of(text: str) -> str:
-    """Return a pattern of targets. Raises Problem."""
+    """Check a pattern of targets. Raises Problem."""
     if TARGETS_PATTERN.fullmatch(text) is None:
         raise bad_request(
             "A pattern of targets has 1 to 249 of the characters a-z A-Z 0-9 . _ - * ? [ ] !"
@@ -58,7 +55,7 @@ def pattern_of(text: str) -> str:
 
 
 class NotNull:
-    """Leaves null out of a schema: None stands for a value that was not given."""
+    """A schema without null: None stands for a missing value."""
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -94,7 +91,7 @@ DELIVER_AT: Final = {
 
 
 def example(value: dict[str, Any]) -> ConfigDict:
-    """Return the configuration of a body that is shown with an example."""
+    """Return the configuration of a body with an example."""
     return ConfigDict(json_schema_extra={"examples": [value]})
 
 
@@ -109,10 +106,9 @@ class Answer(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     later: ClassVar[str | None] = None
-    """What status 202 means, for an answer that can have it."""
+    """The meaning of status 202, if the answer can have it."""
 
     def status_code(self) -> int:
-        """Return 202 where the request is accepted and not done yet, else 200."""
         return 200
 
 
@@ -121,9 +117,6 @@ class Refused(Answer):
 
     error: str = Field(description="A code word for programs.")
     detail: str = Field(description="A sentence for people.")
-
-
-# Records that wait.
 
 
 class Pending(Answer):
@@ -334,9 +327,6 @@ class Trace(Answer):
     is_whole: bool = Field(description="Whether everything was read.")
 
 
-# Targets: pauses, limits, purges, skips, and the ingest.
-
-
 class InForce(Answer):
     """A change that was written to the settings topic."""
 
@@ -416,7 +406,6 @@ class LimitBody(Body):
         return self
 
     def limit(self) -> TargetLimit:
-        """Return the limit as the settings topic has it."""
         asked = self.overdue
         rule = asked and OverdueLimit(
             older_than_ms=parse_delay_ms(asked.older_than), action=asked.action
@@ -515,9 +504,6 @@ class Skipped(InForce):
 
     def status_code(self) -> int:
         return 200 if self.dry_run else super().status_code()
-
-
-# Dead letters.
 
 
 class LetterTopic(Answer):
@@ -671,9 +657,6 @@ class Replay(Answer):
 
     def status_code(self) -> int:
         return 202 if self.state == "running" else 200
-
-
-# The process.
 
 
 class LogLevel(Answer, Body):

@@ -1,7 +1,4 @@
-"""The pages beside the API: the operator's page, /healthz and /readyz.
-
-They come from snapshots and files alone, so they never wait for a worker's loop.
-"""
+"""The operator's page, /healthz and /readyz. They never wait for a worker's loop."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -36,20 +33,16 @@ FILE_HEADERS: Final = {
 }
 
 JsonReply = tuple[int, Mapping[str, Any]]
-"""Status code and body."""
 
 
 def page_address(host: str, port: int) -> str:
-    """Return the address at which this machine's browsers find the page."""
+    """Return the address of the page for browsers on this machine."""
     named = "localhost" if host in ANY_ADDRESS else f"[{host}]" if ":" in host else host
     return f"http://{named}:{port}/"
 
 
 def page_file(path: str) -> tuple[str, bytes] | None:
-    """Return type and content of the file at a path; None where it is no part of the page.
-
-    The files hold no data, so they need no token.
-    """
+    """Return type and content of a file of the page, or None. It has no data, so needs no token."""
     if path == "/":
         return _files().get("index.html")
     return _files().get(path.removeprefix(PREFIX)) if path.startswith(PREFIX) else None

@@ -1,4 +1,4 @@
-"""Queries of the admin API, which a worker's loop answers between two turns."""
+"""Queries of the admin API, answered by a worker's loop between two turns."""
 
 import math
 import queue
@@ -19,39 +19,36 @@ from storage.store import Key
 
 MOST_WAITING: Final = 16
 SCAN_S: Final = 0.001
-"""Time that a query of many shards may take of one turn, and the time of one shard more."""
+"""Time limit of a query of many shards. The last shard may exceed it."""
 REST_PER_ANSWER: Final = 40
 LONGEST_REST_S: Final = 0.1
-"""A busy loop rests after an answer: this many times as long as the answer took, up to this limit.
-A page over hundreds of busy partitions needs as many answers."""
+"""Rest of a busy loop, as a multiple of the answer's duration."""
 
 log = structlog.get_logger(__name__)
 
 
 class CountedShard(NamedTuple):
-    """Estimated counts of a partition's records: one for each edge, and one for the rest."""
+    """Estimated counts of a partition's records: one per edge, and one for the rest."""
 
     partition: int
     counts: list[int]
 
 
 class PendingByTime(NamedTuple):
-    """Asks for a `CountedShard` of each partition. As many come as there is time for, at least one
-    if the worker has any of them."""
+    """A query for `CountedShard`s: at least one, more as time permits."""
 
     edges_ms: tuple[int, ...]
     partitions: tuple[int, ...]
 
 
 class FindId(NamedTuple):
-    """Asks for a `Found` of each partition of the worker that has a pending record with the id."""
+    """A query for a `Found` of each partition with a pending record of the id."""
 
     ident: bytes
 
 
 class FindRecord(NamedTuple):
-    """Asks for one `Found` of an ingress record, or none if the partition is another worker's.
-    Serves as `proxy.protocol.body.Message`."""
+    """A query for the `Found` of an ingress record. Serves as `proxy.protocol.body.Message`."""
 
     at: tuple[int, int]
     content: tuple[bytes | None, bytes | None, Headers | None]
@@ -80,15 +77,14 @@ class FindRecord(NamedTuple):
 
 
 class FindMoving(NamedTuple):
-    """Asks for one `Moving` of an ingress record, or none if the partition is another worker's."""
+    """A query for the `Moving` of an ingress record, none if served elsewhere."""
 
     record: FindRecord
     deliver_at_ms: int
 
 
 class ScanPending(NamedTuple):
-    """Asks for a `WaitingPiece` of each partition, behind its key, with at most `most` records. As
-    many come as there is time for."""
+    """A query for `WaitingPiece`s: at least one, more as time permits."""
 
     places: tuple[tuple[int, Key], ...]
     sought: Sought
@@ -125,7 +121,6 @@ def answer(query: Query, shards: Mapping[int, Shard]) -> Answer:
 
 
 def _in_time(partitions: Iterable[int], shards: Mapping[int, Shard]) -> Iterator[tuple[int, Shard]]:
-    """Yield the partitions that are here, until the time is up."""
     until_s = time.monotonic() + SCAN_S
     for partition in partitions:
         if partition in shards:
@@ -135,15 +130,15 @@ def _in_time(partitions: Iterable[int], shards: Mapping[int, Shard]) -> Iterator
 
 
 class NoAnswer(Exception):
-    """A worker has not answered in time: it is starting, recovering, or waits for the broker."""
+    """A worker did not answer in time: it is starting, recovering, or blocked by the broker."""
 
 
 class MailboxFull(Exception):
-    """MOST_WAITING queries wait already."""
+    """MOST_WAITING queries are queued already."""
 
 
 class QueryMailbox:
-    """Where queries wait until the worker's loop has a moment."""
+    """A queue of queries for the worker's loop."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._waiting: queue.Queue[tuple[Query, Future[Answer]]] = queue.Queue(MOST_WAITING)
@@ -151,7 +146,7 @@ class QueryMailbox:
         self._rests_until_s = -math.inf
 
     def ask(self, query: Query, timeout_s: float) -> Answer:
-        """From any thread but the loop's. Raises NoAnswer, MailboxFull."""
+        """Return the answer. Raises NoAnswer, MailboxFull. Never called by the loop."""
         future: Future[Answer] = Future()
         try:
             self._waiting.put_nowait((query, future))
@@ -165,16 +160,12 @@ class QueryMailbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no query waits."""
         return self._waiting.empty()
 
     def answer_one(
         self, find_shards: Callable[[], Mapping[int, Shard]], *, is_busy: bool = False
     ) -> None:
-        """Answer the oldest query, or none yet if the loop `is_busy`. Called by the loop.
-
-        Raises StorageError, which the session mends.
-        """
+        """Answer the oldest query, unless the loop is busy. Raises StorageError."""
         if self._waiting.empty() or (is_busy and self._now_s() < self._rests_until_s):
             return
         began_s = self._now_s()
@@ -183,7 +174,7 @@ class QueryMailbox:
         self._rests_until_s = ended_s + min(LONGEST_REST_S, REST_PER_ANSWER * (ended_s - began_s))
 
     def _answer_first(self, find_shards: Callable[[], Mapping[int, Shard]]) -> None:
-        """Skip queries that nobody waits for any more."""
+        """Skip queries whose caller has gone."""
         while not self._waiting.empty():
             query, future = self._waiting.get_nowait()
             if future.set_running_or_notify_cancel():

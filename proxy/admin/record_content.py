@@ -1,4 +1,4 @@
-"""Key, value and headers of a record in JSON: as text where they are text, and not too long."""
+"""Key, value and headers of a record in JSON, cut to a limit."""
 
 from base64 import b64encode
 from codecs import getincrementaldecoder
@@ -15,7 +15,7 @@ _utf_8 = getincrementaldecoder("utf-8")
 
 
 def content_of(key: bytes | None, value: bytes | None, headers: Headers) -> Mapping[str, Any]:
-    """Return the parts of a record. At most HEADERS headers are shown."""
+    """Return the parts of a record, with at most HEADERS headers."""
     return {
         "key": _part(key, OTHER_BYTES),
         "value": _part(value, VALUE_BYTES),
@@ -27,7 +27,6 @@ def content_of(key: bytes | None, value: bytes | None, headers: Headers) -> Mapp
 
 
 def _part(raw: bytes | None, most_bytes: int) -> Mapping[str, Any] | None:
-    """The first bytes, as text if they are UTF-8; null for null."""
     if raw is None:
         return None
     size = {"bytes": len(raw), "cut": len(raw) > most_bytes}

@@ -1,4 +1,4 @@
-"""The calls about single records and what waits: counts, lists, cancels, recalls, moves, traces."""
+"""The calls for records: counts, lists, cancels, recalls, moves, traces."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ STATUS_OLD_S: Final = 1.0
 LOOK_EVERY_S: Final = 0.05
 COMMITTED_WITHIN_S: Final = 3.0
 MOST_STEPS: Final = 5
-"""How often a move follows a record that was rewritten, or tries again."""
+"""How often a move follows a rewritten record, or retries."""
 SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
 MOST_SPANS: Final = 50
 TARGETS_SHOWN: Final = 1_000
@@ -350,7 +350,6 @@ def _written(result: ControlResult) -> dict[str, Any]:
 
 
 def _check_time(site: Site, body: models.MoveBody, now_ms: int) -> int:
-    """Return the time asked for. Raises Problem."""
     try:
         asked_ms = parse_instant_ms(str(body.deliver_at))
     except ValueError as error:
@@ -363,7 +362,7 @@ def _check_time(site: Site, body: models.MoveBody, now_ms: int) -> int:
 
 
 def _find_committed(site: Site, partition: int, offset: int, deliver_at_ms: int) -> Moving:
-    """Wait for the commit: a move that outlives an uncommitted record could read it otherwise."""
+    """Wait for the commit: an aborted record could be read differently when it comes again."""
     until_s = time.monotonic() + COMMITTED_WITHIN_S
     while True:
         moving = _find_moving(site, partition, offset, deliver_at_ms)
@@ -394,7 +393,6 @@ def _found(site: Site, query: FindId | FindRecord) -> list[Found]:
 
 
 def _partition_of(site: Site, ident: bytes) -> int | None:
-    """Return the partition where the id waits, as the workers here know."""
     origins = [one.origin for one in _found(site, FindId(ident))]
     if len(origins) > 1:
         detail = f"Several records wait with this id, from {origins}: name the partition."
@@ -403,7 +401,7 @@ def _partition_of(site: Site, ident: bytes) -> int | None:
 
 
 def _refuse_unread(site: Site, place: Origin) -> None:
-    """Refuse an offset that was not read. A status is a moment old, so wait for the next one."""
+    """Refuse an offset that was not read. Wait for the next status first."""
     ingress, until_s = site.settings.topics.ingress, time.monotonic() + STATUS_OLD_S
     while True:
         shards = [shard for status in site.read_statuses() for shard in status.shards]
@@ -428,7 +426,6 @@ def _ident(text: str) -> bytes:
 
 
 def _spans(text: str) -> list[tuple[str, int]]:
-    """Return the lengths of time asked for, short to long, each under its name."""
     names = text.split(",")
     if len(names) > MOST_SPANS or not all(map(SPAN.fullmatch, names)):
         raise bad_request(f"`within` is up to {MOST_SPANS} lengths of time like 30s,5m,2h,7d.")
@@ -468,7 +465,7 @@ def _shown(found: Found) -> Mapping[str, object]:
 def shown_waiting(
     record: WaitingRecord, paused: set[str], reasons: Mapping[str, str], now_ms: int
 ) -> models.WaitingRecord:
-    """Return a record as a list shows it. `reasons`: why a target refuses records, by target."""
+    """Return a record as listed. `reasons` says by target why it refuses records."""
     why: str = record.why
     if why == "scheduled" and record.fires_ms <= now_ms:
         why = "overdue"

@@ -1,4 +1,4 @@
-"""Replays at work and those that have ended, each in a thread of its own, few at a time."""
+"""Replays at work and ended ones, each in its own thread."""
 
 import threading
 import uuid
@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 
 class WantedReplay(NamedTuple):
-    """Letters to replay. `group` is None for the proxy's topic, `places` is None for all places."""
+    """Letters to replay. `group` is None for the proxy's topic, `places` is None for all."""
 
     topic: str
     group: str | None
@@ -35,11 +35,11 @@ class WantedReplay(NamedTuple):
 
 
 Replaying = Callable[[WantedReplay, OnDecision, Callable[[Place], None], Callable[[], bool]], None]
-"""`KafkaLetters.replay`. Raises Problem."""
+"""The signature of `KafkaLetters.replay`, which raises Problem."""
 
 
 class ReplayJob:
-    """A replay or a dry run. It begins at once, and ends by itself or when it is stopped."""
+    """A replay or a dry run, which starts at once."""
 
     def __init__(self, wanted: WantedReplay, replay: Replaying, now_ms: Callable[[], int]) -> None:
         self.ident, self.wanted = uuid.uuid4().hex[:12], wanted
@@ -60,15 +60,12 @@ class ReplayJob:
         return self._state == "running"
 
     def stop(self) -> None:
-        """End after the batch in hand."""
         self._stop.set()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for its end, at most this long."""
         self._thread.join(timeout_s)
 
     def shown(self) -> models.Replay:
-        """Return its progress."""
         with self._lock:
             return models.Replay(
                 id=self.ident,
@@ -108,7 +105,7 @@ class ReplayJob:
 
 
 class ReplayJobs:
-    """At most AT_WORK jobs at a time, and one that changes a topic. The last KEPT are known."""
+    """At most AT_WORK jobs at a time, and one writer per topic. The last KEPT are remembered."""
 
     def __init__(self, replay: Replaying, now_ms: Callable[[], int]) -> None:
         self._replay, self._now_ms = replay, now_ms
@@ -117,7 +114,6 @@ class ReplayJobs:
         self._is_closed = False
 
     def start(self, wanted: WantedReplay) -> ReplayJob:
-        """Begin. Raises Problem."""
         with self._lock:
             running = [job for job in self._jobs.values() if job.is_running]
             for job in running:
@@ -133,7 +129,6 @@ class ReplayJobs:
             return job
 
     def find(self, ident: str) -> ReplayJob:
-        """Return the job. Raises Problem if it is not known."""
         job = self._jobs.get(ident)
         if job is None:
             detail = "This process knows no such replay; what it has replayed stays replayed."
@@ -141,7 +136,7 @@ class ReplayJobs:
         return job
 
     def close(self) -> None:
-        """Stop all jobs and wait a moment. Their batches in hand are committed or undone."""
+        """Stop all jobs and wait a moment. Their current batches are committed or undone."""
         with self._lock:
             self._is_closed = True
             running = [job for job in self._jobs.values() if job.is_running]
@@ -157,7 +152,6 @@ class ReplayJobs:
 
 
 def _by_target(counts: ReplayCounts) -> list[models.ReplayedTarget]:
-    """Return the targets, those with most letters first."""
     return [
         models.ReplayedTarget(
             target=target,

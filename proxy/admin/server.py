@@ -1,4 +1,4 @@
-"""The admin port: uvicorn in a thread of its own, with bounds on connections, time and bytes."""
+"""The admin port: uvicorn in a thread, with bounds on connections, time and bytes."""
 
 import asyncio
 import errno
@@ -22,26 +22,21 @@ from proxy.errors import PortTaken, SettingsError
 REQUEST_WITHIN_S: Final = 10.0
 """From the connection to the last byte of the request."""
 REPLY_WITHIN_S: Final = 10.0
-"""A client that has not taken what was sent by then is cut off."""
+"""A client that takes longer to read is disconnected."""
 CONNECTIONS_AT_ONCE: Final = 256
-"""Whose requests arrive. Beyond them the oldest is closed."""
+"""Connections with incomplete requests. Above this number the oldest is closed."""
 MOST_HEAD_BYTES: Final = 65_536
 BACKLOG: Final = 128
 STOP_WITHIN_S: Final = 1
-"""Calls in hand are not waited for longer: their threads do not keep the process from ending."""
+"""Calls that take longer are abandoned. Their threads do not keep the process alive."""
 
 
 class AdminServer:
-    """Serves the admin port until closed.
-
-    Raises PortTaken when something else listens on the port, SettingsError when the host is not
-    one of this machine's.
-    """
+    """A server of the admin port. Raises PortTaken, SettingsError."""
 
     def __init__(self, site: Site) -> None:
         listener = _listen(site.settings.admin)
         self.port: int = listener.getsockname()[1]
-        """The port listened on; the one picked, where the settings say 0."""
         config = uvicorn.Config(
             AdminApp(site),
             loop="asyncio",
@@ -66,7 +61,6 @@ class AdminServer:
         self._server.is_listening.wait()
 
     def close(self) -> None:
-        """Stop listening; requests in hand have a moment to end."""
         self._server.should_exit = True
         self._thread.join()
 
@@ -93,7 +87,7 @@ def _listen(settings: AdminSettings) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Looks after slow clients ten times a second."""
+    """A server that checks for slow clients ten times a second."""
 
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
@@ -119,14 +113,10 @@ class _Server(uvicorn.Server):
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP for one request a connection, with bounds that uvicorn lacks.
-
-    A request has to arrive in time, and its reply to be taken in time. Of too many connections
-    whose requests arrive the oldest is closed. A client may close its side and read the reply.
-    """
+    """HTTP with one request per connection, and bounds that uvicorn lacks."""
 
     cycle: Any
-    """The request in hand; None until its head has come."""
+    """The current request. None until its head is complete."""
     since_s = 0.0
     _unsent_since_s: float | None = None
 
@@ -145,7 +135,8 @@ class BoundedProtocol(H11Protocol):
         vars(self.transport).pop("_read_ready_cb", None)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Return whether the connection stays open for the reply."""
+        """Return whether the connection stays open: a client may close its side and read the
+        reply."""
         if self.is_arriving:
             is_begun = self.cycle is not None or bool(self.conn.trailing_data[0])
             if is_begun:
@@ -154,7 +145,7 @@ class BoundedProtocol(H11Protocol):
         return True
 
     def end_if_slow(self, now_s: float) -> None:
-        """Refuse a request that has not come in time; drop a client that takes no reply."""
+        """Refuse a late request. Disconnect a client that does not read."""
         if self.is_arriving and now_s - self.since_s >= REQUEST_WITHIN_S:
             self._refuse(408, "too-slow", "The request has not come in time.")
         elif self.transport.get_write_buffer_size() == 0:
@@ -165,7 +156,7 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP. Called where h11 has raised its error."""
+        """Refuse a request that is not HTTP. Called while h11's error is handled."""
         error = sys.exception()
         code = getattr(error, "error_status_hint", 400)
         self._refuse(code, "bad-request", str(error or msg))
@@ -177,7 +168,6 @@ class BoundedProtocol(H11Protocol):
         return self.cycle is None or (self.cycle.more_body and not self.cycle.response_started)
 
     def _refuse(self, code: int, error: str, detail: str) -> None:
-        """Send a refusal in place of the application, and close."""
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()

@@ -1,7 +1,4 @@
-"""The calls about targets and the ingest: pauses, limits, purges, skipped batches.
-
-What is set counts for all instances: it is written to the settings topic, or to the ingress.
-"""
+"""The calls for targets and the ingest: pauses, limits, purges, skipped batches."""
 
 import re
 import time
@@ -40,7 +37,7 @@ router = APIRouter(route_class=CallRoute, tags=["targets"], responses=REFUSED)
 
 
 def _is_noticed(site: Site, has_noticed: Callable[[Status], bool]) -> bool:
-    """Wait a while for all workers here. One that starts or recovers may not notice in time."""
+    """Wait a while for all workers here. A starting or recovering one may take longer."""
     until_s = time.monotonic() + NOTICED_WITHIN_S
     while not (is_known := all(map(has_noticed, site.read_statuses()))):
         if time.monotonic() > until_s:
@@ -205,7 +202,7 @@ def _limit_noticed(site: Site, pattern: str, limit: TargetLimit | None) -> model
 
 
 def _of_each_worker(site: Site) -> models.WorkersLimit:
-    """While workers differ, the lowest cap that was set at run time."""
+    """Return the cap. While workers differ, it is the lowest one set at run time."""
     found = [one.max_per_second for one in site.read_statuses()]
     set_now = min((per_second for per_second in found if per_second is not None), default=None)
     if set_now is not None:
@@ -283,7 +280,6 @@ def _purge_of(body: models.PurgeBody) -> Purge:
 
 
 def _purgeable(site: Site, asked: Purge) -> tuple[int, bool]:
-    """Return how many records here the purge would end, and whether all were counted."""
     statuses = site.read_statuses()
     if asked.due_from_ms == 0 and asked.due_to_ms == LATEST_MS:
         counts = added([status.pending_by_target for status in statuses])

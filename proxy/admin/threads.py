@@ -1,4 +1,4 @@
-"""Calls that wait, beside the server's loop: each in a daemon thread, few at a time."""
+"""Blocking calls beside the server's loop, in daemon threads."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Run a call in a daemon thread, which does not keep the process from ending."""
+    """Run a call in a daemon thread, which does not keep the process alive."""
     done: Future[T] = Future()
     done.set_running_or_notify_cancel()
 
@@ -29,7 +29,7 @@ async def in_thread(call: Callable[[], T]) -> T:
 
 @contextmanager
 def room_in(free: threading.BoundedSemaphore, otherwise: str) -> Iterator[None]:
-    """Take one of a bounded number of places. Raises Problem where none is free."""
+    """Take one of a bounded number of places. Raises Problem if none is free."""
     if not free.acquire(blocking=False):
         raise Problem(503, "busy", otherwise)
     try:

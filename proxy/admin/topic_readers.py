@@ -1,8 +1,4 @@
-"""Reads topics for the API: dead letters, replays, and traces.
-
-Each call has clients of its own and a time limit. It rests often, so that the worker's loop has the
-interpreter. Calls may come from any thread. They raise Problem.
-"""
+"""Reading of dead letters and traces from topics, and replays. All calls raise Problem."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +38,7 @@ from proxy.lineage.topics import Bounds, KafkaTopics
 from proxy.lineage.tracer import NoSuchRecord, RecordTrace, trace_record
 
 PAGE_S: Final = 4.0
-"""A page that is not full by then is given as it is: a narrow filter reads many records."""
+"""A page is returned after this time, full or not: a narrow filter reads many records."""
 MARKS_S: Final = 4.0
 PAUSE_PER_WORK: Final = 3
 """A reader rests three times as long as it works: the worker's loop needs the interpreter."""
@@ -50,21 +46,21 @@ LONGEST_PAUSE_S: Final = 0.5
 MOST_TOPICS: Final = 200
 MOST_PARTITIONS: Final = 1_000
 MOST_RECORDS: Final = 1_000_000
-"""Records that a trace reads at most. It says what it has not read."""
+"""Most records that a trace reads. It reports the rest as unread."""
 ASK_TIMEOUT_S: Final = 8.0
 
 Marks = Mapping[Place, Mark]
 
 
 class ListedPage(NamedTuple):
-    """A page, and the marks of replayed letters. None: there was no time to read the marks."""
+    """A page, and marks of replayed letters, None if there was no time."""
 
     page: LetterPage
     marks: Marks | None
 
 
 class SeenLetter(NamedTuple):
-    """A letter. `original`: its value in the ingress, if the letter came without one."""
+    """A letter. `original` is its value in the ingress, if the letter has none."""
 
     letter: Letter
     mark: Mark | None
@@ -72,22 +68,21 @@ class SeenLetter(NamedTuple):
 
 
 class _TimeIsUp(Exception):
-    """Marks were not read to their end."""
+    """There was no time to read all marks."""
 
 
 class _Stopped(Exception):
-    """A replay or dry run was asked to end while it read."""
+    """A replay or dry run was stopped while reading."""
 
 
 class ReadingPace:
-    """Called after a few hundred records: rests, and ends a reading that is stopped or late."""
+    """A pause after a few hundred records. It also ends a stopped or late reading."""
 
     def __init__(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
         self.until_s: float | None = None
         self._is_stopping, self._rested_s = is_stopping, time.thread_time()
 
     def __call__(self) -> None:
-        """Raise _Stopped or _TimeIsUp."""
         worked_s = time.thread_time() - self._rested_s
         time.sleep(min(worked_s * PAUSE_PER_WORK, LONGEST_PAUSE_S))
         self._rested_s = time.thread_time()
@@ -131,7 +126,6 @@ class KafkaLetters:
     def page(
         self, group: str | None, selection: Selection, ends: dict[int, int], limit: int
     ) -> ListedPage:
-        """Return the newest letters below `ends` that match, and which were replayed."""
         with self._refusing():
             pace = ReadingPace()
             topics = DeadLetterTopics(self._settings, group, pace)
@@ -145,7 +139,6 @@ class KafkaLetters:
             return ListedPage(page, _marks(topics, page.letters, pace))
 
     def letter(self, group: str | None, place: Place) -> SeenLetter:
-        """Return a letter. If it has no value, the ingress may have it."""
         with self._refusing():
             pace = ReadingPace()
             topics = DeadLetterTopics(self._settings, group, pace)
@@ -161,7 +154,6 @@ class KafkaLetters:
         on_missing: Callable[[Place], None],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """Replay letters, or find out what a replay would do."""
         with self._refusing():
             topics = DeadLetterTopics(self._settings, wanted.group, ReadingPace(is_stopping))
             try:
@@ -175,7 +167,6 @@ class KafkaLetters:
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Turn errors into Problem."""
         try:
             yield
         except DeadLettersMissing as missing:
@@ -195,7 +186,7 @@ class KafkaLetters:
 def _wanted(
     topics: DeadLetterTopics, wanted: WantedReplay, on_missing: Callable[[Place], None]
 ) -> Iterator[Letter]:
-    """Yield the letters. The end of the topic is read once, so letters that return are left."""
+    """Yield the letters. The end of the topic is read first, so letters that return are skipped."""
     selection = wanted.selection
     if wanted.places is None:
         yield from topics.every(selection, topics.spans(selection), lambda _: None)
@@ -224,12 +215,11 @@ def _original_value(topics: DeadLetterTopics, letter: Letter) -> bytes | None:
 
 
 def _below(span: range, end: int | None) -> range:
-    """Cut the span at `end`. A partition that is new since the list began is not cut."""
+    """Cut the span at `end`. A partition added since the list began is not cut."""
     return span if end is None else range(span.start, max(span.start, min(span.stop, end)))
 
 
 def _sizes(connection: Connection, partitions: dict[str, list[int]]) -> dict[str, int | None]:
-    """How many offsets each topic spans."""
     places = [TopicPartition(topic, n) for topic, numbers in partitions.items() for n in numbers]
     firsts = _offsets(connection, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
     ends = _offsets(connection, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -247,7 +237,6 @@ def _sum(sizes: Sequence[int | None]) -> int | None:
 def _offsets(
     connection: Connection, places: Sequence[TopicPartition], spec: OffsetSpec
 ) -> list[int | None]:
-    """One for each place; None where the broker does not say."""
     if not places:
         return []
     asked = connection.admin.list_offsets(
@@ -263,13 +252,13 @@ def _offsets(
 
 
 class KafkaTraces:
-    """Records' lives, read from the topics."""
+    """Traces of records, read from the topics."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def trace(self, named: Origin, timeout_s: float, retries_within_ms: int) -> RecordTrace:
-        """Trace the record at `named`: an ingress record, a delivery, or a dead letter."""
+        """Trace an ingress record, a delivery, or a dead letter."""
         settings, bounds = self._settings, Bounds(timeout_s, MOST_RECORDS)
         with _refusing_traces(settings):
             pace = ReadingPace()
@@ -279,7 +268,6 @@ class KafkaTraces:
 
 @contextmanager
 def _refusing_traces(settings: Settings) -> Iterator[None]:
-    """Turn errors into Problem."""
     try:
         yield
     except (TopicUnknown, NoSuchRecord) as missing:

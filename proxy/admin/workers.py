@@ -1,4 +1,4 @@
-"""Queries to the workers: one worker in this process, or several in their own processes."""
+"""Queries to the workers, in this process or in child processes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from proxy.admin.query_mailbox import (
 from proxy.logs import Level, change_level
 
 ANSWER_WITHIN_S: Final = 2.0
-"""A healthy loop turns much faster than this."""
+"""A healthy loop turns much faster."""
 
 
 class SetLevel(NamedTuple):
-    """Log from this level on."""
+    """A request to set the log level."""
 
     level: Level
 
 
 class Refused(NamedTuple):
-    """A worker that gives no answer."""
+    """A worker's refusal to answer."""
 
     is_mailbox_full: bool
 
@@ -65,7 +65,6 @@ class ChildPipe:
         self._number = 0
 
     def ask(self, query: Query | SetLevel, until_s: float) -> Answer:
-        """The child's answer. Raises NoAnswer, MailboxFull."""
         if not self._lock.acquire(timeout=max(0, until_s - time.monotonic())):
             raise NoAnswer
         try:
@@ -83,7 +82,7 @@ class ChildPipe:
         self._connection.send((self._number, query))
         while self._connection.poll(max(0, until_s - time.monotonic())):
             number, answer = self._connection.recv()
-            if number == self._number:  # else it answers a query that is no longer waited for
+            if number == self._number:  # else it answers an abandoned query
                 if isinstance(answer, Refused):
                     raise MailboxFull if answer.is_mailbox_full else NoAnswer
                 return answer  # type: ignore[no-any-return]
@@ -91,14 +90,13 @@ class ChildPipe:
 
 
 class ChildWorkers:
-    """The workers in processes of their own, by number."""
+    """The workers in child processes, by number."""
 
     def __init__(self) -> None:
         self._pipes: dict[str, ChildPipe] = {}
         self._level: Level | None = None
 
     def add(self, worker: str, connection: Connection[Any, Any]) -> None:
-        """Add a child that was just started. It may replace a dead one."""
         gone = self._pipes.pop(worker, None)
         if gone is not None:
             gone.close()
@@ -111,7 +109,6 @@ class ChildWorkers:
         return [pipe.ask(query, until_s) for pipe in list(self._pipes.values())]
 
     def set_level(self, level: Level) -> None:
-        """Set the level, also for children that start later."""
         self._level = level
         change_level(level)
         until_s = time.monotonic() + ANSWER_WITHIN_S
