@@ -1,4 +1,4 @@
-"""How to reach Kafka, and questions to the broker beside Spark."""
+"""Connection settings for Kafka, and questions to the broker beside Spark."""
 
 import json
 import logging
@@ -27,10 +27,9 @@ from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, Offs
 from spark_jobs.records.headers import INTERNAL_PREFIX
 from spark_jobs.runtime.errors import AuditError, BrokerUnreachable, TopicMissing
 
-# One set of `--kafka key=value` for librdkafka and for Spark's Java client.
-#
-# The keys are librdkafka's, as in the proxy's own settings. The keys of the connection are
-# translated for the Java client. Files are read, so that no worker of Spark needs them:
+# One set of `--kafka key=value` configures librdkafka and Spark's Java client. The keys are
+# librdkafka's. Connection keys are translated for the Java client. Files are read, so that no
+# worker of Spark needs them:
 #
 #   security.protocol, client.id                 the same
 #   sasl.mechanism, sasl.mechanisms              sasl.mechanism
@@ -40,7 +39,7 @@ from spark_jobs.runtime.errors import AuditError, BrokerUnreachable, TopicMissin
 #   ssl.key.location, .pem, .password            ssl.keystore.key, ssl.key.password
 #   ssl.endpoint.identification.algorithm        the same; `none` is empty
 #
-# A key that begins with `java.` is for the Java client alone, every other one for librdkafka alone.
+# Keys with the prefix `java.` are for the Java client alone, all others for librdkafka alone.
 
 VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 JAVA_ALONE: Final = "java."
@@ -51,12 +50,12 @@ TEXTS: Final = {
     "ssl.certificate": "ssl.keystore.certificate.chain",
     "ssl.key": "ssl.keystore.key",
 }
-"""librdkafka's names without `.location` or `.pem`, and Java's for the text itself."""
+"""librdkafka's names without `.location` or `.pem`, and Java's names for the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """Settings of the connection, by the keys of both clients."""
+    """Connection settings for both clients."""
 
     bootstrap: str
     librdkafka: Mapping[str, str]
@@ -64,8 +63,7 @@ class KafkaSettings:
 
 
 def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
-    """Return the settings of the environment and of `pairs`, `key=value`, which win.
-
+    """Return the settings of the environment and of `pairs` (`key=value`), which win.
     Raises `AuditError`.
     """
     given = _from_environment()
@@ -79,7 +77,7 @@ def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
 
 
 def _from_environment() -> dict[str, str]:
-    """Read what `kafka-delay-proxy audit` passes on: no password is among the arguments."""
+    """Read the settings that `kafka-delay-proxy audit` passes on, so passwords are no arguments."""
     try:
         found = json.loads(os.environ.get(VARIABLE) or "{}")
     except ValueError:
@@ -148,10 +146,8 @@ def _trust(own: Mapping[str, str]) -> dict[str, str]:
     return {"ssl.endpoint.identification.algorithm": "" if algorithm == "none" else algorithm}
 
 
-# Questions to a broker, with answers that a person can act on.
-#
-# Errors of the client become `AuditError`s. Its log lines are suppressed. Its last error is shown
-# if no broker answers.
+# Questions to a broker. Errors of the client become `AuditError`s. Its log is suppressed. Its last
+# error is shown if no broker answers.
 
 READER: Final = "kafka-delay-proxy-audit"
 """The group of consumers that read topics. They never commit."""
@@ -166,7 +162,7 @@ UNREADABLE_BATCH: Final = {
     KafkaError._BAD_MSG,  # noqa: SLF001
     KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
 }
-"""A record batch does not unpack within the client's limits, is damaged, or of an unknown kind."""
+"""A record batch exceeds the client's limits, is damaged, or is of an unknown kind."""
 LEADER_AWAY: Final = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -199,7 +195,7 @@ class Broker:
             ) from None
 
     def topics(self) -> dict[str, int]:
-        """Return partition counts by topic, without the broker's internal topics."""
+        """Return partition counts by topic, without internal topics."""
         found = self.ask(lambda: self._admin.list_topics(timeout=ASK_TIMEOUT_S)).topics
         return {
             name: len(topic.partitions)
@@ -208,9 +204,8 @@ class Broker:
         }
 
     def matching(self, patterns: Iterable[str]) -> list[str]:
-        """Return the topics for these names or shell patterns, in order.
-
-        Raises `TopicMissing` for one that matches nothing.
+        """Return the topics that match these names or shell patterns, sorted.
+        Raises `TopicMissing` for a pattern without a match.
         """
         existing, chosen = sorted(self.topics()), set[str]()
         for pattern in patterns:
@@ -224,7 +219,7 @@ class Broker:
         return sorted(chosen)
 
     def topic_id(self, topic: str) -> str:
-        """Return the topic's id, in the alphabet of Kafka's own tools."""
+        """Return the topic's id, in the alphabet of Kafka's tools."""
         asked = TopicCollection([topic])
         answers = self._admin.describe_topics(asked, request_timeout=ASK_TIMEOUT_S)
         found = self.ask(answers[topic].result)
@@ -242,7 +237,7 @@ class Broker:
         return found
 
     def compacted(self, topics: Sequence[str]) -> set[str]:
-        """Return the compacted topics among these, without those that DescribeConfigs hides."""
+        """Return the compacted topics, without topics that DescribeConfigs hides."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         found = set()
         for first in range(0, len(asked), AT_ONCE):
@@ -252,7 +247,6 @@ class Broker:
         return found
 
     def log_starts(self, places: Sequence[Place]) -> dict[Place, int]:
-        """Return the first offset that each partition still has."""
         return self._offsets(places, EARLIEST, IsolationLevel.READ_UNCOMMITTED)
 
     def high_watermarks(self, places: Sequence[Place]) -> dict[Place, int]:
@@ -260,7 +254,7 @@ class Broker:
         return self._offsets(places, LATEST, IsolationLevel.READ_UNCOMMITTED)
 
     def stable_ends(self, places: Sequence[Place]) -> dict[Place, int]:
-        """Return the last stable offset of each partition: the end for committed readers."""
+        """Return the last stable offsets: the ends for committed readers."""
         return self._offsets(places, LATEST, IsolationLevel.READ_COMMITTED)
 
     def offsets_at(self, places: Sequence[Place], at_ms: int) -> dict[Place, int]:
@@ -269,7 +263,7 @@ class Broker:
         return self._offsets(places, at, IsolationLevel.READ_UNCOMMITTED)
 
     def consumer(self, group_id: str) -> Consumer:
-        """Return a consumer of committed records that never commits. Close it."""
+        """Return a consumer of committed records that never commits. The caller closes it."""
         return Consumer(
             {
                 "fetch.wait.max.ms": "50",
@@ -284,15 +278,13 @@ class Broker:
     def messages(
         self, starts: Mapping[Place, int], *, take_unreadable: bool = False
     ) -> Iterator[tuple[Place, Message]]:
-        """Yield the committed records from these offsets on, and a message for each end.
-
-        An end has an error. take_unreadable: a batch that cannot be read is such an end, too.
-        Raises `AuditError` for other errors.
+        """Yield committed records from these offsets on, and a message with an error for each end.
+        `take_unreadable`: an unreadable batch is an end, too. Raises `AuditError` for other errors.
         """
         ends = {KafkaError._PARTITION_EOF} | (UNREADABLE_BATCH if take_unreadable else set())
         with closing(self.consumer(READER)) as consumer:
             for topic in {topic for topic, _ in starts} if len(starts) == 1 else ():
-                # The first offset is asked for at once if the leader is known, else in 500 ms.
+                # Without a known leader the client asks for the first offset only after 500 ms.
                 self.ask(partial(consumer.list_topics, topic, ASK_TIMEOUT_S))
             consumer.assign([TopicPartition(*place, at) for place, at in starts.items()])
             while True:
@@ -305,9 +297,8 @@ class Broker:
                 yield (message.topic() or "", message.partition() or 0), message
 
     def stuck_from(self, starts: Mapping[Place, int]) -> dict[Place, int]:
-        """Return where an unreadable batch begins, if it comes before any record.
-
-        starts: the offset from which each place is read.
+        """Return the places that begin with an unreadable batch, and its offset.
+        `starts`: the offset from which each place is read.
         """
         found: dict[Place, int] = {}
         unheard = set(starts)
@@ -329,7 +320,7 @@ class Broker:
             raise self.explained(failed.args[0]) from None
 
     def explained(self, error: KafkaError) -> BrokerUnreachable | TopicMissing:
-        """Return a client's error as a person understands it."""
+        """Return a client's error as one that a person can act on."""
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return TopicMissing(f"A topic has gone: {error.str()}.", "Run the audit again.")
         self._admin.poll(0)
@@ -352,9 +343,9 @@ class Broker:
     def _offsets(
         self, places: Sequence[Place], asked: OffsetSpec, isolation: IsolationLevel
     ) -> dict[Place, int]:
-        """Ask until each partition has a leader. Read the metadata again in between.
-
-        Otherwise the client goes on asking a leader that has moved.
+        """Ask until each partition has a leader.
+        The metadata is read again in between. Otherwise the client keeps asking a leader that has
+        moved.
         """
         if not places:
             return {}
@@ -383,9 +374,8 @@ class Broker:
 
 
 def _offset_of(answer: Future[Any]) -> int:
-    """Return the offset. Raises KafkaException if librdkafka gives neither offset nor error.
-
-    It does so while a leader is away. OFFSET_INVALID as an end would make a full topic look empty.
+    """Return the offset. Raises KafkaException if librdkafka gives no offset and no error.
+    This happens while a leader is away. OFFSET_INVALID would make a full topic look empty.
     """
     offset = int(answer.result().offset)
     if offset < -1:

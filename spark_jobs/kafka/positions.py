@@ -1,4 +1,4 @@
-"""Where everything stood when the audit began: what to read, and what has ended."""
+"""Positions when the audit began: ranges to read, and committed offsets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,16 +8,15 @@ from spark_jobs.kafka.broker import Place
 from spark_jobs.records.bounded_json import read_json, whole
 
 VERSIONS: Final = (1, 2, 3, 4)
-"""Of committed metadata.
-
-2: the watermark was set back. What had ended beyond it is not asked for until it is there again.
-3: moves have missed, or older versions rejected records. Their outcomes say so.
-4: a purge is at work. The outcomes of the records that it ended say so.
+"""Versions of committed metadata.
+2: the watermark was set back. Ends beyond it are not required until it is there again. 3: moves
+have missed, or older versions rejected records, as their outcomes say. 4: a purge is active. The
+outcomes of its records say so.
 """
 LAST_OFFSET: Final = 2**63 - 1
-"""The cursor if nothing at the watermark is left over."""
+"""The cursor if nothing is left at the watermark."""
 OffsetRange = tuple[int, int]
-"""Offsets of a partition: the first, and the one behind the last."""
+"""Offsets [first, end) of a partition."""
 
 
 class Range(NamedTuple):
@@ -30,17 +29,16 @@ class Range(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Topic and partition."""
         return self.topic, self.partition
 
 
 def count_of(ranges: Iterable[Range]) -> int:
-    """Return how many records they hold, if none was deleted."""
+    """Return the number of records, if none was deleted."""
     return sum(max(0, one.end - one.start) for one in ranges)
 
 
 def first_of(ranges: Iterable[Range], most: int) -> Iterator[Range]:
-    """Yield the first `most` offsets of these ranges."""
+    """Yield the first `most` offsets in the ranges."""
     for one in ranges:
         end = min(one.end, one.start + most)
         if one.start < end:
@@ -49,33 +47,33 @@ def first_of(ranges: Iterable[Range], most: int) -> Iterator[Range]:
 
 
 class Unreadable(NamedTuple):
-    """Batches of the ingress that no client can read."""
+    """Ingress batches that no client can read."""
 
     skipped: Mapping[int, Sequence[OffsetRange]] = {}
-    """The offsets that an operator has skipped, by partition."""
+    """Offsets that an operator has skipped, by partition."""
     stuck: Mapping[int, int] = {}
     """The first offset of a batch that nobody has skipped, by partition. Reading ends there."""
 
     def bases(self, partition: int) -> list[int]:
-        """Return where the batches of this partition begin."""
+        """Return the first offset of each batch in this partition."""
         stuck = [self.stuck[partition]] if partition in self.stuck else []
         return [base for base, _end in self.skipped.get(partition, ())] + stuck
 
 
 class PolicyFrom(NamedTuple):
-    """The policy with this digest is in force from this ingress offset on."""
+    """A policy's digest, in force from this ingress offset on."""
 
     first_offset: int
     digest: str
 
 
 def policies_from(stored: Any) -> tuple[PolicyFrom, ...]:
-    """Read pairs of an offset and a digest. Raises ValueError or TypeError for other values."""
+    """Parse pairs of offset and digest. Raises ValueError or TypeError."""
     return tuple(PolicyFrom(whole(first), str(digest)) for first, digest in stored)
 
 
 class OverdueText(NamedTuple):
-    """Rules for overdue records (JSON) in the settings topic, and since when (epoch ms)."""
+    """Rules for overdue records (JSON) in the settings topic, and their time (epoch ms)."""
 
     written_ms: int
     rules: str
@@ -83,10 +81,9 @@ class OverdueText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What the proxy has committed of a partition (docs/exactly-once.md#what-is-committed).
-
-    An ingress record at offset x with due d has ended iff x < next_offset and
-    (d, x) <= (watermark_ms, cursor). Without a commit next_offset is None: nothing has ended.
+    """The proxy's committed position in a partition (docs/exactly-once.md#what-is-committed).
+    An ingress record at offset x with due d has ended iff x < next_offset and (d, x) <=
+    (watermark_ms, cursor). Without a commit next_offset is None, and nothing has ended.
     """
 
     partition: int
@@ -99,7 +96,7 @@ class Committed:
 
     @classmethod
     def from_metadata(cls, partition: int, next_offset: int, metadata: str | None) -> "Committed":
-        """Read the metadata. Raises ValueError if a proxy of this version did not write it."""
+        """Parse the metadata. Raises ValueError if a proxy of this version did not write it."""
         try:
             fields: dict[str, Any] = read_json(metadata, dict)
             if fields["v"] not in VERSIONS:
@@ -119,43 +116,41 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class IngressPosition:
-    """One ingress partition: what its log holds, what is committed, and what is audited of it.
-
-    The log holds [start, end). The audit looks at [audited_from, audited_to) within it.
+    """One ingress partition: its log, its committed position, and its audited offsets.
+    The log holds [start, end). The audit judges [audited_from, audited_to) within it.
     """
 
     committed: Committed
     start: int
-    """Above 0 if earlier records have aged out."""
+    """Above 0 if earlier records were deleted."""
     end: int
     audited_from: int
     audited_to: int
     log_end: int
-    """The end of the log. It lies beyond `end` if a transaction is open."""
+    """The end of the log. It lies beyond `end` while a transaction is open."""
 
     @property
     def partition(self) -> int:
-        """Its number."""
         return self.committed.partition
 
     @property
     def next_offset(self) -> int:
-        """The first offset that the proxy has not read; without a commit the log's start."""
+        """The first offset that the proxy has not read. Without a commit: the log's start."""
         committed = self.committed.next_offset
         return self.start if committed is None else committed
 
 
 @dataclass(frozen=True, slots=True)
 class EndRange:
-    """What is to be read of one partition of a target, dead-letter or outcome topic."""
+    """The range to read in one partition of a target, dead-letter or outcome topic."""
 
     range: Range
     has_lost: bool
     """Records before it were deleted, and no audit has read them."""
     first_ms: int | None
-    """Latest time at which these can have been written; None if it cannot be known."""
+    """The latest time at which the deleted records were written; None if unknown."""
     is_open: bool = False
-    """A transaction is open from its end on."""
+    """A transaction is open at its end."""
     is_compacted: bool = False
     is_recreated: bool = False
     """An earlier audit had read another topic of that name."""
@@ -163,7 +158,7 @@ class EndRange:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that the committed positions call ended is in these ranges, and is committed."""
+    """Ranges with every end that the committed positions imply, all of them committed."""
 
     ingress_topic: str
     topic_id: str
@@ -179,12 +174,12 @@ class Snapshot:
 
     @property
     def ingress_ranges(self) -> list[Range]:
-        """All that the ingress holds, audited or not. Rewritten records may go on anywhere."""
+        """All offsets of the ingress, audited or not. Successors may lie anywhere."""
         return [
             Range(self.ingress_topic, one.partition, one.start, one.end) for one in self.ingress
         ]
 
     @property
     def end_ranges(self) -> list[Range]:
-        """All that targets, dead letters and outcomes hold."""
+        """All offsets of targets, dead letters and outcomes."""
         return [one.range for one in self.ends]

@@ -1,4 +1,4 @@
-"""What the topics hold at one moment, and how far it is committed."""
+"""The content of the topics at one moment, and the committed positions."""
 
 import sys
 import time
@@ -47,14 +47,13 @@ SKIPPED: Final = "skipped/"
 SHOWN_BYTES: Final = 60
 UNSTABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT})
 
-# What the proxy has committed, and its policies: read before anything else.
+# Committed positions and policies are read before anything else.
 
 
 def committed_positions(
     broker: Broker, group_id: str, topic: str, partitions: int, topic_id: str
 ) -> tuple[Committed, ...]:
-    """Return one for each ingress partition. Wait for a commit that is under way.
-
+    """Return one position for each ingress partition. Wait for a commit in progress.
     Raises `NothingCommitted`, `NotOurs`, `StillOpen`.
     """
     places = [TopicPartition(topic, number) for number in range(partitions)]
@@ -103,14 +102,14 @@ def _position(place: TopicPartition, group_id: str) -> Committed:
 
 
 class SettingsTopic(NamedTuple):
-    """What the settings topic holds. Records that cannot be read are left out."""
+    """The content of the settings topic, without unreadable records."""
 
     policies: dict[str, str]
     """JSON by digest, in the order written. A text with another digest is left out."""
     served: dict[str, tuple[str, tuple[PolicyFrom, ...]]]
-    """By key: a served partition's topic id and all its policies.
-
-    Committed metadata names only the policies of records that are still needed."""
+    """The topic id and all policies of a served partition, by key.
+    Committed metadata names only the policies of records that are still needed.
+    """
     hop_secrets: dict[str, bytes]
     """By digest."""
     overdue: dict[str, OverdueText]
@@ -129,13 +128,13 @@ class SettingsTopic(NamedTuple):
         return {partition: sorted(ranges) for partition, ranges in found.items()}
 
     def overdue_of(self, group_id: str) -> list[OverdueText]:
-        """Return the rules for overdue records of one group."""
+        """Return one group's rules for overdue records."""
         own = f"{OVERDUE}{group_id}/"
         return [text for key, text in self.overdue.items() if key.startswith(own)]
 
 
 def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic:
-    """Read the settings topic from its beginning to its end."""
+    """Read the whole settings topic."""
     held = SettingsTopic({}, {}, {}, {}, {})
     starts = {(topic, number): OFFSET_BEGINNING for number in range(partitions)}
     for message in _to_end(broker, starts):
@@ -157,7 +156,7 @@ def settings_held(broker: Broker, topic: str) -> SettingsTopic:
 
 
 def _note(message: Message, held: SettingsTopic) -> None:
-    """Keep one record. Raises ValueError, KeyError or TypeError if it cannot be read."""
+    """Store one record. Raises ValueError, KeyError or TypeError if it is unreadable."""
     key, text = message.key() or b"", message.value()
     if text is None:
         return
@@ -189,7 +188,7 @@ def _skipped_key(key: bytes) -> str:
 def with_earlier_policies(
     positions: Iterable[Committed], held: SettingsTopic, group_id: str, topic: str
 ) -> tuple[Committed, ...]:
-    """Return the positions with the policies that were in force before those they name."""
+    """Return the positions with the earlier policies that their metadata does not name."""
 
     def of(one: Committed) -> Committed:
         nothing: tuple[str, tuple[PolicyFrom, ...]] = "", ()
@@ -216,8 +215,7 @@ def _check_policies(positions: Iterable[Committed], texts: dict[str, str], topic
 
 def first_timestamps(broker: Broker, starts: dict[Place, int]) -> dict[Place, int]:
     """Return the broker's time of the first committed record from these offsets on.
-
-    Records before it are older then. By producers' own times they may be younger: leave those out.
+    Earlier records are older. Producers' own times do not prove that, and are left out.
     """
     found: dict[Place, int] = {}
     for message in _to_end(broker, starts, first_only=True):
@@ -230,7 +228,7 @@ def first_timestamps(broker: Broker, starts: dict[Place, int]) -> dict[Place, in
 def _to_end(
     broker: Broker, starts: Mapping[Place, int], *, first_only: bool = False
 ) -> Iterator[Message]:
-    """Yield all records of these partitions, or the first of each."""
+    """Yield all records in these partitions, or only the first in each."""
     left = set(starts)
     for place, message in broker.messages(starts) if starts else ():
         is_end = message.error() is not None
@@ -253,19 +251,16 @@ class OwnTopics:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """All four."""
         return self.ingress, self.dead_letters, self.outcomes, self.settings
 
 
-# Takes the snapshot that an audit judges by, in an order that misses nothing.
-#
-# A transaction's markers reach its partitions one after the other. So:
-# 1. Read the committed positions, once no commit is under way.
-# 2. Ask where targets, dead letters and outcomes end.
-# 3. Wait until everything below is committed or aborted.
-# 4. Do the same for the ingress.
-# Then everything that the positions call ended is visible, and every successor of a rewritten
-# record.
+# The order of a snapshot misses nothing, although a transaction's markers reach its partitions one
+# after the other:
+#   1. Read the committed positions, once no commit is in progress.
+#   2. Ask for the ends of targets, dead letters and outcomes.
+#   3. Wait until everything below them is committed or aborted.
+#   4. Do the same for the ingress.
+# Then all ends that the positions imply are visible, and all successors of rewritten records.
 
 LOOK_EVERY_S: Final = 0.2
 SETTLED_WITHIN_S: Final = 60.0
@@ -273,7 +268,7 @@ SETTLED_WITHIN_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
-    """Step 1: what is committed, and what the ingress held then up to there."""
+    """Step 1: the committed state, and the ingress up to there."""
 
     own: OwnTopics
     topic_id: str
@@ -283,13 +278,13 @@ class CommittedState:
     overdue: Sequence[OverdueText]
     partitions: Mapping[str, int]
     ranges: list[Range]
-    """What to read to find all targets of committed records."""
+    """The ranges that name all targets of committed records."""
     taken_at_ms: int
     unreadable: Unreadable = field(default_factory=Unreadable)
 
 
 def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedState:
-    """Read what the proxy has committed. Raises the errors of `spark_jobs.runtime.errors`."""
+    """Read the proxy's committed state. Raises `AuditError`."""
     taken_at_ms = now_ms()
     partitions = broker.topics()
     _check_there(own.all, partitions)
@@ -324,9 +319,8 @@ def _unreadable_in(
     read: Iterable[Range],
     ends: Mapping[Place, int],
 ) -> Unreadable:
-    """Return the unreadable batches in these ranges, and at their ends. There the proxy may stand.
-
-    ends: of the log.
+    """Return unreadable batches in these ranges and at their ends, where the proxy may stand.
+    `ends`: the ends of the log.
     """
     stuck = broker.stuck_from({one.place: one.end for one in read if one.end < ends[one.place]})
     return Unreadable(
@@ -350,11 +344,10 @@ def take_snapshot(
     wait_s: float | None = None,
 ) -> Snapshot:
     """Take steps 2 to 4 for these target topics, which must exist. `state` is step 1.
-
-    Ingress records with a timestamp in [since_ms, until_ms) are audited, or those at `offsets` (by
-    partition). A partition in which a transaction stays open for `wait_s` (SETTLED_WITHIN_S) is
-    read up to there. Raises `RangeRefused` if no record lies in the range, and `IngressGrew` if the
-    ends may be of records in partitions that did not exist at step 1.
+    Ingress records with a timestamp in [since_ms, until_ms) are audited, or the records at
+    `offsets` (by partition). If a transaction stays open for `wait_s` (SETTLED_WITHIN_S), its
+    partition is read up to there. Raises `RangeRefused` if no record lies in the range. Raises
+    `IngressGrew` if partitions were added since step 1.
     """
     wait_s = SETTLED_WITHIN_S if wait_s is None else wait_s
     own, partitions = state.own, broker.topics()
@@ -385,15 +378,14 @@ def take_snapshot(
 
 class SettledEnd(NamedTuple):
     """The end of a partition for committed readers, and of its log.
-
-    If the log ends later, a transaction has been open for long.
+    The log ends later if a transaction has been open for long.
     """
 
     stable: int
     log_end: int
 
     def before(self, stuck: int | None) -> "SettledEnd":
-        """Return the end up to a stuck batch: nobody knows what lies behind it."""
+        """Return the end up to a stuck batch. Nobody knows the offsets behind it."""
         return self if stuck is None else self._replace(stable=min(self.stable, stuck))
 
 
@@ -429,7 +421,7 @@ def _check_there(topics: Iterable[str], partitions: Mapping[str, int]) -> None:
 
 
 def _check_not_grown(ingress: str, before: Mapping[str, int], now: Mapping[str, int]) -> None:
-    """Raise `IngressGrew`. Records of a later partition have no end among the settled ones."""
+    """Raise `IngressGrew`: ends of records in new partitions would seem to have no record."""
     if now.get(ingress, 0) > before[ingress]:
         raise IngressGrew(
             f"{ingress} has {now[ingress]} partitions, and had {before[ingress]} when this audit "

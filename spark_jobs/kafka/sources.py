@@ -1,4 +1,4 @@
-"""Topics read by Spark, large records aside."""
+"""Topics as frames, and records that are too large for Spark."""
 
 import json
 from base64 import b64encode
@@ -15,45 +15,42 @@ from spark_jobs.kafka.positions import OffsetRange, Range, Unreadable
 from spark_jobs.runtime.errors import RangeRefused
 from spark_jobs.runtime.frames import Schema, conformed, local_rows
 
-# Records that are too large for Spark's memory. The driver reads them in its place.
-#
-# A batch of 400 kB can hold a record of hundreds of megabytes, of which Spark makes several
-# copies.
+# The driver reads records that are too large for Spark's memory. A batch of 400 kB can hold a
+# record of hundreds of megabytes, and Spark makes several copies.
 
 LARGE_BYTES: Final = 32_000_000
 PART_BYTES: Final = 1_000_000
 """A larger key, value or header of a large record is replaced by its hash."""
 MOST_LARGE: Final = 50
-"""Spark reads the ranges between them one after the other, each as a table of its own."""
+"""Spark reads the ranges between them one after the other, each as its own table."""
 Row = Mapping[str, Any]
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class LargeRecords:
-    """The large records among those that an audit reads. None is known before `search`."""
+    """The large records in an audit. None are known before `search`."""
 
     def __init__(self) -> None:
         self._found: dict[Place, dict[int, Row]] = {}
         self._read: list[Range] = []
 
     def note_read(self, ranges: Iterable[Range]) -> None:
-        """Note that Spark is about to read these ranges. `search` looks through them."""
+        """Note the ranges that Spark is about to read, for `search`."""
         self._read += ranges
 
     def offsets(self, one: Range) -> list[int]:
-        """Return the offsets of the known large records in this range, in order."""
+        """Return the offsets of known large records in this range, sorted."""
         found = self._found.get(one.place, {})
         return sorted(offset for offset in found if one.start <= offset < one.end)
 
     def rows(self, one: Range) -> list[Row]:
-        """Return the known large records in this range: RECORDS, binary columns in base 64."""
+        """Return known large records in this range: RECORDS, binary columns in base 64."""
         return [self._found[one.place][offset] for offset in self.offsets(one)]
 
     def search(self, broker: Broker, hides_keys_of: Iterable[str]) -> bool:
-        """Search the noted ranges. Return whether a large record was found that was not known.
-
-        hides_keys_of: in these topics large keys are replaced, too. In others the key says whether
-        a record lies in the right partition. Raises `RangeRefused` beyond MOST_LARGE.
+        """Search the noted ranges. Return whether a new large record was found.
+        `hides_keys_of`: topics whose large keys are replaced, too. Elsewhere the key is needed to
+        check the partition. Raises `RangeRefused` beyond MOST_LARGE.
         """
         known = self._count()
         ranges, self._read = self._read, []
@@ -81,9 +78,8 @@ class LargeRecords:
 
 def _large_row(message: Message, *, hides_key: bool) -> Row | None:
     """Return RECORDS of a large record, with a hash in place of each large part.
-
-    Return None for a small record. Return None if its key may not be hidden, or if a header's name
-    is not UTF-8.
+    Return None for a small record, a large key that must not be hidden, or a header name that is
+    not UTF-8.
     """
     try:
         headers = cast(Headers, message.headers() or [])
@@ -115,7 +111,7 @@ def _shown(part: bytes | None) -> str | None:
     return b64encode(part if len(part) <= PART_BYTES else sha256(part).digest()).decode()
 
 
-# Topics as DataFrames: committed records of explicit offset ranges, nothing skipped in silence.
+# Committed records of explicit offset ranges. Nothing is skipped silently.
 
 RECORDS: Final[Schema] = {
     "topic": "string",
@@ -128,13 +124,10 @@ RECORDS: Final[Schema] = {
     "is_attested": "boolean",
     "large_bytes": "bigint",
 }
-"""What a topic holds.
-
-timestamp_ms: -1 for none.
-headers: null for a skipped record only.
-is_attested: the timestamp is the broker's own (LogAppendTime), not a producer's claim.
-large_bytes: size of key and value of a record that is too large for Spark, with hashes in place of
-its parts; null for other records.
+"""A record of a topic.
+`timestamp_ms`: -1 for none. `headers`: null for a skipped record only. `is_attested`: the timestamp
+is the broker's own (LogAppendTime). `large_bytes`: size of key and value of a large record, with
+hashes in place of its parts; else null.
 """
 
 COMMITTED: Final = {
@@ -143,20 +136,20 @@ COMMITTED: Final = {
     "kafka.max.poll.records": "10000",
 }
 """Settings of Spark's reader.
-
-A transaction ends with a control record: a reader of a range that ends there asks for one record
-more, and by default the broker lets it wait for 500 ms. For each poll Spark asks the broker twice
-how far the log goes, and by default a poll gives 500 records."""
+A range may end with a transaction's control record. Then the reader asks for one record more, and
+the broker waits up to 500 ms by default. For each poll Spark asks the broker twice for the end of
+the log. A poll gives 500 records by default.
+"""
 
 BATCH_BY_BATCH: Final = {"kafka.max.partition.fetch.bytes": "1", "kafka.fetch.max.bytes": "1"}
 """The broker answers with one record batch at a time.
-
-Spark reads on behind a range that ends with the marker of a transaction. With these settings it
-does not unpack the batch there."""
+Spark reads beyond a range that ends with a transaction's marker. With these settings it does not
+unpack the batch there.
+"""
 ONE_BY_ONE: Final = {**BATCH_BY_BATCH, "kafka.max.poll.records": "1"}
-"""The batch of a large record may hold others: records behind them are not unpacked."""
+"""The batch of a large record may hold others. Records behind them are not unpacked."""
 NEAR: Final = 20_000
-"""This many offsets before an unreadable batch or a large record are read so."""
+"""This many offsets before an unreadable batch or a large record are read batch by batch."""
 READABLE: Final = Unreadable()
 
 
@@ -167,11 +160,10 @@ def records(
     unreadable: Unreadable = READABLE,
     large: LargeRecords | None = None,
 ) -> DataFrame:
-    """Return the records of these ranges, as RECORDS. A skipped record has only its place.
-
-    unreadable: of the topic of these ranges. large: records that Spark does not read.
-    Records of aborted transactions are left out. If retention deletes a part of a range before it
-    is read, the job fails instead of giving less: see `errors.explained`.
+    """Return the records in these ranges, as RECORDS. A skipped record has only its place.
+    `unreadable`: in the topic of these ranges. `large`: records that Spark does not read. Records
+    of aborted transactions are left out. If retention deletes a part of a range first, the job
+    fails: see `errors.explained`.
     """
     asked = [one for one in ranges if one.start < one.end]
     if not asked:
@@ -196,8 +188,7 @@ def _apart(
     ranges: Iterable[Range], unreadable: Unreadable, large: LargeRecords
 ) -> tuple[list[Range], list[Range]]:
     """Cut out skipped offsets and large records.
-
-    Return the pieces that end far from an unreadable batch or a large record, and those near one.
+    Return the pieces that end far from an unreadable batch or a large record, then the near pieces.
     """
     far, near = list[Range](), list[Range]()
     for one in ranges:
@@ -224,7 +215,7 @@ def _left(one: Range, cut: Iterable[OffsetRange]) -> Iterator[Range]:
 
 
 def _one_of_each_partition(pieces: Iterable[Range]) -> list[list[Range]]:
-    """Share the pieces out: Spark reads one range of a partition at a time."""
+    """Group the pieces: Spark reads one range of a partition at a time."""
     rounds = list[dict[Place, Range]]()
     for piece in pieces:
         free = next((held for held in rounds if piece.place not in held), None)

@@ -1,4 +1,3 @@
-"""What any record of a topic carries: header names, SQL over headers, fingerprints, topic names.
-
+"""Parts that any record has: header names, SQL over headers, fingerprints, topic names.
 May use `runtime`. Begin with `headers`.
 """

@@ -1,6 +1,5 @@
-"""The reader of JSON from topics and offset metadata, with bounds, for the driver.
-
-Written for the audit alone, which shares no reader with the proxy.
+"""A JSON reader with bounds, for topics and offset metadata, on the driver.
+The audit shares no reader with the proxy.
 """
 
 import json
@@ -14,14 +13,13 @@ T = TypeVar("T")
 
 
 class JsonRefused(ValueError):
-    """The text is no JSON, or has more than is read here; the message says what."""
+    """The text is no JSON, or exceeds a bound that the message names."""
 
 
 def read_json(text: str | bytes | None, kind: type[T]) -> T:
-    """Return the object or list that the text stands for.
-
-    Raises JsonRefused: over a mebibyte, nested deeper than 32, no UTF-8, NaN, Infinity, whole
-    numbers of more than 64 bits, a name twice in an object, another kind of value.
+    """Return the object or list in the text. Raises JsonRefused.
+    Refused: over 1 MiB, nesting deeper than 32, no UTF-8, NaN, Infinity, whole numbers over 64
+    bits, a name twice in an object, another kind of value.
     """
     if text is None or len(text) > MOST_BYTES:
         raise JsonRefused(f"it has no text, or more than {MOST_BYTES} bytes")
@@ -41,14 +39,14 @@ def read_json(text: str | bytes | None, kind: type[T]) -> T:
 
 
 def whole(value: object) -> int:
-    """Return a value that is a whole number. Raises ValueError for any other."""
+    """Return a value that is a whole number. Raises ValueError."""
     if type(value) is not int:
         raise ValueError(f"{str(value)[:60]!r} is no whole number")
     return value
 
 
 def _depth(text: str) -> int:
-    """How deep brackets are nested at most, those within texts left out."""
+    """Return the greatest depth of brackets, without brackets in texts."""
     if text.count("[") + text.count("{") <= MOST_DEPTH:
         return 0
     deepest = depth = 0

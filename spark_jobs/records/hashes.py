@@ -7,11 +7,10 @@ from typing import Final, NamedTuple
 from spark_jobs.records.headers import HOP_MAC, NOT_IN_A_LETTER, PREFIX
 from spark_jobs.runtime.frames import Schema, quoted
 
-# The number by which Kafka's Java client chooses the partition of a key.
-#
-# It is murmur2 with Kafka's seed (org.apache.kafka.clients.producer.internals.BuiltInPartitioner).
-# Apache Commons' MurmurHash2 comes with Spark and computes it for UTF-8 text in half a
-# microsecond. SQL computes it for all other keys, in some ten.
+# The number by which Kafka's Java client chooses the partition of a key: murmur2 with Kafka's seed
+# (org.apache.kafka.clients.producer.internals.BuiltInPartitioner). Apache Commons' MurmurHash2
+# comes with Spark and computes it for UTF-8 text in half a microsecond. SQL computes it for other
+# keys, in some ten.
 
 JAVA_CLASS: Final = "org.apache.commons.codec.digest.MurmurHash2"
 SEED: Final = 0x9747_B28C
@@ -23,7 +22,6 @@ WORD_BYTES: Final = 4
 
 def key_number(key: str) -> str:
     """Return SQL of a binary key's number: bigint from 0 to 2^31 - 1, null without a key.
-
     The partition is this modulo the number of partitions.
     """
     text = f"CAST({key} AS string)"
@@ -33,7 +31,7 @@ def key_number(key: str) -> str:
 
 
 def text_key_number(text: str) -> str:
-    """Return the same for a key that is text; null without one, for which Java would fail."""
+    """Return the same for a text key. Without a key Java would fail, so this is null."""
     of_text = f"reflect('{JAVA_CLASS}', 'hash32', {text})"
     return f"(CAST(IF({text} IS NULL, NULL, {of_text}) AS bigint) & {POSITIVE})"
 
@@ -58,7 +56,7 @@ def _all_words(size: str) -> str:
 
 
 def _bytes_at(at: str, count: int) -> str:
-    """Return SQL of up to `count` bytes from there on, as a little-endian number."""
+    """Return SQL of up to `count` bytes from `at` on, as a little-endian number."""
     pairs = [f"substr(digits, ({at} + {n}) * 2 + 1, 2)" for n in reversed(range(count))]
     return f"CAST(conv(concat({', '.join(pairs)}), 16, 10) AS bigint)"
 
@@ -71,9 +69,8 @@ def _xor_shifted(number: str, bits: int) -> str:
     return f"({number} ^ shiftrightunsigned({number}, {bits}))"
 
 
-# Fingerprints of all that must arrive unchanged: 64 bits of xxHash each.
-#
-# xxhash64 skips nulls, so whether a value is null is hashed, too.
+# Fingerprints of everything that must arrive unchanged: 64 bits of xxHash each. xxhash64 skips
+# nulls, so a flag for null is hashed, too.
 
 FINGERPRINTS: Final[Schema] = {
     "key_hash": "bigint",
@@ -81,9 +78,8 @@ FINGERPRINTS: Final[Schema] = {
     "headers_hash": "bigint",
     "letter_hash": "bigint",
 }
-"""Hashes of the key at the target, the value, and the user's headers.
-
-letter_hash: of all that a dead letter repeats: the ingress record's own key and headers.
+"""Hashes of the target key, the value, and the user's headers.
+`letter_hash`: of the ingress key and headers that a dead letter repeats.
 """
 _NOT_SAID_ANEW: Final = f"header -> header.key NOT IN {quoted(NOT_IN_A_LETTER)}"
 
@@ -94,7 +90,7 @@ def policy_digest(text: bytes) -> str:
 
 
 def content_bytes(key: str, value: str, large_bytes: str) -> str:
-    """Return SQL of the size of key and value. large_bytes: as RECORDS has it."""
+    """Return SQL of the size of key and value. `large_bytes`: as in RECORDS."""
     sizes = " + ".join(f"coalesce(octet_length({one}), 0)" for one in (key, value))
     return f"coalesce({large_bytes}, CAST({sizes} AS bigint))"
 
@@ -107,7 +103,7 @@ def headers_bytes(headers: str) -> str:
 
 
 def headers_hash(headers: str) -> str:
-    """Return SQL of the hash of the user's headers among these, in order."""
+    """Return SQL of the hash of the user's headers, in order."""
     return plain_hash(f"filter({headers}, header -> NOT startswith(header.key, '{PREFIX}'))")
 
 
@@ -128,8 +124,7 @@ def is_bare_letter(key: str, value: str, headers: str) -> str:
 
 def plain_hash(headers: str) -> str:
     """Return SQL of the hash of all these headers.
-
-    `arrays_overlap` is null if there may be a null value: only then nulls are told from none.
+    `arrays_overlap` is null if a value may be null. Only then nulls are hashed, too.
     """
     nulls = f"transform({headers}, header -> header.value IS NULL)"
     return f"""
@@ -137,13 +132,12 @@ def plain_hash(headers: str) -> str:
         xxhash64({headers}), xxhash64({headers}, {nulls}))"""
 
 
-# Whether the proxy itself wrote a record to the ingress: the audit's own check of the MAC
-# (docs/exactly-once.md#who-may-hop).
-#
-# Spark has SHA-256 only, so this is HMAC by its definition (RFC 2104) over a padded key.
+# The audit's own check of the MAC by which the proxy signs its records in the ingress
+# (docs/exactly-once.md#who-may-hop). Spark has only SHA-256, so this is HMAC by its definition (RFC
+# 2104) over a padded key.
 
 KEY_PREFIX: Final = "hop-key/"
-"""A key's record in the settings topic has this and the digest as its key."""
+"""The key of a secret's record in the settings topic is this and the digest."""
 BLOCK_BYTES: Final = 64
 INNER: Final = 0x36
 OUTER: Final = 0x5C
@@ -168,7 +162,7 @@ def hop_key(record_key: bytes, text: bytes) -> tuple[str, bytes]:
 
 
 def padded(secret: bytes, pad: int) -> str:
-    """Return the key's block for the INNER or the OUTER hash, in hexadecimal."""
+    """Return the key's block for the INNER or OUTER hash, in hexadecimal."""
     return bytes(byte ^ pad for byte in secret.ljust(BLOCK_BYTES, b"\0")).hex()
 
 

@@ -1,4 +1,4 @@
-"""Names of headers, and SQL over the headers of records and names of topics."""
+"""Header names, and SQL over headers and topic names."""
 
 import re
 import string
@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
-# Names of headers, as the guide spells them.
-#
-# The audit has its own list, since it must not rely on the proxy's code. A test compares the two.
+# Header names, as the guide spells them. The audit has its own list, because it must not rely on
+# the proxy's code. A test compares the two.
 
 PREFIX: Final = "timer-"
 
@@ -41,7 +40,7 @@ ERROR: Final = "timer-error"
 ERROR_DETAIL: Final = "timer-error-detail"
 INGRESS_KEY: Final = "timer-ingress-key"
 UNREADABLE: Final = "timer-unreadable"
-"""It stands for headers that no client library can decode."""
+"""It replaces headers that no client library can decode."""
 
 HOP_FROM: Final = "timer-hop-from"
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
@@ -50,13 +49,13 @@ HOP_ATTEMPT: Final = "timer-hop-attempt"
 HOP_FIRST: Final = "timer-hop-first"
 HOP_FIRES: Final = "timer-hop-fires"
 HOP_DUE: Final = "timer-hop-due"
-"""On a move: when the record fires whose place it takes, and its due."""
+"""On a move: when the replaced record fires, and its due."""
 HOP_MAC: Final = "timer-hop-mac"
 
 PURGE: Final = "timer-purge"
 PURGE_FROM: Final = "timer-purge-from"
 PURGE_TO: Final = "timer-purge-to"
-"""On a purge, which only the proxy writes: a pattern of targets, the first and the last due."""
+"""On a purge, which only the proxy writes: a target pattern, the first and the last due."""
 
 TIMES: Final = (DELIVER_AT, DELAY, LEVEL)
 MOVES: Final = (HOP_FIRES, HOP_DUE)
@@ -67,9 +66,9 @@ HOP_NUMBERS: Final = (
 HOPS: Final = (*HOP_NUMBERS, HOP_MAC)
 PURGES: Final = (PURGE, PURGE_FROM, PURGE_TO)
 SINCE_RECALLS: Final = (RECALL, *PURGES, *MOVES)
-"""Unknown for policies from before there were recalls."""
+"""Policies from before recalls do not know these."""
 STAMPS: Final = (ORIGIN, DUE, FIRST_ORIGIN, ERROR, ERROR_DETAIL, INGRESS_KEY, CHECK)
-"""On records that were delivered or dead-lettered and sent in again. They request nothing."""
+"""On delivered or dead-lettered records that were sent in again. They request nothing."""
 
 PLAIN_REQUESTS: Final = (TOPIC, DELIVER_AT, DELAY, LEVEL, KEY, PARTITION)
 USUAL: Final = (*PLAIN_REQUESTS, ID, *(name for name in STAMPS if name != FIRST_ORIGIN))
@@ -103,22 +102,20 @@ _MACRO: Final = re.compile(r"\b(has|raw|text)\(([\w-]+)\)")
 
 def with_headers(sql: str, places: Mapping[str, str]) -> str:
     """Replace `has(name)`, `raw(name)` and `text(name)` in the SQL.
-
-    places: SQL for each of the three, in which `{}` stands for the name.
+    `places`: SQL for each of the three. `{}` stands for the name.
     """
     return _MACRO.sub(lambda found: places[found[1]].format(found[2]), sql)
 
 
 def has_any(names: Iterable[str]) -> str:
-    """Return SQL for `with_headers`: whether one of these headers is there."""
+    """Return SQL for `with_headers`: whether any of the headers is there."""
     return f"({' OR '.join(f'has({name})' for name in names)})"
 
 
 def as_the_proxy_reads(headers: str) -> str:
     """Return SQL of the headers as the proxy's client shows them.
-
-    A name ends at its first NUL byte. If a name is not UTF-8, none of the headers can be read: a
-    single header with a reserved name stands in their place (docs/guide.md#rules-for-all-headers).
+    A name ends at its first NUL byte. If a name is not UTF-8, one header with a reserved name
+    replaces all headers (docs/guide.md#rules-for-all-headers).
     """
     names = rf"array_join({headers}.key, '\n')"
     name = f"substring_index(one.key, {NUL}, 1)"
@@ -130,13 +127,12 @@ def as_the_proxy_reads(headers: str) -> str:
 
 
 def is_blurred(headers: str) -> str:
-    """Return SQL: whether a name has U+FFFD, or bytes for which Java shows it."""
+    """Return SQL: whether a name has U+FFFD, or bytes that Java shows as U+FFFD."""
     return rf"contains(array_join({headers}.key, '\n'), {NO_UTF_8})"
 
 
 def count_of_own(headers: str) -> str:
-    r"""Return SQL: how many headers begin with `timer-`. A line break in a name may add one.
-
+    """Return SQL of the number of `timer-` headers. A line break in a name may add one.
     Text is counted because Spark interprets functions over arrays.
     """
     names = rf"concat('\n', array_join({headers}.key, '\n'))"
@@ -149,26 +145,25 @@ def value_of(headers: str, name: str) -> str:
     return f"get({headers}.value, CAST(array_position({headers}.key, '{name}') - 1 AS int))"
 
 
-# Names of topics, and patterns of names (`targets.allow`) as regular expressions.
-#
-# `*`, `?` and `[...]` mean what they mean to a shell. A pattern meets legal names only, so a set
-# of characters is written out as its legal members.
+# Topic names, and their patterns (`targets.allow`) as regular expressions. `*`, `?` and `[...]`
+# have their meaning in a shell. A pattern meets legal names only, so a character set is written out
+# as its legal members.
 
 LEGAL_CHARACTERS: Final = string.ascii_letters + string.digits + "._-"
 INTERNAL_PREFIX: Final = "__"
-"""Kafka's own topics begin with it."""
+"""The prefix of Kafka's own topics."""
 LEGAL_NAME: Final = r"\A[a-zA-Z0-9._-]{1,249}\z"
 NEVER: Final = "(?!)"
 PIECE: Final = re.compile(r"\*+|\?|\[!?+\]?+[^\]]*\]|.", re.DOTALL)
 
 
 def is_legal(topic: str) -> str:
-    """Return SQL of Kafka's rule for names of topics."""
+    """Return SQL of Kafka's rule for topic names."""
     return f"({topic} RLIKE R'{LEGAL_NAME}' AND {topic} NOT IN ('.', '..'))"
 
 
 def java_regex(patterns: Iterable[str]) -> str:
-    """Return one regular expression for the legal names that any of the patterns matches."""
+    """Return one regular expression for the legal names that match any pattern."""
     alternatives = "|".join("".join(map(_piece, PIECE.findall(p))) for p in patterns)
     return rf"\A(?:{alternatives or NEVER})\z"
 

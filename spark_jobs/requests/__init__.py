@@ -1,4 +1,3 @@
-"""What each ingress record asks for, read anew from the guide and not from the proxy's code.
-
+"""The request of each ingress record, read from the guide and not from the proxy's code.
 May use `runtime` and `records`. Begin with `parsing`.
 """

@@ -1,11 +1,8 @@
-"""Headers of other schedulers (docs/aliases.md), translated to ours.
-
-A record with such headers gets our own ones with the same meaning, behind its own. Then it is read
-like any other record. Policies without aliases cost nothing.
-
-Each alias is a table of pieces, by the tables of docs/aliases.md. In their SQL `has`, `raw` and
-`text` look a header up by its name. If one of our own headers has decided a part of the request,
-the other scheduler's header for it is not read.
+"""Headers of other schedulers, translated to ours by the tables of docs/aliases.md.
+A record with such headers gets our own headers behind them. Then it is read like any other record.
+Policies without aliases cost nothing. If one of our headers already decides a part of the request,
+the other scheduler's header for it is ignored. In the SQL `has`, `raw` and `text` look up a header
+by name.
 """
 
 from collections.abc import Collection
@@ -28,13 +25,12 @@ LOOKUP: Final = {
     "text": "coalesce(CAST(by_name['{}'].value AS string), '')",
 }
 Check = tuple[str, str]
-"""A code, and SQL of the condition for it."""
+"""A code, and SQL of its condition."""
 
 
 class Piece(NamedTuple):
-    """Where `holds` (SQL), the record gets our header `name` with this value, or is refused.
-
-    name: None for a piece that only refuses.
+    """Our header `name` with its value, or a refusal, for records for which `holds` (SQL) is true.
+    `name`: None for a piece that only refuses.
     """
 
     holds: str
@@ -48,12 +44,11 @@ class Piece(NamedTuple):
 
     @property
     def code(self) -> str:
-        """SQL of why the record is refused."""
+        """SQL of the code of a refusal."""
         return f"IF({self.holds}, {first_code(*self.checks)}, NULL)"
 
     @property
     def added(self) -> str:
-        """SQL of the headers to add."""
         header = f"named_struct('key', '{self.name}', 'value', CAST({self.value} AS binary))"
         return f"IF({self.holds}, CAST(array({header}) AS {HEADERS}), {names.NO_HEADERS})"
 
@@ -67,7 +62,7 @@ def _where(holds: str, *pieces: Piece) -> tuple[Piece, ...]:
 
 
 def _number(name: str, sign: str = "") -> str:
-    """Return SQL of the whole number in a header: decimal; null where it is none."""
+    """Return SQL of the whole number in a header, as a decimal; null if there is none."""
     pattern = rf"R'\A{sign}[0-9]{{1,19}}\z'"
     return f"IF(text({name}) RLIKE {pattern}, try_cast(text({name}) AS {DECIMAL}), NULL)"
 
@@ -82,7 +77,7 @@ IS_DELETION: Final = f"""
 (value IS NULL AND NOT exists(map_keys(by_name),
   name -> startswith(name, '{names.PREFIX}') AND name NOT IN {quoted(names.STAMPS)}))
 """
-"""Whether etf1 takes a record for the end of a schedule: no value, and no request of ours."""
+"""Whether etf1 reads a record as the end of a schedule: no value, and no request of ours."""
 _NO_KEY: Final = (
     "header-unreadable",
     r"key IS NULL OR CAST(key AS string) RLIKE R'\A[ \t\n\r\x0B\f]*\z'",
@@ -92,7 +87,7 @@ _CANCEL: Final = Piece("true", names.CANCEL, "key", (_NO_KEY,))
 
 
 def _time(ours: str, name: str, unit_ms: int = 1, sign: str = "") -> Piece:
-    """Return a time in units. A time before zero has passed."""
+    """Return a time in units. A time before zero counts as zero."""
     number = _number(name, sign)
     length_ms = f"greatest({number}, CAST(0 AS {DECIMAL})) * {unit_ms}"
     is_bad = f"{number} IS NULL OR {length_ms} > {LATEST_MS}"
@@ -124,9 +119,8 @@ def _target_key(name: str) -> Piece:
 
 
 def _karafka() -> tuple[Piece, ...]:
-    """Return a schedule, or the end of one, of schema 1.0.0.
-
-    A key of its own for the partition is refused: our partitions follow the target's key.
+    """Return a schedule of schema 1.0.0, or its end.
+    A separate key for the partition is refused: our partitions follow the target's key.
     """
     kind, partition = "text(schedule_source_type)", _number("schedule_target_partition")
     is_served = "(NOT has(schedule_schema_version) OR text(schedule_schema_version) = '1.0.0')"
@@ -160,9 +154,8 @@ def _karafka() -> tuple[Piece, ...]:
 
 def _rocketmq() -> tuple[Piece, ...]:
     """Return a delete, or a time with an id.
-
-    The level beats the seconds, those the milliseconds, those the instant. The clouds' instant
-    must agree with these.
+    The level beats the seconds, then the milliseconds, then the instant. The clouds' instant must
+    agree with the chosen time.
     """
     level, is_delete = _number("DELAY", SIGNED), "has(TIMER_DEL_UNIQKEY)"
     has_level = f"has(DELAY) AND ({level} IS NULL OR {level} > 0)"
@@ -216,8 +209,7 @@ def _nats() -> tuple[Piece, ...]:
 
 
 def _spring() -> tuple[Piece, ...]:
-    """Return the due, and with a retry group of ours the failures: both in big-endian bytes.
-
+    """Return the due and, with a retry group of ours, the failures: both in big-endian bytes.
     Spring counts deliveries, and writes the number of the next one.
     """
     due, count = ("retry_topic-backoff-timestamp", "retry_topic-attempts")
@@ -250,7 +242,7 @@ def _spring() -> tuple[Piece, ...]:
 
 
 class Alias(NamedTuple):
-    """Another scheduler: the headers that make a record its own, and all that they ask for."""
+    """Another scheduler: the headers that identify its records, and their translation."""
 
     triggers: tuple[str, ...]
     pieces: tuple[Piece, ...]
@@ -300,9 +292,9 @@ ALIASES: Final = {
     "nats": Alias(("Nats-Schedule", "Nats-Schedule-Target", "Nats-Schedule-Next"), _nats()),
     "spring": Alias(("retry_topic-backoff-timestamp", "retry_topic-attempts"), _spring()),
 }
-"""By name, in the order in which they are read."""
+"""By name, in the order of reading."""
 DELETING: Final = "etf1"
-"""This alias takes a record without value and without any request for a cancel."""
+"""This alias reads a record without value and without any request as a cancel."""
 UNCHANGED: Final = (
     *("partition", "offset", "timestamp_ms", "key", "value", "large_bytes"),
     *("is_blurred", "policy_number"),
@@ -310,10 +302,9 @@ UNCHANGED: Final = (
 
 
 def translation(named: Collection[str]) -> list[list[str]]:
-    """Return the selects that add to a record's headers all that these aliases ask for.
-
-    An alias counts if the record's `policy` names it. The selects add alias_code, why a record is
-    refused, and raw_letter_hash, that of the record as it came, where it differs.
+    """Return the selects that add the headers for these aliases to a record.
+    An alias counts if the record's `policy` names it. `alias_code`: why a record is refused.
+    `raw_letter_hash`: the letter hash of the record as it came, if it differs.
     """
     aliases = [name for name in ALIASES if name in named]
     if not aliases:
@@ -363,7 +354,7 @@ TIME: Final = "time"
 
 
 def _about(piece: str) -> str:
-    """Return SQL of what a piece speaks of. All times are one matter."""
+    """Return SQL of a piece's subject. All times are one subject."""
     return f"IF({piece}.key IN {quoted(names.TIMES)}, '{TIME}', {piece}.key)"
 
 
@@ -371,7 +362,7 @@ _FIRST_OTHER: Final = f"""
 get(filter(translated.pieces, (piece, number) -> exists(slice(translated.pieces, 1, number),
   before -> {_about("before")} = {_about("piece")} AND NOT before <=> piece)), 0)
 """
-"""The first piece that contradicts one before it."""
+"""The first piece that contradicts an earlier one."""
 _MATTERS: Final = f"array_distinct(transform(translated.pieces, piece -> {_about('piece')}))"
 _WRONG: Final = _about(_FIRST_OTHER)
 CONTRADICTION: Final = first_code(
@@ -384,4 +375,4 @@ CONTRADICTION: Final = first_code(
         f"array_contains({_MATTERS}, '{names.CANCEL}') AND size({_MATTERS}) > 1",
     ),
 )
-"""SQL of a code where pieces contradict each other, or a cancel stands beside anything."""
+"""SQL of a code if pieces contradict each other, or a cancel is not alone."""

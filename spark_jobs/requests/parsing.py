@@ -1,11 +1,8 @@
-"""What each ingress record asks for: the audit's own reading of docs/guide.md.
-
-A record goes through these steps. Its policy is found. Other schedulers' headers are translated.
-The headers are sorted by name. Requests beyond plain delivery are read, then where and when the
-record is to go, then what is wrong with it. Each step is one select in SQL, so nothing is computed
-twice. Conditions keep plain records from the expensive parts.
-
-In the SQL `has`, `raw` and `text` look up one of our headers.
+"""The request of each ingress record: the audit's own reading of docs/guide.md.
+The policy is found first, and other schedulers' headers are translated. Then follow special
+requests, target, time, and errors. Each step is one select in SQL, so nothing is computed twice.
+Conditions keep plain records from the expensive parts. In the SQL `has`, `raw` and `text` look up
+one of our headers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -54,11 +51,11 @@ REFUSED: Final = "refused"
 DECISIONS: Final = (names.COMMIT, names.ROLLBACK, names.EXPIRE)
 TAKE_BACK: Final = (CANCELS, RECALLS, PURGES)
 CONTROLS: Final = (*TAKE_BACK, *DECISIONS)
-"""Kinds of records that say something about others, and are not delivered."""
+"""Kinds of records that concern other records, and are not delivered."""
 KINDS: Final = (RECORD, names.PREPARE, *DECISIONS, *TAKE_BACK, REFUSED)
 
 CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
-"""Where check-backs go, when the first is due, how long after it each next one, how many."""
+"""The topic of check-backs, the time of the first, the interval, and their greatest number."""
 PLACE: Final = ("partition", "offset", "timestamp_ms")
 PARSED: Final[Schema] = {
     "partition": "int",
@@ -94,30 +91,26 @@ PARSED: Final[Schema] = {
     "raw_letter_hash": "bigint",
     **FINGERPRINTS,
 }
-"""What each ingress record asks for.
-
-kind: one of KINDS, null if no policy is known; code: why it is refused.
-key_number: the number of the key that chooses the partition, null without a key.
-wanted_ms: the earliest time of delivery; fires_ms: when it is taken up, to be delivered or rolled.
-hop_from: the offset of the record that it goes on from, null for a producer's own record.
-first_offset: of a successor, the offset of the first record of its hops.
-recalled: the offset that a recall names; needs_proof: it must prove that it knows that record, by
-known_key or known_ident; ingress_key_hash: of the key that may prove this, null without one.
-purge_from_ms, purge_to_ms: the first and the last due of a purge, whose target is a pattern.
-moved_fires_ms, moved_due_ms: what a move says of the record at hop_from, whose place it takes.
-size_bytes: of key and value.
-is_blurred: a header's name has U+FFFD, or is not UTF-8, for which the proxy refuses the record;
-Java shows both alike.
-raw_letter_hash: what a dead letter repeats of a record with another scheduler's headers that was
-not read for its due; null without such headers.
+"""The request of each ingress record.
+`kind`: one of KINDS, null if no policy is known. `code`: why it is refused. `key_number`: the
+number of the key that chooses the partition, null without a key. `wanted_ms`: the earliest
+delivery. `fires_ms`: when it is delivered or rolled. `hop_from`: the offset of the record that it
+continues, null for a producer's own record. `first_offset`: for a successor, the offset of the
+first record of its hops. `recalled`: the offset that a recall names. `needs_proof`: the recall must
+prove by known_key or known_ident that it knows the record. `ingress_key_hash`: of the key that may
+prove this, null without a key. `purge_from_ms`, `purge_to_ms`: the first and last due of a purge,
+whose target is a pattern. `moved_fires_ms`, `moved_due_ms`: the times that a move states for the
+record at hop_from, whose place it takes. `is_blurred`: a header name has U+FFFD, or is not UTF-8.
+The proxy refuses the latter. Java shows both alike. `raw_letter_hash`: the letter hash of a record
+as it came with another scheduler's headers; else null.
 """
 
 LONGEST_ID_BYTES: Final = 256
 FIRST_MS: Final = 0
 LAST_MS: Final = 2**63 - 1
-"""A purge without times means all between the two."""
+"""A purge without times covers everything between the two."""
 LATEST_MS: Final = 10**15 - 1
-"""A later timestamp of a record is not from a clock."""
+"""A later timestamp does not come from a clock."""
 LONGEST_HOP_MS: Final = 7 * DAY_MS
 LOOKUP: Final = {
     "has": "(request_headers.`timer-{}` IS NOT NULL)",
@@ -131,7 +124,7 @@ def _any(*headers: str) -> str:
 
 
 def _bad_ident(raw: str) -> str:
-    """Return SQL: whether a header that is there cannot be an id."""
+    """Return SQL: whether an existing header cannot be an id."""
     return f"({raw} IS NULL OR octet_length({raw}) NOT BETWEEN 1 AND {LONGEST_ID_BYTES})"
 
 
@@ -140,7 +133,7 @@ def _serves(kind: str) -> str:
     return f"(policy.serves IS NULL OR array_contains(policy.serves, '{kind}'))"
 
 
-# Controls: ids, cancels, recalls, purges, half messages, and records that the proxy wrote itself.
+# Controls: ids, cancels, recalls, purges, half messages, and the proxy's own records.
 
 _HAS_RECALLS: Final = "(policy.recalls_in IS NOT NULL)"
 _IS_RECALL: Final = f"(has(recall) AND {_HAS_RECALLS})"
@@ -156,12 +149,12 @@ _RECALLED: Final = rf"""
 IF(startswith(text(recall), {_OF_RECALLS}) AND {_NAMED} RLIKE R'\A(0|[1-9][0-9]{{0,17}})\z'
   AND try_cast({_NAMED} AS bigint) < offset, try_cast({_NAMED} AS bigint), NULL)
 """
-"""The offset of an earlier record of its partition that a recall names; null if it names none."""
+"""The offset of an earlier record of its partition that a recall names; else null."""
 _IS_SERVED: Final = f"""
 (IF(has(transaction), {_serves("transaction")}, NOT has(id) OR {_serves("replace")})
   AND (NOT {_any("retry-group", "attempt")} OR {_serves("retry")}))
 """
-"""Whether a producer may ask for all that a record asks for which takes nothing back."""
+"""Whether a producer may ask for all requests of a record that takes nothing back."""
 _WHOLE_NUMBERS: Final = " AND ".join(
     f"(NOT has({name}) OR {digits(f'text({name})')} IS NOT NULL)"
     for name in (name.removeprefix(names.PREFIX) for name in names.HOP_NUMBERS)
@@ -170,11 +163,11 @@ _IS_WHOLE_HOP: Final = f"""
 ((has(first-origin) OR text(transaction) <=> '{names.EXPIRE}') AND {_WHOLE_NUMBERS}
   AND coalesce({digits("text(hop-from)")} < offset, false))
 """
-"""Whether the proxy's own headers are as the proxy writes them."""
+"""Whether the proxy's own headers are well-formed."""
 
 
 def _purge_ms(name: str, otherwise_ms: int) -> str:
-    """Return SQL of the first or last due of a purge; null if it cannot be read."""
+    """Return SQL of the first or last due of a purge; null if it is unreadable."""
     return f"IF(has({name}), {digits(f'text({name})')}, {otherwise_ms})"
 
 
@@ -214,7 +207,7 @@ coalesce(
   CASE WHEN has(cancel) THEN {_CANCEL_CODE} WHEN {_IS_RECALL} THEN {_RECALL_CODE}
     WHEN {_IS_PURGE} THEN {_PURGE_CODE} ELSE {_ENTRY_CODE} END)
 """
-"""What is wrong before it is known whether the record goes on from another one."""
+"""The error found before it is known whether the record continues another one."""
 _IS_DECISION: Final = f"""
 (coalesce(text(transaction) IN {quoted(DECISIONS)}, false)
   AND (text(transaction) <=> '{names.EXPIRE}') = (hop IS NOT NULL))
@@ -228,7 +221,7 @@ _TRANSACTION_CODE: Final = f"IF(has(transaction) AND NOT {_TAKES_BACK}, {_DECISI
 _MOVE_CODE: Final = codes_in("""
 - hop-bad: (has(hop-fires) OR has(hop-due)) AND NOT (has(hop-fires) AND has(hop-due))
 """)
-"""A record that takes the place of another one says both of that one's times."""
+"""A record that takes another one's place states both times of that record."""
 _ASKED_KIND: Final = f"""
 CASE WHEN NOT is_special THEN '{RECORD}'
   WHEN has(cancel) THEN '{CANCELS}' WHEN {_IS_RECALL} THEN '{RECALLS}'
@@ -236,7 +229,7 @@ CASE WHEN NOT is_special THEN '{RECORD}'
   WHEN text(transaction) IN {quoted((names.PREPARE, *DECISIONS))} THEN text(transaction)
   ELSE '{RECORD}' END
 """
-"""What a record would be if nothing were wrong with it."""
+"""The kind of a record if nothing is wrong with it."""
 
 # Targets, and retries of consumers (docs/guide.md#where, docs/guide.md#retries-of-consumers).
 
@@ -251,9 +244,8 @@ def _is_allowed(topic: str) -> str:
 
 def _target_code(topic: str, is_served: str) -> str:
     """Return SQL of why the topic (null: none is named) cannot be a target.
-
-    is_served: whether the consumer group may be served after which the proxy names the topic; null
-    for other topics. Such a topic is reserved only if it is one of `marks`.
+    `is_served`: for a topic that the proxy names after a consumer group, whether the group is
+    allowed; else null. Such a topic is reserved only if it is one of `marks`.
     """
     is_reserved = f"""
       NOT array_contains(policy.named, {topic}) AND (
@@ -297,9 +289,9 @@ _ADDRESSED: Final = {
         CAST({digits("text(partition)", 10)} AS int), NULL)""",
     "asked_key": "IF(has(key), raw(key), key)",
 }
-"""Where to, at which partition, with which key. The last delay counts for all retries beyond."""
+"""Target, partition and key. The last delay counts for all further retries."""
 
-# Times: a point in time beats a delay, that a level (docs/guide.md#when).
+# Times: a point in time beats a delay, and a delay beats a level (docs/guide.md#when).
 
 
 def _after(delay: str) -> str:
@@ -315,7 +307,7 @@ _TIME: Final = {
       CASE WHEN is_given_up THEN NULL WHEN has(deliver-at) THEN text(deliver-at)
         WHEN has(delay) THEN text(delay) ELSE text(level) END""",
 }
-"""The header with a time that counts. A record that has failed too often is given up at once."""
+"""The header with the time that counts. A record that failed too often is given up at once."""
 _ASKED_MS: Final = f"""
 CASE WHEN time_name = '{_AT}' THEN coalesce(time_number, {rfc_3339_ms("time_text")})
   WHEN time_name = '{_DELAY}'
@@ -324,7 +316,7 @@ CASE WHEN time_name = '{_AT}' THEN coalesce(time_number, {rfc_3339_ms("time_text
   WHEN retry_ms > 0 THEN {_after("retry_ms")}
   ELSE greatest(timestamp_ms, CAST(0 AS bigint)) END
 """
-"""The due; null if it cannot be read, or there is no timestamp to count from."""
+"""The due; null if it is unreadable, or there is no timestamp to count from."""
 _PAST_MS: Final = "try_subtract(timestamp_ms, asked_ms)"
 _AHEAD_MS: Final = "IF(timestamp_ms >= 0, try_subtract(asked_ms, timestamp_ms), NULL)"
 _DUE_CODE: Final = codes_in(f"""
@@ -334,22 +326,22 @@ _DUE_CODE: Final = codes_in(f"""
 - time-past: time_name = '{_AT}' AND NOT has(hop-from) AND {_PAST_MS} > policy.max_past_ms
 - delay-too-long: time_name IS NOT NULL AND NOT has(hop-from) AND {_AHEAD_MS} > policy.max_delay_ms
 """)
-"""A record that goes on from another one was accepted before."""
+"""A record that continues another one was accepted before."""
 _NOT_BEFORE_MS: Final = f"""
 IF(has(hop-not-before), least({digits("text(hop-not-before)")},
   try_add(timestamp_ms, greatest(policy.max_delay_ms, CAST({LONGEST_HOP_MS} AS bigint)))), NULL)
 """
-"""No record waits longer than this for its next attempt."""
+"""No record waits longer than this for its next publish attempt."""
 _FIRES_MS: Final = f"least(asked_wanted_ms, {_after('policy.roll_after_ms')})"
-"""It is taken up in time to be rewritten before the ingress ages it out."""
+"""A record is rewritten before retention deletes it from the ingress."""
 _IMMUNITY_MS: Final = delay_ms("text(check-immunity)")
 _FIRST_CHECK_MS: Final = f"""
 (greatest(timestamp_ms, 0) + least(coalesce({_IMMUNITY_MS}, policy.immunity_ms),
   coalesce(floor(policy.roll_after_ms / 2), policy.max_delay_ms)))
 """
-"""A half message is decided before it ages out, so the time until the first check has a bound."""
+"""A half message is decided before retention deletes it, so this time has a bound."""
 _EXPIRES_MS: Final = f"({_FIRST_CHECK_MS} + policy.max_checks * policy.check_interval_ms)"
-"""A half message that nobody decides expires one interval after its last check."""
+"""An undecided half message expires one interval after its last check."""
 _CHECKS: Final = f"""
 IF(has(check-topic), named_struct('topic', text(check-topic),
   'first_ms', CAST({_FIRST_CHECK_MS} AS bigint), 'interval_ms', policy.check_interval_ms,
@@ -373,9 +365,9 @@ coalesce(IF(is_blurred IS NULL, 'record-unreadable', NULL), alias_code,
     IF(is_special, {_MOVE_CODE}, NULL),
     IF(asked_kind = '{names.PREPARE}', {_CHECK_CODE}, NULL)), NULL))
 """
-"""What is wrong with the record: the first that is found, in the order of reading."""
+"""The first error, in the order of reading."""
 
-# The answers: all columns of PARSED. What a kind of record does not have is null.
+# The answers: all columns of PARSED. A column is null if a kind does not have it.
 
 _IS_ENTRY: Final = f"kind IN ('{RECORD}', '{names.PREPARE}')"
 _GOES_ON: Final = f"kind IN ('{RECORD}', '{REFUSED}') AND own_hop IS NOT NULL"
@@ -457,9 +449,9 @@ _IS_OWN: Final = is_signed("partition", "key", "value", "headers", "policy")
 _IS_FORGED: Final = f"""
 IF(({_SAYS_IT_IS_OWN}) AND policy.hop_inner IS NOT NULL, NOT {_IS_OWN}, NULL)
 """
-"""Whether a record says that the proxy wrote it, and the proxy did not.
-
-It is null if the record does not say so, or if its policy is from before records were signed."""
+"""Whether a record falsely says that the proxy wrote it.
+It is null if the record does not say so, or if its policy is older than signatures.
+"""
 _USUAL: Final = " + ".join(f"IF(named['{name}'] IS NOT NULL, 1, 0)" for name in names.ALWAYS_READ)
 _SPECIAL_NAMES: Final = f"""
 IF({_USUAL} = own, CAST(array() AS array<string>), filter(map_keys(named),
@@ -471,7 +463,7 @@ _IS_SPECIAL: Final = f"""
 (size(special_names) > 0 OR ({_OWN_ID} IS NOT NULL
   AND ({_bad_ident(f"{_OWN_ID}.value")} OR NOT {_serves("replace")})))
 """
-"""Whether the record asks for more than plain delivery. A bad id is found before other faults."""
+"""Whether the record asks for more than plain delivery. A bad id comes before other errors."""
 
 
 def _as(columns: Mapping[str, str]) -> Iterable[str]:
@@ -495,7 +487,7 @@ _BY_NAME: Final = {
     "letter_hash": letter_hash("key", "headers"),
     "size_bytes": content_bytes("key", "value", "large_bytes"),
 }
-"""Headers by name, and fingerprints. The content stays behind: each step copies what it leaves."""
+"""Headers by name, and fingerprints. The content is dropped, because each step copies columns."""
 _ATTEMPT: Final = f"IF(has(attempt), {digits('text(attempt)', 9)}, CAST(0 AS bigint))"
 _RULE: Final = f"coalesce(policy.retry_groups[{_GROUP}], policy.retry)"
 _HOP: Final = f"""
@@ -535,11 +527,11 @@ STEPS: Final = (
     ("*", f"{_OWN_HOP} AS own_hop"),
     (*PLACE, "kind", *_as(_ANSWERS)),
 )
-"""All that is done to a record beside the number of its policy."""
+"""All steps once the number of the policy is known."""
 
 
 def parsed(records: DataFrame, policies: Policies) -> DataFrame:
-    """Return PARSED, a row for each of RECORDS in the ingress."""
+    """Return PARSED of RECORDS in the ingress."""
     read = _with_policy(records, policies.ranges)
     for columns in (*translation(policies.aliases), *STEPS):
         beside = read.withColumn("policy", policies.column("policy_number"))
@@ -548,9 +540,8 @@ def parsed(records: DataFrame, policies: Policies) -> DataFrame:
 
 
 def _with_policy(records: DataFrame, ranges: DataFrame) -> DataFrame:
-    """Return each record beside the number of the policy (RANGES) in force at its offset.
-
-    is_blurred is null for a skipped record.
+    """Return each record with the number of the policy (RANGES) in force at its offset.
+    `is_blurred` is null for a skipped record.
     """
     ranges = ranges.withColumnsRenamed({"partition": "policy_partition", "policy": "policy_number"})
     in_force = f.expr(

@@ -1,7 +1,6 @@
 """Policies: the settings by which records were accepted, each in force from an offset on.
-
-A policy's JSON is in the settings topic under its digest. The committed metadata names the first
-offset of each digest (docs/exactly-once.md#3-ingestion-is-a-pure-function).
+The settings topic holds a policy's JSON under its digest. Committed metadata names the first offset
+of each digest (docs/exactly-once.md#3-ingestion-is-a-pure-function).
 """
 
 import json
@@ -39,7 +38,7 @@ DEFAULTS: Final[dict[str, Any]] = {
     "serves": None,
     "proves_recalls": False,
 }
-"""Meaning of a policy that was written before the field existed."""
+"""Values for a policy that is older than the field."""
 ALWAYS_THERE: Final = frozenset(
     {"levels_ms", "max_delay_ms", "allow", "deny", "own_topics", "protocol"}
 )
@@ -54,7 +53,7 @@ RANGES: Final[Schema] = {
     "until_offset": "bigint",
     "policy": "int",
 }
-"""The number of the policy in force for each range of offsets. until_offset is exclusive."""
+"""The number of the policy in force for each range of offsets. `until_offset` is exclusive."""
 POLICY: Final[Schema] = {
     "levels_ms": "array<bigint>",
     "max_delay_ms": "bigint",
@@ -83,21 +82,17 @@ POLICY: Final[Schema] = {
     "hop_outer": "string",
 }
 """A policy as the rules read it.
-
-allow, deny, reserved, marks: Java regular expressions of topics; null: all are allowed, none is
-denied or reserved.
-named: the entries of allow; a named topic is not reserved.
-retry: the rule of groups that are not in retry_groups.
-hop_inner, hop_outer: the key that signs the proxy's own records; null: they are not signed.
-recalls_in: the ingress topic; null: there are no recalls.
-checks_groups: consumer groups must be named or allowed.
-serves: all that producers may ask for beyond delivery; null: everything.
-proves_recalls: a recall must have the key or id of its record.
+`allow`, `deny`, `reserved`, `marks`: Java regular expressions of topics. Null allows all, denies
+none, reserves none. `named`: the entries of `allow`, which are never reserved. `retry`: the rule of
+groups outside `retry_groups`. `hop_inner`, `hop_outer`: the key that signs the proxy's own records;
+null without signatures. `recalls_in`: the ingress topic; null without recalls. `checks_groups`:
+consumer groups must be named or allowed. `serves`: the requests beyond delivery that producers may
+make; null for all. `proves_recalls`: a recall must have the key or id of its record.
 """
 
 
 class InForce(NamedTuple):
-    """The policy with this digest is in force in a partition from this offset on."""
+    """A policy's digest, in force in a partition from this offset on."""
 
     partition: int
     first_offset: int
@@ -105,7 +100,7 @@ class InForce(NamedTuple):
 
 
 class Policies(NamedTuple):
-    """Policies by number, as one JSON array of POLICY; their RANGES; all aliases they name."""
+    """Policies by number (one JSON array of POLICY), their RANGES, and their aliases."""
 
     ranges: DataFrame
     texts: str
@@ -113,8 +108,7 @@ class Policies(NamedTuple):
 
     def column(self, number: str) -> Column:
         """Return POLICY as a struct; null for null.
-
-        It is looked up in a constant, so records carry only the number from step to step.
+        It is looked up in a constant, so that records carry only the number.
         """
         kind = f"array<struct<{columns_of(POLICY)}>>"
         return f.get(f.from_json(f.lit(self.texts), kind, {"mode": "FAILFAST"}), f.col(number))
@@ -126,9 +120,8 @@ def policies(
     in_force: Iterable[InForce],
     hop_keys: HopKeys = NO_KEYS,
 ) -> Policies:
-    """Return the policies of these JSON texts, by digest. A range ends where the next one begins.
-
-    Raises NotOurs: a digest has no text or key, or its text cannot be read.
+    """Return the policies for these JSON texts, by digest. A range ends where the next begins.
+    Raises NotOurs if a text or key is missing, or a text is unreadable.
     """
     ranges = sorted(in_force)
     digests = sorted({this.digest for this in ranges})
@@ -144,7 +137,7 @@ def policies(
 
 
 def least_attempts(texts: Mapping[str, str]) -> int:
-    """Return the smallest number of publish attempts among these policies. Skip other texts."""
+    """Return the smallest number of publish attempts in these policies. Skip other texts."""
     found = (_attempts(text) for text in texts.values())
     return min((one for one in found if one), default=int(DEFAULTS["retry_max_attempts"]))
 

@@ -1,8 +1,6 @@
 """Times in headers as SQL: SQL of a text in, SQL of milliseconds (bigint) out.
-
-What cannot be read is null. A unit is never guessed from magnitude. Fractions of a millisecond are
-rounded up (docs/guide.md#when). Nearly all texts are digits: those are read without a regular
-expression.
+Unreadable times are null. A unit is never guessed from magnitude. Fractions of a millisecond are
+rounded up (docs/guide.md#when). Most texts are digits, which need no regular expression.
 """
 
 from typing import Final
@@ -28,14 +26,13 @@ RFC_3339: Final = (
 
 
 def digits(text: str, longest: int = MAX_DIGITS) -> str:
-    """Return SQL of the number that a text of 1 to `longest` digits says."""
+    """Return SQL of the number in a text of 1 to `longest` digits."""
     return rf"IF({text} RLIKE R'\A[0-9]{{1,{longest}}}\z', try_cast({text} AS bigint), NULL)"
 
 
 def plain_digits(text: str) -> str:
     """Return the same without a regular expression.
-
-    The cast takes blanks, signs and fractions. The conditions leave them out.
+    The cast accepts blanks, signs and fractions, so conditions exclude them.
     """
     return f"""
       IF({text} BETWEEN '0' AND '9~' AND substring({text}, -1, 1) BETWEEN '0' AND '9'
@@ -54,7 +51,7 @@ def worded_delay_ms(text: str) -> str:
 
 
 def level_ms(level: str, levels_ms: str) -> str:
-    """Return SQL of the delay of level 1..n of an array. Above n counts as n, 0 is none."""
+    """Return SQL of the delay for a level: 1 to n of an array, 0 for none, n for all above."""
     highest = f"size({levels_ms})"
     return f"""
       CASE WHEN {level} = 0 THEN CAST(0 AS bigint)
@@ -63,7 +60,7 @@ def level_ms(level: str, levels_ms: str) -> str:
 
 
 def rfc_3339_ms(text: str) -> str:
-    """Return SQL of the instant that an RFC 3339 text with a zone names."""
+    """Return SQL of the instant in an RFC 3339 text with a zone."""
     day, clock, fraction, sign, hours, minutes = (
         f"regexp_extract({text}, {RFC_3339}, {group})" for group in range(1, 7)
     )
@@ -77,7 +74,7 @@ def rfc_3339_ms(text: str) -> str:
 
 
 def _with_unit_ms(text: str) -> str:
-    """Return SQL of a number and its unit. A number too large to be multiplied is the longest."""
+    """Return SQL of a number and its unit. A product that overflows is FOREVER_MS."""
     number, unit = (f"regexp_extract({text}, {WITH_UNIT}, {group})" for group in (1, 2))
     units = ", ".join(f"'{name}', {unit_ms}" for name, unit_ms in UNITS_MS.items())
     product = f"try_multiply(try_cast({number} AS bigint), element_at(map({units}), {unit}))"
@@ -85,7 +82,7 @@ def _with_unit_ms(text: str) -> str:
 
 
 def _iso_duration_ms(text: str) -> str:
-    """Return SQL of an ISO 8601 duration. P or T alone are none."""
+    """Return SQL of an ISO 8601 duration. P or T alone are no durations."""
     parts = [
         f"coalesce(try_cast(regexp_extract({text}, {ISO_DURATION}, {group}) AS bigint), 0) * {ms}"
         for group, ms in ISO_PARTS_MS
