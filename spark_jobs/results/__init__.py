@@ -1,5 +1,3 @@
-"""What an audit leaves in its folder: tables, figures, the report, what the next audit needs; and
-questions about many audits (`question`).
-
-May use `verdicts` and what it uses. Begin with `result_tables`.
+"""Results of an audit: tables, figures, report, input of the next audit, and questions.
+May use `verdicts` and its rooms. Begin with `result_tables`.
 """

@@ -1,5 +1,4 @@
-"""The charts of the report as SVG text. All have the same time axis.
-
+"""The charts of the report as SVG, all with the same time axis.
 Their colours are variables of the page's style sheet, so they suit a dark page, too.
 """
 
@@ -27,7 +26,6 @@ VARIABLES: Final = {
     FAINT: "var(--faint)",
     LINE: "var(--line)",
 }
-"""Names of these colours in the page."""
 DAY_MS: Final = 86_400_000
 """matplotlib counts dates in days since 1970."""
 LATE_TICKS_MS: Final = (
@@ -36,7 +34,7 @@ LATE_TICKS_MS: Final = (
 )
 POINTS_PER_INCH: Final = 72
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 34
-"""Margins of the charts, in points: the same for all, so that their times are in line."""
+"""Margins in points, the same in all charts, so that their times are in line."""
 ROW: Final = 30
 """Height of the violations of one verdict, in points."""
 NO_LEGEND: Final = 6
@@ -54,11 +52,11 @@ STYLE: Final[dict[Any, Any]] = {
 }
 ONLY_IN_FILES: Final = re.compile(r"<metadata>.*?</metadata>|(?<=<g) id=\"[^\"]*\"", re.DOTALL)
 DECIMALS: Final = re.compile(r"(\d+\.\d\d)\d+(?![\d<])")
-"""Invisible decimals in anything but a label."""
+"""Invisible decimals outside of labels."""
 
 
 class Width(NamedTuple):
-    """Width of a chart: its name in the style sheet, points, and how many times it shows."""
+    """A chart's width: name in the style sheet, points, and most times on the axis."""
 
     name: str
     points: int
@@ -79,20 +77,20 @@ class Plan(NamedTuple):
 
 
 def lateness_chart(seen: Timeline, width: Width) -> str:
-    """Draw how late deliveries were, by due; empty without any."""
+    """Draw the lateness of deliveries by due; empty without any."""
     if not any(seen.late):
         return ""
     return _chart(Plan("Lateness by due time", _draw_lateness, (130,)), seen, width)
 
 
 def over_time_chart(seen: Timeline, width: Width) -> str:
-    """Draw how many records were due and delivered, and below it how many waited."""
+    """Draw due and delivered records, and pending ones below."""
     title = "Due, delivered and waiting over time"
     return _chart(Plan(title, _draw_over_time, (110, 90)), seen, width)
 
 
 def violations_chart(seen: Timeline, width: Width) -> str:
-    """Draw a row for each verdict that has violations; empty without any."""
+    """Draw a row for each verdict with violations; empty without any."""
     rows = len(seen.violations)
     if not rows:
         return ""
@@ -120,7 +118,7 @@ def _draw_lateness(panels: Sequence[Axes], seen: Timeline) -> None:
 
 
 def _late_by(late_ms: float, _: int) -> str:
-    """Format a lateness. Shorter ones, and none, are on the lowest line."""
+    """Format a lateness. The lowest line includes shorter ones."""
     return f"≤ {milliseconds(late_ms)}" if late_ms <= 1 else milliseconds(late_ms)
 
 
@@ -196,7 +194,7 @@ def _times_along(axes: Axes, along: Axis, width: Width, *, is_last: bool) -> Non
 def _outlines(
     along: Axis, rows: Sequence[Sequence[float] | None], columns: int
 ) -> list[list[float]]:
-    """Return the times (days) and values of each column: level over a step, with gaps for None."""
+    """Return times (days) and values of each column: level over a step, with gaps for None."""
     found: list[list[float]] = [[] for _ in range(columns + 1)]
     for step, row in enumerate(rows):
         from_ms = along.first_ms + step * along.step_ms
@@ -220,7 +218,7 @@ def _legend(axes: Axes, columns: int) -> None:
 
 
 def _svg(figure: Figure, title: str, width: Width) -> str:
-    """Return the SVG without parts that only a file needs. The page sets width and colours."""
+    """Return the SVG without parts that only a file needs."""
     text = StringIO()
     figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     drawn = ONLY_IN_FILES.sub("", text.getvalue())

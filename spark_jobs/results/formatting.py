@@ -1,4 +1,4 @@
-"""Numbers and moments as people read them, and small frames on a terminal."""
+"""Numbers and moments for people, and small frames on a terminal."""
 
 import json
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from proxy.logs import plain
 UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 MOST_ROWS: Final = 1000
 WIDEST: Final = 10_000
-"""Width of a table, in characters. Wider rows wrap in the window, where Rich would cut them."""
+"""Characters in a row. The window wraps longer rows, but Rich would cut them."""
 STARTS: Final = frozenset({"minute_ms", "hour_ms"})
 MOMENTS: Final = frozenset(
     {"asked_ms", "at_ms", "audit_at_ms", "delivered_ms", "due_from_ms", "due_ms", "ended_ms"}
@@ -47,12 +47,12 @@ def moment(at_ms: int) -> str:
 
 
 def sentence(text: str) -> str:
-    """Format a verdict's detail, with a capital and a full stop."""
+    """Format a verdict's detail with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def print_rows(frame: DataFrame, *, as_json: bool, most: int = MOST_ROWS) -> None:
-    """Print the first `most` rows in order, and say if there are more."""
+    """Print the first `most` rows, and say if there are more."""
     rows = frame.limit(most + 1).collect()
     shown = [row.asDict() for row in rows[:most]]
     if as_json:

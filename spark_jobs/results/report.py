@@ -1,4 +1,4 @@
-"""The report: one HTML file, to be read without Spark and without a network."""
+"""The report: one HTML file that needs no Spark and no network."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -31,7 +31,7 @@ from spark_jobs.verdicts.verdict_names import (
 SHOWN_RANGES: Final = 200
 SHOWN_TOPICS: Final = 20
 NAMED_RANGES: Final = 4
-"""At the top of the page. The table at its end has all."""
+"""Ranges at the top of the page. The table at its end has all."""
 CHARTS: Final = {
     "lateness": lateness_chart,
     "over_time": over_time_chart,
@@ -53,16 +53,15 @@ def report_page(results: Results) -> str:
 
 
 def _halves(results: Results) -> int:
-    """Return how many half messages were not compared with their check-backs.
-
-    They are compared only if all of the ingress is known.
+    """Return the number of half messages that were not compared with their check-backs.
+    They are compared only if the whole ingress is known.
     """
     ranges = results.summary.audited.ranges
     return results.counts.sum("halves") if any(row.log_start for row in ranges) else 0
 
 
 def _charts(seen: Timeline | None) -> dict[str, Any]:
-    """Draw each chart in two widths. The page shows the one that fits."""
+    """Draw each chart in two widths. The page shows the fitting one."""
     drawn: dict[str, Any] = dict.fromkeys(CHARTS, "")
     if seen is None:
         return {**drawn, "step": ""}
@@ -114,12 +113,12 @@ def _figures(summary: Summary) -> dict[str, Any]:
 
 
 def _outside(one: AuditedRange) -> int:
-    """Return how many offsets in the log get no verdict by this audit."""
+    """Return the number of offsets in the log that this audit does not judge."""
     return max(0, one.start - one.log_start) + max(0, one.log_end - max(one.end, one.log_start))
 
 
 def _verdict_rows(counts: Mapping[str, int]) -> Sequence[dict[str, Any]]:
-    """Return violations first, then sound verdicts; within each, found ones first."""
+    """Return violations first, then sound verdicts, each with found verdicts first."""
     rows = [
         {
             "name": name,
@@ -133,7 +132,7 @@ def _verdict_rows(counts: Mapping[str, int]) -> Sequence[dict[str, Any]]:
 
 
 def _shown(value: object) -> object:
-    """Return the value. Text from records cannot reverse the order of letters beside it."""
+    """Return the value. Text from records must not reverse the letters beside it."""
     is_text = isinstance(value, str) and not hasattr(value, "__html__")
     return plain_lines(value) if is_text else value
 

@@ -1,4 +1,4 @@
-"""The tables that audits write, and views of them."""
+"""The tables that audits write, and views over them."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,8 +59,9 @@ _COUNTS: Final = {
     "behind": "overdue_ms IS NOT NULL",
     "halves": "kind = 'prepare'",
 }
-"""What is counted: given: ingress records that were read; late: later than allowed, or usual;
-attested: the time is the broker's; behind: due and not ended; halves: half messages."""
+"""`given`: ingress records that were read. `late`: later than allowed or usual. `attested`: the
+time is the broker's. `behind`: due and not ended. `halves`: half messages.
+"""
 _TIMES: Final = {
     "first_ms": "min(least(due, ended, wrong))",
     "first_written_ms": "min(written)",
@@ -83,22 +84,22 @@ class VerdictCounts:
         return cls(verdicts.groupBy(*_GROUPS).agg(*figures).collect())
 
     def sum(self, name: str, verdicts: Sequence[str] | None = None) -> int:
-        """Return one of _COUNTS, of these verdicts or of all."""
+        """Return one of _COUNTS, for these verdicts or for all."""
         return sum(row[name] for row in self.groups if not verdicts or row.verdict in verdicts)
 
     @property
     def verdicts(self) -> dict[str, int]:
-        """How many have each verdict, also if none has."""
+        """Counts by verdict, zeros included."""
         return {**dict.fromkeys(MEANINGS, 0), **_by_verdict(self.groups)}
 
     @property
     def violations(self) -> dict[str, int]:
-        """How many violations have each verdict, if any has."""
+        """Counts of violations by verdict, without zeros."""
         return _by_verdict(row for row in self.groups if row.is_violation)
 
     @property
     def given(self) -> Mapping[int, int]:
-        """How many ingress records have a verdict, by partition."""
+        """Judged ingress records by partition."""
         found: dict[int, int] = {}
         for row in self.groups:
             if row.given:
@@ -107,12 +108,11 @@ class VerdictCounts:
 
     @property
     def hash(self) -> TableHash:
-        """Of all rows."""
         return hash_of(self.groups)
 
     @property
     def axis(self) -> Axis | None:
-        """The time axis of everything that happened; None if nothing has a time."""
+        """The time axis of all events; None without times."""
         times = [[row[name] for row in self.groups if row[name] is not None] for name in _TIMES]
         first, written, last = times
         return axis_of(
@@ -128,7 +128,7 @@ def hash_sums(columns: Iterable[str]) -> list[Column]:
 
 
 def hash_of(sums: Iterable[Row]) -> TableHash:
-    """Return the hash of rows by their `hash_sums`. It does not depend on their order."""
+    """Return the hash of rows by their `hash_sums`, in any order."""
     found = [(row.rows, int(row.hash or 0)) for row in sums]
     return TableHash(sum(rows for rows, _ in found), str(sum(hashed for _, hashed in found)))
 
@@ -142,13 +142,13 @@ def _by_verdict(groups: Iterable[Row]) -> dict[str, int]:
 
 # The results of an audit: Delta tables. AUDIT, the audit that wrote a row, comes first in each.
 #
-# verdicts/    VERDICTS. The newest verdict of a record says what became of it.
-# violations/  VIOLATION: the violations, and the commands that show each of them.
+#   verdicts/    VERDICTS. The newest verdict of a record counts.
+#   violations/  VIOLATION: the violations, and the commands that show each of them.
 
 VERDICTS_TABLE: Final = "verdicts"
 VIOLATIONS_TABLE: Final = "violations"
 AUDIT: Final[Schema] = {"audit": "string", "audit_at_ms": "bigint"}
-"""The audit's name, and the instant that it judged."""
+"""The audit's name and instant."""
 VIOLATION: Final[Schema] = {**VERDICTS, "look": "string"}
 FOLDERS: Final = ("audit",)
 SHOW_ALL: Final = (
@@ -190,7 +190,7 @@ def what_was_audited(inputs: Inputs, bootstrap: str) -> Audited:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What the report of an audit shows."""
+    """The content of an audit's report."""
 
     summary: Summary
     counts: VerdictCounts
@@ -200,14 +200,12 @@ class Results:
     broken: Sequence[Mapping[str, Any]]
     """The first violations (VIOLATION)."""
     hashes: Mapping[str, TableHash]
-    """By table."""
 
 
 def write_tables(verdicts: DataFrame, audited: Audited, audit: str, tables: Tables) -> Results:
     """Add the rows of an audit to all tables. Return the results.
-
-    The verdicts are computed once, and written. That table is read three times, and more often if
-    there are violations, or records that nobody can judge.
+    The verdicts are computed once. The written table is read three times, or more often with
+    violations or unsure records.
     """
     tables.append(VERDICTS_TABLE, _of(audit, audited, conformed(verdicts, VERDICTS)), FOLDERS)
     written = timed(read_verdicts(tables, audit), audited.at_ms)
@@ -241,13 +239,13 @@ def _first(violations: DataFrame) -> list[dict[str, Any]]:
 
 
 def read_verdicts(tables: Tables, audit: str) -> DataFrame:
-    """Return VERDICTS of the audit of this name."""
+    """Return VERDICTS of this audit."""
     found = tables.read(VERDICTS_TABLE, {**AUDIT, **VERDICTS})
     return found.where(f.col("audit") == audit).select(*VERDICTS)
 
 
 def read_violations(tables: Tables, audit: str) -> DataFrame:
-    """Return VIOLATION of the audit of this name."""
+    """Return VIOLATION of this audit."""
     found = tables.read(VIOLATIONS_TABLE, {**AUDIT, **VIOLATION})
     return found.where(f.col("audit") == audit).select(*VIOLATION)
 
@@ -257,7 +255,7 @@ def _of(audit: str, audited: Audited, rows: DataFrame) -> DataFrame:
 
 
 def look(bootstrap: str, ingress_topic: str) -> Column:
-    """Return the commands that show the ingress record and its end: Kafka's console, one a line."""
+    """Return Kafka's console commands that show the ingress record and its end, one a line."""
     server = shlex.quote(bootstrap)
 
     def command(topic: Column, partition: str, offset: str) -> Column:
@@ -300,9 +298,7 @@ def _summary(
 
 def _judged_to_ms(counts: VerdictCounts, audited: Audited) -> int:
     """Return the time up to which all is judged.
-
-    It is not beyond the proxy's watermark of a partition in which something is due and has not
-    ended.
+    It is at most the proxy's watermark in a partition with a due record that has not ended.
     """
     behind = {row.partition for row in counts.groups if row.behind}
     stood = (one.watermark_ms for one in audited.ranges if one.partition in behind)
@@ -310,7 +306,7 @@ def _judged_to_ms(counts: VerdictCounts, audited: Audited) -> int:
 
 
 def _not_judged(counts: VerdictCounts, written: DataFrame, audited: Audited) -> dict[str, int]:
-    """Return how many were not judged, by reason. Deleted ingress records count by offset."""
+    """Return the number of unjudged records by reason. Deleted records count by offset."""
     unsure = counts.sum("unsure")
     found = _reasons(written) if unsure else {}
     rest = unsure - sum(found.values())
@@ -331,10 +327,7 @@ NEWEST: Final[Schema] = {**AUDIT, **VERDICTS}
 
 
 def newest_of_chain(history: History) -> DataFrame:
-    """Return NEWEST of the last audit there and those that it goes on from.
-
-    Raises `ResultsRefused` if there is none.
-    """
+    """Return NEWEST of the last audit and its predecessors. Raises `ResultsRefused`."""
     names = history.last_chain()
     if not names:
         raise ResultsRefused(
@@ -351,20 +344,16 @@ def newest_of_chain(history: History) -> DataFrame:
 
 
 def register_views(spark: SparkSession, place: Location) -> None:
-    """Make the views in the session, over what the place holds now.
-
-    Raises `ResultsRefused` if there is no audit.
-    """
+    """Create the session's views over the current content. Raises `ResultsRefused`."""
     for name, frame in views(spark, place).items():
         frame.createOrReplaceTempView(name)
 
 
 def views(spark: SparkSession, place: Location) -> dict[str, DataFrame]:
     """Return the views by name.
-
-    audits: AUDITS, each complete audit. chain: the last one and those that it goes on from.
-    verdicts: VERDICTS with AUDIT, of all complete audits. newest: the newest of each record of the
-    chain. violations: VIOLATION with AUDIT. lateness: FIGURES by AUDIT, target and minute_ms.
+    `audits`: AUDITS, the complete audits. `chain`: the last one and its predecessors. `verdicts`:
+    VERDICTS with AUDIT, of complete audits. `newest`: the newest verdict of each record in the
+    chain. `violations`: VIOLATION with AUDIT. `lateness`: FIGURES by AUDIT, target and minute_ms.
     """
     history = History(spark, place)
     audits = history.audits

@@ -26,7 +26,7 @@ from spark_jobs.verdicts.verdict_names import ARRIVED, PENDING
 
 MINUTE_MS: Final = 60_000
 EXACTNESS: Final = 10_000
-"""The rank of percentile_approx is off by at most 1 / EXACTNESS."""
+"""percentile_approx misses the rank by at most 1 / EXACTNESS."""
 FIGURES: Final[Schema] = {
     "records": "bigint",
     "p50_ms": "bigint",
@@ -40,7 +40,7 @@ _OF_ARRIVED, _OF_TARGETS, _OF_STEPS = 0b011, 0b101, 0b110
 
 
 class Figures(NamedTuple):
-    """How late a number of deliveries were."""
+    """Lateness of a number of deliveries."""
 
     records: int
     p50_ms: int
@@ -52,7 +52,7 @@ class Lateness(NamedTuple):
     """Lateness of an audit's deliveries: of all, by target and by step of a time axis."""
 
     arrived: Figures | None
-    """Of those that arrived as they should (ARRIVED); None without any."""
+    """For correct deliveries (ARRIVED); None without any."""
     by_target: Mapping[str, Figures]
     by_step: Mapping[int, Figures]
 
@@ -63,7 +63,7 @@ class Lateness(NamedTuple):
 
 
 def lateness(verdicts: DataFrame, step: Column) -> Lateness:
-    """Return the lateness of VERDICTS, by one query. step: the number of a record's step."""
+    """Return the lateness of VERDICTS, by one query. `step`: the number of a record's step."""
     late = verdicts.where("lateness_ms IS NOT NULL").select(
         f.expr(f"verdict IN {quoted(ARRIVED)}").alias("has_arrived"),
         "target",
@@ -81,9 +81,7 @@ def lateness(verdicts: DataFrame, step: Column) -> Lateness:
 
 
 def by_minute(verdicts: DataFrame, *beside: str) -> DataFrame:
-    """Return FIGURES of the deliveries by `target` and `minute_ms`.
-
-    minute_ms is the minute of the due, epoch ms.
+    """Return FIGURES of the deliveries by `target` and minute of the due (`minute_ms`).
     `beside`: further columns to group by, which come first.
     """
     minute_ms = f.col("due_ms") - f.pmod("due_ms", f.lit(MINUTE_MS))
@@ -93,7 +91,7 @@ def by_minute(verdicts: DataFrame, *beside: str) -> DataFrame:
 
 
 def _counted() -> list[Column]:
-    """Return the aggregates of _FIGURES. One sketch of the ranks serves both percentiles."""
+    """Return the aggregates of _FIGURES. One sketch serves both percentiles."""
     late = f.col("lateness_ms")
     return [
         f.count(late).alias("records"),
@@ -116,7 +114,7 @@ LatenessMs = dict[str, int | None]
 
 
 class AuditedRange(NamedTuple):
-    """The audited offsets [start, end) of an ingress partition, and where the proxy stood."""
+    """The audited offsets [start, end) of an ingress partition, and the proxy's position."""
 
     partition: int
     start: int
@@ -129,7 +127,7 @@ class AuditedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What was audited."""
+    """The audited ranges and the scope."""
 
     bootstrap: str
     ingress_topic: str
@@ -138,19 +136,17 @@ class Audited:
     ranges: tuple[AuditedRange, ...]
     unverifiable: tuple[Unverifiable, ...] = ()
     uncovered: tuple[str, ...] = ()
-    """Topics in which nobody looked for deliveries."""
+    """Topics that were not searched for deliveries."""
     limits: LatenessLimits = NO_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The figures of an audit.
-
-    late, overdue: later than allowed, or than usual. They are violations only if a limit was given.
-    until_ms: all is judged up to then. not_judged: how many records could not be judged, by reason.
-    attested, claimed: deliveries with the broker's time, and with the proxy's.
-    believed: dead letters whose reason no topic shows.
-    control: the records that were read and judged, by ingress partition.
+    `late`, `overdue`: later than allowed or usual. They are violations only with a limit.
+    `until_ms`: all is judged up to then. `not_judged`: counts by reason. `attested`, `claimed`:
+    deliveries with the broker's time, and with the proxy's. `believed`: dead letters whose reason
+    no topic shows. `control`: records read and judged, by ingress partition.
     """
 
     verdicts: dict[str, int]
@@ -169,13 +165,12 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """HELD, VIOLATED, or NOT_ALL_JUDGED."""
         if self.violations:
             return VIOLATED
         return NOT_ALL_JUDGED if self.not_judged else HELD
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as `summary.json` and `--json` show it."""
+        """Return the content of `summary.json` and `--json`."""
         audited = self.audited
         return {
             "result": WORDS[self.exit_code],
@@ -198,7 +193,7 @@ class Summary:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield it as a terminal shows it."""
+        """Yield lines for a terminal."""
         for verdict, count in self.verdicts.items():
             if count:
                 yield f"{count:>12,}  {verdict.replace('_', ' ')}"
@@ -220,16 +215,14 @@ NO_VERDICTS: Final = Summary({}, 0, {}, {}, 0, 0, 0, {}, Audited("", "", 0, ()))
 
 
 def with_waiting(summary: Summary, count: int) -> Summary:
-    """Return the summary with more pending records, which earlier audits left open."""
+    """Return the summary with further pending records, which earlier audits left open."""
     pending = summary.verdicts.get(PENDING, 0) + count
     return replace(summary, verdicts={**summary.verdicts, PENDING: pending})
 
 
-# The audits of one location, one after the other.
-#
-# The Delta table `audits` has a row for each audit, written last. Without it an audit does not
-# exist, whatever rows other tables have. On this machine's disk the newest audit's report and
-# figures lie beside the tables as files.
+# The audits of one location. The Delta table `audits` has a row for each audit, written last.
+# Without it an audit does not exist, even if other tables have its rows. On this machine's disk the
+# newest audit's report and figures lie beside the tables as files.
 
 TABLE: Final = "audits"
 AUDITS: Final[Schema] = {
@@ -245,26 +238,25 @@ AUDITS: Final[Schema] = {
     "evidence": "string",
     "report": "string",
 }
-"""audit: its name. Names sort as the audits were made.
-at_ms: the audited instant; until_ms: all is judged up to then.
-goes_on_from: the audit before it, null if everything was read.
-result: as in `summary.json`, or PORTION.
-read: how far it read; open_version: of the table `open`. Both are null if options limited it:
-no audit goes on from it.
-summary, evidence: the texts of the files. report: the page.
+"""A row for each audit.
+`audit`: its name. Names sort by time. `at_ms`: the audited instant. `until_ms`: all is judged up to
+then. `goes_on_from`: the audit before it, null if everything was read. `result`: as in
+`summary.json`, or PORTION. `read`: its progress. `open_version`: of the table `open`. Both are null
+if options limited the audit, and no audit continues it. `summary`, `evidence`: the texts of the
+files. `report`: the page.
 """
 SUMMARY: Final = "summary.json"
 REPORT: Final = "report.html"
 EVIDENCE: Final = "evidence.json"
 PORTION: Final = "portion"
-"""The result of a row that is no audit: the next audit judges its records."""
+"""The result of a row that is no audit. The next audit judges its records."""
 OLD_STATE: Final = ("state", "checkpoint")
-"""Folders with the state of `audit --follow` of older versions."""
+"""State folders of `audit --follow` in older versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeAudit:
-    """An audit that others can go on from."""
+    """An audit that others can continue."""
 
     name: str
     read: ReadSoFar
@@ -281,28 +273,24 @@ class History:
 
     @property
     def audits(self) -> DataFrame:
-        """AUDITS."""
         return self.tables.read(TABLE, AUDITS)
 
     @property
     def has_any(self) -> bool:
-        """Whether there is an audit to go on from."""
+        """Whether there is an audit to continue."""
         return not self._whole().isEmpty()
 
     def check_no_old_state(self) -> None:
-        """Raise `ResultsRefused` if `audit --follow` of an older version kept its state there."""
+        """Raise `ResultsRefused` if an older `audit --follow` kept its state here."""
         if self.tables.has(OLD_STATE[0]) and not self.tables.has(TABLE):
             raise _old_state(self.place)
 
     def newest(self) -> MadeAudit:
-        """Return the last audit to go on from.
-
-        Raises `ResultsRefused` if there is none, or if it cannot be read.
-        """
+        """Return the last audit to continue. Raises `ResultsRefused`."""
         return self._made(self._whole())
 
     def named(self, name: str) -> MadeAudit:
-        """Return the audit of this name to go on from. Raises `ResultsRefused`."""
+        """Return the audit with this name to continue. Raises `ResultsRefused`."""
         return self._made(self._whole().where(f.col("audit") == name))
 
     def _made(self, audits: DataFrame) -> MadeAudit:
@@ -323,7 +311,7 @@ class History:
         )
 
     def last_chain(self) -> list[str]:
-        """Return the names of the last audit here and of those that it goes on from."""
+        """Return the names of the last audit and its predecessors."""
         rows = self.audits.select("audit", "goes_on_from").collect()
         before = {row.audit: row.goes_on_from for row in rows}
         chain: list[str] = []
@@ -337,7 +325,7 @@ class History:
         return self.audits.where("read IS NOT NULL").select("audit", "read", "open_version")
 
     def add(self, made: dict[str, Any]) -> None:
-        """Add an audit (a row of AUDITS) whose tables are written. Then it exists."""
+        """Add an audit (a row of AUDITS) whose tables are written. From then on it exists."""
         self.tables.append(TABLE, local_rows(self._spark, [made], AUDITS).coalesce(1))
         folder = self.place.folder
         if folder and made["result"] != PORTION:
@@ -347,7 +335,7 @@ class History:
 
 
 def new_name() -> str:
-    """Return the name of an audit that begins now. It sorts after all older ones."""
+    """Return the name of an audit that begins now. It sorts after older ones."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{secrets.token_hex(2)}"
 
 
@@ -358,7 +346,7 @@ def row_of(
     before: MadeAudit | None,
     evidence: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the row of AUDITS of an audit that no other goes on from."""
+    """Return the row of AUDITS of an audit that no other continues."""
     return {
         "audit": name,
         "at_ms": summary.audited.at_ms,
@@ -380,12 +368,12 @@ def row_of_portion(name: str, summary: Summary, before: MadeAudit | None) -> dic
 
 
 def gone_on_from(read: ReadSoFar, open_version: int) -> dict[str, Any]:
-    """Return the columns of AUDITS by which another audit can go on."""
+    """Return the columns of AUDITS by which another audit can continue."""
     return {"read": json.dumps(read.to_json()), "open_version": open_version}
 
 
 def check_place(place: Location) -> None:
-    """Raise `ResultsRefused` if a local folder holds something else, or cannot be written to."""
+    """Raise `ResultsRefused` if a local folder holds something else, or is not writable."""
     folder = place.folder
     if folder is None:
         return
@@ -416,7 +404,7 @@ def _old_state(place: Location) -> ResultsRefused:
 
 @contextmanager
 def writing(place: Location) -> Iterator[None]:
-    """Turn errors of disk and Spark into `AuditError`s while results are written to the place."""
+    """Turn errors of disk and Spark into `AuditError`s while results are written."""
     try:
         with explained():
             yield

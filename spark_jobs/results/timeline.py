@@ -1,4 +1,4 @@
-"""Events over time, counted in a few hundred steps at most, for the charts of the report."""
+"""Events over time, in at most a few hundred steps, for the charts of the report."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ STEPS_MS: Final = (
 )
 _IS_DONE: Final = f"verdict NOT IN {quoted(NOT_DONE)}"
 _DUE_FROM: Final = "delivered_ms - lateness_ms"
-"""When a delivered record was due. A due before it was written counts as then."""
+"""When a delivered record was due, but not before it was written."""
 TIMES: Final = {
     "due": f"IF({_IS_DONE}, {_DUE_FROM}, NULL)",
     "written": f"IF(ended_ms IS NOT NULL OR NOT {_IS_DONE}, timestamp_ms, NULL)",
@@ -29,11 +29,11 @@ TIMES: Final = {
     "wrong": "IF(is_violation, coalesce(greatest(due_ms, timestamp_ms), ended_ms), NULL)",
 }
 """SQL of the times of a record, epoch ms.
-
-It waits from `written` to `ended`. A record without a visible end that need not wait has neither.
-due: of a delivered record. wrong: when a violation was due, or when its end was written."""
+`due`: of a delivered record. A record is pending from `written` to `ended`. If it is done without a
+visible end, both are null. `wrong`: when a violation was due, or when its end was written.
+"""
 _COUNTED: Final = ("+", "-", "-due")
-"""Written, ended otherwise, and delivered: no verdict has such a name."""
+"""Written, ended otherwise, and delivered. No verdict has such a name."""
 _EVENTS: Final = ("written, '+'", "ended, IF(due IS NULL, '-', '-due')", "wrong, verdict")
 """SQL of a time, and of the event."""
 
@@ -47,19 +47,17 @@ class Axis(NamedTuple):
 
     @property
     def end_ms(self) -> int:
-        """Where the last step ends."""
         return self.first_ms + self.steps * self.step_ms
 
     def step_of(self, at_ms: str) -> Column:
-        """Return `step`, the number of the step of a time. Earlier times count in the first one."""
+        """Return `step`, the number of a time's step. Earlier times count in the first one."""
         step = f.floor((f.col(at_ms) - f.lit(self.first_ms)) / f.lit(self.step_ms))
         return f.when(step < 0, f.lit(0)).otherwise(step.cast("int")).alias("step")
 
 
 class Timeline(NamedTuple):
-    """By step: how many records were due, delivered, and waiting when it ended.
-
-    late: None if nothing was due. violations: by verdict, how many in each step that has any.
+    """By step: records due, records delivered, and records pending at its end.
+    `late`: None if nothing was due. `violations`: by verdict, counts of steps with any.
     """
 
     axis: Axis
@@ -71,10 +69,7 @@ class Timeline(NamedTuple):
 
 
 def timed(verdicts: DataFrame, at_ms: int) -> DataFrame:
-    """Return VERDICTS of an audit at that moment, and their TIMES.
-
-    A violation that is due later counts at that moment.
-    """
+    """Return VERDICTS of an audit at `at_ms`, with TIMES. Later violations count at `at_ms`."""
     low, high = CALENDAR_MS
     most = {**dict.fromkeys(TIMES, high), "wrong": at_ms}
     within = [
@@ -85,9 +80,8 @@ def timed(verdicts: DataFrame, at_ms: int) -> DataFrame:
 
 
 def axis_of(first_ms: int | None, first_written_ms: int | None, last_ms: int | None) -> Axis | None:
-    """Return the axis from the first record that was due or ended on; None without any time.
-
-    Records that were written earlier wait at its beginning.
+    """Return the axis from the first due or end on; None without any time.
+    Records that were written earlier are pending at its beginning.
     """
     start_ms = first_written_ms if first_ms is None else first_ms
     if start_ms is None or last_ms is None:
@@ -98,7 +92,7 @@ def axis_of(first_ms: int | None, first_written_ms: int | None, last_ms: int | N
 
 
 def timeline(verdicts: DataFrame, axis: Axis, late: Mapping[int, Figures]) -> Timeline:
-    """Count VERDICTS with TIMES, by one query. late: of deliveries, by the step of their due."""
+    """Count VERDICTS with TIMES, by one query. `late`: deliveries by the step of their due."""
     counts = _counts(verdicts, axis)
     written, ended, delivered = (counts.pop(name) for name in _COUNTED)
     steps = range(axis.steps)
@@ -113,7 +107,7 @@ def timeline(verdicts: DataFrame, axis: Axis, late: Mapping[int, Figures]) -> Ti
 
 
 def _counts(verdicts: DataFrame, axis: Axis) -> dict[str, Counter[int]]:
-    """Return how often each event (_COUNTED, or the verdict of a violation) is in each step."""
+    """Return the counts of events (_COUNTED, or the verdict of a violation) by step."""
     happened = verdicts.selectExpr(f"stack({len(_EVENTS)}, {', '.join(_EVENTS)}) AS (at_ms, what)")
     grouped = happened.where("at_ms IS NOT NULL").groupBy("what", axis.step_of("at_ms"))
     found: dict[str, Counter[int]] = {name: Counter() for name in _COUNTED}
@@ -123,6 +117,6 @@ def _counts(verdicts: DataFrame, axis: Axis) -> dict[str, Counter[int]]:
 
 
 def _step_ms(span_ms: int) -> int:
-    """Return a step that leaves one step before the first event and one after the last."""
+    """Return a step that leaves a free step before the first event and after the last."""
     fitting = (step_ms for step_ms in STEPS_MS if span_ms <= step_ms * (MOST_STEPS - 4))
     return next(fitting, span_ms // (MOST_STEPS - 4) + 1)

@@ -1,4 +1,3 @@
-"""Spark on this machine: its Java and jars, a session, frames and Parquet tables, errors to read.
-
+"""Spark on this machine: Java and jars, a session, frames and tables, readable errors.
 Uses nothing of the other rooms. Begin with `session`.
 """

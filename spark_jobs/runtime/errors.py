@@ -1,4 +1,4 @@
-"""Errors of the jobs. A job prints their sentences on stderr and ends with their `exit_code`."""
+"""Errors of the jobs. A job prints their sentences on stderr and exits with their `exit_code`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ class SparkUnusable(AuditError):
 
 
 class MemoryExhausted(SparkUnusable):
-    """A task of Spark needed more memory than it has. Spark itself goes on."""
+    """A task of Spark needed more memory than it has. Spark itself continues."""
 
 
 class BrokerUnreachable(AuditError):
@@ -29,7 +29,7 @@ class BrokerUnreachable(AuditError):
 
 
 class BrokerRefused(AuditError):
-    """The broker does not let the audit in. Waiting does not help."""
+    """The broker rejects the audit. Waiting does not help."""
 
 
 class TopicMissing(AuditError):
@@ -41,7 +41,7 @@ class NothingCommitted(AuditError):
 
 
 class NotOurs(AuditError):
-    """Metadata, settings or a topic are not those of a proxy of this version."""
+    """Metadata, settings or a topic do not come from a proxy of this version."""
 
 
 class RangeRefused(AuditError):
@@ -61,7 +61,7 @@ class ResultsRefused(AuditError):
 
 
 class QuestionRefused(AuditError):
-    """There is no such question, or not with these values."""
+    """The question does not exist, or not with these values."""
 
 
 CAUSES: Final = (
@@ -128,7 +128,7 @@ CAUSES: Final = (
         BrokerUnreachable("The broker stopped answering.", "Run the audit again."),
     ),
 )
-"""Parts of Spark's messages, and their errors. The first that is found counts."""
+"""Parts of Spark's messages, and their errors. The first match counts."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Frames with agreed columns, intermediate tables, and where results lie."""
+"""Frames with agreed columns, intermediate tables, and places of results."""
 
 import json
 import re
@@ -22,8 +22,7 @@ def conformed(
     frame: DataFrame, schema: Schema, columns: Mapping[str, str] | None = None
 ) -> DataFrame:
     """Return the frame with exactly these columns, types and order.
-
-    columns: SQL by name, for columns that the frame does not have under their name.
+    `columns`: SQL by name, for columns that the frame does not have.
     """
     given = columns or {}
     return frame.selectExpr(*[_cast(name, kind, given) for name, kind in schema.items()])
@@ -31,9 +30,8 @@ def conformed(
 
 def local_rows(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: Schema) -> DataFrame:
     """Return a frame of rows that JSON can hold.
-
-    They travel as one literal, since `createDataFrame` needs Python on the workers. A frame without
-    rows is known to be empty: Spark skips joins with it.
+    The rows are one literal, because `createDataFrame` needs Python on the workers. Spark knows
+    that a frame without rows is empty, and skips joins with it.
     """
     text = json.dumps([*rows])
     read = f.from_json(f.lit(text), f"array<struct<{columns_of(schema)}>>", {"mode": "FAILFAST"})
@@ -47,7 +45,7 @@ def columns_of(schema: Schema) -> str:
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Return the names as SQL has them behind IN."""
+    """Return the names as a list for IN in SQL."""
     return "({})".format(", ".join(f"'{name}'" for name in names))
 
 
@@ -66,8 +64,7 @@ ON_THIS_MACHINE: Final = "file://"
 
 class Location(NamedTuple):
     """A place of results by its URI, such as `file:///srv/audits`, `hdfs://…` or `s3a://…`.
-
-    A local one is not escaped as `as_uri` does: for Hadoop an escaped blank is part of the name.
+    A local URI is not escaped: for Hadoop an escaped blank is part of the name.
     """
 
     uri: str
@@ -80,13 +77,13 @@ class Location(NamedTuple):
 
     @property
     def folder(self) -> Path | None:
-        """The folder, if it is on this machine; else None."""
+        """The folder on this machine; None elsewhere."""
         is_here = self.uri.startswith(f"{ON_THIS_MACHINE}/")
         return Path(self.uri[len(ON_THIS_MACHINE) :]) if is_here else None
 
 
 def location(text: str | Path) -> Location:
-    """Return the place of a path on this machine, or of a URI."""
+    """Return the place for a local path or a URI."""
     if isinstance(text, str) and URI.fullmatch(text):
         return Location(text.rstrip("/"))
     return Location(f"{ON_THIS_MACHINE}{Path(text).absolute()}")
@@ -95,21 +92,19 @@ def location(text: str | Path) -> Location:
 INTERMEDIATE: Final = ".intermediate"
 OURS: Final = "audit_"
 LEFT_OVER_S: Final = 2 * 86_400
-"""No audit takes this long from one table to the next."""
+"""No audit takes this long between two tables."""
 
 Materialise: TypeAlias = Callable[[DataFrame], DataFrame]
-"""Computes a frame now. Returns one of the same rows that reads an intermediate table.
-
-Plans on top of it do not go through all steps before it again."""
+"""Computes a frame now, and returns one that reads an intermediate table.
+Plans on top of it do not repeat the steps before it.
+"""
 
 
 @contextmanager
 def materialising(spark: SparkSession, place: Location) -> Iterator[Materialise]:
     """Yield a `Materialise` whose tables lie within `place` until it ends.
-
-    They are dropped with a database of the session's catalog, which works on every file system. A
-    killed job leaves them under `.intermediate`: on this machine for two days, elsewhere until they
-    are deleted by hand.
+    The session's catalog drops them, on every file system. A killed job leaves them under
+    `.intermediate`: on this machine for two days, elsewhere until somebody deletes them.
     """
     name, numbers = f"{OURS}{uuid.uuid4().hex}", count()
     if place.folder:

@@ -38,7 +38,7 @@ NAME: Final = "Spark's Kafka connector"
 
 
 def connector_jars() -> list[Path]:
-    """Return the connector's jars. Fetch missing ones into the cache. Raises `SparkUnusable`."""
+    """Return the connector's jars. Fetch missing ones. Raises `SparkUnusable`."""
     lock = resources.files("spark_jobs.runtime").joinpath(LOCK_NAME).read_text("utf-8")
     try:
         return ensure_all(NAME, jars_of(lock))
@@ -46,21 +46,19 @@ def connector_jars() -> list[Path]:
         raise SparkUnusable(error.found, error.remedy) from error
 
 
-# The Java that runs Spark: the user's own if it can, else the packaged one.
-#
-# Spark's launcher always adds a module that the packaged runtime does not have. A folder in the
-# user's cache holds a `bin/java` that leaves the module out (docs/audit.md#what-it-needs).
+# The Java that runs Spark: the user's own if it is suitable, else the packaged one. Spark's
+# launcher always adds a module that the packaged runtime lacks. A folder in the user's cache holds
+# a `bin/java` that leaves it out (docs/audit.md#what-it-needs).
 
 MODULE: Final = "--add-modules=jdk.incubator.vector"
 VERSIONS: Final = frozenset({"17", "21"})
-"""What Spark 4.0 runs on."""
+"""Java versions for Spark 4.0."""
 ASK_TIMEOUT_S: Final = 30
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
     """Return the folder for JAVA_HOME: the named one if Spark can start it.
-
-    Raises `SparkUnusable` if there is no Java at all.
+    Raises `SparkUnusable` without any Java.
     """
     named = environment.get("JAVA_HOME", "")
     if named and _serves(Path(named)):
@@ -77,7 +75,7 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _serves(home: Path) -> bool:
-    """Return whether its `java` starts as Spark's launcher starts it, with a version for Spark."""
+    """Return whether its `java` has a version for Spark, and starts with the launcher's options."""
     try:
         asked = subprocess.run(
             [str(home / "bin" / "java"), MODULE, "-version"],
@@ -112,7 +110,7 @@ def _is_whole(wrapper: Path, script: str) -> bool:
 
 
 def _write_program(wrapper: Path, script: str) -> None:
-    """Write it by a rename: others that start meanwhile find the old file or the new one."""
+    """Write it by a rename, so that concurrent starts find the old file or the new one."""
     number, name = tempfile.mkstemp(dir=wrapper.parent, prefix=".java-", text=True)
     with os.fdopen(number, "w", encoding="utf-8") as arriving:
         arriving.write(script)
@@ -123,9 +121,10 @@ def _write_program(wrapper: Path, script: str) -> None:
 SPARK: Final = "4.0."
 HERE: Final = "127.0.0.1"
 ONE_COMPILER: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
-"""A small audit spends half its time on compiling code twice that runs for some seconds.
-
-With one compiler Java keeps 48 MB for code. An audit fills it, then nothing more is compiled."""
+"""A small audit spends half its time on compiling code twice that runs for seconds.
+With one compiler Java keeps 48 MB for code by default. An audit fills it, and then nothing more is
+compiled.
+"""
 TWO_COMPILERS: Final = (
     "-XX:-DontCompileHugeMethods",
     "-XX:Tier4InvocationThreshold=50000",
@@ -133,10 +132,10 @@ TWO_COMPILERS: Final = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:Tier4BackEdgeThreshold=400000",
 )
-"""Spark generates hundreds of long programs. Each runs for some seconds.
-
-None is left to the interpreter. The second compiler takes half a core otherwise: it gets only the
-hottest (ten times Java's own thresholds)."""
+"""Spark generates hundreds of long programs that run for seconds. All are compiled.
+The second compiler would take half a core, so it gets only the hottest (ten times Java's own
+thresholds).
+"""
 COLLECTOR: Final = "-XX:+UseParallelGC"
 """A job's objects are garbage within a second. Short pauses help nobody."""
 _OTHER_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
@@ -147,10 +146,10 @@ _JAVA_SETTINGS: Final = (
     "SPARK_SUBMIT_OPTS",
 )
 LOCAL_PARTITIONS: Final = "32"
-"""For an unknown number of records. Spark's own 200 take a minute for none at all."""
+"""For an unknown number of records. Spark's own 200 take a minute without any record."""
 SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 RECORDS_A_PARTITION: Final = 300_000
-"""Some 80 MB of an audit."""
+"""About 80 MB of an audit."""
 WHAT_JOBS_REST_ON: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
@@ -162,30 +161,30 @@ WHAT_JOBS_REST_ON: Final = {
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
 """LAST_WIN: a repeated header counts with its last value.
-
-hugeMethodLimit: Java compiles no longer method. Executors do not have TWO_COMPILERS.
-dynamicPartitionPruning: it took minutes here, and no table is partitioned by join keys.
-icu: it takes seconds to start, and hexadecimal digits do not need it.
-objectHashAggregate: figures by minute have many small groups, which need no sorting."""
+hugeMethodLimit: Java compiles no longer method, and executors lack TWO_COMPILERS. icu: it takes
+seconds to start, and hexadecimal digits do not need it. objectHashAggregate: figures by minute have
+many small groups, which need no sorting. dynamicPartitionPruning: it took minutes here, and no
+table is partitioned by join keys.
+"""
 INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""For some thousands of records, compiling and replanning each step takes longer than it saves."""
+"""For a few thousand records, compiling and replanning take longer than they save."""
 DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-"""As in Delta Lake's instructions. It must be known when the session is made."""
+"""From Delta Lake's instructions. The session must be made with it."""
 KEEPS_NO_RECORDS: Final = {
     f"spark.kafka.consumer.{cache}.{time}": "1s"
     for cache in ("cache", "fetchedData.cache")
     for time in ("timeout", "evictorThreadRunInterval")
 }
 """Spark's reader of Kafka keeps its last records for five minutes.
-
-A job reads a range once, and there may be no memory for the last record."""
+A job reads a range once, and memory may not suffice for the last record.
+"""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -202,11 +201,9 @@ def spark_session(
     *,
     is_short: bool = False,
 ) -> SparkSession:
-    """Return a session for the jobs: UTC, with the connector to Kafka.
-
-    An existing session, or the one of `spark-submit`, is used with the caller's master, memory and
-    jars. `more` Spark settings win. is_short: the job ends before Java's second compiler pays.
-    Raises `SparkUnusable`.
+    """Return a session for the jobs: UTC, with the connector to Kafka. Raises `SparkUnusable`.
+    An existing session, or the session of `spark-submit`, keeps its master, memory and jars. `more`
+    Spark settings win. `is_short`: the job ends before Java's second compiler pays.
     """
     if SparkSession.getActiveSession() is None and not _is_submitted():
         _refuse_nameless_user()
@@ -239,9 +236,8 @@ def job_session(
     is_short: bool = False,
 ) -> Iterator[SparkSession]:
     """Yield a session, and stop it at the end.
-
-    A session that was there before is not stopped, and does not get `more`. Spark's process may
-    have gone by then: a signal to the whole group ends it, too.
+    An existing session is not stopped, and does not get `more`. Spark's process may be gone by
+    then: a signal to the whole group ends it, too.
     """
     was_there = SparkSession.getActiveSession() is not None
     own = None if was_there else more
@@ -255,8 +251,7 @@ def job_session(
 
 
 def size_shuffles(session: SparkSession, records: int) -> None:
-    """Set the number of shuffle partitions for so many records, at least one for each core.
-
+    """Set the number of shuffle partitions for these records, at least one for each core.
     A number that was set when the session was made stays.
     """
     asked = session.sparkContext.getConf().get(SHUFFLE_PARTITIONS, LOCAL_PARTITIONS)
@@ -267,7 +262,7 @@ def size_shuffles(session: SparkSession, records: int) -> None:
 
 
 def java_options(environment: Mapping[str, str], *, is_short: bool) -> list[str]:
-    """Return the options for Java. Two collectors are an error: the environment's one counts."""
+    """Return Java's options. The environment's collector wins, because two are an error."""
     given = " ".join(environment.get(name, "") for name in _JAVA_SETTINGS)
     collector = [] if _OTHER_COLLECTOR.search(given) else [COLLECTOR]
     return [*collector, *(ONE_COMPILER if is_short else TWO_COMPILERS)]
@@ -289,10 +284,9 @@ def _refuse_nameless_user() -> None:
 
 
 def _scratch_folder(cache: Path) -> Path:
-    """Make a folder for the JVM's work and libraries, and remove it at the end.
-
-    Spark 4.0.0 leaves a folder `artifacts` in it (SPARK-52396). A mount with `noexec` does not load
-    libraries: then it lies in `cache`, where Java itself is.
+    """Make a folder for the JVM's work and libraries, removed at exit.
+    Spark 4.0.0 leaves a folder `artifacts` in it (SPARK-52396). A `noexec` mount does not load
+    libraries, so the folder is in `cache` then, where Java itself is.
     """
     temporary = Path(tempfile.gettempdir())
     parent = next((one for one in (temporary, cache) if _loads_libraries(one)), None)

@@ -1,4 +1,3 @@
-"""The rules: one verdict for each record, from its history and the committed positions.
-
-May use `evidence` and what it uses. Begin with `evaluation`, which lists the rules in order.
+"""The rules, which give each record one verdict by its history and the committed positions.
+May use `histories` and its rooms. Begin with `evaluation`, which lists the rules in order.
 """

@@ -1,6 +1,5 @@
-"""Cross-checks: verdicts that stand only if other records do not contradict them.
-
-Few verdicts need one. For all others a second look at other records would cost too much.
+"""Cross-checks: verdicts that hold only if other records do not contradict them.
+Few verdicts need one. Checking all of them would cost too much.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,7 +24,7 @@ HAS_FIRED: Final = f"""
 (ruling.verdict IN {quoted(ARRIVED)}
   OR (ruling.verdict = '{DEAD_LETTERED}' AND letter.code IN {quoted(DECIDED_AT_ITS_DUE)}))
 """
-"""SQL: whether a record waited until its due, and was delivered or dead-lettered then."""
+"""SQL: whether a record was pending until its due, and was delivered or dead-lettered then."""
 _FIRED_MS: Final = "coalesce(delivery.at_ms, letter.at_ms)"
 CROSS_CHECK: Final = f"""
 CASE WHEN {HAS_FIRED} AND next_opener.kind NOT IN {quoted(TAKE_BACK)}
@@ -42,11 +41,10 @@ CASE WHEN {HAS_FIRED} AND next_opener.kind NOT IN {quoted(TAKE_BACK)}
     'at_ms', outcome.at_ms,
     'wanted_ms', NULL, 'topic', NULL, 'bytes', NULL) END
 """
-"""SQL: what a verdict has to be checked for; null for nothing.
-
-order: the next record with its id was written before it fired, and may have been read, too.
-size: it was too large for its target, which may have taken as much from others.
-missed: a recall or move names a record that may have ended after that.
+"""SQL: the check that a verdict needs; else null.
+`order`: the next record with its id was written before it fired, and may have been read, too.
+`size`: it was too large for a target that may have taken as much from others. `missed`: a recall or
+move names a record that may have ended later.
 """
 SIGHTED: Final[Schema] = {
     "partition": "int",
@@ -57,11 +55,9 @@ SIGHTED: Final[Schema] = {
     "took_bytes": "bigint",
     "key_hash": "bigint",
 }
-"""What is kept of each record to check others; null if the ingress has no such record.
-
-ended_ms: when it ended; own_end_ms: when by itself.
-took_topic, took_bytes: of a delivery.
-key_hash: of its ingress key, 0 without one; null if its request is not known.
+"""Facts of each record by which others are checked; null if the ingress has no such record.
+`own_end_ms`: when it ended by itself. `took_topic`, `took_bytes`: of a delivery. `key_hash`: of its
+ingress key, 0 without one; null if its request is unknown.
 """
 SIGHT: Final = {
     "partition": "partition",
@@ -89,9 +85,8 @@ _TOOK_MORE: Final = sentence(
 
 
 def contradicted(checks: DataFrame, kinds: Collection[str], sighted: DataFrame) -> list[DataFrame]:
-    """Return the wrong verdicts: partition, offset and `why_wrong`.
-
-    checks: partition, offset, `cross_check`. kinds: all kinds in it. sighted: SIGHTED of every
+    """Return contradicted verdicts: partition, offset and `why_wrong`.
+    `checks`: partition, offset, `cross_check`. `kinds`: all its kinds. `sighted`: SIGHTED of every
     record.
     """
     found = checks.select("partition", "offset", "cross_check.*")
@@ -104,10 +99,7 @@ def contradicted(checks: DataFrame, kinds: Collection[str], sighted: DataFrame) 
 
 
 def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materialise) -> DataFrame:
-    """Return the verdicts. A sound one that is contradicted is a violation then.
-
-    wrong: partition, offset, `why_wrong`.
-    """
+    """Return the verdicts. A sound one in `wrong` (frames with `why_wrong`) becomes a violation."""
     found = reduce(DataFrame.unionByName, wrong)
     once = materialise(
         found.groupBy("partition", "offset").agg(f.min("why_wrong").alias("why_wrong"))
@@ -125,9 +117,8 @@ def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materi
 
 
 def _ignored(checks: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Return records that fired after their successor had been read.
-
-    It had been read if a record at or behind it in the log had ended.
+    """Return records that fired after their successor was read.
+    It was read if a record at or behind it in the log had ended.
     """
     ended = sighted.filter("ended_ms IS NOT NULL").selectExpr(
         "partition", "offset AS other", f"offset DIV {BLOCK} AS block", "ended_ms"
@@ -148,7 +139,7 @@ def _ignored(checks: DataFrame, sighted: DataFrame) -> DataFrame:
 
 
 def _missed(checks: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Return recalls and moves that missed a record which ended by itself after that."""
+    """Return recalls and moves that missed a record which ended by itself later."""
     ended = sighted.filter("own_end_ms IS NOT NULL").selectExpr(
         "partition", "offset AS after", "own_end_ms", "took_topic"
     )

@@ -1,4 +1,4 @@
-"""The verdict of each record, by its history and the rules, and a sentence if one is needed."""
+"""The verdict of each record, by its history and the rules, with a sentence if needed."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -63,9 +63,8 @@ from spark_jobs.verdicts.rules import (
 from spark_jobs.verdicts.verdict_names import ARRIVED, NOT_DONE, VIOLATIONS
 
 # The promised order: records of one ingress partition with the same due are delivered in the order
-# in which they were written, within a partition of a target (docs/guide.md#what-arrives).
-#
-# Records that went on as others, and half messages, have no place in it.
+# of writing, within a partition of a target (docs/guide.md#what-arrives). Rewritten records and
+# half messages have no place in it.
 
 HAS_PLACE: Final = f"verdict IN {quoted(ARRIVED)} AND kind = 'record'"
 _BEFORE: Final = """
@@ -78,9 +77,8 @@ _WHY: Final = sentence(
 
 
 def out_of_order(verdicts: DataFrame) -> DataFrame:
-    """Return those of VERDICTS that overtook an earlier record: partition, offset, `why_wrong`.
-
-    None of the verdicts is of a hop.
+    """Return VERDICTS that overtook an earlier record: partition, offset, `why_wrong`.
+    None of the verdicts may be of a hop.
     """
     placed = verdicts.filter(HAS_PLACE).selectExpr(
         "partition",
@@ -93,13 +91,11 @@ def out_of_order(verdicts: DataFrame) -> DataFrame:
 
 
 # Check-backs: each comes once, not before its time, about a half message that asked for it, and
-# shows that message unchanged (docs/guide.md#half-messages).
-#
-# A check-back has no origin: it is found by topic and id. If no half message is known for it, it
-# may be another installation's.
+# shows that message unchanged (docs/guide.md#half-messages). A check-back has no origin, so it is
+# found by topic and id. Without a known half message it may belong to another installation.
 
 ReadCheckBacks: TypeAlias = Callable[[list[str]], DataFrame]
-"""Returns the CHECK_BACKS in these topics."""
+"""Returns CHECK_BACKS in the topics."""
 STAMPS: Final = f"{TRANSACTION},{ID},{CHECK}"
 ASKED_FOR: Final = """
 IF(request.kind = 'prepare' AND request.checks IS NOT NULL, named_struct(
@@ -108,9 +104,10 @@ IF(request.kind = 'prepare' AND request.checks IS NOT NULL, named_struct(
   'timestamp_ms', request.timestamp_ms, 'knows_all', knows_all, 'key_hash', request.key_hash,
   'value_hash', request.value_hash, 'headers_hash', request.headers_hash), NULL)
 """
-"""SQL: what a check-back of a half message has to be.
-
-knows_all: all half messages that ever were are known. Otherwise it may be of another one."""
+"""SQL: the check-backs that a half message asked for.
+`knows_all`: all half messages ever written are known. Otherwise a check-back may be about another
+one.
+"""
 _OTHER: Final = differences(
     {
         "key": ("half.key_hash", "key_hash"),
@@ -138,8 +135,7 @@ def wrong_checks(
     asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
 ) -> list[DataFrame]:
     """Return half messages with a wrong check-back: partition, offset, `why_wrong`.
-
-    asked_for: partition, offset and `half` (ASKED_FOR), in these topics.
+    `asked_for`: partition, offset and `half` (ASKED_FOR), in the topics.
     """
     if not topics:
         return []
@@ -153,9 +149,8 @@ def wrong_checks(
 
 
 def _unsound(candidates: DataFrame) -> DataFrame:
-    """Return checks that fit none of the half messages with their id, and no unknown one.
-
-    They are held against the last of these half messages.
+    """Return checks that fit no half message with their id, and no unknown one.
+    The last such half message is reported.
     """
     at = "struct(timestamp_ms, partition, offset, wrong)"
     found = candidates.selectExpr("*", "half.timestamp_ms AS timestamp_ms").groupBy("check_id")
@@ -168,7 +163,7 @@ def _unsound(candidates: DataFrame) -> DataFrame:
 
 
 def _repeated(candidates: DataFrame) -> DataFrame:
-    """Return checks that came more often than there are half messages that they fit."""
+    """Return checks that came more often than there are half messages for them."""
     content = ("topic", "ident", "number", "key_hash", "value_hash", "headers_hash")
     counted = (
         candidates.filter("wrong IS NULL")
@@ -184,20 +179,17 @@ def _repeated(candidates: DataFrame) -> DataFrame:
     )
 
 
-# What other records say of a record: those with its id (`generations`), and those of its hops.
-#
-# This takes several sorts and joins, so it is found on the few columns that it depends on.
+# Facts from other records: records with the same id (`generations`), and records of its hops. They
+# need several sorts and joins, so these read only the few columns that matter.
 
 GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
-"""SQL: whether a successor tells what became of it, or may: its outcome may lie unseen."""
+"""SQL: whether a successor shows how it ended, or may: its outcome may be unseen."""
 NEEDS_OTHERS: Final = f"""
 coalesce(offset IS NOT NULL AND (request.ident IS NOT NULL OR {GOES_ON}
   OR outcome.end IN ('cancelled', 'replaced') OR request.known_to_others
   OR request.kind NOT IN ('record', 'refused')), false)
 """
-"""SQL: whether other records decide what may become of this one.
-
-It has an id, hopped, or was moved or recalled."""
+"""SQL: whether other records affect it: it has an id, hopped, or was moved or recalled."""
 FROM_OTHERS: Final = (*GENERATION, "must_have_ended", *HOPS)
 _OF_A_REQUEST: Final = (
     *("kind", "ident", "timestamp_ms", "wanted_ms", "fires_ms", "expires_ms", "hop_from"),
@@ -212,7 +204,7 @@ _SEEN: Final = {
     "is_seen": f"deliveries > 0 OR outcomes > 0"
     f" OR coalesce({unseen_outcome('offset')}.until_ms < request.timestamp_ms, true)",
 }
-"""SQL of the needed columns of a history. is_seen: an outcome of it would be seen."""
+"""SQL of the needed columns of a history. `is_seen`: its outcome would be seen."""
 _AROUND: Final = (
     *("known_from", "next_offset", "watermark_ms", "cursor", "at_ms", "ingress_topic"),
     "IF(outcomes_unseen IS NULL, NULL, true) AS outcomes_unseen",
@@ -221,7 +213,7 @@ _AROUND: Final = (
 
 
 def alone(histories: DataFrame) -> DataFrame:
-    """Return the histories with FROM_OTHERS, as if no other record said anything."""
+    """Return the histories with FROM_OTHERS, as if there were no other records."""
     found = without_hops(without_generations(histories))
     return found.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
 
@@ -233,9 +225,8 @@ def from_others(
     *,
     has_recalls: bool,
 ) -> DataFrame:
-    """Return PLACE and FROM_OTHERS of the histories, which all have a place.
-
-    They stand beside their partitions and the scope. purges: of `purges_in`, among them.
+    """Return PLACE and FROM_OTHERS of histories with a place, beside partition and scope.
+    `purges`: from `purges_in`.
     """
     seen = histories.selectExpr(
         *PLACE, *[f"{sql} AS {name}" for name, sql in _SEEN.items()], *_AROUND
@@ -249,7 +240,7 @@ def from_others(
 
 
 RULES: Final = (*KNOWN_RULES, *COUNT_RULES, *ENDLESS_RULES, *DELIVERY_RULES, *OUTCOME_RULES)
-"""The first that holds is the verdict."""
+"""The first rule that holds gives the verdict."""
 RULING: Final = ruling(RULES)
 VERDICTS: Final[Schema] = {
     "partition": "int",
@@ -274,7 +265,7 @@ VERDICTS: Final[Schema] = {
     "next_offset": "bigint",
     "ended_by": "bigint",
 }
-"""What became of each ingress record, and ends of records that never were (docs/audit.md)."""
+"""The verdict of each ingress record, and of ends without a record (docs/audit.md)."""
 _END: Final = "coalesce(delivery, outcome, letter)"
 _ID: Final = """
 IF(is_valid_utf8(CAST(request.ident AS string)), CAST(request.ident AS string), hex(request.ident))
@@ -317,30 +308,30 @@ _MISSED: Final = f"({_IS_RECALL} OR {IS_MOVE}) AND outcome.end = 'missed'"
 NAMES_ANOTHER: Final = f"""
 coalesce(({_MISSED}) OR ({_IS_RECALL} AND outcomes_unseen IS NOT NULL), false)
 """
-"""SQL: whether a record that is judged alone has to be judged with the one that names it.
-
-If outcomes may be unseen, any recall may have ended it."""
+"""SQL: whether the record that this one names must be judged with it.
+If outcomes may be unseen, any recall may have ended that record.
+"""
 _NAMED: Final = "coalesce(request.recalled, request.hop_from)"
 KNOWS_ALL: Final = """
 NOT settled_only AND max(known_from) OVER (PARTITION BY scope) = 0 AS knows_all
 """
-"""SQL: whether all of the ingress is known. An audit without end sees some topics further."""
+"""SQL: whether the whole ingress is known. A continuous audit sees some topics further."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The result of an evaluation."""
+    """The verdicts, and histories for the next audit."""
 
     verdicts: DataFrame
-    """VERDICTS, a row for each record that gets one."""
+    """VERDICTS, a row for each judged record."""
     carried: DataFrame
-    """Histories that the next audit has to know, as `generations.carried` has them."""
+    """Histories for the next audit, from `generations.carried`."""
     skipped: DataFrame
-    """The partition of each ingress record that gets no verdict."""
+    """The partition of each ingress record without a verdict."""
 
 
 class Scoped(NamedTuple):
-    """Partitions (PARTITION_STATE) beside their SCOPE, and the known TARGETS."""
+    """Partitions (PARTITION_STATE) with their SCOPE, and the known TARGETS."""
 
     partitions: DataFrame
     targets: DataFrame
@@ -360,10 +351,9 @@ def evaluate(
     read_check_backs: ReadCheckBacks | None = None,
 ) -> Evaluation:
     """Give verdicts by the histories. `scoped` has each audited partition.
-
-    Without `read_check_backs` check-backs are not judged. Records outside the audited ranges tell
-    what becomes of the others, and get no verdict. Most records are judged as they are read,
-    those that depend on others afterwards.
+    Without `read_check_backs` check-backs are not judged. Records outside the audited ranges affect
+    others, and get no verdict. Most records are judged as they are read, dependent records
+    afterwards.
     """
     state = f.broadcast(scoped.partitions.selectExpr("*", KNOWS_ALL))
     targets = f.broadcast(scoped.targets)
@@ -397,16 +387,16 @@ def evaluate(
 
 
 class _Apart(NamedTuple):
-    """Records judged alone, and the histories of those that depend on one another."""
+    """Records judged alone, and the histories of dependent records."""
 
     alone: DataFrame
     others: DataFrame
     has_recalls: bool
-    """Whether there are any among the others."""
+    """Whether the dependent records include recalls."""
 
 
 def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
-    """Separate the records that need others. Waiting records that one of these names join them."""
+    """Separate the dependent records. Pending records that one of them names join them."""
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
     naming = "names_another"
     others = asked.select("history.*", naming).select(*columns, naming)
@@ -432,9 +422,8 @@ def _to_look_at(checks: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[
 
 
 def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """Return `needs_others`; without it, `verdict` and `cross_check`; `history`; SIGHTED.
-
-    history: null if the next audit does not need it.
+    """Return `needs_others`, `history`, SIGHTED, and of others `verdict` and `cross_check`.
+    `history`: null if the next audit does not need it. The verdict is null if it needs others.
     """
     known = alone(_beside(histories, state, targets))
     ruled = _ruled(known.selectExpr("*", f"{NEEDS_OTHERS} AS needs_others"), "NOT needs_others")
@@ -456,7 +445,7 @@ def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame)
 def _evaluated_together(
     histories: DataFrame, known: DataFrame, state: DataFrame, targets: DataFrame
 ) -> DataFrame:
-    """Return `verdict`, `cross_check` and `history` as above, by FROM_OTHERS, too."""
+    """Return `verdict`, `cross_check` and `history` as above, with FROM_OTHERS."""
     ruled = _ruled(_beside(histories.join(known, [*PLACE], "left"), state, targets), "true")
     return ruled.selectExpr("*", f"{NEEDED_FROM} AS needed_from").selectExpr(
         f"{VERDICT} AS verdict",
@@ -473,7 +462,7 @@ def _evaluated_together(
 
 
 def _beside(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """Return each history with its partition, the scope, and what is known of its target."""
+    """Return each history with its partition, the scope, and its target."""
     is_its = f.expr("request.target = target_topic AND scope = target_scope")
     return _beside_state(histories, state).join(targets, is_its, "left")
 
@@ -483,5 +472,5 @@ def _beside_state(histories: DataFrame, state: DataFrame) -> DataFrame:
 
 
 def _ruled(histories: DataFrame, where: str) -> DataFrame:
-    """Return the histories with `ruling`: verdict and detail; null unless `where` (SQL) holds."""
+    """Return the histories with `ruling` (verdict and detail); null unless `where` (SQL) holds."""
     return with_unseen_ends(histories).selectExpr("*", f"IF({where}, {RULING}, NULL) AS ruling")

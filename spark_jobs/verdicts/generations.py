@@ -31,24 +31,23 @@ from spark_jobs.verdicts.requests import (
 from spark_jobs.verdicts.rules import in_steps
 from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 
-# What the log alone says of records that share an id (docs/guide.md#cancel-and-replace).
-#
-# - Each record, half message or cancel that a producer writes under an id begins a new generation
-#   of the id in its partition. It is the *opener*, and may end the generation before it.
-# - A recall is an opener, too, if it names the record that waits.
-# - Without an id, the offset at which a record was first written stands in for one.
+# Rules of the log about records that share an id (docs/guide.md#cancel-and-replace):
+# - An *opener* begins a new generation of the id in its partition, and may end the generation
+#   before it. Openers are records, half messages and cancels that a producer writes under an id,
+#   and recalls that name the pending record.
+# - Without an id, the offset at which a record was first written replaces it.
 # - Commits and rollbacks decide the half message that opened their generation.
-# - The successor of a hop belongs to the generation of the record that it came from. If another
-#   opener was written in between, the successor is *overtaken*, and ends as it arrives.
-# - A purge ends a waiting record as the next opener would. If a purge and an opener came in
-#   mid-hop, either may be named.
+# - The successor of a hop belongs to the generation of its predecessor. If another opener was
+#   written in between, the successor is *overtaken*, and ends as it arrives.
+# - A purge ends a pending record as the next opener would. If a purge and an opener came in
+#   mid-hop, the outcome may name either.
 # - A move belongs to the generation, unless it came too late.
 
 EITHER: Final = "either"
 """A control record may say applied or missed.
-
-It met a record between two publish attempts, or one whose outcome may be unseen, or it names a
-deleted record."""
+It met a record between two publish attempts or with an unseen outcome, or it names a deleted
+record.
+"""
 OPENER: Final = "struct<offset:bigint,kind:string,timestamp_ms:bigint>"
 GENERATION: Final = {
     "subject": SUBJECT,
@@ -60,20 +59,17 @@ GENERATION: Final = {
     "named": "struct<offset:bigint,end:string,delivered_ms:bigint,wanted_ms:bigint,"
     "ended_ms:bigint,is_seen:boolean>",
 }
-"""subject: SUBJECT.
-prev_opener: the opener of the generation.
-overtaken_by: the last opener while the record was in mid-hop, or a purge.
-next_opener: the first opener after it, or a purge before that.
-decision: the commit, rollback or expiry of a half message.
-expected: for a control record: applied, missed, or either.
-named: the record with the subject as this one is read, and how it ended. ended_ms: when it ended by
-itself. is_seen: its outcome would be seen.
+"""Facts from records with the same subject.
+`prev_opener`: the opener of the generation. `overtaken_by`: the last opener in mid-hop, or a purge.
+`next_opener`: the first opener after the record, or an earlier purge. `decision`: the commit,
+rollback or expiry of a half message. `expected`: for a control record: applied, missed, or either.
+`named`: the record with the subject when this one is read, and its end. `ended_ms`: when that
+record ended by itself. `is_seen`: its outcome would be seen.
 """
 
 
 def _previous(what: str, order: str = "ASC") -> str:
-    """Return SQL of `what` in the nearest record before with the same subject, if not null.
-
+    """Return SQL of `what` in the nearest earlier record with the same subject, if not null.
     A record without a subject is alone.
     """
     alone = "IF(subject IS NULL, offset, NULL)"
@@ -93,7 +89,7 @@ _THIS: Final = (
 OWN_END_MS: Final = """
 coalesce(delivery.at_ms, IF(outcome.end IN ('dead-lettered', 'expired'), outcome.at_ms, NULL))
 """
-"""SQL: when a record ended that no other record ended."""
+"""SQL: when a record ended without another record's effect."""
 _MEMBER: Final = f"""
 named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
   'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms, 'ended_ms', {OWN_END_MS},
@@ -103,7 +99,7 @@ _HAS_SUBJECT: Final = "subject IS NOT NULL"
 _IS_CONTROL: Final = f"request.kind IN {CONTROLS}"
 _MAY_WAIT: Final = "request.kind IN ('record', 'prepare')"
 _WAITS: Final = f"({_MAY_WAIT} AND NOT {WAS_REJECTED} AND NOT {MISSED_ITS_PLACE})"
-"""The id of a record that an older version rejected does not name it any more."""
+"""An id no longer names a record that an older version rejected."""
 _WRITTEN: Final = f"({_WAITS} AND request.hop_from IS NULL)"
 _HITS: Final = """
 (request.kind = 'recall' AND coalesce(written_before = recalled_first, subject.ident IS NULL)
@@ -112,8 +108,8 @@ _HITS: Final = """
     AND NOT coalesce(landed.end IN ('requeued', 'rolled', 'cancelled'), false), false))
 """
 """Whether a recall takes back the record with its subject: it names that record as it is now.
-
-It may say that it missed and still prevail, if the record was being tried again."""
+It may say that it missed and still prevail, if the record was being tried again.
+"""
 _FINDS: Final = """
 (coalesce(prev_opener.offset = recalled_first, subject.ident IS NULL)
   AND request.recalled IN (recalled_first, holder.offset) AND holder IS NOT NULL)
@@ -122,12 +118,12 @@ _FINDS: Final = """
 _MAY_HAVE_BEEN_REJECTED: Final = """
 (holder.offset = prev_opener.offset AND NOT holder.is_seen)
 """
-"""Whether an older version may have rejected the decided half message: its end is not seen."""
+"""Whether an older version may have rejected the half message: its end is unseen."""
 _OPENED_MEANWHILE: Final = """
 IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
 """
-"""A recall of the record that replaced it changes nothing. Older versions named the recall."""
+"""A recall of the replacing record changes nothing. Older versions named the recall."""
 STEPS: Final = (
     {
         "written_before": _previous(f"IF({_WRITTEN}, offset, NULL)"),
@@ -166,12 +162,11 @@ STEPS: Final = (
         " OR decided_by.offset < opened_next.offset), decided_by, NULL)",
     },
 )
-"""Columns that are added step by step.
-
-opener: the record, if it opens a generation. prev_of_id: the last opener except recalls.
-opened_meanwhile, opened_next: the last opener while it was in mid-hop; the first after it.
-member: a record of the generation, and how it ended. holder: the member that this record meets.
-candidate: a decision on the half message that opened the generation. The first one `decides`.
+"""Columns, added step by step.
+`opener`: the record, if it opens a generation. `prev_of_id`: the last opener except recalls.
+`opened_meanwhile`: the last opener in mid-hop. `opened_next`: the first opener after the record.
+`member`: a record of the generation, and its end. `holder`: the member that this record meets.
+`candidate`: a decision on the half message that opened the generation. The first one `decides`.
 """
 NO_PURGE: Final = {"purge": f"CAST(NULL AS {OPENER})", "holder_purge": f"CAST(NULL AS {OPENER})"}
 PURGE_STEPS: Final = (
@@ -186,7 +181,7 @@ PURGE_STEPS: Final = (
     {"of_member": "IF(member IS NULL, NULL, struct(purge))"},
     {"holder_purge": f"{_previous('of_member')}.purge"},
 )
-"""purge: the first that ends the waiting record, as an OPENER. holder_purge: that of the holder."""
+"""`purge`: the first that ends the pending record, as an OPENER. `holder_purge`: the holder's."""
 LAST_STEPS: Final = (
     {"is_purged": "coalesce(holder_purge.offset < offset, false)"},
     {
@@ -219,15 +214,14 @@ LAST_STEPS: Final = (
               ELSE 'applied' END END""",
     },
 )
-"""The result of both. is_purged: a purge had ended the holder."""
+"""The combined result. `is_purged`: a purge had ended the holder."""
 
 
 def with_generations(
     histories: DataFrame, purges: DataFrame | None, *, has_recalls: bool
 ) -> DataFrame:
-    """Return the histories, which stand beside the scope, with GENERATION.
-
-    It is null for records without a subject. purges: of `purges_in`.
+    """Return the histories (beside the scope) with GENERATION, null without a subject.
+    `purges`: from `purges_in`.
     """
     found = with_purges(with_subjects(histories, has_recalls=has_recalls), purges)
     of_purges = (NO_PURGE,) if purges is None else PURGE_STEPS
@@ -236,20 +230,18 @@ def with_generations(
 
 
 def without_generations(histories: DataFrame) -> DataFrame:
-    """Return the same columns, for records that have no id."""
+    """Return the same columns for records without an id."""
     nothing = [f"CAST(NULL AS {kind}) AS {name}" for name, kind in GENERATION.items()]
     return histories.selectExpr("*", *nothing)
 
 
-# What an audit leaves for the next one: records that are not done yet.
-#
-# A record that the proxy has read is done once its verdict is not pending. Another end of it is one
-# too many then. A record that the proxy has not read is read again, by the settings in force then:
-# only its ends are kept. Records that say what becomes of an open one with the same id are kept,
-# and so are purges.
+# An audit leaves unfinished records for the next one. A record that the proxy has read is done once
+# its verdict is not pending, and another end is then one too many. A record that the proxy has not
+# read is read again, by the settings in force then, so only its ends are kept. Purges are kept, and
+# records that affect an open one with the same id.
 
 MOST_ENDS: Final = 2
-"""Of each kind. More are no other violation."""
+"""Ends kept of each kind. More are no other violation."""
 _ARE_TWO: Final = "coalesce(outcome.end != last_outcome, false)"
 """Whether a record has outcomes of two names. Both are kept."""
 _HISTORY: Final = (
@@ -270,19 +262,19 @@ ruling.verdict IN {quoted(VIOLATIONS)} AND ({_ENDS} > request.known_ends
   OR (successors > 1 AND request.known_verdict NOT IN {quoted(VIOLATIONS)})
   OR request.known_verdict = 'missed')
 """
-"""A control record missed wrongly if the record is delivered long after."""
+"""`missed` was wrong if the record is delivered long after."""
 
 GETS_VERDICT: Final = f"""
 CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
   WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
   ELSE request.known_verdict IN {quoted(NOT_DONE)} OR ({_BROKEN_ANEW}) END
 """
-"""SQL: whether this audit gives the record its verdict.
-
-A record that a previous audit has closed gets another one only if something new broke it."""
+"""SQL: whether this audit gives the record a verdict.
+A closed record gets another one only if something new broke it.
+"""
 
 _MAY_BE_PENDING: Final = f"(request.is_blurred OR request.kind IS NULL) AND {_ENDS} = 0"
-"""Whether the request of a record without end is not known."""
+"""Whether a record without an end has an unknown request."""
 IS_LEFT_OPEN: Final = f"""
 coalesce(request IS NOT NULL AND {_IS_READ} AND ({_IS_PENDING} OR ({_MAY_BE_PENDING})), false)
 """
@@ -291,7 +283,7 @@ coalesce(request IS NOT NULL AND {_IS_READ} AND ({_IS_PENDING} OR ({_MAY_BE_PEND
 HAS_ENDS_AHEAD: Final = f"""
 coalesce(NOT ({_IS_READ}) AND (request IS NOT NULL OR {_IS_UNREAD}) AND {_ENDS} > 0, false)
 """
-"""SQL: whether a record has ends that the proxy had not read when it committed last."""
+"""SQL: whether a record has ends, though the proxy's last commit does not include it."""
 
 _IS_OPEN: Final = f"""
 ({IS_LEFT_OPEN} OR coalesce(successor >= next_offset, false)
@@ -302,20 +294,20 @@ min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
   PARTITION BY partition, subject, IF(subject IS NULL, offset, NULL))
 """
 """SQL: records that share an id are kept from this offset on.
-
-The opener of an open record's generation tells what may become of it."""
+The opener of an open record's generation affects that record.
+"""
 
 _TELLS_OTHERS: Final = f"""
 (subject.ident IS NOT NULL OR request.kind = 'recall' OR {MISSED_ITS_PLACE} OR {_IS_OPEN})
 """
-"""Hops of a record without an id tell nothing more once they are done."""
+"""Hops of a record without an id affect nothing once they are done."""
 _PURGES: Final = """
 (request.kind = 'purge' AND offset < next_offset
   AND (offset >= floor OR request.known_verdict IS NULL))
 """
-"""Whether a purge may mean a waiting record: nothing below the floor waits.
-
-A record that it met in mid-hop is read by the next audit."""
+"""Whether a purge may meet a pending record: no record below the floor is pending.
+The next audit reads records that it met in mid-hop.
+"""
 IS_NEEDED: Final = f"""
 (coalesce({_IS_READ} AND offset >= needed_from AND {_TELLS_OTHERS}, false)
   OR coalesce({_PURGES}, false))
@@ -328,15 +320,12 @@ coalesce({_IS_READ} AND request.kind = 'record' AND NOT request.is_blurred AND {
   AND ruling.verdict = '{PENDING}' AND NOT must_have_ended
   AND (request.hop_from IS NULL OR came_from IS NOT NULL), false)
 """
-"""Whether it waits, and only its time or something new can change that."""
+"""Whether it is pending, and only time or something new can change that."""
 
 
 def carried(is_request_kept: str) -> str:
-    """Return SQL of a kept history.
-
-    It has the history's columns, the end of the record that it hopped from (came_from), when it was
-    first written (first_ms), its verdict, whether its request is kept or only its ends, and when it
-    is looked at again (`open_records.OPEN`).
+    """Return SQL of a kept history, with its verdict and the time of its review.
+    It also says whether the request is kept, or only its ends.
     """
     review_ms = f"""
       CASE WHEN NOT {is_request_kept} THEN {ALWAYS}
@@ -351,7 +340,7 @@ def carried(is_request_kept: str) -> str:
 
 
 def open_rows(histories: DataFrame) -> DataFrame:
-    """Return OPEN that the next audit begins with, from `carried` histories."""
+    """Return OPEN for the next audit, from `carried` histories."""
     known = {
         "known_verdict": "verdict",
         "known_ends": _ENDS,

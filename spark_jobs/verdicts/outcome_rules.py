@@ -1,4 +1,4 @@
-"""Rules about outcomes: whether each is possible, and says what is so."""
+"""Rules about outcomes: whether each is possible and true."""
 
 from typing import Final
 
@@ -31,9 +31,9 @@ _DROPPED: Final = "contains(outcome.detail, '(release.overdue)')"
 """Whether the setting release.overdue expired it. Then there is no dead letter."""
 _MAY_FIRE: Final = "(request.kind = 'record' OR decision.kind = 'commit')"
 _SUPERSEDED_BY: Final = "coalesce(overtaken_by, next_opener)"
-"""The last to open a generation while it was in mid-hop, or else the next one."""
+"""The last opener in mid-hop, or else the next opener."""
 _EXPECTED: Final = "IF(offset < next_offset, expected, NULL)"
-"""What a control record must say, once all that it did is surely committed."""
+"""The outcome that a control record must have, once its effects are surely committed."""
 _MAY_BE_MOVED: Final = f"""
 ({_MAY_FIRE} AND overtaken_by IS NULL
   AND coalesce(next_opener.offset > outcome.next_offset, true)
@@ -72,9 +72,9 @@ coalesce(CASE
   ELSE false
 END, false)
 """
-"""Whether the log of the ingress allows this outcome for this record.
-
-What came while it was rewritten may be deleted together with the rewritten record."""
+"""Whether the ingress log allows this outcome for this record.
+Records that came in mid-hop may be deleted together with the rewritten record.
+"""
 _SUPERSEDING: Final = sentence(
     f"what next has its id is a {{{_SUPERSEDED_BY}.kind}} at offset {{{_SUPERSEDED_BY}.offset}}"
 )
@@ -120,7 +120,7 @@ CASE WHEN request.kind = 'refused' AND letter.code != request.code
     AND NOT letter.code <=> '{TRANSACTION_EXPIRED}'
     THEN {sentence("it expired; its dead letter says {letter.code}")} END
 """
-"""A sentence if the reason in a dead letter is not the record's, else null."""
+"""A sentence if the reason in a dead letter is wrong, else null."""
 _FAILURES: Final = "(coalesce(request.hop_attempt, 0) + 1)"
 _OVERDUE_BY_RULE: Final = f"""
 exists(overdue_rules, rule -> contains(coalesce(letter.detail, outcome.detail), rule.said)
@@ -150,7 +150,7 @@ CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
   WHEN outcome.at_ms >= overdue_known_ms AND NOT {_OVERDUE_BY_RULE}
     THEN {sentence("{outcome.end} as overdue; there was no such rule: {outcome.detail}")} END
 """
-"""A sentence if the topics rule out the reason given for an end, else null."""
+"""A sentence if the topics rule out the reason for an end, else null."""
 _LETTER_VALUE: Final = "coalesce(letter.value_hash, xxhash64(CAST(NULL AS binary)))"
 _LETTER_ALTERED: Final = f"""
 (letter IS NOT NULL AND NOT ((letter.letter_hash <=> request.letter_hash
@@ -162,9 +162,9 @@ _LETTER_ALTERED: Final = f"""
   AND NOT coalesce(letter.is_bare
     AND contains(outcome.detail, '; its dead letter has no key, '), false))
 """
-"""A shortened dead letter may omit the value, or all but origin and reason, if its outcome says so.
-
-Letters that older versions wrote of rejected records show other schedulers' headers unchanged."""
+"""A dead letter may omit the value, or all but origin and reason, if its outcome says so.
+Older versions showed other schedulers' headers unchanged in letters of rejected records.
+"""
 _SAYS_OTHER: Final = f"""
 concat_ws(' and ',
   IF((outcome.end NOT IN ('dead-lettered', 'applied', 'missed') OR {MISSED_ITS_PLACE})
@@ -173,7 +173,7 @@ concat_ws(' and ',
   IF(is_valid_utf8(CAST(request.ident AS string)) AND NOT (outcome.ident <=> request.ident)
     AND (outcome.ident IS NOT NULL OR outcome.end IN {quoted(NAMES_ID)}), 'id', NULL))
 """
-"""What an outcome says differently from its record. An id that is not text is not compared."""
+"""Differences between an outcome and its record. An id that is not text is not compared."""
 _HOPS: Final = f"(outcome.end IN {quoted(HOP_OUTCOMES)} OR {WAS_MOVED})"
 _HAS_READ_ON: Final = (
     "read_to >= log_end"
@@ -219,4 +219,4 @@ OUTCOME_RULES: Final = (
   if true
 """),
 )
-"""In order. The last one holds for every record that has an outcome."""
+"""In order. The last rule holds for every record with an outcome."""

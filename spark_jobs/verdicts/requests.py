@@ -1,4 +1,4 @@
-"""What hops, purges and recalls say of other records."""
+"""Facts about other records in hops, purges and recalls."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -21,9 +21,8 @@ from spark_jobs.requests.parsing import CONTROLS, PURGES
 from spark_jobs.runtime.frames import local_rows, quoted
 from spark_jobs.verdicts.rules import delivered_after, differences, sentence
 
-# Hops: records that were rolled, requeued or moved have exactly one successor, unchanged.
-#
-# See docs/exactly-once.md#10-rolled-and-requeued-records, docs/exactly-once.md#moved-records
+# Hops: rolled, requeued or moved records have exactly one successor, unchanged
+# (docs/exactly-once.md#10-rolled-and-requeued-records, docs/exactly-once.md#moved-records).
 
 SAME: Final = {
     "topic": "target",
@@ -33,7 +32,7 @@ SAME: Final = {
     "value": "value_hash",
     "headers": "headers_hash",
 }
-"""What a successor has to ask for again, and its columns."""
+"""Requests that a successor must repeat, and their columns."""
 HOPS: Final = {
     "successors": "bigint",
     "successor": "bigint",
@@ -44,20 +43,19 @@ HOPS: Final = {
     "from_offset": "bigint",
     "first_ms": "bigint",
 }
-"""Of a record that goes on:
-successors: how many; successor: the offset of the first; went_on_ms: from when on it may follow;
-keeps_due: it has the same due; changed_in: what differs.
-Of a successor:
-came_from: how the record ended that it names (`moved` for a move that took its place);
-from_offset: the offset of that record; of the half message, if it names a commit;
-first_ms: the earliest possible delivery of the first of all of them, or of the last move.
+"""Columns of a record with a successor, then of a successor.
+`successors`: their number. `successor`: the offset of the first. `went_on_ms`: its earliest time.
+`keeps_due`: it has the same due. `changed_in`: the differences. `came_from`: the outcome of the
+predecessor; `moved` for a move that took its place. `from_offset`: the predecessor's offset; for a
+commit the half message's. `first_ms`: the earliest possible delivery of the first record of the
+hops, or of the last move.
 """
 SAME_IF_REFUSED: Final = ("value", "headers")
-"""Also known of a successor that the proxy refused as it read it."""
+"""Also known of a successor that the proxy refused."""
 FIRST_ORIGIN: Final = (
     "coalesce(request.first_origin, concat(ingress_topic, '/', partition, '/', offset))"
 )
-"""SQL: the origin that a record's successor must name as its first."""
+"""SQL: the first origin that a record's successor must name."""
 
 
 def _pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -71,7 +69,7 @@ def _pairs(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 _IS_NEXT_ATTEMPT: Final = """
 (coalesce(next.request.hop_attempt, 0) - coalesce(request.hop_attempt, 0) BETWEEN 0 AND 1)
 """
-"""A hop is one publish attempt more, or none."""
+"""A hop adds one publish attempt, or none."""
 _CHANGED: Final = f"""
 IF(next.request.kind = 'record',
   {differences({**_pairs(SAME), "attempt": ("true", _IS_NEXT_ATTEMPT)})},
@@ -93,15 +91,15 @@ _FIRST_OFFSET: Final = (
     "try_cast(substring_index(IF(request.hop_from IS NULL, NULL, request.first_origin), '/', -1)"
     " AS bigint)"
 )
-"""The offset of the first origin of a successor, in the same partition."""
+"""The offset of a successor's first origin, in the same partition."""
 
 _ENTRY_OFFSET: Final = f"""
 IF(request.kind IN {quoted(CONTROLS)}, NULL,
   coalesce(decision.offset, offset))
 """
-"""The offset that a successor names. A half message goes on under the offset of its commit.
-
-The commit itself never goes on, though its own outcome may be unseen."""
+"""The offset that a successor names. For a half message that is the offset of its commit.
+The commit itself has no successor, though its own outcome may be unseen.
+"""
 
 _CAME_FROM: Final = f"""
 CASE WHEN moved_to IS NULL THEN ended_as
@@ -113,8 +111,8 @@ _MAY_HAVE_MISSED: Final = f"""
   AND NOT coalesce(came_from = '{MOVED}', false))
 """
 """Whether a move has no end, and the other record does not name it.
-
-It has not been read, or its end is not seen."""
+It has not been read, or its end is unseen.
+"""
 _IS_SUCCESSOR: Final = f"""
 (request.hop_from IS NOT NULL AND request.kind IN ('record', 'refused')
   AND NOT {MISSED_ITS_PLACE} AND NOT {_MAY_HAVE_MISSED})
@@ -124,19 +122,19 @@ last(IF({IS_MOVE} AND NOT {MISSED_ITS_PLACE} AND request.moved_due_ms != request
   request.timestamp_ms, NULL), true) OVER (
   PARTITION BY partition, coalesce(first_offset, -1 - offset) ORDER BY offset)
 """
-"""When the last move to another due was written, of its chain up to a record.
-
-A move to the same due, such as after a pause, does not excuse lateness."""
+"""When the last move to another due was written, in the chain up to a record.
+A move to the same due, such as after a pause, does not excuse lateness.
+"""
 
 IS_HOP: Final = f"""
 (coalesce(outcome.end IN {quoted(HOP_OUTCOMES)}, false) OR {WAS_MOVED}
   OR request.hop_from IS NOT NULL)
 """
-"""SQL: whether a record goes on, or came from another one."""
+"""SQL: whether a record has a successor, or is one."""
 
 
 def with_hops(histories: DataFrame) -> DataFrame:
-    """Return the histories (with generations), all of them hops, with HOPS."""
+    """Return hops (histories with generations) with HOPS."""
     found = histories.selectExpr("*", f"{_ENTRY_OFFSET} AS entry_offset")
     before = found.selectExpr(
         "partition",
@@ -167,7 +165,7 @@ def with_hops(histories: DataFrame) -> DataFrame:
 
 
 def without_hops(histories: DataFrame) -> DataFrame:
-    """Return the same columns, for records that are no hops."""
+    """Return the same columns for records that are no hops."""
     return histories.selectExpr("*", *_as(dict.fromkeys(HOPS, "NULL")))
 
 
@@ -175,31 +173,30 @@ def _as(columns: dict[str, str]) -> list[str]:
     return [f"CAST({columns[name]} AS {kind}) AS {name}" for name, kind in HOPS.items()]
 
 
-# Purges end all waiting records for some targets as they are read (docs/exactly-once.md#purges).
-#
-# They are few. Each record is compared with the purges of its partition.
+# Purges end all pending records for some targets as they are read (docs/exactly-once.md#purges).
+# They are few, so each record is compared with the purges of its partition.
 
 PURGE: Final = (
     "struct<offset:bigint,timestamp_ms:bigint,applied_ms:bigint,targets:string,from_ms:bigint,"
     "to_ms:bigint>"
 )
-"""applied_ms: when its outcome was written, null if not known. targets: a Java regular expression.
-from_ms, to_ms: the first and the last due."""
+"""`applied_ms`: when its outcome was written, null if unknown. `targets`: a Java regular
+expression. `from_ms`, `to_ms`: the first and the last due.
+"""
 NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
 """SQL: whether an outcome says that a purge ended its record."""
 WAITS_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
-"""SQL: a purge behind this offset finds the record. A move had another due before this offset."""
+"""SQL: a purge behind this offset meets the record. A move had another due before it."""
 
 
 def named_by(purge: str) -> str:
-    """Return SQL of the detail of an outcome by this purge (a struct with `offset`)."""
+    """Return SQL of the outcome detail that names this purge (a struct with `offset`)."""
     return f"concat('purged by ', ingress_topic, '/', partition, '/', {purge}.offset)"
 
 
 def purges_in(histories: DataFrame) -> DataFrame | None:
-    """Return `purges` by partition: an array of PURGE in the order of the log. None without any.
-
-    A purge that did not say `applied` has done nothing.
+    """Return `purges` by partition: an array of PURGE in log order. None without any.
+    A purge with another outcome than `applied` had no effect.
     """
     found = histories.filter(
         f"request.kind = '{PURGES}' AND coalesce(outcome.end, 'applied') = 'applied'"
@@ -223,7 +220,7 @@ def purges_in(histories: DataFrame) -> DataFrame | None:
 
 
 def with_purges(histories: DataFrame, purges: DataFrame | None) -> DataFrame:
-    """Return the histories with `purges`: those of its partition that a record may meet."""
+    """Return the histories with the `purges` that a record may meet."""
     if purges is None:
         return histories.selectExpr("*", f"CAST(NULL AS array<{PURGE}>) AS purges")
     beside = histories.join(f.broadcast(purges), "partition", "left")
@@ -238,7 +235,7 @@ def first_met(waits_from: str) -> str:
 
 
 def met(target: str, due_ms: str, waits_from: str) -> str:
-    """Return SQL of the `purges` that end a record which waits behind this offset."""
+    """Return SQL of the `purges` that end a record pending behind this offset."""
     return (
         f"filter(purges, one -> one.offset > {waits_from}"
         f" AND {due_ms} BETWEEN one.from_ms AND one.to_ms AND {target} RLIKE one.targets)"
@@ -254,8 +251,7 @@ _FIRED_AFTER: Final = sentence(
 
 def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
     """Return records that fired after a purge had ended them: partition, offset, `why_wrong`.
-
-    fired: verdicts of fired records, with `waits_from`.
+    `fired`: verdicts of fired records, with `waits_from`.
     """
     means = met("target", "due_ms", "waits_from")
     late = delivered_after("ended_ms", "due_ms", "one.applied_ms")
@@ -267,17 +263,15 @@ def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
     return wrong.selectExpr("partition", "offset", f"{_FIRED_AFTER} AS why_wrong")
 
 
-# Recalls name a record by its origin, so they have the subject of that record.
-#
-# A recall that must prove that it knows the record, and does not, names nothing
-# (docs/guide.md#recall).
+# Recalls name a record by its origin, so they share its subject. A recall without the required
+# proof names nothing (docs/guide.md#recall).
 
 SUBJECTS: Final = {"subject": SUBJECT, "recalled_first": "bigint"}
 """recalled_first: the offset at which the recalled record was first written."""
 
 
 def with_subjects(histories: DataFrame, *, has_recalls: bool) -> DataFrame:
-    """Return the histories with SUBJECTS. A recall of an unknown record has the origin itself."""
+    """Return the histories with SUBJECTS. A recall of an unknown record keeps its own subject."""
     own = histories.selectExpr("*", f"{own_subject('request.')} AS own")
     if not has_recalls:
         found = own.selectExpr("*", "own AS subject", "CAST(NULL AS bigint) AS recalled_first")
@@ -300,13 +294,12 @@ _IS_PROVEN: Final = """
 coalesce(known_key IS NOT NULL AND xxhash64(known_key) = key_hash, false)
   OR coalesce(known_ident = ident, false)
 """
-"""No key proves nothing, also of a record without one. xxhash64 of null is a number."""
+"""A missing key proves nothing, even for a record without a key: xxhash64 of null is a number."""
 
 
 def without_unproven(histories: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Return the histories; a recall without the right proof then names no record.
-
-    `sighted`: SIGHTED of every record. If nothing is known of a record, its recall counts as right.
+    """Return the histories, in which a recall with a wrong proof names no record.
+    `sighted`: SIGHTED of every record. A recall of an unknown record counts as right.
     """
     place = ["partition", "offset"]
     asked = histories.filter(NEEDS_PROOF).selectExpr(
@@ -327,7 +320,7 @@ def without_unproven(histories: DataFrame, sighted: DataFrame) -> DataFrame:
 
 
 def _as_named(histories: DataFrame) -> DataFrame:
-    """Return key hash and id of records and half messages, by their own and their first offset."""
+    """Return key hash and id of records and half messages, by own and first offset."""
     origins = f"explode(array_distinct(array(offset, {first_written('request.')}))) AS recalled"
     return histories.filter("request.kind IN ('record', 'prepare')").selectExpr(
         "partition", origins, "request.ingress_key_hash AS key_hash", "request.ident"

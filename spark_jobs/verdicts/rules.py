@@ -22,13 +22,12 @@ from spark_jobs.runtime.frames import quoted
 
 VALUE: Final = re.compile(r"\{(.*?)\}", re.DOTALL)
 OF_OUTCOME: Final = "its outcome"
-"""In a table of rules: the verdict is named after the outcome."""
+"""In a table of rules: the verdict has the name of the outcome."""
 
 
 class Rule(NamedTuple):
-    """If `holds` (SQL), this is the verdict. `detail` is the `sentence` for a person.
-
-    verdict: None if the verdict is named after the record's outcome.
+    """A verdict, its condition (SQL), and the text of its `sentence`.
+    `verdict`: None for the name of the record's outcome.
     """
 
     verdict: str | None
@@ -37,7 +36,7 @@ class Rule(NamedTuple):
 
 
 def rules(table: str) -> tuple[Rule, ...]:
-    """Read a table: lines `- verdict: sentence`, below each its condition after `if`."""
+    """Parse a table of lines `- verdict: sentence`, each with a condition below it after `if`."""
     return tuple(_rules(table))
 
 
@@ -49,12 +48,12 @@ def _rules(table: str) -> Iterator[Rule]:
 
 
 def ruling(rules: Iterable[Rule]) -> str:
-    """Return SQL of the struct of verdict and detail by the first of the rules that holds."""
+    """Return SQL of verdict and detail by the first rule that holds."""
     return f"CASE {' '.join(map(_when, rules))} END"
 
 
 def sentence(text: str) -> str:
-    """Return SQL of a text in which each `{sql}` stands for a value; null for an empty text."""
+    """Return SQL of a text with a value for each `{sql}`; null for an empty text."""
     literal, *more = VALUE.split(text)
     if more[1:] == [""] and not literal:
         return f"CAST({more[0]} AS string)"
@@ -65,7 +64,7 @@ def sentence(text: str) -> str:
 
 
 def differences(pairs: Mapping[str, tuple[str, str]]) -> str:
-    """Return SQL of the names of the pairs that differ, with commas; empty if none does."""
+    """Return SQL of the names of pairs that differ, with commas; empty if none differs."""
     parts = [f"IF({one} <=> {other}, NULL, '{name}')" for name, (one, other) in pairs.items()]
     return f"concat_ws(', ', {', '.join(parts)})"
 
@@ -81,11 +80,9 @@ def _quoted(text: str) -> str:
     return f"'{text}'"
 
 
-# Late and overdue records.
-#
-# Lateness counts from the due, or from the moment when the record could first be delivered: when
-# its first origin was written, it was moved to another due, or its half message was decided. A
-# paused target, or any other reason, is no excuse.
+# Lateness counts from the due, or from the first possible delivery: its first origin was written,
+# it was moved to another due, or its half message was decided. A paused target, or any other
+# reason, is no excuse.
 
 _WRITTEN_MS: Final = "IF(request.timestamp_ms < 0, NULL, request.timestamp_ms)"
 DUE_FROM_MS: Final = f"""
@@ -96,31 +93,30 @@ CASE WHEN request.kind = 'record'
   WHEN request.kind = 'prepare' THEN coalesce(decision.timestamp_ms, request.expires_ms)
   WHEN request.kind IS NOT NULL THEN {_WRITTEN_MS} END
 """
-"""SQL: from when on the record could end as it asked, epoch ms; null if that is not known."""
+"""SQL: from when on the record could end as requested, epoch ms; null if unknown."""
 LATENESS_MS: Final = f"(delivery.at_ms - ({DUE_FROM_MS}))"
 OVERDUE_MS: Final = f"""
 IF(deliveries = 0 AND outcomes = 0 AND NOT must_have_ended AND at_ms >= ({DUE_FROM_MS}),
   at_ms - ({DUE_FROM_MS}), NULL)
 """
-"""SQL: for how long a record has been due that has not ended."""
+"""SQL: the time since a record without an end became due."""
 _ASKED_MS: Final = """
 coalesce(get(filter(lateness_limits, limit -> request.target RLIKE limit.targets), 0).max_ms,
   most_late_ms)
 """
-"""How late it may be; null if nobody asked."""
+"""The allowed lateness; null without a limit."""
 IS_LATE: Final = f"""
 coalesce(coalesce({LATENESS_MS}, {OVERDUE_MS}) > coalesce({_ASKED_MS}, {USUAL_MS}), false)
 """
-"""SQL: whether it is later than allowed, or later than usual."""
+"""SQL: whether it is later than allowed, or than usual without a limit."""
 _IS_OVERDUE: Final = f"NOT settled_only AND {OVERDUE_MS} > {_ASKED_MS}"
-"""An audit without end gives no such verdict: the record may still end."""
+"""A continuous audit gives no such verdict: the record may still end."""
 _OVERDUE: Final = f"it has been due for {{{OVERDUE_MS}}} ms, {{{_ASKED_MS}}} ms are allowed"
 
-# Cancels and replacements that were ignored, by the order in which records were read.
-#
-# A record ends the pending record or half message with its id as it is read. So that one does not
-# wait after that, and is not delivered, except in the same transaction
-# (docs/guide.md#cancel-and-replace). A recall or move finds the record that it names by any id.
+# Ignored cancels and replacements, by the order of reading. A record that is read ends the pending
+# record or half message with its id. The latter is not delivered after that, except in the same
+# transaction (docs/guide.md#cancel-and-replace). A recall or move finds the record that it names by
+# any id.
 
 TRANSACTION_MS: Final = 10_000
 """The records of one transaction are written within this time."""
@@ -129,8 +125,7 @@ CLOCK_MS: Final = 5_000
 
 
 def delivered_after(delivered_ms: str, wanted_ms: str, read_ms: str) -> str:
-    """Return SQL: whether a record was delivered though it still waited at `read_ms`.
-
+    """Return SQL: whether a record was delivered though it was still pending at `read_ms`.
     It came long after, or was not due yet.
     """
     return (
@@ -140,7 +135,7 @@ def delivered_after(delivered_ms: str, wanted_ms: str, read_ms: str) -> str:
 
 _AFTER: Final = delivered_after("named.delivered_ms", "named.wanted_ms", "outcome.at_ms")
 _WAITED: Final = f"(named.delivered_ms IS NOT NULL AND {_AFTER})"
-"""Whether the named record waited as this one was read, by when it was delivered."""
+"""Whether the named record was pending as this one was read, by its delivery time."""
 _IS_IGNORED: Final = f"({_WAITED} OR named.ended_ms > outcome.at_ms + {TRANSACTION_MS})"
 _HOW: Final = "IF(named.delivered_ms IS NULL, concat('ended as ', named.end), 'was delivered')"
 _SAYS_MISSED: Final = f"""
@@ -151,7 +146,7 @@ _WAITS_STILL: Final = """
 (named.end = 'delivered' AND named.delivered_ms IS NULL AND named.wanted_ms > watermark_ms
   AND prev_opener.offset <= named.offset AND named.is_seen)
 """
-"""Whether the named record has no end, and by the committed position has not fired."""
+"""Whether the named record has no end, and has not fired by the committed position."""
 _MISSED_BY: Final = "it says missed {named.ended_ms - outcome.at_ms} ms before"
 MISSED_RULES: Final = rules(f"""
 - contradicted: {_MISSED_BY} the record that it names, at offset {{named.offset}}, {{{_HOW}}}
@@ -166,7 +161,7 @@ _HAS_HOPPED: Final = "(request.first_origin IS NOT NULL OR request.hop_from IS N
 TARGET_PARTITION: Final = (
     "coalesce(request.target_partition, request.key_number % target_partitions)"
 )
-"""SQL: the partition of its target to which a record belongs; null if any will do."""
+"""SQL: the target partition of a record; null if any will do."""
 _PARTITION: Final = f"CAST(coalesce({TARGET_PARTITION}, delivery.at_partition) AS int)"
 _EXPECTED: Final = {
     "topic": ("request.target", "delivery.topic"),
@@ -185,7 +180,7 @@ MAY_BE_DELIVERED: Final = """
 (coalesce(request.kind = 'prepare' AND decision.kind = 'commit', false)
   OR (request.kind = 'record' AND overtaken_by IS NULL))
 """
-"""SQL: whether the log of the ingress allows that the record was delivered."""
+"""SQL: whether the ingress log allows a delivery of the record."""
 _OVERTAKEN: Final = sentence(
     "{IF(overtaken_by.kind = 'purge', 'a purge that means it', 'a record or cancel with its id')},"
     " at offset {overtaken_by.offset}, came while it was rewritten"
@@ -215,12 +210,11 @@ DELIVERY_RULES: Final = rules(f"""
   if deliveries = 1
 """)
 
-# Which records must have ended, by the committed offsets alone.
-#
-# The record at offset x that fires at d has ended if x < O and (d, x) <= (T, C)
-# (docs/exactly-once.md#1-when-a-record-has-ended). A record that was replaced, moved, or
-# superseded in mid-hop ended as the later record was ingested. Control records, moves that came
-# too late, refused records and (with older versions) rejected ones end as they are ingested.
+# Records that must have ended, by the committed offsets alone. The record at offset x that fires at
+# d has ended if x < O and (d, x) <= (T, C) (docs/exactly-once.md#1-when-a-record-has-ended). A
+# record that was replaced, moved, or superseded in mid-hop ended as the later record was ingested.
+# Control records, late moves, refused records and (with older versions) rejected ones end as they
+# are ingested.
 
 
 def _ingested(offset: str) -> str:
@@ -235,7 +229,7 @@ def _passed(time_ms: str, entry_offset: str) -> str:
 
 
 def _fired(entry_offset: str) -> str:
-    """Return SQL: whether it fired. A half message fires under the offset of the commit."""
+    """Return SQL: whether it fired. A half message fires under the offset of its commit."""
     return _passed("request.fires_ms", entry_offset)
 
 
@@ -243,11 +237,11 @@ _SUPERSEDED: Final = f"""
 ({_ingested("next_opener.offset")}
   AND (next_opener.kind != 'purge' OR outcome.end = 'cancelled'))
 """
-"""A record that a purge ends may get its outcome later, at the latest by its due."""
+"""A purged record may get its outcome later, by its due at the latest."""
 _OVERDUE_HALF: Final = f"(next_opener IS NULL AND {_passed('request.expires_ms', 'offset')})"
-"""The proxy writes that a half message expires, and ends it as it reads that.
-
-If a record with its id was written before, it ends as that is read."""
+"""The proxy writes that a half message expires, and ends it when it reads that.
+If a record with its id was written before, that record ends it.
+"""
 _BY_A_MOVE: Final = f"""
 ({_ingested("offset")} AND ({MISSED_ITS_PLACE}
   OR ({WAS_MOVED} AND {_ingested("outcome.next_offset")})))
@@ -268,20 +262,18 @@ coalesce(CASE
   ELSE {_ingested("offset")}
 END, false)
 """
-"""SQL: whether the committed position says that the record has ended."""
+"""SQL: whether the record has ended by the committed position."""
 
-# Which records may have ended where an audit cannot see it.
-#
-# An end leaves more than one trace: a dead letter has an outcome, a record that goes on has a
-# successor, a record that was taken back has a record or cancel that did it. So an unseen outcome
-# explains only ends that leave nothing else.
+# Records that may have ended unseen. Most ends leave two traces: a dead letter has an outcome, a
+# rewritten record has a successor, and a record or cancel took another one back. So an unseen
+# outcome explains only ends without another trace.
 
 IS_ENDLESS: Final = "(must_have_ended AND deliveries = 0 AND outcomes = 0)"
-"""SQL: whether nothing shows how a record ended that has."""
+"""SQL: whether a record must have ended, and no end is seen."""
 
 
 def unseen_outcome(offset: str) -> str:
-    """Return SQL: what is unseen of the outcome partition of this offset."""
+    """Return SQL of the unseen part of the outcome partition for this offset."""
     origin = f"concat(ingress_topic, '/', partition, '/', {offset})"
     number = f"CAST({text_key_number(origin)} % size(outcomes_unseen) AS int)"
     return f"get(outcomes_unseen, IF(size(outcomes_unseen) = 1, 0, {number}))"
@@ -291,7 +283,7 @@ _AT_TARGET: Final = f"""
 CASE WHEN {TARGET_PARTITION} IS NULL THEN array_max(target_unseen)
   ELSE get(target_unseen, CAST({TARGET_PARTITION} AS int)) END
 """
-"""Of where the record was to be delivered. Without a key that may be anywhere."""
+"""The unseen part of the record's target partition. Without a key it may be any partition."""
 _MAY_BE_DROPPED: Final = f"""
 (overdue_rules IS NULL OR request.wanted_ms < overdue_known_ms OR exists(overdue_rules,
   rule -> rule.action = '{DROP}' AND request.target RLIKE rule.targets))
@@ -306,7 +298,7 @@ least(
   IF({IS_MOVE}, request.timestamp_ms, NULL),
   IF({_MAY_BE_DROPPED}, request.wanted_ms, NULL))
 """
-"""From when on it may have ended with an outcome and no other trace; null: it cannot have."""
+"""The earliest end that leaves only an outcome; null if there is none."""
 _UNSEEN_END: Final = f"""
 CASE WHEN {MAY_BE_DELIVERED} AND unseen_at_target.until_ms >= request.wanted_ms
     THEN unseen_at_target
@@ -324,27 +316,24 @@ STEPS: Final = (
 
 
 def in_steps(frame: DataFrame, steps: Iterable[Mapping[str, str]]) -> DataFrame:
-    """Return the frame with further columns (SQL), each step by the columns before it."""
+    """Return the frame with further columns (SQL). Each step uses the columns before it."""
     for step in steps:
         frame = frame.selectExpr("*", *[f"{sql} AS {name}" for name, sql in step.items()])
     return frame
 
 
 def with_unseen_ends(histories: DataFrame) -> DataFrame:
-    """Return the histories with `unseen_outcome` and `unseen_end` (UNSEEN).
-
-    They say where, and until when, the outcome or the end may lie unseen; null if it cannot.
-    """
+    """Return the histories with `unseen_outcome` and `unseen_end` (UNSEEN), null if seen."""
     return in_steps(histories, STEPS)
 
 
-# Any record: whether it can be judged at all, and whether it has one end.
+# Any record: whether it can be judged, and whether it has one end.
 
 _SUCCEEDS: Final = (
     f"request.hop_from >= known_from AND (request.kind = 'record' OR {IS_MOVE})"
     f" AND offset < next_offset AND NOT {MISSED_ITS_PLACE}"
 )
-"""Whether it says that it goes on from a record whose end an audit knows."""
+"""Whether it claims to continue a record whose end an audit knows."""
 _HOP_FROM_OUTCOME: Final = unseen_outcome("from_offset")
 _OUTCOME_UNSEEN: Final = (
     "came_from IS NULL AND outcomes_unseen IS NOT NULL"
@@ -410,7 +399,7 @@ _MAY_HAVE_GONE: Final = f"""
 coalesce((successors > 0 OR next_opener.kind = 'purge')
   AND {_OWN_OUTCOME}.until_ms >= request.timestamp_ms, false)
 """
-"""Whether a move or a purge may have ended it before its time, with an unseen outcome."""
+"""Whether a move or purge may have ended it early, with an unseen outcome."""
 ENDLESS_RULES: Final = rules(f"""
 - pending: {{unseen_end.why}}
   if {_NO_END} AND unseen_end.is_open
@@ -429,4 +418,4 @@ ENDLESS_RULES: Final = rules(f"""
 - pending
   if {_NO_END}
 """)
-"""Of records that were neither delivered nor have an outcome."""
+"""For records without delivery and without outcome."""

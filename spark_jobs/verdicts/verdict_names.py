@@ -15,7 +15,7 @@ CONTRADICTED: Final = "contradicted"
 LATE: Final = "late"
 OVERDUE: Final = "overdue"
 ARRIVED: Final = (DELIVERED, LATE)
-"""The record was delivered as it must be, perhaps too late."""
+"""The record was delivered correctly, perhaps too late."""
 NOT_DONE: Final = (PENDING, OVERDUE)
 """The record has not ended. A later audit judges it again."""
 
@@ -43,6 +43,6 @@ VIOLATIONS: Final = {
     LATE: "arrived later than was asked for with --max-lateness",
     OVERDUE: "has been due for longer than was asked for with --max-lateness, and has not ended",
 }
-"""With any of these the guarantee did not hold."""
+"""Each of these breaks the guarantee."""
 MEANINGS: Final = {**SOUND, **VIOLATIONS}
-"""By name, in the order of display."""
+"""Meanings by name, in the order of display."""
