@@ -188,8 +188,8 @@ class RetryConsumer(_Consumer[Handler]):
     `handler_timeout` a handler has failed, but its thread may continue. With more than
     `max_hanging` such threads `run` raises HandlersHang.
 
-    `give_up` names exceptions for dead letters, `ignore` names successes, and `retry` overrides
-    both. The most specific class counts.
+    Exceptions in `give_up` cause a dead letter. Exceptions in `ignore` count as success. `retry`
+    overrides both. The most specific class counts.
 
     With `orderly` a failed record keeps its key and is tried again in place, after `orderly_delays`
     such as `1s 5s 1m` (docs/client.md#in-order-whatever-fails).

@@ -135,7 +135,6 @@ def policy_of(settings: Settings, retention_ms: int | None) -> Policy:
 
 
 def _retry_group(name: str, group: RetryGroupSettings, settings: Settings) -> RetryGroup:
-    """RocketMQ's three policies."""
     most = group.max_attempts or settings.retry.max_attempts
     if group.policy == "custom":
         return RetryGroup(name, group.delays_ms, most)

@@ -387,7 +387,6 @@ class TargetLimit(Section):
         return self
 
     def rules_json(self, pattern: str) -> str | None:
-        """Return the overdue rule in the audit's form."""
         if self.overdue is None:
             return None
         return json.dumps([{"targets": pattern, **self.overdue.model_dump()}], sort_keys=True)

@@ -296,7 +296,6 @@ def _sentences(error: ValidationError, document: _Document) -> Iterator[str]:
 
 
 def _shown(path: KeyPath, value: object) -> str:
-    """Return a short value that is not secret."""
     may_be_secret = path[:1] == ("kafka",) or ("admin", "token")[: len(path)] == path
     if may_be_secret or not isinstance(value, str | int):
         return ""

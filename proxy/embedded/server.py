@@ -229,7 +229,6 @@ class DataFolder:
             self._lock_fd = None
 
     def cluster_id(self) -> str | None:
-        """Return the cluster's id. None before formatting."""
         path = self.kafka / "meta.properties"
         lines = path.read_text("utf-8").splitlines() if path.is_file() else []
         pairs = (line.partition("=") for line in lines)
@@ -354,7 +353,6 @@ class GuardedProcess:
             self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the group."""
         if self.exit_code is None:
             os.killpg(self._process.pid, number)
 
@@ -395,7 +393,6 @@ class KafkaServer:
         return self._process is not None and self._process.exit_code is None
 
     def claim(self) -> None:
-        """Find the jars and lock the folder."""
         self._classpath = ":".join(map(str, ensure_jars()))
         self._lock_fd = self.folder.claim(kafka_version())
 

@@ -38,7 +38,6 @@ SETTLES_TARGET: Final = frozenset({TOPIC, RETRY_GROUP, TRANSACTION})
 MILLISECONDS: Final = 1
 SECONDS: Final = 1_000
 LONG_DIGITS: Final = 19
-"""Digits of a 64-bit number in Java or Go."""
 LARGEST_PARTITION: Final = 2**31 - 1
 THE_KEY: Final = "the record's key"
 
@@ -141,7 +140,6 @@ class Alias(NamedTuple):
     triggers: frozenset[str]
     """A record with one of these is read."""
     headers: frozenset[str]
-    """All names that the readers read."""
     readers: tuple[Callable[[ForeignRecord], Ask], ...]
 
 
@@ -262,7 +260,7 @@ ROCKETMQ: Final = frozenset(
 
 
 def _rocketmq(record: ForeignRecord) -> Ask:
-    """Read Apache's properties. A delete needs no time here."""
+    """A delete needs no time here."""
     if ROCKETMQ_DELETE in record.headers:
         return _rocketmq_cancel(record)
     unique_key = record.headers.get(UNIQUE_KEY)

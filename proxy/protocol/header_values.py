@@ -166,7 +166,6 @@ class TargetNames:
         return name
 
     def derived(self, prefix: str, group: str, raw: bytes) -> str:
-        """Return the proxy's topic for a consumer group."""
         name = prefix + group
         if not is_legal_topic(name):
             raise Rejected(

@@ -109,7 +109,6 @@ class Outcome(NamedTuple):
 
     offset: int
     what: str
-    """One of `OUTCOMES`."""
     due_ms: int | None
     ident: bytes | None
     detail: str = ""

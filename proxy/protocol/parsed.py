@@ -159,7 +159,6 @@ class AskedFor(NamedTuple):
     delays_ms: Sequence[int]
     """Time from timestamp to due, perhaps negative."""
     retries: Sequence[tuple[str, int]] = ()
-    """(group, failures)."""
 
 
 class ParsedBatch:
@@ -180,7 +179,7 @@ class ParsedBatch:
         return full(self._records[index])
 
     def waiting(self) -> Waiting | None:
-        """Return all records if each is a usual one, else None."""
+        """Return all records, or None if one is unusual."""
         if set(map(type, self._records)) != ALL_USUAL:
             return None
         usual = cast("Sequence[Entry | WithId]", self._records)

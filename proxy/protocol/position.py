@@ -89,7 +89,6 @@ class Position:
         return self.next_offset if self.purge is None else self.purge.at
 
     def ended_upto(self, offset: int) -> Watermark:
-        """Return the watermark that counts for this offset."""
         if self.set_back is None or offset >= self.set_back.below:
             return self.watermark
         return max(self.watermark, self.set_back.ended)
@@ -123,7 +122,6 @@ class Position:
         return cls(offset, -1, LAST_OFFSET, offset, (PolicyFrom(offset, digest),), topic_id)
 
     def in_force(self) -> str:
-        """Return the digest of the next record's policy."""
         return [p.digest for p in self.policies if p.first_offset <= self.next_offset][-1]
 
     def under(self, digest: str, first_offset: int) -> Self:

@@ -80,7 +80,6 @@ class RequestReader:
         partition: int,
         offset: int,
     ) -> ParsedRecord:
-        """Parse one record. Its timestamp may be -1."""
         try:
             return full(self._parse(headers, key, value, timestamp_ms, partition, offset))
         except Exception as error:  # noqa: BLE001 (one record must not stop the others)
