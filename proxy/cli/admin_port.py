@@ -1,4 +1,4 @@
-"""Asks the admin ports of running proxies."""
+"""Requests to the admin ports of running proxies."""
 
 import json
 import socket
@@ -26,18 +26,18 @@ Answer = dict[str, Any]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: it would take the token to another address."""
+    """A handler that follows no redirect, which would take the token elsewhere."""
 
     def redirect_request(self, *_: object) -> None:
         """Return None. The reply becomes an HTTPError."""
 
 
 DIRECTLY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
-"""Goes past any HTTP proxy of the environment, which would get the token."""
+"""Ignores HTTP proxies of the environment, which would get the token."""
 
 
 class ProxyUnreachable(ProxyError):
-    """The admin port of the proxy does not answer, or refuses."""
+    """The admin port does not answer, or refuses."""
 
 
 class NotThere(ProxyError):
@@ -45,7 +45,7 @@ class NotThere(ProxyError):
 
 
 class InstanceSilent(ProxyError):
-    """One of the instances has not answered: what was shown is not all."""
+    """An instance did not answer, so the result is incomplete."""
 
 
 def ask(
@@ -57,10 +57,7 @@ def ask(
     body: object = None,
     within_s: float = ANSWER_LIMIT_S,
 ) -> Answer:
-    """Return the answer of one proxy. `address` is host:port, or a URL without a path.
-
-    `body` is sent as JSON. Raises ProxyUnreachable, NotThere.
-    """
+    """Return the answer of one proxy. Raises ProxyUnreachable, NotThere."""
     base = address if "://" in address else f"http://{address}"
     said = None if body is None else json.dumps(body).encode()
     url = f"{base.rstrip('/')}/api/v1{path}"
@@ -83,22 +80,19 @@ def ask(
 
 
 class Replies(NamedTuple):
-    """The answers of several instances, at least one."""
-
     answers: list[Answer]
     silent: dict[str, str]
-    """Address -> why it has not answered."""
+    """Address -> why it did not answer."""
 
 
 class Instances:
-    """The proxies that a person named with --admin, else the one of the settings."""
+    """The proxies named with --admin, else the proxy of the settings."""
 
     def __init__(self, settings: Settings, named: Sequence[str] | None) -> None:
         self.addresses = addresses_of(settings.admin, named)
         self._token = settings.admin.token
 
     def ask(self, path: str, **how: Any) -> Replies:
-        """Ask all. Raises ProxyError if none answers."""
         return Replies(*self.each(lambda address: self.ask_one(address, path, **how)))
 
     def ask_one(self, address: str, path: str, **how: Any) -> Answer:
@@ -111,7 +105,7 @@ class Instances:
 def ask_any(
     settings: Settings, admin: str | None, method: str, path: str, body: object, within_s: float
 ) -> Answer:
-    """Ask one instance to do something: the named one, else the one of the settings."""
+    """Send a request to one instance: `admin`, else the proxy of the settings."""
     address = admin or address_of(settings.admin)
     return ask(address, path, settings.admin.token, method=method, body=body, within_s=within_s)
 
@@ -119,7 +113,7 @@ def ask_any(
 def ask_each(
     addresses: Iterable[str], asking: Callable[[str], T]
 ) -> tuple[list[T], dict[str, str]]:
-    """Return the answers, and for each silent address why. Raises ProxyError if none answers."""
+    """Return the answers, and errors by address. Raises ProxyError if none answers."""
     answers, silent, errors = list[T](), dict[str, str](), list[ProxyError]()
     for address in addresses:
         try:
@@ -133,34 +127,32 @@ def ask_each(
 
 
 def say_silent(silent: Mapping[str, str]) -> None:
-    """Say which instances have not answered, and why."""
+    """Print which instances did not answer, and why."""
     for address, why in silent.items():
         say(f"{address}: {why}")
 
 
 def refuse_silent(silent: Mapping[str, str]) -> None:
-    """Raise InstanceSilent if an instance has not answered."""
+    """Raise InstanceSilent if an instance did not answer."""
     if silent:
         raise InstanceSilent("Not every instance has answered. " + " ".join(silent.values()))
 
 
 def address_of(admin: AdminSettings) -> str:
-    """Return where the proxy with these settings is asked from its own machine."""
+    """Return the address of the proxy with these settings, for this machine."""
     host = "127.0.0.1" if admin.host in {"0.0.0.0", "::"} else admin.host  # noqa: S104
     return f"[{host}]:{admin.port}" if ":" in host else f"{host}:{admin.port}"
 
 
 def addresses_of(admin: AdminSettings, named: Sequence[str] | None) -> Sequence[str]:
-    """Return the addresses that a person named, else the one of the settings.
+    """Return the named addresses, else the address of the settings.
 
-    A name with several addresses stands for all of them, as a headless Service of Kubernetes does
-    for its pods. Not with https: the certificate is for the name.
-    """
+    A headless Service has several."""
     return [one for address in named or [address_of(admin)] for one in _all_of(address)]
 
 
 def _all_of(address: str) -> Sequence[str]:
-    """Return the addresses of one family: those of the other lead to the same instances."""
+    """Return addresses of one family. The other family leads to the same instances."""
     try:
         url = urlsplit(address if "://" in address else f"http://{address}")
         if url.scheme != "http":
@@ -211,7 +203,7 @@ def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachab
 
 
 def too_old(base: str) -> ProxyUnreachable:
-    """Return the error of a proxy that does not have what this command asks for."""
+    """Return the error for a proxy without this call."""
     return ProxyUnreachable(
         f"The proxy at {base} does not know this call: it is older.",
         "Upgrade it, or use the command of its version.",
@@ -219,5 +211,5 @@ def too_old(base: str) -> ProxyUnreachable:
 
 
 def no_proxy(base: str) -> ProxyUnreachable:
-    """Return the error where something else answers."""
+    """Return the error for a server that is not a proxy."""
     return ProxyUnreachable(f"What answers at {base} is no proxy.", NAME_IT)

@@ -1,4 +1,4 @@
-"""The commands, and how an error reaches a person: one sentence, no traceback."""
+"""The list of commands, and the conversion of errors to sentences."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ from proxy.logs import configure_logs, plain, plain_lines, show_any_text
 
 DEBUG = variable_name(("log", "level"))
 PRIVATE: Final = 0o077
-"""Files may hold record bytes. Only this user may read them, also those of Java and RocksDB."""
+"""Files may hold record bytes, so only this user may read them."""
 
 app = typer.Typer(
     name="kafka-delay-proxy",
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except ProxyError as error:
         print(plain_lines(f"Error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
-    except Exception as error:  # noqa: BLE001 (a person gets a sentence whatever happens)
+    except Exception as error:  # noqa: BLE001 (a person gets a sentence for any error)
         _tell_defect(error)
         sys.exit(1)
     sys.exit(0)

@@ -1,4 +1,4 @@
-"""`audit`: runs the Spark audit as a program of its own. It shares no code with the proxy."""
+"""`audit`: the Spark audit, started as a separate program."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from proxy.config.settings import Settings
 from proxy.errors import require
 
 KAFKA_VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
-"""Carries the connection. Everybody on the machine can see arguments."""
+"""Passes the connection. Arguments would be visible to everybody on the machine."""
 SERVERS: Final = "bootstrap.servers"
 ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
 TargetOption = Annotated[
@@ -35,7 +35,7 @@ MaxOffsets = Annotated[
     ),
 ]
 Options = dict[str, object]
-"""By name. None, False and empty lists are left out. True has no value."""
+"""By name. None, False and empty lists are omitted. True has no value."""
 
 
 def audit(
@@ -102,13 +102,13 @@ def audit(
 def audit_command(
     settings: Settings, options: Options, module: str = ONCE
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the program and the environment of an audit under these settings."""
+    """Return the program and the environment of an audit."""
     given = arguments({**_names(settings), **options})
     return [sys.executable, "-m", module, *given], _environment(settings)
 
 
 def arguments(options: Options) -> list[str]:
-    """Return the options as words of a command line."""
+    """Return the options as arguments."""
     words = []
     for name, value in options.items():
         if value is True:
@@ -120,7 +120,6 @@ def arguments(options: Options) -> list[str]:
 
 
 def _check_fit(options: Options, how: str) -> None:
-    """Raise a usage error if one of these is given."""
     for name, value in options.items():
         if value is not None and value is not False:
             raise typer.BadParameter(f"--{name} {how} --follow")

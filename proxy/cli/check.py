@@ -1,4 +1,4 @@
-"""`check`: faults that would stop the proxy or lose a record, with their remedies."""
+"""`check`: faults that would stop the proxy or lose a record, with remedies."""
 
 import shutil
 import tempfile
@@ -77,11 +77,8 @@ def _summary(stops: int, warnings: int) -> str:
     return "Nothing would stop the proxy."
 
 
-# What the settings and this machine say, without a broker.
-
-
 def settings_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield findings about librdkafka's part of the settings, the data folder and the workers."""
+    """Yield findings about settings and machine, without a broker."""
     yield ok("settings", "readable; every key is known")
     yield _librdkafka(settings)
     yield _data_dir(settings.data_dir)
@@ -135,7 +132,6 @@ def _data_dir(data_dir: Path) -> Finding:
 
 
 def _existing(data_dir: Path) -> Path:
-    """Return the folder, or its nearest parent that exists."""
     folder = data_dir.absolute()
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
@@ -173,7 +169,6 @@ def _reserve(settings: Settings) -> Finding:
 
 
 def _extras(settings: Settings) -> Iterator[Finding]:
-    """Yield the settings that need a package which is not installed."""
     required = {
         "store": partial(require_store, settings.store),
         "tracing": partial(require_tracing, is_enabled=settings.tracing.enabled),

@@ -1,4 +1,4 @@
-"""What `check` asks the broker: clocks, topics, rights, the group."""
+"""Questions of `check` to the broker: clocks, topics, rights, the group."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -66,8 +66,6 @@ from proxy.kafka.topics import replication_for
 from proxy.protocol.policy import is_legal_topic
 from proxy.protocol.position import MetadataUnreadable, Position
 
-# Asks about topics: whether they exist, their configuration, the user's rights.
-
 
 @dataclass(frozen=True, slots=True)
 class Refused:
@@ -84,14 +82,14 @@ Described = TopicDescription | Refused
 
 
 def missing_rights(answer: Described, needed: Sequence[Right]) -> list[Right]:
-    """Return the rights that the user lacks on a topic. All of them if it is hidden."""
+    """Return the rights that the user lacks on a topic, all if it is hidden."""
     if isinstance(answer, Refused):
         return list(needed) if is_refusal(answer.error) else []
     return lacking(answer, needed)
 
 
 def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Described]:
-    """Return descriptions by name, with the rights of the asking user. Creates no topic."""
+    """Return descriptions by name, with the user's rights. Creates no topic."""
     answers = admin.describe_topics(
         TopicCollection(list(names)),
         include_authorized_operations=True,
@@ -125,7 +123,7 @@ def read_configs(
 
 
 def may_create(admin: AdminClient, topic: str) -> bool:
-    """Whether the broker would let the asking user create the topic. Creates none."""
+    """Whether the broker would let the user create the topic. Creates none."""
     wanted = NewTopic(topic, num_partitions=1)
     answers = admin.create_topics([wanted], validate_only=True, request_timeout=Connection.limit_s)
     try:
@@ -135,15 +133,13 @@ def may_create(admin: AdminClient, topic: str) -> bool:
     return True
 
 
-# Clocks: this machine's, the broker's, and watermarks that lie ahead.
-#
-# One record without a value in the settings topic tells the broker's time, as the proxy learns it.
-
 SUBJECT = "clock"
 
 
 def clock_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield findings about clocks. The settings topic must exist."""
+    """Yield findings about clocks.
+
+    The settings topic must exist: the broker stamps a record there."""
     topic = settings.topics.settings
     answer = _answer(settings)
     wall_ms = wall_clock_ms()
@@ -190,7 +186,6 @@ def _lead(lead_ms: int, max_step_ms: int) -> Finding:
 
 
 def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
-    """Yield partitions that a worker with a clock ahead has left in the future."""
     for partition, watermark_ms in sorted(_committed_watermarks(settings)):
         ahead_ms = watermark_ms - broker_ms
         if ahead_ms > settings.clock.max_step_ms:
@@ -203,10 +198,7 @@ def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
 
 
 def _committed_watermarks(settings: Settings) -> list[tuple[int, int]]:
-    """Return (partition, watermark in epoch ms). Nothing if the group may not be asked.
-
-    A consumer that joins nothing asks: the admin client's call can end the process.
-    """
+    """Ask by a consumer that joins nothing. The admin client's call can end the process."""
     found = list[tuple[int, int]]()
     ingress = settings.topics.ingress
     config = client_config(settings, group_id=settings.group_id)
@@ -220,13 +212,11 @@ def _committed_watermarks(settings: Settings) -> list[tuple[int, int]]:
     return found
 
 
-# Retry and dead-letter topics of consumer groups.
-
 ANY_GROUP = "group"
 
 
 def retry_settings_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield what the settings alone say about retries."""
+    """Yield findings about retries from the settings alone."""
     retry, levels_ms = settings.retry, settings.levels_ms
     if retry.first_level > len(levels_ms):
         yield advice(
@@ -272,7 +262,6 @@ def _names(settings: Settings) -> Iterator[Finding]:
 
 
 def group_topics(settings: Settings) -> list[str]:
-    """Return the retry and dead-letter topics of the groups in the settings."""
     return _pairs(settings, sorted(settings.retry.groups))
 
 
@@ -284,7 +273,7 @@ def _pairs(settings: Settings, groups: list[str]) -> list[str]:
 def group_topic_findings(
     settings: Settings, described: Mapping[str, Described], may_create: Callable[[str], bool]
 ) -> Iterator[Finding]:
-    """Yield what the broker says about the topics of the groups in the settings."""
+    """Yield findings about the topics of the groups in the settings."""
     for topic in group_topics(settings):
         answer, subject = described[topic], f"topic {topic}"
         if missing := missing_rights(answer, target_rights(topic)):
@@ -301,15 +290,13 @@ def group_topic_findings(
             yield lacks(f"{subject}, not there yet", [create_right(topic)], settings, Severity.WARN)
 
 
-# The topics of `targets.allow`: they must exist, and the proxy must be allowed to write.
-
 MOST_TARGETS: Final = 200
 """Most topics to ask about. A pattern may fit thousands."""
 SHOWN: Final = 20
 
 
 def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]:
-    """Yield findings about each named topic, and about existing topics that fit a pattern."""
+    """Yield findings about named topics, and existing topics that fit a pattern."""
     refusal = policy_of(settings, None).refusal
     named = [name for name in settings.targets.allow if WILDCARDS.isdisjoint(name)]
     try:
@@ -333,7 +320,7 @@ def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]
 
 
 def _finding(name: str, answer: Described, settings: Settings, is_named: bool) -> Finding | None:
-    """Return what is wrong with a topic. A topic that only fits a pattern may not be meant."""
+    """A topic that only fits a pattern may not be meant: its faults are advice."""
     subject, severity = f"target {name}", Severity.WARN if is_named else Severity.ADVICE
     if missing := missing_rights(answer, target_rights(name)):
         return lacks(subject, missing, settings, severity)
@@ -348,8 +335,6 @@ def _finding(name: str, answer: Described, settings: Settings, is_named: bool) -
     )
 
 
-# The broker, the proxy's topics, its group and its transactional ids.
-
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 NO_GROUP_YET = frozenset(
     {
@@ -359,11 +344,11 @@ NO_GROUP_YET = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""The last three: a broker makes its offsets topic when the first group asks."""
+"""A broker reports the last three until the first group creates its offsets topic."""
 
 
 def broker_findings(settings: Settings) -> list[Finding]:
-    """Return all findings of the broker, or the one that it cannot be reached."""
+    """Return all findings, or only that the broker is unreachable."""
     connection = Connection(settings)
     admin = connection.admin
     try:
@@ -500,7 +485,7 @@ def _twins(settings: Settings, members: Iterable[MemberDescription]) -> Iterator
 
 
 def _transactional_ids(settings: Settings) -> Finding:
-    """Try an id that no proxy uses: no request tells what may be done with ids."""
+    """Try an id that no proxy uses: no request tells the rights on ids."""
     right = transactional_right(settings)
     subject = f"transactional ids {right.name}…"
     ident = f"{right.name}{settings.instance_name}-check"

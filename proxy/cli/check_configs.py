@@ -1,4 +1,4 @@
-"""What `check` finds in the configuration of the proxy's topics and of the broker. Pure."""
+"""Findings of `check` about the configuration of topics and broker. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,27 +58,26 @@ stop = partial(Finding, Severity.STOP)
 def lacks(
     subject: str, missing: Sequence[Right], settings: Settings, severity: Severity = Severity.STOP
 ) -> Finding:
-    """Return the finding that the broker does not grant rights on one resource."""
+    """Return the finding that the broker grants too few rights."""
     operations = ", ".join(right.operation for right in missing)
     found = f"the proxy's user lacks {operations}"
     return Finding(severity, subject, found, grant(missing, settings))
 
 
 def number_in(config: Mapping[str, str], key: str) -> int | None:
-    """Return the value of a key as a number. None if it is not known."""
+    """Return the value of a key as a number, None if unknown."""
     text = config.get(key, "")
     return int(text) if text.lstrip("-").isdigit() else None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One topic, with its configuration as the broker words it (empty: not readable)."""
+    """One topic, with its readable configuration."""
 
     name: str
     partitions: int
     config: Mapping[str, str]
     replicas: int | None = None
-    """The fewest that a partition has. None: not known."""
 
     @property
     def subject(self) -> str:
@@ -88,11 +87,9 @@ class TopicConfig:
         return number_in(self.config, key)
 
 
-# The ingress must keep a record until it has ended, or was rewritten.
-
 DAY_MS: Final = 86_400_000
 SEGMENTS: Final = 7
-"""Segments within a topic's retention, so that deletion goes in small steps."""
+"""Segments within a topic's retention. More make deletion smoother."""
 
 
 def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Finding]:
@@ -123,7 +120,7 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
 
 
 def _retention_time(subject: str, kept_ms: int, settings: Settings) -> Finding:
-    """The proxy may be down for as long as there is time left to rewrite a record."""
+    """The spare time is how long the proxy may be down: it must rewrite records before deletion."""
     after_ms = roll_after_ms(settings, kept_ms) or kept_ms
     least_ms = needed_ms(settings, kept_ms)
     spare_ms = kept_ms - least_ms
@@ -173,15 +170,13 @@ def _segments(subject: str, kept_ms: int, closed_ms: int | None) -> Iterator[Fin
         )
 
 
-# The proxy's topics.
-
 STAMPS_BYTES: Final = 1024
 HOP_BYTES: Final = 512
-"""The headers of a rewritten record may be this much longer."""
+"""A rewritten record's headers may be this much longer."""
 
 
 def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Iterator[Finding]:
-    """Yield findings about existing topics, by their role in the settings' `topics`."""
+    """Yield findings about existing topics, by role."""
     if ingress := topics.get("ingress"):
         yield from (stop(ingress.subject, *why) for why in unfit(settings, ingress.config))
         if problem := takes_bombs(ingress.config):
@@ -258,7 +253,7 @@ def _sizes(
 
 
 def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> Iterator[Finding]:
-    """Yield findings about the proxy's own topics: the loss of one disk must lose nothing."""
+    """Yield findings about replication: the loss of one disk must lose nothing."""
     for topic in topics:
         replicas, confirming = topic.replicas, topic.number(MIN_INSYNC)
         if replicas is not None and replicas < wanted.factor:
@@ -283,14 +278,12 @@ def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> 
             )
 
 
-# The broker's own configuration, as a table of limits.
-
 WEEK_MINUTES: Final = 7 * 24 * 60
 METADATA_BYTES: Final = 1024
 
 
 class _Limit(NamedTuple):
-    """A finding if `is_wrong(value of the key, limit)`. Its texts may name key, value, limit."""
+    """A finding if `is_wrong(value, limit)`. Its texts may use key, value, limit."""
 
     finding: Callable[[str, str, str], Finding]
     key: str
@@ -311,7 +304,7 @@ def _beyond(limits: Iterable[_Limit], config: Mapping[str, str]) -> Iterator[Fin
 
 
 def broker_config_findings(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield findings about the broker's configuration. None if it may not be read."""
+    """Yield findings about the broker's configuration, none if unreadable."""
     session_ms, asks = session_timeout_ms(settings), "{key} is {value}, the proxy asks for {limit}"
     session = "Set `kafka: session.timeout.ms: {value}`, or change {key}."
     limits = (

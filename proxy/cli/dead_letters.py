@@ -61,8 +61,6 @@ from proxy.logs import plain
 from proxy.protocol.headers import ERROR, ERROR_DETAIL, ORIGIN
 from proxy.worker.stop_signals import stop_signals
 
-# The commands.
-
 MOST_LISTED: Final = 100_000
 app = typer.Typer(help="Records that could not be delivered.", no_args_is_help=True)
 
@@ -245,7 +243,6 @@ def _find_letter(topics: DeadLetterTopics, named: Place | Origin) -> Letter:
 
 
 def _value_note(original: Original | None) -> str:
-    """Say why the letter has no value: it never had one, or its topic could not take it."""
     if original is None:
         return (
             "none here, and the original is no longer in the ingress: it was null, or too large "
@@ -262,7 +259,6 @@ def _value_note(original: Original | None) -> str:
 
 @contextmanager
 def _reading(text: str, parts: Iterable[Sized], *, is_silent: bool) -> Iterator[OnRead]:
-    """Show the progress of reading the ranges or letters `parts`."""
     if is_silent:
         yield lambda _: None
         return
@@ -277,18 +273,11 @@ def _reading(text: str, parts: Iterable[Sized], *, is_silent: bool) -> Iterator[
         yield on_read
 
 
-# One call of `dead-letters replay`: a dry run or a replay, its progress and its result.
-
 ROWS_SHOWN: Final = 50
 SAY_EVERY_S: Final = 10.0
 
 
 class _ReplayRun:
-    """The named or selected letters, as the topic is at the start.
-
-    Letters that come back during the replay are left alone.
-    """
-
     def __init__(
         self,
         topics: DeadLetterTopics,
@@ -307,11 +296,9 @@ class _ReplayRun:
 
     @property
     def exit_code(self) -> int:
-        """0 if nobody has to look after a letter that is left."""
         return 1 if self._counts.needs_action or self._is_stopped else 0
 
     def preview(self) -> None:
-        """Show what a replay would do with each letter."""
         rows: list[ReplayDecision] = []
 
         def keep(decision: ReplayDecision) -> None:
@@ -327,7 +314,7 @@ class _ReplayRun:
         self._conclude(was_done=False)
 
     def replay(self) -> None:
-        """Replay. The counts are printed even if it ends in an error."""
+        """Replay. Print the counts even after an error."""
         replay = Replay(self._topics, self._options)
         try:
             with stop_signals() as is_stopping, self._progress("replaying") as on_read:
@@ -360,7 +347,6 @@ class _ReplayRun:
         return note
 
     def _now_and_then(self) -> Callable[[ReplayDecision], None]:
-        """Return a function that prints the progress, for output without a bar."""
         last_line_s = time.monotonic()
 
         def tell(_: ReplayDecision) -> None:
@@ -389,8 +375,6 @@ class _ReplayRun:
             say(f"Stopped before the end; the same command {goes_on}.")
 
 
-# Dead letters and replays, as text and as JSON.
-
 NOT_THE_PROXYS: Final = "not the proxy's"
 SHOWN_AS_FACTS: Final = (ERROR, ERROR_DETAIL, ORIGIN)
 TEXT_SHOWN: Final = 2_000
@@ -404,7 +388,7 @@ TOGETHER_MS: Final = 1_000
 def say_summaries(
     shown: Sequence[LetterSummary], marks: Mapping[Place, Mark], group: str | None
 ) -> None:
-    """Print one row for each letter."""
+    """Print one row per letter."""
     target = "target" if group is None else "from"
     columns = ["place", "written", "reason", target, "key", "origin", "replayed"]
     rows = [
@@ -429,7 +413,7 @@ def summary_json(one: LetterSummary, mark: Mark | None) -> dict[str, Any]:
 
 
 def letter_json(letter: Letter, mark: Mark | None) -> dict[str, Any]:
-    """Return everything about a letter, for a program. Other bytes than text are in base64."""
+    """Return everything about a letter, for a program. Binary data is in base64."""
     is_ours = letter.reason is not None
     return {
         **_known_json(letter, mark),
@@ -463,7 +447,7 @@ def _bytes_json(name: str, raw: bytes | None) -> dict[str, str | None]:
 
 
 def say_letter(letter: Letter, topic: str, mark: Mark | None, value_note: str | None) -> None:
-    """Print everything about one letter. `value_note` says why it has no value."""
+    """Print everything about a letter. `value_note` says why it has no value."""
     say(f"{letter.place} of {topic}, written {shown_time(letter.timestamp_ms)}", "")
     for name, text in _facts(letter, mark):
         say(f"{name:<10}{text}")
@@ -503,7 +487,7 @@ def _header(raw: bytes | None) -> str:
 
 
 def value_lines(value: bytes) -> Iterator[str]:
-    """Yield the value as text if it is text, else in hex. A long value is cut, with a hint."""
+    """Yield the value as text, else in hex. A long value is cut, with a hint."""
     text = _readable(value)
     if text is not None:
         yield from text[:TEXT_SHOWN].expandtabs().split("\n")

@@ -1,4 +1,4 @@
-"""`pending`, `pending list`, `find`, `purge` and `reschedule`: the records that wait."""
+"""`pending`, `pending list`, `find`, `purge` and `reschedule`: the pending records."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -47,13 +47,11 @@ from proxy.protocol.body import Delivery, LeftInKafka
 from proxy.protocol.outcomes import MISSED
 from proxy.telemetry.collectors import LONG_PAST_MS
 
-# Which partitions the answers cover.
-
 BROKER_LIMIT_S: Final = 2.0
 
 
 def missing_partitions(settings: Settings, covered: Collection[int]) -> list[int] | None:
-    """Return the ingress partitions of no instance. None if the broker does not answer."""
+    """Return the ingress partitions without an instance. None if the broker does not answer."""
     try:
         connection = Connection(settings)
         connection.limit_s = BROKER_LIMIT_S
@@ -72,7 +70,6 @@ def _numbers(partitions: Collection[int]) -> str:
 
 
 def _repeated(answers: Iterable[Answer]) -> list[int]:
-    """Return partitions of several answers: of an instance named twice, or just moved."""
     times = Counter(number for said in answers for number in said["partitions"])
     return sorted(number for number, count in times.items() if count > 1)
 
@@ -89,8 +86,6 @@ def _say_missing(missing: list[int] | None) -> None:
     elif missing:
         say(f"Not covered: {_numbers(missing)}. Name every instance with --admin.")
 
-
-# `pending`: counts by target from running proxies, or by due time from the local data.
 
 SPANS_MS: Final = {
     "overdue": 0,
@@ -155,7 +150,6 @@ def _count_at_instances(settings: Settings, admin: list[str] | None, *, as_json:
 
 
 def _counts(instances: Instances, address: str) -> Answer:
-    """Raises ProxyUnreachable for a proxy that does not name its partitions."""
     said = instances.ask_one(address, "/pending")
     if "partitions" not in said:
         raise too_old(address)
@@ -169,7 +163,7 @@ def _wait(records: int) -> str:
 def count_entries(
     entries: Iterable[Delivery | LeftInKafka], now_ms: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Count by target, the most first, and by the time left, the nearest first."""
+    """Count by target, highest first, and by remaining time, nearest first."""
     by_target: Counter[str] = Counter()
     by_due = dict.fromkeys([*SPANS_MS, LATER], 0)
     for due_ms, _offset, target, *_ in entries:
@@ -188,14 +182,11 @@ def _span(left_ms: int) -> str:
     return next((span for span, length_ms in SPANS_MS.items() if left_ms <= length_ms), LATER)
 
 
-# `pending list` and `find`: records one by one.
-
 PAGE_RECORDS: Final = 1_000
 LAST: Final = 2**63
 COLUMNS: Final = ("fires", "due", "target", "id", "origin", "bytes", "why")
 
 Found = Mapping[str, Any]
-"""A record as the API shows it."""
 Target = Annotated[str | None, typer.Option(help="Only those for this target, or pattern.")]
 From = Annotated[
     str | None,
@@ -206,7 +197,7 @@ Limit = Annotated[int, typer.Option(min=1, max=100_000, help="The first so many.
 
 
 class Listed(NamedTuple):
-    """Records of one instance, or of all together."""
+    """Records of some instances."""
 
     records: list[Found]
     partitions: set[int]
@@ -306,7 +297,6 @@ def _together(instances: Instances, asking: Callable[[str], Listed]) -> Listed:
 
 
 def _list(instances: Instances, address: str, filters: Mapping[str, str], limit: int) -> Listed:
-    """Return the first `limit` records of one instance, page by page."""
     records, partitions = list[Found](), set[int]()
     cursor: str | None = ""
     while cursor is not None and len(records) < limit:
@@ -345,7 +335,6 @@ def _found(instances: Instances, address: str, path: str) -> Listed:
 
 
 def _place(record: Found) -> tuple[int, int, int]:
-    """Return (fires, partition, offset). Records that do not fire come last."""
     _topic, partition, offset = str(record["origin"]).rsplit("/", 2)
     fires_ms = record["fires"]
     return LAST if fires_ms is None else int(fires_ms), int(partition), int(offset)
@@ -405,8 +394,6 @@ def _refuse_unknown(found: Listed, origin: str) -> None:
             "Name it as topic/partition/offset of the ingress, and every instance with --admin.",
         )
 
-
-# `purge`: no pending record for some targets is delivered.
 
 ANSWER_WITHIN_S: Final = 90.0
 PURGE_NOT_YET: Final = (
@@ -491,8 +478,6 @@ def _purged(done: Answer) -> str:
     shown = f"{more}{counted(records, 'record')} for {done['targets']}{due} {wait}"
     return f"{shown}. {_covered(done['partitions'])}"
 
-
-# `reschedule`: a pending record gets another time.
 
 WAIT: Final = "10s"
 TOO_LATE: Final = "too late: the record had ended before, and nothing was changed"

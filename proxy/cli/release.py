@@ -1,8 +1,4 @@
-"""`pause`, `resume`, `pauses`, `limits` and `skip`: changes at run time.
-
-A change counts for all instances. Each instance says whether its own
-workers have noticed.
-"""
+"""`pause`, `resume`, `pauses`, `limits` and `skip`: changes at run time, for all instances."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -27,7 +23,6 @@ from proxy.protocol.times import shown_delay
 
 ANSWER_WITHIN_S: Final = 30.0
 PATHS: Final = {"--ingest": ("/pauses", "/ingest/paused"), "--worker": ("/limits", "/limits")}
-"""Option -> the path for targets, and the path of the option itself."""
 COLUMNS = ("targets", "per second", "overdue", "from")
 EACH_WORKER = "(each worker)"
 RUN_TIME = "run-time"
@@ -62,7 +57,6 @@ def _ask(
 
 
 def _path(targets: str | None, option: str, *, is_given: bool) -> str:
-    """Return the path for these targets, or for the option."""
     if is_given == (targets is not None):
         raise typer.BadParameter(f"name a target or pattern, or {option}: one of the two")
     prefix, whole = PATHS[option]
@@ -70,7 +64,6 @@ def _path(targets: str | None, option: str, *, is_given: bool) -> str:
 
 
 def _tell_done(replies: Replies, done: str, *, as_json: bool) -> None:
-    """Say that it is done. Exit code 1 if an instance has not noticed yet."""
     answers, silent = replies
     is_everywhere = not silent and all(answer["in_force"] for answer in answers)
     if as_json:
@@ -157,14 +150,13 @@ def pauses(admin: Admin = None, config: Config = None, as_json: AsJson = False) 
 
 
 def _held(replies: Replies) -> tuple[list[str], dict[str, int]]:
-    """Return the paused patterns, and the rates of resumed ones."""
     paused = {pattern for answer in replies.answers for pattern in answer["paused"]}
     rates = {name: n for answer in replies.answers for name, n in answer["release_rates"].items()}
     return sorted(paused), rates
 
 
 def _refuse_unless_held(settings: Settings, admin: Sequence[str] | None, targets: str) -> None:
-    """A mistyped pattern would leave the meant targets paused."""
+    """A mistyped pattern would leave the targets paused."""
     paused, rates = _held(_ask(settings, admin, "GET", "/pauses"))
     if targets not in {*paused, *rates}:
         raise NotPaused(
@@ -176,7 +168,7 @@ def _refuse_unless_held(settings: Settings, admin: Sequence[str] | None, targets
 
 
 class NotLimited(ProxyError):
-    """No limit was set at run time, so none can be cleared."""
+    """No limit was set at run time."""
 
 
 limits_app = typer.Typer(invoke_without_command=True)
@@ -270,14 +262,13 @@ def clear_limit(
 
 
 def _is_set(answer: Answer, targets: str | None) -> bool:
-    """Whether something was set at run time for this pattern. None: for each worker."""
     if targets is None:
         return _source(answer) == RUN_TIME
     return any((one["pattern"], one["source"]) == (targets, RUN_TIME) for one in answer["limits"])
 
 
 def _source(answer: Answer) -> str:
-    """An older proxy knows the limit of the settings alone."""
+    """An older proxy reports only the limit of the settings."""
     return str(answer.get("max_per_second_source", SETTINGS))
 
 
@@ -305,7 +296,7 @@ def _row(limit: Mapping[str, Any]) -> list[str]:
 
 
 SKIPPED_WITHIN_S: Final = 120.0
-"""The end of a large batch is found in some dozen steps, each with a connection."""
+"""Finding the end of a large batch takes some dozen connections."""
 
 
 def skip(

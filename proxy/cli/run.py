@@ -29,7 +29,7 @@ def _topics() -> None:
 def create(config: Config = None, bootstrap: Bootstrap = None, as_json: AsJson = False) -> None:
     """Create those of the proxy's topics that do not exist yet; change none that does."""
     settings = settings_for(config, bootstrap)
-    client_logger().disabled = True  # the error says it
+    client_logger().disabled = True  # the error reports it
     try:
         with explained(settings):
             created = create_missing_topics(settings)

@@ -63,8 +63,6 @@ from proxy.protocol.parsed import Prepare, Scheduled
 from proxy.protocol.request_reader import RequestReader
 from proxy.telemetry.collectors import LONG_PAST_MS
 
-# Records for the ingress, and their expected end.
-
 
 class ExpectedEnd(NamedTuple):
     """A delivery, or a rejection. Neither for a control record."""
@@ -75,21 +73,16 @@ class ExpectedEnd(NamedTuple):
 
 
 def named(ident: str, headers: Headers, key: bytes | None, value: bytes | None) -> Request:
-    """Return a record with an id, keyed by the id so that a cancel finds its partition.
-
-    Its own key travels in `timer-key`.
-    """
+    """Return a record keyed by its id, so that a cancel finds it. `timer-key` has its own key."""
     asked: Headers = [*headers, (ID, ident.encode()), (KEY, key)]
     return Request(asked, ident.encode(), value)
 
 
 def cancel_of(ident: str, partition: int | None = None) -> Request:
-    """Return the cancel of the pending record with this id."""
     return _control([(CANCEL, ident.encode())], ident, partition)
 
 
 def decision_on(ident: str, what: str, partition: int | None = None) -> Request:
-    """Return a `commit` or `rollback` of a half message."""
     return _control([(TRANSACTION, what.encode()), (ID, ident.encode())], ident, partition)
 
 
@@ -99,7 +92,7 @@ def _control(headers: Headers, ident: str, partition: int | None) -> Request:
 
 
 def recall_of(origin: Origin, key: bytes | None = None, ident: bytes | None = None) -> Request:
-    """Return the recall of the record at this origin. The record's key or id proves the right."""
+    """Return the recall of a record, proven by its key or id."""
     headers: Headers = [(RECALL, str(origin).encode())]
     if ident is not None:
         headers.append((ID, ident))
@@ -107,10 +100,7 @@ def recall_of(origin: Origin, key: bytes | None = None, ident: bytes | None = No
 
 
 def proven_recall(settings: Settings, origin: Origin) -> Request:
-    """Read the record at the origin, and return its recall with its key and id.
-
-    Without a proof if the ingress does not hold the record.
-    """
+    """Read the record and return its recall, without a proof if the record is gone."""
     record = _read(settings, origin)
     if record is None:
         return recall_of(origin)
@@ -144,12 +134,7 @@ def expected_end(record: Request, settings: Settings, timestamp_ms: int) -> Expe
     return ExpectedEnd(parsed.entry[2], parsed.due_ms, None)
 
 
-# Writing, and waiting for the outcome.
-
-
 class PartitionUnknown(ProxyError):
-    """The ingress topic has no such partition."""
-
     def __init__(self, topic: str, partition: int, partitions: int) -> None:
         super().__init__(
             f"The topic {topic} has no partition {partition}.",
@@ -159,10 +144,7 @@ class PartitionUnknown(ProxyError):
 
 
 def write_to_ingress(settings: Settings, record: Request) -> Message:
-    """Write one record and wait for the broker's receipt.
-
-    Raises TopicUnknown, PartitionUnknown, BrokerUnreachable, BrokerLate or BrokerRefused.
-    """
+    """Write one record and wait for the broker's receipt. Raises ProxyError."""
     ingress = settings.topics.ingress
     partitions = len(Connection(settings).describe_topic(ingress, "Write").partitions)
     if record.partition >= partitions:
@@ -181,10 +163,7 @@ def write_to_ingress(settings: Settings, record: Request) -> Message:
 def write_and_wait(
     settings: Settings, record: Request, named: str, limit_s: float
 ) -> ControlResult:
-    """Write a control record about the id or origin `named`, and wait for its outcome.
-
-    Raises as `write_to_ingress` does, and TopicUnknown if there is no outcomes topic yet.
-    """
+    """Write a control record about `named`, and wait for its outcome. Raises ProxyError."""
     outcomes = settings.topics.outcomes
     partitions = range(len(Connection(settings).describe_topic(outcomes, "Read").partitions))
     config = client_config(
@@ -206,14 +185,11 @@ def write_and_wait(
             raise explain(error.args[0], settings, outcomes, "Read") from None
 
 
-# `send`.
-
 SET_BY: Final = {
     CANCEL: "the command `cancel`",
     RECALL: "the command `recall`",
     TRANSACTION: "`--prepare`, and the commands `commit` and `rollback`",
 }
-"""These headers act on another record."""
 
 
 def send(
@@ -294,14 +270,12 @@ def _send(
 
 
 def _is_to_be_made(topic: str, settings: Settings) -> bool:
-    """Whether somebody has to create the topic. The proxy makes the topics of consumer groups."""
     names = settings.topics
     is_made = names.create and group_named_in(topic, names) is not None
     return not is_made and _exists(topic, settings) is False
 
 
 def _exists(topic: str, settings: Settings) -> bool | None:
-    """Whether the topic is there. None if the broker does not say."""
     try:
         Connection(settings).describe_topic(topic)
     except TopicUnknown:
@@ -323,7 +297,7 @@ def _when(due_ms: int) -> str:
 def request_headers(
     topic: str | None, delay: str | None, deliver_at: str | None, level: int | None
 ) -> Headers:
-    """Return the headers that say where and when. Raises a usage error if they contradict."""
+    """Return the headers for target and time. Raises a usage error."""
     asked: Headers = [
         (name, str(text).encode())
         for name, text in ((DELIVER_AT, deliver_at), (DELAY, delay), (LEVEL, level))
@@ -339,7 +313,7 @@ def request_headers(
 
 
 def retry_headers(topic: str | None, group: str | None, attempt: int | None) -> Headers:
-    """Return the headers of a record that a consumer group gives back."""
+    """Return the headers of a record that a consumer group returns."""
     if group is None:
         if attempt is not None:
             raise typer.BadParameter("--attempt belongs to --retry-group: name the group")
@@ -362,7 +336,7 @@ def half_headers(ident: str | None, check_topic: str | None, *, is_half: bool) -
 
 
 def user_headers(texts: Sequence[str]) -> Headers:
-    """Parse `name=value`. Raises a usage error without a name, or if a command sets the header."""
+    """Parse `name=value`. Raises a usage error."""
     headers: Headers = []
     for text in texts:
         name, equals, value = text.partition("=")
@@ -373,8 +347,6 @@ def user_headers(texts: Sequence[str]) -> Headers:
         headers.append((name, value.encode()))
     return headers
 
-
-# `cancel`, `recall`, `commit` and `rollback`: a control record, and its outcome.
 
 Ident = Annotated[str, typer.Argument(metavar="ID", help="The record's timer-id.")]
 Partition = Annotated[
@@ -485,7 +457,6 @@ def _carry_out(
     *,
     as_json: bool,
 ) -> None:
-    """Write the record, wait for its outcome, print it, and exit."""
     limit_s = checked_delay_ms(wait) / 1000
     if not limit_s:
         result = ControlResult(origin_of(write_to_ingress(settings, record)))
@@ -514,7 +485,7 @@ def _not_applied(result: ControlResult, named: str, record: Request, limit_s: fl
 
 
 def _where_else(record: Request) -> str:
-    """An id counts within its ingress partition. The record may lie in another one."""
+    """Ids are unique per ingress partition, so the record may lie in another one."""
     if record.partition >= 0:
         return ""
     return " If the record was not keyed by its id, name its ingress partition: --partition."

@@ -1,4 +1,4 @@
-"""`store`: looks into the local data, without changing it. The proxy need not run."""
+"""`store`: read-only views of the local data, also of a stopped proxy."""
 
 import re
 from collections.abc import Iterator
@@ -29,8 +29,6 @@ from storage.folder import kind_of
 from storage.store import Entry
 from storage.tier import FolderReport
 
-# The shards' folders in a data folder.
-
 SHARD_FOLDER: Final = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
 
 
@@ -45,7 +43,7 @@ class NoLocalData(ProxyError):
 
 
 class LocalDataUnreadable(ProxyError):
-    """A shard's folder contradicts itself. The proxy puts it aside and rebuilds it."""
+    """A shard's folder is inconsistent. The proxy puts it aside and rebuilds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class LocalShard:
     folder: Path
 
     def verify(self) -> FolderReport:
-        """Check every file. A shard without files is sound and empty. Raises ExtraMissing."""
+        """Check every file. Raises ExtraMissing."""
         self._require_kind()
         from storage.opening import verify
 
@@ -92,7 +90,7 @@ def _opened(entry: Entry) -> Delivery | LeftInKafka:
 
 
 def local_shards(data_dir: Path) -> list[LocalShard]:
-    """Return all shards of a data folder by name, without those put aside. Raises NoLocalData."""
+    """Return the shards of a data folder by name, except folders put aside. Raises NoLocalData."""
     folders = [folder for folder in sorted(data_dir.glob("*@*")) if folder.is_dir()]
     named = [(SHARD_FOLDER.fullmatch(folder.name), folder) for folder in folders]
     shards = [LocalShard(match["shard"], folder) for match, folder in named if match]
@@ -100,8 +98,6 @@ def local_shards(data_dir: Path) -> list[LocalShard]:
         raise NoLocalData(data_dir)
     return shards
 
-
-# The commands.
 
 app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)
 

@@ -1,4 +1,4 @@
-"""Output, options and signals, for all commands."""
+"""Output, options and signals of all commands."""
 
 import json
 import signal
@@ -28,8 +28,6 @@ from proxy.protocol.times import parse_delay_ms, parse_instant_ms
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Ctrl-C and SIGTERM as one exception, raised once.
-
 
 class StopAsked(BaseException):
     """SIGTERM or SIGINT came."""
@@ -37,11 +35,9 @@ class StopAsked(BaseException):
 
 @contextmanager
 def stop_raises() -> Iterator[None]:
-    """Raise StopAsked in the main thread at the first signal within the block.
+    """Raise StopAsked in the main thread at the first signal.
 
-    Later signals are ignored until the process ends, so that tidying up is not interrupted. Without
-    a signal the handlers are as before after the block.
-    """
+    Ignore later ones while cleaning up."""
     came: list[int] = []
 
     def ask(number: int, _frame: FrameType | None) -> None:
@@ -59,9 +55,7 @@ def stop_raises() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-# Output: tables for people, JSON for programs, both on stdout.
-#
-# All output is made plain here: no text from outside reaches a terminal otherwise.
+# All output is made plain here, so no control characters from outside reach a terminal.
 
 VALUE_SHOWN: Final = 60
 UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
@@ -87,10 +81,9 @@ def say_json(value: Mapping[str, Any]) -> None:
 def say_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], whole: Sequence[str] = ()
 ) -> None:
-    """Print a table to a terminal, and one plain line for each row elsewhere.
+    """Print a table, else plain lines.
 
-    Cells fold on a narrow terminal, except in the columns `whole`: people copy those.
-    """
+    The columns `whole` do not fold, so that people can copy them."""
     plain_rows = [[*map(plain, row)] for row in rows]
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
@@ -117,12 +110,12 @@ def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def text_of(raw: bytes | None) -> str | None:
-    """Return bytes as text for a program. Other bytes than text are escaped."""
+    """Return bytes as text for a program. Other bytes are escaped."""
     return None if raw is None else raw.decode("utf-8", "backslashreplace")
 
 
 def shown_bytes(raw: bytes | None) -> str:
-    """Return bytes for a person, as text and not too long."""
+    """Return bytes for a person, as short text."""
     if raw is None:
         return "null"
     text = plain(text_of(raw))
@@ -130,7 +123,7 @@ def shown_bytes(raw: bytes | None) -> str:
 
 
 def shown_time(epoch_ms: int) -> str:
-    """Return a time with its date, milliseconds and offset from UTC."""
+    """Return a time with date, milliseconds and UTC offset."""
     try:
         moment = datetime.fromtimestamp(epoch_ms / 1000, UTC)
         return (moment if _shows_utc.get() else moment.astimezone()).isoformat(" ", "milliseconds")
@@ -144,14 +137,12 @@ def show_utc(*, is_wanted: bool) -> None:
 
 
 def shown_duration(duration_ms: int) -> str:
-    """Return a length of time in its largest unit, with at most one decimal."""
+    """Return a duration in its largest unit, with at most one decimal."""
     for unit, length_ms in UNITS:
         if duration_ms >= length_ms:
             return f"{round(duration_ms / length_ms, 1):g} {unit}"
     return f"{duration_ms} ms"
 
-
-# Options of several commands, and the settings they lead to.
 
 Config = Annotated[
     Path | None,
@@ -174,7 +165,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program 
 
 
 def checked(read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Return what `read` returns. Its ValueError becomes a usage error."""
+    """Call `read`. Its ValueError becomes a usage error."""
     try:
         return read(*given, **named)
     except ValueError as error:
@@ -182,14 +173,14 @@ def checked(read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
 
 
 def checked_ident(text: str) -> str:
-    """Return the text of an id. Raises a usage error if no record can have it."""
+    """Check an id. Raises a usage error."""
     if not is_ident(text.encode()):
         raise typer.BadParameter(f"an id has 1 to {LONGEST_ID_BYTES} bytes")
     return text
 
 
 def checked_pattern(text: str) -> str:
-    """Return a pattern of targets. Raises a usage error if it fits no topic name."""
+    """Check a pattern of targets. Raises a usage error."""
     if TARGETS_PATTERN.fullmatch(text) is None:
         raise typer.BadParameter(
             f"{text!r} is no pattern of targets: 1 to 249 of the characters "
@@ -199,19 +190,19 @@ def checked_pattern(text: str) -> str:
 
 
 def checked_instant_ms(text: str) -> int:
-    """Return a time as epoch ms. Raises a usage error for other text."""
+    """Parse a time to epoch ms. Raises a usage error."""
     return checked(parse_instant_ms, text)
 
 
 def checked_delay_ms(text: str) -> int:
-    """Return a length of time in ms. Raises a usage error for other text and for bare numbers."""
+    """Parse a duration to ms. Raises a usage error, also for a number without a unit."""
     if text.isdecimal() and text.strip("0"):
         raise typer.BadParameter(f"{text} has no unit: write {text}s for seconds, or {text}ms")
     return checked(parse_delay_ms, text)
 
 
 def checked_origin(text: str) -> Origin:
-    """Return the place of a record. Raises a usage error for other text."""
+    """Parse the place of a record. Raises a usage error."""
     if (found := read_origin(text)) is not None:
         return found
     shown = text if len(text) <= 60 else text[:57] + "..."
@@ -226,7 +217,7 @@ def settings_for_embedded(bootstrap: str, config: Path | None = None) -> Setting
 
 
 def settings_for(config: Path | None, bootstrap: str | None = None) -> Settings:
-    """Return the settings of file and environment, with the broker that the person named."""
+    """Return the settings, with the broker that was named."""
     settings = load_settings(config)
     if bootstrap is None:
         return settings

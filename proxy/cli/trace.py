@@ -1,4 +1,4 @@
-"""`trace`: follows one record through the topics."""
+"""`trace`: one record's way through the topics."""
 
 from typing import Annotated
 
@@ -27,8 +27,6 @@ from proxy.lineage.topics import Bounds, KafkaTopics, silent
 from proxy.lineage.tracer import RecordTrace, trace_record
 from proxy.logs import plain
 
-# A story for a person: a line for each step.
-
 WHOLE = ("time", "where")
 LEADS_ON = {
     "rolled": "rolled to",
@@ -41,7 +39,6 @@ LEADS_ON = {
     "delivered": "delivered at",
     "applied": "applied to",
 }
-"""The meaning of the place that a step names."""
 
 
 def say_story(found: RecordTrace) -> None:

@@ -1,4 +1,4 @@
-"""`dev` and `broker`: a broker and a proxy to try."""
+"""`dev` and `broker`: a broker and a proxy for trials."""
 
 import json
 import os
@@ -32,15 +32,13 @@ from proxy.kafka.access import explained
 from proxy.kafka.topics import admin_client, await_known, ensure_topics
 from proxy.logs import configure_logs
 
-# The proxy as a child process, for `dev`, and for examples/demo.py.
-
 LOOK_EVERY_S = 0.1
 LAST_LINES = 20
 NAMES_A_BROKER = (CONFIG_VARIABLE, variable_name(("kafka",)))
 
 
 def proxy_environment(settings: Settings, data_dir: Path, admin_port: int) -> dict[str, str]:
-    """Return the variables for a proxy of this broker, with its data in `data_dir`."""
+    """Return the variables for a proxy of this broker."""
     values = {
         ("kafka", "bootstrap.servers"): settings.bootstrap_servers,
         ("data_dir",): str(data_dir),
@@ -50,15 +48,11 @@ def proxy_environment(settings: Settings, data_dir: Path, admin_port: int) -> di
 
 
 class ProxyEnded(ProxyError):
-    """The proxy process ended, and nobody asked it to."""
+    """The proxy process ended without a request."""
 
 
 class ProxyProcess:
-    """`run` in a process group of its own, which dies with this process.
-
-    `environment` holds settings as `DELAY_PROXY_…` variables. `log` takes its stderr. None: the
-    stderr of this process.
-    """
+    """`run` in its own process group, which dies with this process. `log` takes its stderr."""
 
     def __init__(
         self, environment: Mapping[str, str], admin_port: int, log: Path | None = None
@@ -70,11 +64,9 @@ class ProxyProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None before it is started, and while it runs."""
         return None if self._process is None else self._process.exit_code
 
     def start(self) -> None:
-        """Start it. It is not ready yet."""
         command = [sys.executable, "-m", "proxy", "run"]
         with self._log.open("ab") if self._log else nullcontext() as log:
             self._process = GuardedProcess(command, environment=self.environment, stderr=log)
@@ -93,7 +85,6 @@ class ProxyProcess:
             return False
 
     def await_ready(self, limit_s: float) -> None:
-        """Wait until it is ready. Raises ProxyEnded if it ends or takes too long."""
         deadline = time.monotonic() + limit_s
         while not self.is_ready():
             if time.monotonic() > deadline:
@@ -102,19 +93,17 @@ class ProxyProcess:
             time.sleep(LOOK_EVERY_S)
 
     def last_words(self) -> str:
-        """Return the end of its log for an error message."""
         if self._log is None:
             return "Its last log lines say why."
         lines = self._log.read_text("utf-8", "replace").splitlines()
         return "\n".join(["Its last log lines:", *lines[-LAST_LINES:]])
 
     def kill(self) -> None:
-        """Send SIGKILL to the whole group."""
         if self._process is not None:
             self._process.kill()
 
     def stop(self) -> int:
-        """Send SIGTERM and return the exit code. Kills what has not ended in time."""
+        """Send SIGTERM, SIGKILL if it takes too long. Return the exit code."""
         return 0 if self._process is None else self._process.stop()
 
     def __enter__(self) -> Self:
@@ -126,12 +115,9 @@ class ProxyProcess:
 
 
 def _without_broker(environment: Mapping[str, str]) -> dict[str, str]:
-    """Drop the variables of a broker elsewhere: its address, its credentials."""
     kept = environment.items()
     return {name: text for name, text in kept if not name.upper().startswith(NAMES_A_BROKER)}
 
-
-# `broker`: the embedded Kafka broker alone.
 
 Port = Annotated[
     int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
@@ -149,8 +135,6 @@ def broker(
         say(f"Kafka ready on {running.bootstrap_servers}")
         running.wait()
 
-
-# `dev`: a real broker and the proxy in front of it, ready to try.
 
 DEFAULT_PORT = 9092
 READY_LIMIT_S = 60.0
@@ -194,7 +178,7 @@ def _serve(config: Path | None, port: int, data_dir: Path) -> None:
 
 
 def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
-    """Make the proxy's own topics, and `topics` for trials: configuration by name."""
+    """Create the proxy's own topics, and `topics` for trials: configuration by name."""
     with explained(settings):
         ensure_topics(settings)
         admin = admin_client(settings)

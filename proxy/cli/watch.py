@@ -1,4 +1,4 @@
-"""`watch`: each record as it arrives in a topic, and how late it is."""
+"""`watch`: records as they arrive in a topic, with their lateness."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -89,7 +89,6 @@ def watch(
 
 
 def _open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Consumer:
-    """Return a read_committed consumer of all partitions. It joins no group, commits nothing."""
     description = Connection(settings).describe_topic(topic, "Read")
     numbers = [part.id for part in description.partitions]
     config = client_config(
@@ -109,7 +108,6 @@ def _open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> C
 
 
 def _arrivals(consumer: Consumer, settings: Settings, end_s: float | None) -> Iterator[Message]:
-    """Yield records until `end_s`, or for ever. Raises an error that will not pass."""
     while end_s is None or time.monotonic() < end_s:
         message = consumer.poll(0.2)
         if message is None:
@@ -122,10 +120,7 @@ def _arrivals(consumer: Consumer, settings: Settings, end_s: float | None) -> It
 
 
 def describe_arrival(message: Message) -> dict[str, Any]:
-    """Return what `--json` prints of a record.
-
-    Times are epoch ms. A record arrived at its timestamp, or now if it has none.
-    """
+    """Return the `--json` output for a record. Times are epoch ms."""
     kind, timestamp_ms = message.timestamp()
     arrived_ms = wall_clock_ms() if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
     headers = _headers_of(message)
@@ -148,7 +143,7 @@ def describe_arrival(message: Message) -> dict[str, Any]:
 
 
 def _headers_of(message: Message) -> dict[str, bytes | None]:
-    """Return the headers. One mark, if a name is not UTF-8: the client library shows none then."""
+    """Return the headers, or a mark: the client library shows none if a name is not UTF-8."""
     try:
         return dict(read_headers(message) or [])
     except (SystemError, UnicodeDecodeError):
@@ -156,7 +151,7 @@ def _headers_of(message: Message) -> dict[str, bytes | None]:
 
 
 def watch_line(arrival: Mapping[str, Any], key: bytes | None, value: bytes | None) -> str:
-    """Return the line for a record of `describe_arrival`. For an outcome, `ended` holds it."""
+    """Return the line for a record of `describe_arrival`. `ended` has an outcome."""
     ended = arrival.get("ended")
     what = ended["outcome"] if ended else _what(arrival)
     cells = _outcome_cells(ended) if ended else _record_cells(arrival, key, value)
