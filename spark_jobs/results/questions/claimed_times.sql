@@ -1,4 +1,4 @@
--- Which ends have a time that nobody but the proxy attests?
+-- Which ends have a time that only the proxy attests?
 -- By topic: a topic with LogAppendTime keeps the broker's time (attested), any other the time that
 -- the proxy wrote (claimed). first_ms and last_ms: when the claimed ones were, as they claim.
 SELECT at_topic, count(*) AS records, count_if(is_attested) AS attested,

@@ -1,4 +1,4 @@
--- What was dead-lettered, for which reason, by target?
+-- Which records were dead-lettered, by reason and target?
 -- reason is the code in timer-error. first is the ingress record (partition/offset) of the oldest.
 WITH letters AS (
   SELECT substring_index(detail, ':', 1) AS reason, target, partition, offset, ended_ms

@@ -1,4 +1,4 @@
--- Which cancels found nothing, and what had become of the record that they name?
+-- Which cancels found nothing, and how had their record ended?
 -- record_offset is the last record before the cancel with its id in its partition; after_ms, how
 -- long after the end of that record the cancel was written. elsewhere counts records with the id in
 -- other partitions, where a cancel cannot find them: record and cancel need the same key.

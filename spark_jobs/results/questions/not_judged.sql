@@ -1,4 +1,4 @@
--- What could not be judged, and why?
+-- Which records could not be judged, and why?
 -- Records without a verdict that says how they ended, by reason and target; what is due and has not
 -- ended, since nobody knows what the proxy will do; and, by their offsets, ingress records that
 -- retention deleted before an audit of the chain read them.

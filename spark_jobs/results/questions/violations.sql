@@ -1,4 +1,4 @@
--- What was delivered twice, early, altered or not at all, and which commands show it?
+-- Which records are violations, and which commands show them?
 -- :verdict= one violation, such as duplicated; all if none is given
 -- The violations that stand: those that a later audit of the chain judged otherwise are left out.
 SELECT verdict, partition, offset, detail, id, target, due_ms, delivered_ms, audit, look

@@ -1,4 +1,4 @@
--- What waits still, and in which hour does it become due?
+-- How many records are pending, by the hour of their due?
 -- :day= the day (UTC) to begin with, such as 2026-11-25; the hour that it is now if none is given
 -- :hours=24 how many hours to tell apart, from there on
 -- Records that are due later count in one row without hour_ms. Records that were due before count

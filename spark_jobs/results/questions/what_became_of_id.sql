@@ -1,4 +1,4 @@
--- What became of order 17, by its id?
+-- How did order 17 end, by its id?
 -- :id the id (timer-id); in hexadecimal where it is no text
 -- All that has the id: records that replaced it or went on from it, cancels and decisions, and
 -- other records if the id was used again. A record that waits has the verdict pending.

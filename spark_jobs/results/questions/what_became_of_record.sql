@@ -1,4 +1,4 @@
--- What became of the ingress record at this partition and offset?
+-- How did the ingress record at this partition and offset end?
 -- :partition its partition
 -- :offset its offset; both are in timer-origin of what was delivered
 -- The record with all that it went on from and all that goes on from it: rolled, requeued and
