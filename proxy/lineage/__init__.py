@@ -1,4 +1,2 @@
-"""Traces of single records from origin to end, by the topics alone, for commands and admin port.
-
-May use dead_letters, dispatch, kafka, config, client, requests and records. Begin with `tracer`.
-"""
+"""Traces of single records from origin to end, by the topics alone. May use dead_letters, dispatch,
+kafka, config, client, requests and records. Begin with `tracer`."""

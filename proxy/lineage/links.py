@@ -1,4 +1,4 @@
-"""The records of a trace, and rules that relate them by their headers. Pure."""
+"""The records of a trace, related by their headers. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,7 +51,6 @@ class TracedRecord:
     headers: Headers
 
     def header(self, name: str) -> bytes | None:
-        """Return the last header of that name."""
         return last_header(self.headers, name)
 
     def text(self, name: str) -> str | None:
@@ -59,35 +58,33 @@ class TracedRecord:
         return None if raw is None else text_of(raw)
 
     def number(self, name: str) -> int | None:
-        """Return the header as a number. None if it is too long to be ours."""
+        """Return the header as a number. None if it is longer than ours."""
         raw = self.header(name)
         return int(raw) if raw is not None and raw.isdigit() and len(raw) <= 18 else None
 
     def origin(self, name: str) -> Origin | None:
-        """Return the place that a header names."""
         return read_origin(self.text(name) or "")
 
     def without_value(self) -> Self:
-        """Return a copy to keep. A trace may have a thousand records, and values can be large."""
+        """Return a copy to keep: a trace may have a thousand records with large values."""
         return replace(self, value=None)
 
 
 class TimeSpan(NamedTuple):
-    """Records of a topic with timestamps from `from_ms` to before `until_ms`. None: no limit."""
+    """Records of a topic by time, from `from_ms` to before `until_ms`."""
 
     topic: str
     from_ms: int | None = None
     until_ms: int | None = None
     partitions: tuple[int, ...] | None = None
-    """None: all partitions."""
 
 
 Visit = Callable[[TracedRecord], bool]
-"""Looks at a record. Returns True to end the search."""
+"""Looks at a record. True ends the search."""
 
 
 class NotAllRead(ProxyError):
-    """The `bound` of time or of records was reached before `topics` were read to the end."""
+    """`bound`, the limit of time or records, was reached before `topics` were read."""
 
     def __init__(self, topics: Sequence[str], bound: str) -> None:
         self.topics = tuple(topics)
@@ -95,25 +92,23 @@ class NotAllRead(ProxyError):
 
 
 class Topics(Protocol):
-    """The topics of a trace. Raises NotAllRead, and a broker's refusal as a ProxyError."""
+    """The topics of a trace. Raises NotAllRead, or another ProxyError."""
 
     def partitions_of(self, topic: str) -> int:
-        """Return the number of partitions, 0 for a missing topic."""
+        """Return 0 for a missing topic."""
 
     def offsets(self, topic: str, partition: int) -> range:
         """Return the offsets of committed records."""
 
     def at(self, place: Origin) -> TracedRecord | None:
-        """Return the record at a place. None if nothing lies there."""
+        """Return the record at a place, if there is one."""
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
-        """Read the spans in parallel until `visit` returns True. May show a record twice."""
+        """Read spans in parallel until `visit` returns True. May repeat records."""
 
     def unread(self) -> list[str]:
-        """Return sentences about topics that were left out."""
+        """Return sentences about skipped topics."""
 
-
-# The request of an ingress record.
 
 DELIVERY: Final = "delivery"
 HALF_MESSAGE: Final = "half message"
@@ -121,20 +116,18 @@ REJECTED: Final = "rejected"
 
 
 class Asked(NamedTuple):
-    """A record's request under today's settings. It tells where to look for the end."""
+    """A record's request under today's settings, to know where to look."""
 
     kind: str
     """DELIVERY, HALF_MESSAGE, REJECTED, `cancel`, `recall`, `commit` or `rollback`."""
     target: str | None = None
     due_ms: int | None = None
     partition: int = -1
-    """The target's partition. -1: the key decides."""
+    """-1: the key decides."""
     key: bytes | None = None
-    """The key at the target."""
     ident: bytes | None = None
     check_topic: str | None = None
     recalled: int | None = None
-    """The offset that a recall names."""
 
     @property
     def is_control(self) -> bool:
@@ -147,10 +140,8 @@ class Asked(NamedTuple):
 
 
 def read_asked(record: TracedRecord, reader: RequestReader) -> Asked:
-    """Return the request of a record.
-
-    A rejected one keeps its target, because earlier settings may have accepted it.
-    """
+    """Return a record's request. A rejected one keeps its target, because earlier settings may have
+    accepted it."""
     place = record.place
     parsed = reader.read(
         record.headers,
@@ -180,10 +171,8 @@ def _asked_by_entry(parsed: Scheduled | Prepare) -> Asked:
     return Asked(kind, one.target, parsed.due_ms, one.partition, one.key, ident, check_topic)
 
 
-# Outcomes.
-
 BY_ANOTHER: Final = frozenset({CANCELLED, ROLLED_BACK, EXPIRED})
-"""Outcomes that a control record may have caused. They do not name it."""
+"""Outcomes that an unnamed control record may have caused."""
 
 
 class End(NamedTuple):
@@ -200,7 +189,7 @@ class End(NamedTuple):
 
     @property
     def is_move(self) -> bool:
-        """Whether `next_origin` took its place with another due time."""
+        """Whether `next_origin` replaced it with another due time."""
         return self.what in {REPLACED, REQUEUED} and self.detail == MOVED
 
     @property
@@ -210,7 +199,7 @@ class End(NamedTuple):
 
 
 def outcome_in(record: TracedRecord) -> End | None:
-    """Return the outcome in a record of the outcomes topic."""
+    """Return the outcome in its record."""
     found = read_outcome(record.value)
     origin = read_origin(found["origin"]) if found else None
     if found is None or origin is None:
@@ -228,8 +217,6 @@ def outcome_in(record: TracedRecord) -> End | None:
     )
 
 
-# Links of the chain.
-
 INGESTED: Final = "ingested"
 HOPPED: Final = "hopped"
 REPLAYED: Final = "replayed"
@@ -238,22 +225,22 @@ AFTER_A_GAP: Final = "after a gap"
 
 
 class Control(NamedTuple):
-    """A cancel, recall, commit, rollback or expiry that was applied to a record."""
+    """A cancel, recall, commit, rollback or expiry of a record."""
 
     end: End
     kind: str | None
-    """None if the ingress has deleted the control record."""
+    """None if the control record is deleted."""
 
 
 @dataclass(slots=True)
 class Link:
-    """One ingress record of the chain. It is filled stepwise, and shown if the time runs out."""
+    """One ingress record of the chain, filled stepwise and shown if the time runs out."""
 
     origin: Origin
     arrival: str
     """INGESTED, HOPPED, REPLAYED, RETRIED or AFTER_A_GAP."""
     record: TracedRecord | None = None
-    """None if the ingress has deleted it."""
+    """None if deleted."""
     asked: Asked | None = None
     end: End | None = None
     delivery: TracedRecord | None = None
@@ -261,7 +248,7 @@ class Link:
     replay: Mark | None = None
     successor: Origin | None = None
     ended: End | None = None
-    """The outcome of the record that a control record ended."""
+    """The outcome of the record that this control ended."""
     unreadable: Origin | None = None
     """The place of an unreadable outcome."""
     controls: list[Control] = field(default_factory=list)
@@ -269,7 +256,6 @@ class Link:
 
     @property
     def ended_ms(self) -> int | None:
-        """The time of its end, if known."""
         last = self.end or self.delivery
         return None if last is None else last.timestamp_ms
 
@@ -285,16 +271,12 @@ class Trace:
     asked: Origin
     links: list[Link] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
-    """Sentences about gaps."""
     is_whole: bool = True
-    """Whether the time allowed was enough."""
-
-
-# Relations between records.
+    """Whether the time sufficed."""
 
 
 def hop_from(record: TracedRecord) -> Origin | None:
-    """Return the ingress record that this one continues, or the commit of that record."""
+    """Return the ingress record, or its commit, that this one continues."""
     offset = record.number(HOP_FROM)
     return None if offset is None else record.place._replace(offset=offset)
 
@@ -305,10 +287,8 @@ def is_move(record: TracedRecord) -> bool:
 
 
 def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> bool:
-    """Whether the proxy wrote this record to continue `origin`. Moves name their successor.
-
-    A half message's successor names `origin` as its first origin, and continues the commit.
-    """
+    """Whether the proxy wrote this record to continue `origin`, without a move. A half message's
+    successor continues the commit, with `origin` as its first origin."""
     if is_move(record):
         return False
     if is_half and record.header(HOP_FROM) is not None:
@@ -317,10 +297,7 @@ def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> b
 
 
 def came_from(record: TracedRecord) -> Origin | None:
-    """Return the origin of this ingress record, if it has one.
-
-    A retry comes from the consumer's record, which lies in another topic.
-    """
+    """Return an ingress record's origin, if any. A retry's origin is the consumer's record."""
     if record.header(HOP_FROM) is not None:
         return hop_from(record)
     is_retry = bool(record.header(RETRY_GROUP))
@@ -331,7 +308,7 @@ def came_from(record: TracedRecord) -> Origin | None:
 
 
 def original_of(record: TracedRecord) -> Origin | None:
-    """Return the consumer's record that this retry names (docs/client.md#retries)."""
+    """Return the consumer's record that a retry names (docs/client.md#retries)."""
     topic = record.text(ORIGINAL_TOPIC)
     partition, offset = record.number(ORIGINAL_PARTITION), record.number(ORIGINAL_OFFSET)
     if topic is None or partition is None or offset is None:
@@ -340,27 +317,24 @@ def original_of(record: TracedRecord) -> Origin | None:
 
 
 def is_delivery_of(record: TracedRecord, origin: Origin) -> bool:
-    """Whether a record of a target was delivered from the ingress record at `origin`."""
+    """Whether a record of a target was delivered from `origin`."""
     return record.text(ORIGIN) == str(origin) and record.header(ERROR) is None
 
 
 def is_letter_of(record: TracedRecord, origin: Origin) -> bool:
-    """Whether a dead letter was made from the ingress record at `origin`."""
+    """Whether a dead letter was made from `origin`."""
     return record.text(ORIGIN) == str(origin) and record.header(ERROR) is not None
 
 
 def is_check_back(record: TracedRecord, ident: bytes) -> bool:
-    """Whether it asks for a decision about the half message with this id."""
+    """Whether it asks to decide about the half message with this id."""
     is_question = record.header(TRANSACTION) == CHECK_BACK and record.number(CHECK) is not None
     return is_question and record.header(ID) == ident
 
 
 def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | None) -> bool:
-    """Whether an ingress record retries a delivery that a consumer could not process.
-
-    `group` is the delivery's consumer group if it was a retry. A consumer without our client may
-    return the record with its stamps.
-    """
+    """Whether an ingress record retries a failed delivery. `group` is None unless the delivery was
+    a retry. A consumer without our client may return the record with its stamps."""
     asking = record.header(RETRY_GROUP)
     if not asking or record.header(HOP_FROM) is not None or group not in {None, asking}:
         return False
@@ -377,9 +351,7 @@ def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | Non
 
 
 def is_about(end: End, origin: Origin, ident: bytes | None) -> bool:
-    """Whether an outcome has this id, and lies in the ingress partition of `origin`.
-
-    Outcomes of recalls have no id.
-    """
+    """Whether an outcome has this id and the partition of `origin`. Outcomes of recalls have
+    none."""
     is_same = end.ident == (None if ident is None else text_of(ident))
     return is_same and end.origin[:2] == origin[:2]

@@ -54,19 +54,15 @@ UNKNOWN: Final = "unknown"
 
 
 class Step(NamedTuple):
-    """An event of the ingress record at `origin`, or of a record made from it."""
+    """An event of an ingress record, or of a record made from it. `where` shows it."""
 
     time_ms: int | None
     what: str
     where: Origin | None
-    """The record that shows it."""
     detail: str
-    """A text without times."""
     origin: Origin
     due_ms: int | None = None
-    """For requests and pending records."""
     late_ms: int | None = None
-    """For deliveries."""
 
     def data(self) -> dict[str, Any]:
         where = None if self.where is None else str(self.where)
@@ -77,7 +73,7 @@ class Story(NamedTuple):
     """All steps in order of time."""
 
     state: str
-    """The last record is DELIVERED, WAITING, UNKNOWN or has the named outcome."""
+    """DELIVERED, WAITING, UNKNOWN, or the last record's outcome."""
     first_origin: Origin
     trace_id: str | None
     steps: list[Step]
@@ -92,13 +88,12 @@ class Story(NamedTuple):
 
 
 class Storyteller:
-    """Makes stories of the proxy with the topics `names`, at `now_ms`."""
+    """Makes stories at the time `now_ms`."""
 
     def __init__(self, names: TopicSettings, now_ms: int) -> None:
         self._names, self._now_ms = names, now_ms
 
     def story(self, trace: Trace) -> Story:
-        """Return the story of a trace with at least one link."""
         steps = [step for link in trace.links for step in self._steps(link, trace)]
         steps.sort(key=lambda step: (step.time_ms is not None, step.time_ms or 0))
         unknown = [*trace.unknown, *(gap for link in trace.links for gap in _gaps(link))]
@@ -109,7 +104,6 @@ class Storyteller:
         return Story(state, first, trace_id, steps, unknown, trace.is_whole)
 
     def _steps(self, link: Link, trace: Trace) -> Iterator[Step]:
-        """Yield the steps of one ingress record. The record before shows a hop."""
         if link.arrival != HOPPED or link.record is None:
             yield self._arrival(link)
         if (due := self._due(link, _last_hop(link, trace))) is not None:
@@ -152,7 +146,6 @@ class Storyteller:
         return Step(record.timestamp_ms, what, record.place, detail, origin, due_ms)
 
     def _due(self, link: Link, last: Link) -> Step | None:
-        """Return the due time as a step, if it lies between the writing and the end of `last`."""
         record, due_ms = link.record, due_ms_of(link)
         if record is None or due_ms is None or (link.arrival == HOPPED and not is_move(record)):
             return None
@@ -160,7 +153,6 @@ class Storyteller:
         return Step(due_ms, "due", None, "", link.origin) if is_moment else None
 
     def _meanwhile(self, link: Link) -> Iterator[Step]:
-        """Yield the check-backs of a half message, and its commit."""
         for check in link.checks:
             detail = "asked its producer: commit or roll back?"
             what = f"check-back {check.number(CHECK)}"
@@ -209,7 +201,7 @@ def _request(link: Link) -> str:
 
 
 def _last_hop(link: Link, trace: Trace) -> Link:
-    """Return the last known record that this one was rewritten as, with the same due time."""
+    """Return the last known rewritten record with the same due time."""
     by_origin = {one.origin: one for one in trace.links}
     while link.successor is not None and link.successor in by_origin:
         if link.end is not None and link.end.is_move:
@@ -223,12 +215,11 @@ def _may_wait(link: Link) -> bool:
 
 
 def _is_skipped(link: Link) -> bool:
-    """Whether it lies in a skipped batch that no client can read."""
+    """Whether it lies in a skipped batch."""
     return link.end is not None and link.end.detail.startswith(RECORD_UNREADABLE)
 
 
 def _gaps(link: Link) -> Iterator[str]:
-    """Yield sentences about missing facts of a record."""
     if link.record is None:
         why = "it has been deleted by retention"
         if _is_skipped(link):
@@ -257,8 +248,6 @@ def _failure(record: TracedRecord, request: str) -> str:
     why, group = record.text(RETRY_EXCEPTION), record.text(RETRY_GROUP)
     return f"the group {group} failed at it{f' ({why})' if why else ''}; {request}"
 
-
-# How a record ended.
 
 Words: TypeAlias = tuple[Origin | None, str]
 """The record that shows it, and a sentence."""
@@ -306,7 +295,7 @@ def _dead(link: Link, end: End) -> Words:
 
 
 def due_ms_of(link: Link) -> int | None:
-    """Return the due time as the proxy wrote it, else as today's settings read the request."""
+    """Return the due time that the proxy wrote, else of the request under today's settings."""
     if link.delivery is not None and (stamp_ms := link.delivery.number(DUE)) is not None:
         return stamp_ms
     if link.end is not None and link.end.due_ms is not None:
@@ -315,19 +304,18 @@ def due_ms_of(link: Link) -> int | None:
 
 
 def commit_of(link: Link) -> Control | None:
-    """Return the first commit of a half message. A later record may have the same id."""
+    """Return a half message's first commit. A later record may have the same id."""
     ender = _ender(link)
     decided = (one for one in link.controls if one is not ender)
     return next((one for one in decided if one.kind in {None, "commit"}), None)
 
 
 def committed_ms(link: Link, commit: Control) -> int:
-    """Return the commit's time. Its outcome may be stamped after the delivery beside it."""
+    """Return the commit's time. Its outcome may be stamped after the delivery."""
     return min(commit.end.timestamp_ms, link.ended_ms or commit.end.timestamp_ms)
 
 
 def _ender(link: Link) -> Control | None:
-    """Return the control record that ended it."""
     kinds = {CANCELLED: {"cancel", "recall"}, ROLLED_BACK: {"rollback"}, EXPIRED: {"expire"}}
     wanted = None if link.end is None else kinds.get(link.end.what)
     if wanted is None:

@@ -1,4 +1,4 @@
-"""The topics of a trace, read in no group and in bounded memory."""
+"""The topics of a trace, read in bounded memory."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,16 +24,16 @@ from proxy.protocol.body import Message
 from proxy.protocol.position import NEVER_MS
 
 GROUP: Final = "kafka-delay-proxy-trace"
-"""A name for the client library. The group is never joined, and nothing is committed."""
+"""A name for the client library. Nothing joins the group or commits."""
 
 Ranges = dict[tuple[str, int], range]
 
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Takes a text and a number of records. Yields a function for the number of records read."""
+"""Takes a text and the number of records. Yields a function for the number read."""
 
 
 class Bounds(NamedTuple):
-    """The limits of a trace. None: any number of records."""
+    """The limits of a trace."""
 
     timeout_s: float
     most_records: int | None = None
@@ -46,7 +46,7 @@ def silent(_text: str, _total: int) -> Iterator[Callable[[int], None]]:
 
 
 class ReadRefused(BrokerRefused):
-    """The user may not read a topic that the trace needs."""
+    """The user may not read a needed topic."""
 
     def __init__(self, topic: str, settings: Settings) -> None:
         self.topic = topic
@@ -58,10 +58,10 @@ class ReadRefused(BrokerRefused):
 
 
 class KafkaTopics:
-    """The topics of a trace on a broker. Each search has its own consumer.
+    """The topics of a trace on a broker. Raises KafkaException, too.
 
     `after_poll` is called after a few hundred records. With `skips_refused`, `unread` names topics
-    that the user may not read. Raises KafkaException, too.
+    that the user may not read.
     """
 
     def __init__(
@@ -92,7 +92,6 @@ class KafkaTopics:
             return offsets_of(consumer, topic, partition)
 
     def at(self, place: Origin) -> TracedRecord | None:
-        """Return the record at a place. None if nothing readable lies there."""
         topic, partition, offset = place
         found: list[TracedRecord] = []
 
@@ -107,7 +106,6 @@ class KafkaTopics:
         return found[0] if found else None
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
-        """Read the spans in parallel, until `visit` returns True or all are finished."""
         while left := [span for span in spans if span.topic not in self._refused]:
             try:
                 self._search(left, visit)
@@ -119,7 +117,6 @@ class KafkaTopics:
                 return
 
     def unread(self) -> list[str]:
-        """Return sentences about the topics that could not be searched."""
         return [f"What lies in {topic}. {why}" for topic, why in self._refused.items()]
 
     def _search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
@@ -149,7 +146,6 @@ class KafkaTopics:
 
     @contextmanager
     def _naming(self, topic: str) -> Iterator[None]:
-        """Name the topic in the error if the user may not read it."""
         try:
             yield
         except KafkaException as error:
@@ -159,7 +155,6 @@ class KafkaTopics:
             raise
 
     def _ranges(self, consumer: Consumer, span: TimeSpan) -> Ranges:
-        """Return the offsets of a span, without empty ranges."""
         topic, numbers = span.topic, span.partitions
         if numbers is None:
             numbers = tuple(range(self.partitions_of(topic)))
@@ -190,7 +185,7 @@ class KafkaTopics:
                 self._after_poll()
 
     def _end_of_batch(self, topic: str, partition: int, base: int) -> int:
-        """Return the offset behind a batch that no client can read."""
+        """Return the offset behind an unreadable batch."""
         batch = unreadable_batch(lambda: Consumer(self._config), topic, partition, base)
         return base if batch is None else batch.end
 

@@ -1,4 +1,4 @@
-"""Traces of records through the topics. Decides what to read next."""
+"""The trace of a record through the topics."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ MOST_CONTROLS: Final = 20
 MOST_CHECKS: Final = 1_000
 MOST_RETRIES: Final = 100
 CLOCKS_APART_MS: Final = 60_000
-"""Differences between timestamps of brokers, the proxy and its transactions."""
+"""Brokers, the proxy and its transactions stamp records. Their clocks may differ this much."""
 
 
 class RecordTrace(NamedTuple):
@@ -62,18 +62,15 @@ class RecordTrace(NamedTuple):
     story: Story
 
     def data(self) -> dict[str, Any]:
-        """Return the story as JSON values. Times are epoch ms, None if unknown."""
+        """Return JSON values. Times are epoch ms."""
         return self.story.data(self.origin)
 
 
 def trace_record(
     topics: Topics, settings: Settings, named: Origin, retries_within_ms: int, now_ms: int
 ) -> RecordTrace:
-    """Trace the record at `named`, in any topic that the proxy reads or writes.
-
-    Consumers' failures are searched for within `retries_within_ms` after each delivery. Raises
-    NoSuchRecord, and the exceptions of `topics` except NotAllRead.
-    """
+    """Trace the record at `named` in any topic of the proxy. Consumers' failures are found within
+    `retries_within_ms` of a delivery. Raises NoSuchRecord, and errors of `topics`."""
     names, policy = settings.topics, replace(policy_of(settings, None), roll_after_ms=None)
     origin = find_beginning(topics, named, names.ingress, settings.bootstrap_servers)
     there = topics.offsets(origin.topic, origin.partition)
@@ -83,18 +80,15 @@ def trace_record(
     return RecordTrace(origin, Storyteller(names, now_ms).story(found))
 
 
-# The ingress record of a named place.
-
-
 class NoSuchRecord(ProxyError):
-    """The named place holds no record, or a record that the proxy does not know."""
+    """No record that the proxy knows lies at the place."""
 
 
 def find_beginning(topics: Topics, named: Origin, ingress: str, bootstrap: str) -> Origin:
-    """Return the ingress record at `named`, or the origin of the record there.
+    """Return the ingress record at `named`, or the origin of the record there. Raises TopicUnknown,
+    NoSuchRecord.
 
-    An ingress record is not read: its outcome may exist even if it is deleted or unreadable.
-    Raises TopicUnknown, NoSuchRecord.
+    An ingress record may be deleted or unreadable and still have an outcome, so it is not read.
     """
     topic, partition, offset = named
     count = topics.partitions_of(topic)
@@ -119,7 +113,7 @@ def find_beginning(topics: Topics, named: Origin, ingress: str, bootstrap: str) 
 
 
 def refuse_untold(trace: Trace, there: range, outcomes: str) -> None:
-    """Raise NoSuchRecord if nothing is known about the named record."""
+    """Raise NoSuchRecord if nothing is known about the record."""
     if any(link.record or link.ended_ms is not None for link in trace.links) or not trace.is_whole:
         return
     asked = trace.asked
@@ -147,11 +141,8 @@ def _nothing_at(named: Origin, there: range) -> tuple[str, str]:
     )
 
 
-# Where related records can lie.
-
-
 class Spans:
-    """Spans in the topics `names`. `partitions_of` returns 0 for a missing topic."""
+    """Spans of related records. `partitions_of` returns 0 for a missing topic."""
 
     def __init__(self, names: TopicSettings, partitions_of: Callable[[str], int]) -> None:
         self._names, self._partitions_of = names, partitions_of
@@ -165,14 +156,11 @@ class Spans:
         return [TimeSpan(topic, first, last)]
 
     def near(self, topic: str, time_ms: int) -> list[TimeSpan]:
-        """Return the records of about the same transaction."""
         return self.between(topic, time_ms, time_ms)
 
     def ends(self, link: Link) -> Iterator[list[TimeSpan]]:
-        """Yield the spans of its outcome or delivery: first the keys' partitions, then all others.
-
-        A topic may have gained partitions.
-        """
+        """Yield spans of its outcome or delivery: first the keys' partitions, then all others, in
+        case the topic has grown."""
         record, asked = link.record, link.asked
         from_ms = None if record is None else record.timestamp_ms - CLOCKS_APART_MS
         outcomes = self._by_key(self._names.outcomes, str(link.origin).encode(), from_ms)
@@ -182,7 +170,6 @@ class Spans:
                 yield there
 
     def controls(self, link: Link) -> list[TimeSpan]:
-        """Return the outcomes that may have decided about the record."""
         record, ended_ms = link.record, link.ended_ms
         from_ms = ended_ms
         if record is not None and (link.is_half or record.header(HOP_FROM) is not None):
@@ -190,7 +177,7 @@ class Spans:
         return self.between(self._names.outcomes, from_ms, ended_ms)
 
     def retries(self, delivery: TracedRecord, within_ms: int) -> list[TimeSpan]:
-        """Return the consumers' requests about a delivery. They have its key."""
+        """Return the consumers' requests about a delivery, which have its key."""
         until_ms = delivery.timestamp_ms + within_ms
         ingress = self._names.ingress
         if delivery.key is None:
@@ -210,7 +197,7 @@ class Spans:
         return self._by_key(topic, asked.key, from_ms)
 
     def _by_key(self, topic: str, key: bytes | None, from_ms: int | None) -> list[TimeSpan]:
-        """Return the partition of the key, then the others. Without a key, all at once."""
+        """Return the key's partition, then the others. Without a key, all at once."""
         count = self._partitions_of(topic)
         everywhere = TimeSpan(topic, from_ms, None, tuple(range(count)))
         if key is None or not count:
@@ -218,9 +205,6 @@ class Spans:
         own = partition_of(key, count)
         others = tuple(number for number in range(count) if number != own)
         return [everywhere._replace(partitions=(own,)), everywhere._replace(partitions=others)]
-
-
-# The chain back to its first record.
 
 
 class Ingested(NamedTuple):
@@ -235,7 +219,7 @@ class Ancestry(NamedTuple):
 
     root: Origin
     successors: dict[Origin, Origin]
-    """For each rewritten record, the record that continues it."""
+    """The next record by rewritten record."""
     unknown: list[str]
 
 
@@ -247,7 +231,7 @@ class IngressRecords:
         self._read: dict[Origin, Ingested | None] = {}
 
     def read(self, origin: Origin) -> Ingested | None:
-        """Return the record. None if it is gone."""
+        """Return the record, unless it is deleted."""
         if origin not in self._read:
             record = self._topics.at(origin)
             self._read[origin] = None
@@ -257,7 +241,6 @@ class IngressRecords:
         return self._read[origin]
 
     def ancestry(self, origin: Origin) -> Ancestry:
-        """Go back from a record to the first of its chain."""
         found = Ancestry(origin, {}, [])
         seen = {origin}
         while (before := self._before(found)) is not None and before not in seen:
@@ -280,7 +263,7 @@ class IngressRecords:
         return self._delivered(before, found)
 
     def _rewritten(self, record: TracedRecord, before: Origin, found: Ancestry) -> Origin:
-        """Continue with the half message, if the successor names its commit."""
+        """Continue with the half message if the successor names its commit."""
         first = record.origin(FIRST_ORIGIN)
         ingested = self.read(before)
         if ingested is not None and ingested.asked.kind == "commit" and first is not None:
@@ -291,7 +274,6 @@ class IngressRecords:
         return before
 
     def _delivered(self, place: Origin, found: Ancestry) -> Origin | None:
-        """Return the ingress record of a delivery that a consumer failed to process."""
         record = self._topics.at(place)
         if record is None:
             found.unknown.append(f"What was before the retry: {place} is not there any more.")
@@ -299,18 +281,13 @@ class IngressRecords:
         return record.origin(ORIGIN)
 
 
-# The chain forward.
-
-
 class _Arrival(NamedTuple):
-    """An ingress record to look at next, and how it came to be."""
-
     origin: Origin
     how: str
 
 
 class Tracer:
-    """Traces records of the proxy with the topics `names`."""
+    """Traces records forward and back."""
 
     def __init__(
         self,
@@ -326,7 +303,6 @@ class Tracer:
         self._successors: dict[Origin, Origin] = {}
 
     def trace(self, origin: Origin) -> Trace:
-        """Return the chain of the ingress record at `origin`."""
         trace = Trace(origin)
         if not self._topics.partitions_of(self._names.outcomes):
             trace.unknown.append(f"Any outcome: there is no topic {self._names.outcomes}.")
@@ -362,7 +338,6 @@ class Tracer:
         return link.end is not None and link.end.what == MISSED
 
     def _follow(self, trace: Trace, start: Origin) -> None:
-        """Follow a record to all records made from it, in order."""
         coming = deque([_Arrival(start, INGESTED)])
         seen = {link.origin for link in trace.links}
         while coming:
@@ -376,7 +351,6 @@ class Tracer:
             coming.extend(self._look(trace, arrival))
 
     def _look(self, trace: Trace, arrival: _Arrival) -> list[_Arrival]:
-        """Find everything about one record. Return the records made from it."""
         link = Link(arrival.origin, arrival.how)
         trace.links.append(link)
         if (ingested := self._records.read(arrival.origin)) is not None:
@@ -392,7 +366,7 @@ class Tracer:
         return self._successor(trace, link) if goes_on else []
 
     def _find_end(self, link: Link) -> None:
-        """Find its outcome or its delivery. A known successor tells the time."""
+        """Find its outcome or delivery. A known successor tells the time."""
         origin, key = link.origin, str(link.origin).encode()
 
         def is_end(record: TracedRecord) -> bool:
@@ -412,10 +386,8 @@ class Tracer:
                 self._topics.search(spans, is_end)
 
     def _successor(self, trace: Trace, link: Link) -> list[_Arrival]:
-        """Return the record that continues it, or a later one of the chain if that is deleted.
-
-        A successor and the outcome share a transaction.
-        """
+        """Return the next record of the chain that still exists. A direct successor was written in
+        the transaction of the outcome."""
         origin, ended_ms = link.origin, link.ended_ms
         later: list[Origin] = []
 
@@ -461,7 +433,7 @@ class Tracer:
         link.controls.sort(key=lambda control: control.end.origin.offset)
 
     def _control(self, link: Link, applied: End) -> Control | None:
-        """Return the control record if it acted on this record, by its id or by its origin."""
+        """Return the control record if it acted on this record, by id or origin."""
         ident = _ident(link)
         by_id = ident is not None and is_about(applied, link.origin, ident)
         if not by_id and not is_about(applied, link.origin, None):
@@ -512,7 +484,7 @@ class Tracer:
         self._topics.search(self._spans.between(asked.check_topic, from_ms, until_ms), note)
 
     def _replay(self, link: Link, end: End) -> list[_Arrival]:
-        """Find the dead letter. Return the record that was replayed from it."""
+        """Find the dead letter. Return the record replayed from it."""
 
         def is_letter(record: TracedRecord) -> bool:
             if is_letter_of(record, link.origin):
@@ -537,7 +509,6 @@ class Tracer:
         return [] if again is None else [_Arrival(again, REPLAYED)]
 
     def _retries(self, link: Link, delivery: TracedRecord) -> list[_Arrival]:
-        """Return the requests of consumers that could not process the delivery."""
         group = None if link.record is None else link.record.header(RETRY_GROUP)
         found: list[_Arrival] = []
 

@@ -1,4 +1,2 @@
-"""Metrics for Prometheus, and the status of a worker for probes.
-
-May use records. Begin with `metrics`.
-"""
+"""Metrics for Prometheus, and the status of a worker for probes. May use records. Begin with
+`metrics`."""

@@ -1,4 +1,4 @@
-"""Metrics by target and by retry group, with a bounded number of series."""
+"""Metrics by target and retry group, in a bounded number of series."""
 
 import threading
 import time
@@ -19,13 +19,12 @@ from proxy.protocol.parsed import AskedFor, ParsedBatch
 log = structlog.get_logger(__name__)
 
 OTHER: Final = "(other)"
-"""Topic names have no parentheses, so no target has this name."""
+"""No topic can have this name."""
 LONGEST_NAME: Final = 249
-"""The longest name of a topic."""
 
 
 class BoundedNames:
-    """Numbers for the first `most` names. All others share the number `most`, for good."""
+    """Numbers for the first `most` names. All others share one, for good."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -40,21 +39,18 @@ class BoundedNames:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def by_number(self) -> dict[int, str]:
-        """Return the names with a series, and the name of all others."""
         return {number: name for name, number in self._numbers.items()} | {self.most: OTHER}
 
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 FEW: Final = 8
-"""Up to this many values are counted one by one, which is faster than an array."""
+"""So few values are counted one by one, which is faster than an array."""
 
 
 class HistogramBySeries:
-    """Histograms of milliseconds. Bounds are inclusive, and one more bucket takes the rest.
-
-    Not thread-safe.
-    """
+    """Histograms of milliseconds, with inclusive bounds and a last bucket for the rest. Not
+    thread-safe."""
 
     def __init__(self, series: int, bounds_ms: Sequence[int]) -> None:
         self._bounds, self._bounds_ms = list(bounds_ms), np.asarray(bounds_ms, np.int64)
@@ -63,7 +59,6 @@ class HistogramBySeries:
         self._sums_ms = np.zeros(series, np.int64)
 
     def add(self, series: Numbers | int, values_ms: Sequence[int] | Numbers) -> None:
-        """Count each value in its series, or all in one."""
         if isinstance(series, int) and len(values_ms) <= FEW:
             for value_ms in values_ms:
                 self._buckets[series, bisect_left(self._bounds, value_ms)] += 1
@@ -81,7 +76,6 @@ class HistogramBySeries:
         self._sums_ms += np.bincount(series, values_ms, len(self._sums_ms)).astype(np.int64)
 
     def counts(self) -> list[int]:
-        """Return the number of values of each series."""
         return [int(count) for count in self._buckets.sum(axis=1)]
 
     def cumulative(self, series: int | None = None) -> tuple[list[tuple[str, float]], float]:
@@ -96,7 +90,7 @@ DELIVERED: Final = "delivered"
 
 
 class TargetMetrics(Collector):
-    """How the records of each target ended. The first `most` targets have series of their own."""
+    """Ends of records by target. The first `most` targets have series of their own."""
 
     def __init__(
         self, most: int, lateness_bounds_ms: Sequence[int], delay_bounds_ms: Sequence[int]
@@ -108,7 +102,7 @@ class TargetMetrics(Collector):
         self._lock = threading.Lock()
 
     def meet(self, targets: Iterable[str]) -> None:
-        """Begin the series of targets with pending records, or `increase` misses a first count."""
+        """Begin series before their first count, which `increase` would miss."""
         with self._lock:
             for target in targets:
                 self._names.number(target)
@@ -120,11 +114,10 @@ class TargetMetrics(Collector):
         self._add(self._delays, targets, delays_ms)
 
     def delivered(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
-        """Count deliveries by their lateness."""
         self._add(self._lateness, targets, lateness_ms)
 
     def ended(self, ends: Iterable[tuple[str | None, str]]) -> None:
-        """Count other ends and rewrites. Records without a target are ignored."""
+        """Count other ends and rewrites. A record without target is ignored."""
         for (target, what), count in Counter(ends).items():
             if target is not None:
                 with self._lock:
@@ -214,14 +207,14 @@ class RetryMetrics(Collector):
         self._lock = threading.Lock()
 
     def ingested(self, retries: Iterable[tuple[str, int]]) -> None:
-        """Count records that consumers sent back: group, and number of failures."""
+        """Count records that consumers sent back, by group and failures."""
         for (group, attempt), count in Counter(retries).items():
             with self._lock:
                 place = self._names.number(group), min(attempt, ATTEMPTS_SHOWN + 1)
                 self._counts[place] += count
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every attempt of each known group, or `increase` would miss a first count."""
+        """Yield all attempts of a known group, because `increase` misses a first count."""
         family = CounterMetricFamily(
             "delay_proxy_retry_attempts",
             "Records that a consumer has sent back, by its group and by how often it has failed.",
@@ -241,10 +234,7 @@ WARN_EVERY_S: Final = 60.0
 
 
 class Intake:
-    """Counts records as they are read, each once in this process.
-
-    It outlives sessions, which read uncommitted records again.
-    """
+    """Counts read records, each once. It outlives sessions, which repeat uncommitted records."""
 
     def __init__(self, targets: TargetMetrics, retries: RetryMetrics) -> None:
         self._targets, self._retries = targets, retries
@@ -269,7 +259,7 @@ class Intake:
             self._retries.ingested(asked.retries)
 
     def _warn_of_past(self, asked: AskedFor) -> None:
-        """Warn about records that were due more than a year before they were written."""
+        """Warn about due times a year before the writing."""
         first_ms = min(asked.delays_ms)
         now_s = time.monotonic()
         if first_ms < -LONG_PAST_MS and now_s - self._warned_s >= WARN_EVERY_S:

@@ -1,8 +1,5 @@
-"""Prometheus metrics. Every name begins with `delay_proxy_`, and labels have bounded values.
-
-Counters change once for each transaction. Facts about shards come from the worker's `Status` at the
-scrape, so a shard that has left leaves no series behind.
-"""
+"""Prometheus metrics. Facts about shards come from the worker's `Status` at the scrape, so a lost
+shard leaves no series."""
 
 import math
 import time
@@ -45,14 +42,14 @@ ThrottledDirection = Literal["writing", "reading"]
 TraceResult = Literal["exported", "dropped", "failed", "deleted", "invalid"]
 Step = Literal["fetch", "confirm", "put", "due", "publish", "tidy", "answer", "look"]
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
-"""The last two are steps of `proxy.session.session`, all others of `proxy.session.pipeline`."""
+"""The last two belong to `proxy.session.session`, the others to `proxy.session.pipeline`."""
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
 
 class LoopSteps:
-    """Durations of steps of a worker's loop. Each step has its series from the start."""
+    """Durations of steps of a worker's loop."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         seconds = Histogram(
@@ -67,7 +64,7 @@ class LoopSteps:
     def timed(
         self, step: Step, do: Callable[[*Arguments], Result], *arguments: *Arguments
     ) -> Result:
-        """Call `do`, and count the time that it took."""
+        """Call `do`, and count its time."""
         began_s = time.perf_counter()
         try:
             return do(*arguments)
@@ -76,11 +73,8 @@ class LoopSteps:
 
 
 class Metrics:
-    """All metrics of one worker, in a registry of their own.
-
-    Each scrape calls `read_status` in the admin server's thread. `targets_shown` limits the series
-    of targets and of consumer groups.
-    """
+    """All metrics of one worker, in a registry of their own. Scrapes call `read_status` in another
+    thread. `targets_shown` limits series of targets and groups."""
 
     def __init__(
         self, read_status: Callable[[], Status] = Status, targets_shown: int = TARGETS_SHOWN
@@ -109,8 +103,7 @@ class Metrics:
         build.info({"version": __version__})
 
     def _make_counters(self) -> None:
-        """Make the counters. Known series begin at zero, or `increase` would miss their first
-        count."""
+        """Make the counters. They begin at zero, because `increase` misses a first count."""
         self.deliveries = self._counter("deliveries", "Records delivered to their target.")
         self.transactions = self._counter(
             "transactions",
@@ -179,16 +172,14 @@ class Metrics:
         )
 
     def count_deliveries(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
-        """Count the deliveries of a committed transaction, by target and lateness."""
+        """Count deliveries after the commit, by target and lateness."""
         self.targets.delivered(targets, lateness_ms)
         self.deliveries.inc(len(targets))
 
     def count_throttled(self, direction: ThrottledDirection, seconds: float) -> None:
-        """Count the time for which the broker throttles a client."""
         self._throttled.labels(direction).inc(seconds)
 
     def count_transaction(self, result: TransactionResult, seconds: float) -> None:
-        """Count a transaction and its duration."""
         self.transactions.labels(result).inc()
         self.transaction_seconds.observe(seconds)
 
@@ -208,7 +199,6 @@ class Metrics:
         self.purges.labels(state).inc()
 
     def count_traced(self, result: TraceResult, records: int) -> None:
-        """Count records by the end of their spans."""
         self.traced.labels(result).inc(records)
 
     def count_lost_session(self) -> None:

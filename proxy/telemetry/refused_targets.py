@@ -1,4 +1,4 @@
-"""Targets that refuse records, and the age of their oldest due records."""
+"""Targets that refuse records, and the age of these records."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -26,15 +26,12 @@ class RefusedTarget(NamedTuple):
     reason: str
     detail: str
     records: int
-    """The number of records between two delivery attempts."""
     oldest_due_ms: int
 
 
 class _Waiting:
-    """A target's records between two delivery attempts.
-
-    `by_minute` has their number and earliest due time by the minute of the next attempt.
-    """
+    """A target's records between two delivery attempts: number and earliest due time by the minute
+    of the next one."""
 
     def __init__(self) -> None:
         self.detail = ""
@@ -47,14 +44,14 @@ class _Waiting:
         self.by_minute[minute] = records + 1, min(oldest_ms, due_ms)
 
     def forget(self, now_ms: int) -> None:
-        """Drop records after their attempt. They were delivered, or are added again."""
+        """Drop records after their attempt, which adds them again if it fails."""
         past = [minute for minute in self.by_minute if (minute + 1) * MINUTE_MS <= now_ms]
         for minute in past:
             del self.by_minute[minute]
 
 
 class RefusedTargets(Collector):
-    """Counts the records that committed transactions put off, for one process."""
+    """Counts records that committed transactions put off."""
 
     def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self._now_ms = now_ms
@@ -62,7 +59,7 @@ class RefusedTargets(Collector):
         self._lock = threading.Lock()
 
     def put_off(self, target: str, why: str, due_ms: int, again_ms: int) -> None:
-        """Count a record that is tried again later. `why` is the reason's code, and a sentence."""
+        """Count a record that is tried again. `why` is the reason's code and a sentence."""
         code, _, detail = why.partition(": ")
         with self._lock:
             waiting = self._of(target, code)
@@ -82,7 +79,6 @@ class RefusedTargets(Collector):
             )
 
     def now(self) -> tuple[RefusedTarget, ...]:
-        """Return the targets with records to try again, by the age of the oldest."""
         with self._lock:
             self._forget()
             found = [
@@ -99,7 +95,7 @@ class RefusedTargets(Collector):
         return tuple(sorted(found, key=lambda one: one.oldest_due_ms))
 
     def collect(self) -> Iterator[Metric]:
-        """Yield ages of the oldest due records by target and reason. One series always exists."""
+        """Yield ages of the oldest due records by target and reason, at least one."""
         family = GaugeMetricFamily(
             "delay_proxy_target_refused_seconds",
             "How long the oldest record that its target does not take has been due.",

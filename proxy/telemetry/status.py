@@ -1,4 +1,4 @@
-"""The status of a worker: an immutable snapshot, so its readers in other threads need no lock."""
+"""The status of a worker: an immutable snapshot, so other threads need no lock."""
 
 import math
 import time
@@ -21,10 +21,8 @@ CAUGHT_UP: frozenset[ShardState] = frozenset({"running", "held", "full"})
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """One ingress partition of this worker.
-
-    `next_offset` is O, `watermark_ms` T and `floor` F of docs/exactly-once.md#what-is-committed.
-    """
+    """One ingress partition. `next_offset` is O, `watermark_ms` T and `floor` F of
+    docs/exactly-once.md#what-is-committed."""
 
     topic: str
     partition: int
@@ -35,34 +33,32 @@ class ShardStatus:
     floor: int
     pending: int
     behind: int
-    """Unread ingress records."""
     behind_ms: int = 0
     """Age of the last record read, while `behind` is above 0."""
     undecided: int = 0
-    """Half messages without a decision."""
     oldest_undecided_ms: int | None = None
     log_start: int | None = None
-    """First offset that the broker still has. None before its first answer."""
+    """The broker's first offset, once known."""
     aging: int = 0
-    """Offsets from the floor on that the broker may delete soon."""
+    """Needed offsets that the broker may soon delete."""
     ahead_ms: int = 0
     pending_bytes: int = 0
     cancelled: int = 0
     """Cancelled or replaced records in the local data. `pending` excludes them."""
     is_purging: bool = False
-    """Whether purged records still need their outcomes."""
+    """Whether purged records still need outcomes."""
     unreadable_at: int | None = None
     unreadable_why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One worker: its shards, and its loop's last heartbeat (`time.monotonic()`)."""
+    """One worker's shards, and its loop's last heartbeat (`time.monotonic()`)."""
 
     shards: tuple[ShardStatus, ...] = ()
     heartbeat_monotonic: float = 0.0
     assigned: bool = False
-    """Whether the group has answered. A worker without partitions is ready, too."""
+    """Whether the group has answered, even without a partition."""
     pending_by_target: TargetCounts = NO_COUNTS
     paused: frozenset[str] = frozenset()
     """Patterns of targets, as in all run-time controls."""
@@ -72,12 +68,12 @@ class Status:
     is_ingest_paused: bool = False
     max_per_second: int | None = None
     refused: tuple[RefusedTarget, ...] = ()
-    """Targets that refuse records, which are tried again."""
+    """Targets that refuse records."""
     is_disk_held: bool = False
 
 
 def partitions_of(statuses: Iterable[Status]) -> list[int]:
-    """Return the ingress partitions that these workers serve, in order."""
+    """Return the ingress partitions that these workers serve."""
     return sorted({shard.partition for status in statuses for shard in status.shards})
 
 
@@ -88,7 +84,7 @@ def covered_by(statuses: Iterable[Status]) -> list[int]:
 
 
 def is_ready(statuses: Iterable[Status]) -> bool:
-    """Return whether every worker has joined the group, and every shard has caught up."""
+    """Whether every worker has joined the group, and every shard has caught up."""
     known = list(statuses)
     return bool(known) and all(
         status.assigned and all(shard.state in CAUGHT_UP for shard in status.shards)
@@ -106,7 +102,7 @@ class StatusBoard:
         self._status = status
 
     def heartbeat(self) -> None:
-        """Show that the worker's loop is alive while it waits for the broker."""
+        """Show that the loop is alive while it waits for the broker."""
         self._status = replace(self._status, heartbeat_monotonic=time.monotonic())
 
     def read(self) -> Status:
@@ -165,7 +161,7 @@ SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
 
 
 class StatusCollector(Collector):
-    """Turns the newest `Status` into gauges."""
+    """Gauges of the newest `Status`."""
 
     def __init__(self, read_status: Callable[[], Status], targets_shown: int) -> None:
         self._read_status, self._targets_shown = read_status, targets_shown

@@ -1,8 +1,5 @@
-"""Export of traced records as spans to a collector.
-
-The batch processor of OpenTelemetry provides queue and thread. Its standard variables `OTEL_*` set
-endpoint, headers, time-outs and resource.
-"""
+"""Export of traced records to a collector, in a thread of OpenTelemetry's batch processor. Its
+standard variables `OTEL_*` configure it."""
 
 import logging
 import threading
@@ -29,13 +26,13 @@ MAX_RECORDS: Final = 10_000
 AT_ONCE: Final = 256
 EXPORT_EVERY_MS: Final = 500
 GAP: Final = 500
-"""Gaps of up to this many ingress records are read through."""
+"""Gaps of up to this many records are read through."""
 CLOSE_WITHIN_S: Final = 3.0
 PAUSE_PER_WORK: Final = 9
 """The thread pauses for this multiple of its work, because the loop needs the interpreter."""
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
-"""Pauses after failures. A failure leaves cyclic garbage, which a worker does not collect."""
+"""A failure leaves cyclic garbage, which a worker does not collect."""
 
 WAIT: Final = "timer.wait"
 PUBLISH: Final = "timer.publish"
@@ -44,13 +41,12 @@ NS_PER_MS: Final = 1_000_000
 _SAMPLED: Final = SpanContext(1, 1, False, TraceFlags(TraceFlags.SAMPLED))
 
 ReadIngress: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Message]]
-"""Reads ingress records again, as `IngressLookup.read`."""
 
 log = structlog.get_logger(__name__)
 
 
 class _Queued(NamedTuple):
-    """A record in the batch processor, which reads only the flags of the context."""
+    """A record for the batch processor, which reads only the context's flags."""
 
     record: TracedRecord
     context: SpanContext = _SAMPLED
@@ -76,10 +72,8 @@ class _LastMessages(logging.Handler):
 
 
 class SpanQueue(SpanExporter):
-    """Up to `max_records` traced records, and the thread that exports their spans.
-
-    Spans are made in that thread, because they need ingress timestamps, which it must read.
-    """
+    """A queue of traced records, and the thread that exports their spans. Only that thread can read
+    the ingress timestamps that a span needs."""
 
     def __init__(
         self,
@@ -92,7 +86,7 @@ class SpanQueue(SpanExporter):
         self._messages = _LastMessages()
         self._exporter = exporter or OTLPSpanExporter()
         self._put, self._done = 0, 0
-        """Numbers of records. Only the loop writes the first, only the thread the second."""
+        """Numbers of records, each written by one thread."""
         self._is_closing, self._failure_pause_s = threading.Event(), 0.0
         self._processor = BatchSpanProcessor(
             self,
@@ -106,7 +100,6 @@ class SpanQueue(SpanExporter):
         return self._put - self._done < self._max_records
 
     def put(self, record: TracedRecord) -> None:
-        """Add a record without waiting."""
         self._put += 1
         self._processor.on_end(cast(Any, _Queued(record)))
 
@@ -114,7 +107,7 @@ class SpanQueue(SpanExporter):
         self._processor.force_flush()
 
     def close(self) -> None:
-        """Export queued records for `CLOSE_WITHIN_S` at most. A dead collector delays no exit."""
+        """Export the queue for `CLOSE_WITHIN_S` at most, as a dead collector delays no exit."""
         self._is_closing.set()
         last = threading.Thread(target=self._processor.shutdown, name="tracing", daemon=True)
         last.start()
@@ -122,7 +115,7 @@ class SpanQueue(SpanExporter):
         self._exporter.shutdown()
 
     def shutdown(self) -> None:
-        """Do nothing, because the processor calls this and `close` does the work."""
+        """Do nothing when the processor calls this: `close` does the work."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send and count the records' spans, then pause. Called in the processor's thread."""
@@ -157,7 +150,7 @@ class SpanQueue(SpanExporter):
         return why
 
     def _written_ms(self, records: Sequence[TracedRecord]) -> dict[str, int]:
-        """Return the ingress timestamps by origin. Records that retention deleted have none."""
+        """Return the ingress timestamps by origin, without deleted records."""
         offsets: dict[IngressPartition, set[int]] = defaultdict(set)
         for traced in records:
             offsets[traced.ingress].add(traced.offset)
@@ -183,7 +176,7 @@ def span_id_of(name: str, origin: str) -> str:
 
 
 def timer_spans(traced: TracedRecord, written_ms: int) -> list[ReadableSpan]:
-    """Return the spans of a record's wait and of its publishing. Dead letters have no second."""
+    """Return the spans of a record's wait and publishing. A dead letter has only the first."""
     ingress, origin = traced.ingress, traced.origin
     fired_ms, reason = traced.fired_ms, traced.reason
     timer: dict[str, str | int | None] = {
@@ -221,7 +214,6 @@ def _span(
     times_ms: tuple[int, int],
     attributes: Mapping[str, str | int | None],
 ) -> ReadableSpan:
-    """Return a finished span, without empty attributes."""
     events, status = [], Status(StatusCode.UNSET)
     if (reason := traced.reason) is not None:
         status = Status(StatusCode.ERROR, f"{reason.code}: {reason.detail}")

@@ -34,11 +34,9 @@ class TracedRecord(NamedTuple):
     due_ms: int | None
     target: str | None
     end: str
-    """`delivered`, or the name of its outcome."""
+    """`delivered`, or an outcome."""
     reason: Rejection | None
-    """The reason of a dead letter."""
     fired_ms: int
-    """When its transaction began."""
     committed_ms: int
 
     @property
@@ -60,7 +58,7 @@ class Tracer:
     def committed(
         self, batches: Sequence[Batch | ResolvedBatch], took_s: float, now_ms: int
     ) -> None:
-        """Take the records of a transaction. Called after each commit."""
+        """Take the records of a committed transaction."""
         times_ms = now_ms - int(took_s * 1_000), now_ms
         for batch in batches:
             try:
@@ -106,7 +104,6 @@ class Tracer:
 
 
 def _ended(batch: Batch | ResolvedBatch) -> Iterator[tuple[Delivery | DeadLetter, str]]:
-    """Yield the records of a batch that may be traced, and their ends."""
     yield from ((letter, letter.outcome) for letter in batch.dead_letters)
     yield from ((hop.delivery, hop.what) for hop in batch.hops)
     if isinstance(batch, Batch):
