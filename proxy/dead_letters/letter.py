@@ -1,5 +1,5 @@
 """Dead letters of the proxy (docs/guide.md#what-does-not-arrive) and of consumer groups
-(docs/client.md#retries), and lists of letters. Pure."""
+(docs/client.md#retries). Pure."""
 
 import re
 from collections import deque
@@ -33,7 +33,7 @@ _ORIGIN: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})/(\d{1,10})/(\d{1,19})", re
 
 
 class Place(NamedTuple):
-    """The place of a letter in the dead-letter topic."""
+    """The place of a letter in its topic."""
 
     partition: int
     offset: int
@@ -55,7 +55,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A record of the dead-letter topic. Other programs may write there, too."""
+    """A record of the dead-letter topic, perhaps from another program."""
 
     place: Place
     timestamp_ms: int
@@ -78,12 +78,11 @@ class Letter:
 
     @property
     def origin(self) -> Origin | None:
-        """The ingress record that became this letter. None if the header is missing."""
+        """The ingress record that became this letter, if known."""
         return read_origin(self.text(ORIGIN) or "")
 
     @property
     def first_origin(self) -> str | None:
-        """The first of all origins, if the record was replayed before."""
         return self.text(FIRST_ORIGIN)
 
     @property
@@ -110,10 +109,8 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class GroupLetter(Letter):
-    """A record of `dlq.<group>`, which the group's consumers gave up and the proxy delivered.
-
-    `origin` is the consumer's last request. `target` is the topic of the failed record.
-    """
+    """A record of `dlq.<group>`, which its consumers gave up. `origin` is the consumer's last
+    request, and `target` the failed record's topic."""
 
     @property
     def is_ours(self) -> bool:
@@ -121,7 +118,6 @@ class GroupLetter(Letter):
 
     @property
     def reason(self) -> str | None:
-        """The first line of the consumer's last exception."""
         if not self.is_ours:
             return None
         lines = (self.text(RETRY_EXCEPTION) or "").strip().splitlines()
@@ -137,7 +133,7 @@ class GroupLetter(Letter):
 
     @property
     def lacks_value(self) -> bool:
-        """Always False: a record too large for this topic is a dead letter of the proxy."""
+        """Return False: a record too large for this topic is a dead letter of the proxy."""
         return False
 
     @property
@@ -156,7 +152,7 @@ class GroupLetter(Letter):
 
 
 def letter_of(kind: type[Letter], message: Message) -> Letter:
-    """Return the letter in a fetched message with readable headers."""
+    """Return the letter in a message with readable headers."""
     return kind(
         Place(message.partition(), message.offset()),
         message.timestamp()[1],
@@ -167,7 +163,7 @@ def letter_of(kind: type[Letter], message: Message) -> Letter:
 
 
 def read_origin(text: str) -> Origin | None:
-    """Parse `topic/partition/offset`. Return None for other text."""
+    """Parse `topic/partition/offset`, or return None."""
     found = _ORIGIN.fullmatch(text)
     origin = Origin(found[1], int(found[2]), int(found[3])) if found else None
     is_one = origin and origin.partition <= LAST_PARTITION and origin.offset <= LAST_OFFSET
@@ -175,7 +171,7 @@ def read_origin(text: str) -> Origin | None:
 
 
 def read_place(text: str) -> Place | Origin:
-    """Parse a letter's place, or its origin. Raises ValueError with a sentence."""
+    """Parse a letter's place or origin. Raises ValueError with a sentence."""
     if found := _PLACE.fullmatch(text):
         return Place(int(found[1]), int(found[2]))
     if origin := read_origin(text):
@@ -240,8 +236,6 @@ def remedy(code: str) -> str:
     return REMEDIES.get(code, "Do what the detail says, then replay.")
 
 
-# Lists of letters in bounded memory.
-
 TEXT_KEPT: Final = 500
 BYTES_KEPT: Final = 200
 FIRST_WINDOW: Final = 500
@@ -250,12 +244,12 @@ FIRST_WIDTH: Final = 200
 LARGEST_WIDTH: Final = 64_000
 SMALLEST_WIDTH: Final = 10
 QUICK_S: Final = 0.5
-"""If a part of a partition took less time to read, the next part is twice as wide."""
+"""If a part was read faster, the next is twice as wide."""
 MOST_FOUND: Final = 16_000
 """Summaries in memory, over all partitions."""
 
 Letters: TypeAlias = Callable[[int, range], Iterable[Letter]]
-"""The wanted letters of a partition within some offsets, in offset order."""
+"""Yields wanted letters of a partition and offsets, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +268,6 @@ class LetterSummary:
 
     @property
     def age(self) -> tuple[int, Place]:
-        """The order of letters over partitions."""
         return self.timestamp_ms, self.place
 
 
@@ -298,7 +291,7 @@ def _cut(text: str | None) -> str | None:
 
 
 def oldest(letters: Letters, spans: Mapping[int, range], limit: int) -> list[LetterSummary]:
-    """Return the first `limit` letters over all partitions, the oldest first."""
+    """Return the oldest `limit` letters over all partitions."""
     found: list[LetterSummary] = []
     for partition, span in spans.items():
         for count, letter in enumerate(letters(partition, span), 1):
@@ -309,7 +302,7 @@ def oldest(letters: Letters, spans: Mapping[int, range], limit: int) -> list[Let
 
 
 def windows(span: range) -> Iterator[range]:
-    """Split a span from its end to its start. Each part is twice as wide as the one before."""
+    """Split a span backwards into parts, each twice as wide as the one before."""
     end, width = span.stop, FIRST_WINDOW
     while end > span.start:
         start = max(span.start, end - width)
@@ -322,15 +315,12 @@ class LetterPage(NamedTuple):
 
     letters: list[LetterSummary]
     ends: dict[int, int] | None
-    """Upper limits of the next page's offsets by partition. None: this is the last page."""
+    """The next page ends before these offsets, by partition. None: there is none."""
 
 
 class LetterPages:
-    """The wanted letters in pages, the newest first.
-
-    Partitions are read backwards, so no letter is missed or repeated if clocks differ. They are
-    merged by time while time to read is left.
-    """
+    """The wanted letters in pages, the newest first. Partitions are read backwards, so pages miss
+    and repeat nothing if clocks differ. They are merged by time while time is left."""
 
     def __init__(
         self, letters: Letters, spans: Mapping[int, range], now_s: Callable[[], float]
@@ -359,11 +349,10 @@ class LetterPages:
         return LetterPage(shown, self._ends())
 
     def _left(self, partition: int) -> int:
-        """Return the number of unread offsets."""
         return self._known[partition] - self._spans[partition].start
 
     def _read_back(self, partition: int, limit: int) -> None:
-        """Read the next part backwards, and keep its last letters."""
+        """Read a part backwards, and keep its last letters."""
         stop, began_s = self._known[partition], self._now_s()
         start = max(self._spans[partition].start, stop - self._width)
         kept = deque[LetterSummary](maxlen=min(limit, self._most_of_one))

@@ -41,14 +41,13 @@ from proxy.protocol.request_reader import RequestReader
 from proxy.publishing.targets import Targets
 from proxy.publishing.transaction import REFUSAL_CODES
 
-# Letters and their marks are committed together, so no letter is replayed twice, even if replays
-# are killed or run at the same time:
+# Letters and marks are committed together, so no letter is replayed twice, even by replays that are
+# killed or concurrent:
 #
-# 1. All replays from a dead-letter topic share a transactional id. A new replay takes over: the
-# broker ends the old one's transaction and refuses its later writes.
-# 2. Only then are the marks read to their end. Nobody else can add marks afterwards.
-# 3. A commit with an unknown result is repeated. If the result stays unknown, the replay ends. The
-# next one finds the result by 1 and 2.
+# 1. All replays of a topic share a transactional id. A new replay takes over: the broker ends the
+# old one's transaction and refuses its later writes. 2. Only then are the marks read to their end.
+# Nobody else can add marks afterwards. 3. A commit with an unknown result is repeated. If it stays
+# unknown, the replay ends, and the next one finds the result by 1 and 2.
 
 CALL_TIMEOUT_S: Final = 10.0
 IN_DOUBT_AT_MOST_S: Final = 60.0
@@ -79,7 +78,7 @@ class ReplayTakenOver(ProxyError):
 
 
 class ReplayInDoubt(ProxyError):
-    """The broker has not said whether the last batch was committed."""
+    """The result of the last commit is unknown."""
 
     def __init__(self, letters: Sequence[Letter], detail: str) -> None:
         super().__init__(
@@ -97,14 +96,14 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A letter that the ingress topic refuses, and the broker's error."""
+    """A letter that the ingress refuses."""
 
     replayable: Replayable
     error: KafkaError
 
 
 class _Aborted(Exception):
-    """The transaction was aborted because of this error."""
+    """The transaction was aborted."""
 
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error.str())
@@ -122,15 +121,13 @@ class Replayer:
         self._ingress, self._marks = ingress, marks
 
     def take_over(self) -> None:
-        """End any other replay. Read the marks after this. Raises KafkaException."""
+        """End any other replay. Read the marks afterwards. Raises KafkaException."""
         self._producer.init_transactions(CALL_TIMEOUT_S * 3)
 
     def send(self, batch: Sequence[Replayable], now_ms: int) -> Iterator[Done | Failed]:
-        """Replay the batch in one transaction. Yield each letter's result.
-
-        A bad record makes the broker refuse its whole batch, so a refused batch is halved.
-        Raises ReplayTakenOver, ReplayInDoubt, KafkaException.
-        """
+        """Replay the batch in one transaction, and yield each result. A bad record makes the broker
+        refuse its whole batch, which is then halved. Raises ReplayTakenOver, ReplayInDoubt,
+        KafkaException."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 yield from self._attempt(batch, now_ms)
@@ -149,7 +146,6 @@ class Replayer:
         yield from self.send(batch[middle:], now_ms)
 
     def forget(self, outdated: Iterable[bytes]) -> None:
-        """Delete marks of letters that are gone."""
         keys = sorted(outdated)
         if not keys:
             return
@@ -222,7 +218,7 @@ class Replayer:
         try:
             call(*args, **kwargs)
         except SystemError:
-            # confluent-kafka 2.16 raises this on delivery reports of a lost producer.
+            # confluent-kafka 2.16 raises this for delivery reports of a lost producer.
             self._tell_loss()
         except KafkaException as raised:
             error: KafkaError = raised.args[0]
@@ -242,21 +238,18 @@ class Replayer:
 
 
 def _cause(errors: Sequence[KafkaError]) -> KafkaError:
-    """Return the first cause. If one record fails, the rest of the batch is purged."""
+    """Return the first cause. If one record fails, the rest is purged."""
     causes = [error for error in errors if error.code() not in PURGED]
     refused = [error for error in causes if error.code() in REFUSAL_CODES]
     return next(iter([*refused, *causes, TOO_LATE]))
 
 
-# The steps of a replay: preview, then send, batch by batch.
-
 BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 8 * 1024 * 1024
-"""A batch is one transaction. An open one keeps the proxy from reading the ingress behind it."""
+"""A batch is one transaction, and while it is open the proxy cannot read the ingress behind it."""
 WAIT_SLICE_S: Final = 0.1
 
 OnDecision = Callable[[ReplayDecision, str | None], None]
-"""Called for each letter with its decision, and with its new ingress record."""
 
 
 class MarksMissing(ProxyError):
@@ -283,7 +276,7 @@ class ReplayOptions:
 def replay_planner(
     topics: DeadLetterTopics, options: ReplayOptions, replayed: Container[Place]
 ) -> Iterator[ReplayPlanner]:
-    """Yield a planner with these settings, which asks the broker about targets."""
+    """Yield a planner that asks the broker about targets."""
     ingress = topics.settings.topics.ingress
     partitions = topics.partitions_of(ingress)
     if not partitions:
@@ -316,7 +309,7 @@ def preview(
     options: ReplayOptions,
     on_decision: OnDecision,
 ) -> None:
-    """Report a replay's decision about each letter, and change nothing."""
+    """Report a replay's decisions, and change nothing."""
     with replay_planner(topics, options, replayed_so_far(topics)) as planner:
         for decision in _limited(letters, planner, options.limit):
             on_decision(decision, None)
@@ -351,10 +344,8 @@ class Replay:
     def run(
         self, letters: Iterable[Letter], on_decision: OnDecision, is_stopping: Callable[[], bool]
     ) -> None:
-        """Replay the letters. If asked to stop, end after the current batch.
-
-        Raises ReplayTakenOver, ReplayInDoubt, KafkaException.
-        """
+        """Replay the letters. If asked to stop, end after the current batch. Raises
+        ReplayTakenOver, ReplayInDoubt, KafkaException."""
         self._started_s = time.monotonic()
         with replay_planner(self._topics, self._options, self._replayed) as planner:
             batch: list[Replayable] = []
@@ -374,7 +365,6 @@ class Replay:
         self._replayer.forget(self._replayed.outdated)
 
     def _ensure_marks(self) -> int:
-        """Create the marks topic if it is missing. Return its number of partitions."""
         topics, admin = self._topics, self._topics.connection.admin
         if partitions := topics.partitions_of(topics.marks_name):
             refuse_forgetful(topics.marks_name, admin)
@@ -422,7 +412,6 @@ class Replay:
 def _limited(
     letters: Iterable[Letter], planner: ReplayPlanner, limit: int | None
 ) -> Iterator[ReplayDecision]:
-    """Yield a decision for each letter, until `limit` are replayable."""
     left = limit
     for letter in letters:
         decision = planner.decide(letter, wall_clock_ms())
@@ -439,10 +428,8 @@ def _refused(failed: Failed) -> NotReplayed:
 
 
 def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
-    """Return the broker's present refusal. The proxy's rights count, not the caller's.
-
-    A partition that is unavailable is no refusal: the proxy tries again.
-    """
+    """Return the broker's refusal. Missing rights are only the caller's, and the proxy retries for
+    an unavailable partition, so neither counts."""
     targets.learn({target}, wall_clock_ms())
     reason = targets.known.refusal_at(target, partition, None)
     passes = reason is not None and reason.code in {"not-authorised", "partition-unavailable"}
@@ -450,7 +437,7 @@ def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
 
 
 def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
-    """Return the settings, without the library's own log: losing the producer raises an error."""
+    """Return settings without the library's log: losing the producer raises an error."""
     quiet = logging.getLogger(f"{__name__}.librdkafka")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False

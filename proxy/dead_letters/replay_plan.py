@@ -1,4 +1,4 @@
-"""The plan of a replay: letters, headers, targets, rate, and marks. Pure."""
+"""The plan of a replay: letters, headers, targets, rate and marks. Pure."""
 
 import json
 import re
@@ -29,15 +29,13 @@ from proxy.protocol.position import LAST_OFFSET
 from proxy.protocol.request_reader import RequestReader
 from proxy.protocol.times import parse_delay_ms, parse_instant_ms
 
-# Filters of letters.
-
 CLOCKS_APART_MS: Final = 60_000
-"""Proxies stamp letters by their own clocks, so letters may be this far out of order."""
+"""Proxies' clocks may differ, so letters may be this much out of order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Filters as shell patterns, and times from `from_ms` to before `to_ms`. Empty: all letters."""
+    """Filters as shell patterns, and times from `from_ms` to before `to_ms`."""
 
     reasons: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
@@ -67,7 +65,7 @@ def _fits(patterns: Sequence[str], text: str | None) -> bool:
 
 
 def read_reasons(texts: Iterable[str]) -> tuple[str, ...]:
-    """Check codes of `timer-error`. Raises ValueError for one that no letter can have."""
+    """Check codes of `timer-error`. Raises ValueError for an impossible one."""
     for text in texts:
         if text not in REASONS:
             near = get_close_matches(text, REASONS, n=1)
@@ -77,10 +75,7 @@ def read_reasons(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def read_moment_ms(text: str, now_ms: int) -> int:
-    """Parse RFC 3339 with a zone, epoch ms, or an age (`2h`: two hours ago).
-
-    Raises ValueError with a sentence.
-    """
+    """Parse RFC 3339 with a zone, epoch ms, or an age (`2h`). Raises ValueError with a sentence."""
     if not text.isdigit():
         try:
             return now_ms - parse_delay_ms(text)
@@ -92,12 +87,10 @@ def read_moment_ms(text: str, now_ms: int) -> int:
         raise ValueError(f"{error}; or an age (30m 2h 7d)") from None
 
 
-# The rate of a replay.
-
 _RATE: Final = re.compile(r"([1-9]\d{0,8})/(s|m|h)", re.ASCII)
 _MS_PER: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000}
 BURST_MS: Final = 250
-"""The letters of this much time may be sent together."""
+"""Letters of this much time may be sent together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +101,10 @@ class Rate:
     per_ms: int
 
     def at_once(self, most: int) -> int:
-        """Return the size of a batch, from 1 to `most`."""
         return max(1, min(most, self.letters * BURST_MS // self.per_ms))
 
     def wait_ms(self, sent: int, since_ms: int) -> int:
-        """Return the wait before the next batch, after `sent` letters in `since_ms`."""
+        """Return the pause after `sent` letters in `since_ms`."""
         due_ms = -(-sent * self.per_ms // self.letters)
         return max(0, due_ms - since_ms)
 
@@ -125,10 +117,8 @@ def read_rate(text: str) -> Rate:
     return Rate(int(found[1]), _MS_PER[found[2]])
 
 
-# The headers of a replayed record.
-
 HOP_PREFIX: Final = "timer-hop-"
-"""Private headers of records that the proxy rewrote."""
+"""Private headers of rewritten records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +172,12 @@ def _check_name(name: str) -> None:
 
 
 def is_stamp(name: str) -> bool:
-    """Whether the proxy wrote this header, and not the record's producer."""
+    """Whether the proxy wrote this header."""
     return name in STAMPS or name in PURGES or name.startswith(HOP_PREFIX)
 
 
 def requests_of(letter: Letter, headers: Headers, edits: Edits) -> Headers:
-    """Return the replayed record's headers from its own `headers`. Only the first origin's stamp
-    stays."""
+    """Return a replayed record's headers. Only the first origin's stamp stays."""
     own = [header for header in headers if not is_stamp(header[0])]
     first = letter.first_origin or letter.text(ORIGIN)
     stamp: Headers = [(FIRST_ORIGIN, first.encode())] if first else []
@@ -196,23 +185,21 @@ def requests_of(letter: Letter, headers: Headers, edits: Edits) -> Headers:
 
 
 def group_requests_of(letter: Letter, edits: Edits, group: str) -> Headers:
-    """Return headers that bring a letter back to its group at once, as if it had never failed.
-
-    The edits may change `timer-delay` and `timer-topic`.
-    """
+    """Return headers for a letter's way back to its group at once, as if it had never failed. The
+    edits may change delay and topic."""
     asked: Headers = [(RETRY_GROUP, group.encode()), (ATTEMPT, b"0"), (DELAY, b"0")]
     dropped = {RETRY_ATTEMPT, RETRY_EXCEPTION}
     own = [one for one in letter.headers if not is_stamp(one[0]) and one[0] not in dropped]
     return edits.applied([*asked, *own])
 
 
-# The decision about a letter. RequestReader reads the edited headers under the caller's settings.
+# RequestReader reads the edited headers under the caller's settings.
 
 NOT_OURS: Final = "not-a-dead-letter"
 ALREADY: Final = "already-replayed"
 GONE: Final = "original-gone"
 A_CONTROL: Final = "(control record)"
-"""Replaces the target of a cancel, or of a decision about a half message."""
+"""The target of control records."""
 NO_ACTION_NEEDED: Final = frozenset({NOT_OURS, ALREADY})
 
 
@@ -224,7 +211,7 @@ class Replayable:
     target: str
     due_ms: int
     partition: int
-    """The ingress partition. -1: the key decides."""
+    """-1: the key decides."""
     value: bytes | None
     headers: Headers
 
@@ -235,7 +222,7 @@ class Replayable:
 
 @dataclass(frozen=True, slots=True)
 class NotReplayed:
-    """A letter that is not replayed. `kind` is NOT_OURS, ALREADY, GONE or a code of REASONS."""
+    """A letter that stays. `kind` is NOT_OURS, ALREADY, GONE or a code of REASONS."""
 
     letter: Letter
     kind: str
@@ -255,16 +242,13 @@ class ReplayPlanner:
     edits: Edits
     replayed: Container[Place]
     original_of: Callable[[Letter], Original | None]
-    """Reads the ingress record again. None if it is gone."""
     refusal: Callable[[str, int], Rejection | None]
-    """Returns the broker's present refusal of a target and a partition (-1: any)."""
+    """Returns the broker's refusal of a target and a partition (-1: any)."""
     ingress: str
     ingress_partitions: int
     group: str | None = None
-    """The consumer group that gave up these letters."""
 
     def decide(self, letter: Letter, now_ms: int) -> ReplayDecision:
-        """Return the result of replaying this letter now."""
         if not letter.is_ours:
             return NotReplayed(letter, NOT_OURS, "the proxy did not write it")
         if letter.place in self.replayed:
@@ -307,7 +291,7 @@ class ReplayPlanner:
 
 
 def is_original(letter: Letter, original: Original) -> bool:
-    """Whether this record became the letter. A new topic may have another one at its place."""
+    """Whether this record became the letter. A recreated topic may have another at its place."""
     key, _value, headers = original
     return key == letter.key and _own(headers) == _own(letter.headers)
 
@@ -329,8 +313,6 @@ def _gone(letter: Letter) -> str:
     )
 
 
-# Counts of decisions.
-
 TOLD_APART: Final = 1_000
 OTHERS: Final = "other topics"
 
@@ -351,7 +333,7 @@ class TargetCount:
 
 @dataclass(slots=True)
 class ReasonCount:
-    """Letters that stay for one reason. Place and detail are from the first."""
+    """Letters that stay for one reason. Place and detail are the first one's."""
 
     place: Place
     detail: str
@@ -360,7 +342,7 @@ class ReasonCount:
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """Letters by target and by reason. At most TOLD_APART targets are counted separately."""
+    """Letters by target and by reason, with at most TOLD_APART separate targets."""
 
     by_target: dict[str, TargetCount] = field(default_factory=dict)
     by_reason: dict[str, ReasonCount] = field(default_factory=dict)
@@ -384,37 +366,34 @@ class ReplayCounts:
 
     @property
     def needs_action(self) -> bool:
-        """Whether a letter that stays needs action."""
         return not self.by_reason.keys() <= NO_ACTION_NEEDED
 
 
-# Marks: one record for each replayed letter, written in the same transaction.
-#
-# Marks have a compacted topic of their own. In the dead-letter topic they would look like letters,
-# and in the outcomes like a second end of the origin. Group offsets cannot name single letters. A
-# mark contains the dead-letter topic's id, so a recreated topic has no marks.
+# Marks, written with the replayed letters. They have a compacted topic of their own. In the
+# dead-letter topic they would look like letters, and in the outcomes like a second end. Group
+# offsets cannot name single letters. A mark has the dead-letter topic's id, so a recreated topic
+# has none.
 
 FORGOTTEN_AT_ONCE: Final = 10_000
 UNREADABLE_MARK: Final = "unreadable"
-"""Replaces the ingress record in a mark with an unreadable value."""
+"""The ingress record of an unreadable mark."""
 _MARK_KEY: Final = re.compile(r"([^ ]+) (\d{1,10})/(\d{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The time of a letter's replay, and its ingress record (`topic/partition/offset`)."""
+    """When a letter was replayed, and as which record."""
 
     at_ms: int
     replayed_as: str
 
     def value(self, letter: Letter) -> bytes:
-        """Return the value of the mark's record."""
         fields = {"at": self.at_ms, "as": self.replayed_as, "origin": letter.text(ORIGIN)}
         return json.dumps(fields, separators=(",", ":")).encode()
 
 
 def transactional_id(dead_letters: str) -> str:
-    """Return the id that all replays from this topic share: a later one fences an earlier one."""
+    """Return the id of all replays from this topic: a later one fences an earlier one."""
     return dead_letters + ".replay"
 
 
@@ -424,16 +403,14 @@ def mark_key(topic_id: str, place: Place) -> bytes:
 
 
 def read_mark_key(raw: bytes | None) -> tuple[str, Place] | None:
-    """Return the dead-letter topic's id and the place. None if it is no mark's key."""
+    """Return the dead-letter topic's id and the place, or None for another key."""
     found = _MARK_KEY.fullmatch((raw or b"").decode("utf-8", "replace"))
     return None if found is None else (found[1], Place(int(found[2]), int(found[3])))
 
 
 def read_mark(raw: bytes | None, timestamp_ms: int) -> Mark | None:
-    """Return the mark in a record's value. None for a tombstone.
-
-    An unreadable mark still says that the letter was replayed.
-    """
+    """Return the mark in a record's value, None for a tombstone. An unreadable mark still
+    counts."""
     if raw is None:
         return None
     try:
@@ -444,10 +421,8 @@ def read_mark(raw: bytes | None, timestamp_ms: int) -> Mark | None:
 
 
 class Replayed:
-    """The replayed letters, one bit for each offset within `spans`, by partition.
-
-    `outdated` holds keys of marks whose letters are gone, at most FORGOTTEN_AT_ONCE.
-    """
+    """The replayed letters, one bit for each offset of `spans`. `outdated` holds keys of marks
+    without letters, at most FORGOTTEN_AT_ONCE."""
 
     def __init__(self, topic_id: str, spans: Mapping[int, range]) -> None:
         self._topic_id, self._spans = topic_id, spans
@@ -455,7 +430,7 @@ class Replayed:
         self.outdated: set[bytes] = set()
 
     def note(self, raw_key: bytes | None, raw_value: bytes | None) -> None:
-        """Take a record of the marks topic. Call it in the order of offsets."""
+        """Take a record of the marks topic, in the order of offsets."""
         key = read_mark_key(raw_key)
         if key is None or raw_key is None:
             return

@@ -1,4 +1,4 @@
-"""The topics of dead letters and of marks, read and created."""
+"""The topics of dead letters and of marks."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -41,10 +41,8 @@ from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 
 
 class Originals:
-    """Reads originals of letters without values. `new_consumer` uses `lookup_config`.
-
-    `partitions_of` returns 0 for a missing topic. Raises KafkaException.
-    """
+    """Reads originals of letters without values. `new_consumer` uses `lookup_config`, and
+    `partitions_of` returns 0 for a missing topic. Raises KafkaException."""
 
     def __init__(
         self, new_consumer: Callable[[], Consumer], partitions_of: Callable[[str], int]
@@ -55,7 +53,7 @@ class Originals:
         self._lookup: IngressLookup | None = None
 
     def find(self, letter: Letter) -> Original | None:
-        """Return the record at the letter's origin. None if it is gone or unreadable."""
+        """Return the record at the letter's origin, if it still exists and is readable."""
         origin = letter.origin
         if origin is None:
             return None
@@ -74,7 +72,6 @@ class Originals:
         return record.key(), record.value(), record.headers() or []
 
     def close(self) -> None:
-        """Close the consumer. The next call makes another."""
         if self._lookup is not None:
             self._lookup.close()
 
@@ -86,13 +83,11 @@ class Originals:
         return self._lookup
 
 
-# The marks topic.
-
 MARKS_TIMEOUT_S: Final = 10.0
 SETTLED_WITHIN_S: Final = 30.0
 LOOK_EVERY_S: Final = 0.2
 MARKS_APART_MS: Final = 3_600_000
-"""Another clock stamps marks than letters: a mark may seem this much older than its letter."""
+"""Another clock stamps marks, so they may seem this much older than their letters."""
 NOT_THERE_YET: Final = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -123,7 +118,7 @@ def create_marks_topic(topic: str, admin: AdminClient) -> None:
 
 
 def await_there(reader: TopicReader, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Wait until every broker asked knows the new topic."""
+    """Wait until the brokers know the new topic."""
     for _ in range(round(SETTLED_WITHIN_S / LOOK_EVERY_S)):
         try:
             reader.spans()
@@ -136,10 +131,8 @@ def await_there(reader: TopicReader, sleep: Callable[[float], None] = time.sleep
 
 
 def refuse_forgetful(topic: str, admin: AdminClient) -> None:
-    """Raise BrokerRefused if the topic deletes marks: their letters could be replayed twice.
-
-    Without the right to ask, nothing is refused.
-    """
+    """Raise BrokerRefused if the topic deletes marks, as letters could be replayed twice. Without
+    the right to ask, nothing is refused."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     try:
         answers = admin.describe_configs([resource], request_timeout=MARKS_TIMEOUT_S)
@@ -157,7 +150,7 @@ def refuse_forgetful(topic: str, admin: AdminClient) -> None:
 
 
 def await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
-    """Wait until no transaction is open on the topic. Raises BrokerRefused if one stays open."""
+    """Wait until no transaction is open on the topic. Raises BrokerRefused."""
     deadline_s = time.monotonic() + SETTLED_WITHIN_S
     while reader.spans() != uncommitted.spans():
         if time.monotonic() > deadline_s:
@@ -194,15 +187,12 @@ def read_marks(
     return marks
 
 
-# Dead letters, their marks, and their originals.
-
 GROUP: Final = "kafka-delay-proxy-dead-letters"
-"""A name for the client library. The group is never joined, and nothing is committed."""
+"""A name for the client library. Nothing joins the group or commits."""
 READ_ON: Final = 200
-"""A gap of this many letters is read through. A larger one is jumped over."""
+"""A gap of this many letters is read through."""
 
 OnRead = Callable[[int], None]
-"""Called with the number of offsets passed since the last call."""
 
 
 class DeadLettersMissing(ProxyError):
@@ -220,21 +210,21 @@ class DeadLettersMissing(ProxyError):
 
 
 class NoSuchLetter(ProxyError):
-    """No letter lies at the named place, or came from the named origin."""
+    """No letter lies at the place, or came from the origin."""
 
 
 def checked_group(group: str | None) -> str | None:
-    """Return the name of a group that can have dead letters. Raises ValueError with a sentence."""
+    """Return a group's valid name. Raises ValueError with a sentence."""
     if group is None or is_legal_topic(group):
         return group
     raise ValueError(f"{group!r} is no group that has dead letters: {TOPIC_NAME_RULE}")
 
 
 class DeadLetterTopics:
-    """Dead letters of the proxy or of a group, their marks and their originals.
+    """Dead letters of the proxy or of a group, their marks and originals.
 
-    `after_poll` is called after a few hundred records. Its exception ends the reading.
-    Raises DeadLettersMissing, BrokerUnreachable, BrokerRefused.
+    `after_poll` is called after a few hundred records, and may raise to end the reading. Raises
+    DeadLettersMissing, BrokerUnreachable, BrokerRefused.
     """
 
     def __init__(
@@ -262,26 +252,24 @@ class DeadLetterTopics:
         return TopicReader(consumers, topic, range(partitions), after_poll=self._after_poll)
 
     def partitions_of(self, topic: str) -> int:
-        """Return the number of partitions, 0 for a missing topic."""
         try:
             return len(self.connection.describe_topic(topic, "Read").partitions)
         except TopicUnknown:
             return 0
 
     def originals(self) -> Originals:
-        """Return a reader of ingress records. The caller closes it."""
+        """Return a reader of ingress records, to be closed."""
         config = {**lookup_config(self.settings), **client_config(self.settings)}
         config["group.id"] = GROUP
         return Originals(partial(Consumer, config), self.partitions_of)
 
     def original(self, letter: Letter) -> Original | None:
-        """Return the ingress record that became the letter. None if it is gone."""
         with closing(self.originals()) as originals:
             found = originals.find(letter)
         return found if found is not None and is_original(letter, found) else None
 
     def spans(self, selection: Selection | None = None) -> dict[int, range]:
-        """Return where letters of the wanted time can lie, by partition. All by default."""
+        """Return where letters of the wanted time can lie, by partition."""
         spans = self._reader.spans()
         starts = {partition: span.start for partition, span in spans.items()}
         ends = {partition: span.stop for partition, span in spans.items()}
@@ -294,7 +282,6 @@ class DeadLetterTopics:
     def letters(
         self, selection: Selection, on_read: OnRead, partition: int, span: range
     ) -> Iterator[Letter]:
-        """Yield the wanted letters within some offsets, in offset order."""
         passed = span.start
         for message in self._reader.records(partition, span):
             on_read(message.offset() + 1 - passed)
@@ -306,12 +293,11 @@ class DeadLetterTopics:
     def every(
         self, selection: Selection, spans: Mapping[int, range], on_read: OnRead
     ) -> Iterator[Letter]:
-        """Yield the wanted letters, one partition after the other."""
         for partition, span in spans.items():
             yield from self.letters(selection, on_read, partition, span)
 
     def at(self, places: Iterable[Place], on_missing: Callable[[Place], None]) -> Iterator[Letter]:
-        """Yield the letters at these places. Call `on_missing` for each place without one."""
+        """Yield the letters at these places. Call `on_missing` for empty places."""
         spans = self.spans()
         for run in _runs(sorted(set(places))):
             partition, missing = run[0].partition, set(run)
@@ -329,7 +315,6 @@ class DeadLetterTopics:
         return self._at(named) if isinstance(named, Place) else self._of(named, on_read)
 
     def marks(self, shown: Sequence[LetterSummary]) -> Mapping[Place, Mark]:
-        """Return the marks of the replayed letters among these."""
         partitions = self.partitions_of(self.marks_name)
         if not partitions or not shown:
             return {}
