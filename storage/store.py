@@ -146,7 +146,7 @@ class Store(Protocol):
         ...
 
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
-        """Return the first entries due by `now_ms`. A body above `max_bytes` is returned alone."""
+        """Peek at the first entries due by `now_ms`. A body above `max_bytes` is returned alone."""
         ...
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
@@ -198,7 +198,7 @@ class Store(Protocol):
     def close(self) -> None:
         """Release files and lock without writing.
 
-        Raises StorageFull if a database writes and fails."""
+        Raises StorageFull, after the release, if a database writes on close and fails."""
         ...
 
 

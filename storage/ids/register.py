@@ -342,7 +342,7 @@ class Register:
         offsets: Sequence[int],
         targets: Sequence[str],
     ) -> bool:
-        """Put these ids, each with its record as its entry, in offset order.
+        """Put these ids, at least one, each with its record as its entry, in offset order.
 
         Returns False and puts nothing if an id may be known or is repeated."""
         if len(ids) < self._few_ids:

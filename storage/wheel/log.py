@@ -192,7 +192,9 @@ _HEADER = Struct("<IIqqIIq")
 
 
 class TimerLog:
-    """Runs in append-only segments. Blocks do not straddle segments."""
+    """Runs in append-only segments.
+
+    Position = segment number * segment_bytes + offset. Blocks do not straddle segments."""
 
     def __init__(
         self,
