@@ -107,8 +107,8 @@ class IdHash:
     """A keyed 64-bit hash of ids, evenly distributed in its highest bits.
 
     It is multilinear modulo 2^64 and mixed with SplitMix64's finaliser. Without the seed, chosen
-    ids collide with at most probability 2^-32 per pair (Lemire and Kaser, Strongly universal string hashing
-    is fast)."""
+    ids collide with at most probability 2^-32 per pair (Lemire and Kaser, Strongly universal
+    string hashing is fast)."""
 
     def __init__(self, seed: bytes) -> None:
         self._seed = seed
