@@ -1,7 +1,7 @@
-"""Decisions about each due record, and the records that a transaction writes for them.
+"""Decisions about due records, and the records that a transaction writes for them.
 
-Decisions that depend on the broker are made when the record fires, not when it is ingested
-(docs/exactly-once.md, rules 3 and 9). A record that must wait is requeued through the ingress.
+A decision that depends on the broker is made when the record fires, not at ingestion
+(docs/exactly-once.md, rules 3 and 9).
 """
 
 from collections.abc import Callable, Iterator
@@ -38,8 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class Dispatcher:
-    """Dispatches the batches of one transaction. Kept when that is aborted and made again.
-    `refusals` grow between the tries."""
+    """Dispatches the batches of one transaction, also when that is aborted and made again."""
 
     def __init__(
         self,
@@ -128,8 +127,8 @@ class Dispatcher:
         return delivery if partition == named else delivery._replace(partition=partition)
 
     def _requeue(self, delivery: Delivery, reason: Rejection) -> Hop | Rejection:
-        """Return a hop to the next retry level, or the rejection after the last one. A refusal of
-        its time does not count: a clock is wrong, not the record."""
+        """Return a hop to the next retry level, or the final rejection. A refused time is no
+        failure of the record: a clock is wrong."""
         if reason.code == UNTIMELY:
             overdue_ms = min(self._now_ms - delivery.due_ms, LATEST_UNTIMELY_MS)
             again_ms = self._now_ms + max(self._retry.delays_ms[0], overdue_ms)
@@ -184,8 +183,8 @@ class Dispatcher:
         return Rejection("too-large", why)
 
     def _exceeds(self, record: AuxiliaryRecord) -> bool:
-        """Return whether this transaction has shown that the topic refuses records of this size.
-        Older knowledge does not count: these topics are asked about rarely."""
+        """Return whether this transaction has shown that the topic refuses the size. Older news may
+        be stale."""
         _, topic, _, key, value, headers, _ = record
         is_limited = topic in self._refusals.limited
         return is_limited and self._is_too_large(topic, key, value, headers)
@@ -199,8 +198,8 @@ class Dispatcher:
         return self._refusals.is_too_large(self._targets, topic, size_bytes)
 
     def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
-        """Return whether to write the record. Losing a check-back or a move does no harm. The next
-        check-back follows. A record that is not moved stays parked."""
+        """Return whether to write the record. Losing a check-back or a parked record's move is
+        harmless."""
         if record.is_state:
             return True
         refused = self._refusals.refused.get(auxiliary_ref(ingress, record))
@@ -264,8 +263,7 @@ class OutgoingRecords:
         is_letter_refused: IsLetterRefused = lambda _ref, _letter, _left_out: False,
     ) -> Iterator[OutgoingRecord]:
         """Yield auxiliary records, successors of hops, dead letters and outcomes. A dead letter is
-        shortened until `is_letter_refused` accepts it. The function gets the name of the missing
-        parts."""
+        shortened until `is_letter_refused` accepts it."""
         ingress = batch.ingress
         prefix = ingress.prefix
         for record in batch.auxiliary:
@@ -314,8 +312,7 @@ class OutgoingRecords:
 
 
 def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
-    """Return the record's own headers without requests, followed by the stamps. `prefix` is the
-    prefix of its ingress partition."""
+    """Return the record's own headers without requests, followed by the stamps."""
     headers: Headers = []
     first = None
     for header in delivery.headers:

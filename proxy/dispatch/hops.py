@@ -38,8 +38,8 @@ NOT_CARRIED_ON: Final = HOPS | {
     CHECK_IMMUNITY,
     FIRST_ORIGIN,
 }
-"""Headers that the successor sets anew or drops. It asks for an absolute time, and a committed half
-message goes on as an ordinary record."""
+"""Headers that the successor sets anew or drops. A committed half message becomes an ordinary
+record."""
 
 
 def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:

@@ -52,8 +52,7 @@ class TriedSizes(NamedTuple):
 
 
 class KnownTargets:
-    """Topics with their partition counts, and why some cannot be written to. `is_compressing`: the
-    producer compresses, so only the broker knows a record's size."""
+    """Topics with their partition counts, and why some cannot be written to."""
 
     def __init__(self, *, is_compressing: bool = False) -> None:
         self.partitions: dict[str, int] = {}
@@ -166,8 +165,8 @@ class KnownTargets:
     def exceeding_bytes(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> int | None:
-        """Return the record's size if it is known to exceed the topic's limit. Compressed records
-        must be tried: only the broker knows their size."""
+        """Return the record's size if it is known to exceed the limit. Compressed records must be
+        tried."""
         refused_bytes = self.tried[topic].refused_bytes if topic in self.tried else None
         if topic in self.rules:
             refused_bytes = self.rules[topic].max_message_bytes + 1

@@ -1,8 +1,5 @@
-"""Release of parked records after a pause (docs/exactly-once.md#paused-targets).
-
-A due record for a paused target is parked: rewritten once, and not looked at again. After the pause
-it is moved to its own due, and delivered when the move arrives.
-"""
+"""Release of parked records after a pause (docs/exactly-once.md#paused-targets). A due record for a
+paused target is rewritten once. After the pause it is moved to its own due."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -85,8 +82,7 @@ class ParkedRecords:
         return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
 
     def told(self, partition: int, written: Sequence[AuxiliaryRecord]) -> int | None:
-        """Note the moves as committed if in `written`. Return the entry offset of the last one. The
-        ingress did not take the other moves, so their records stay parked."""
+        """Note the `written` moves as committed. Return the entry offset of the last one."""
         current = self.passes.get(partition)
         if current is None or not current.is_offered:
             return None

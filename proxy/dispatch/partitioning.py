@@ -1,5 +1,4 @@
-"""The partition of a key, as the client library and Java producers compute it. Only needed while a
-partition of the target is unavailable."""
+"""The partition of a key, as the client library and Java producers compute it."""
 
 from typing import Final
 

@@ -16,8 +16,7 @@ RecordRef: TypeAlias = tuple[str, int]
 INVALID: Final = "publish-failed"
 TOO_LARGE: Final = "too-large"
 TRIES: Final = 3
-"""Most aborts for single records of one topic. Each shows one refused record. Similar records are
-tried later, a few at a time."""
+"""Most aborts for single records of one topic. Each abort shows one refused record."""
 TRIES_IN_ALL: Final = 20
 """After this many aborts of one transaction one is enough for each topic."""
 TRIED_LATER: Final = 3
@@ -53,14 +52,12 @@ class Report(NamedTuple):
 class Refusals:
     """Refused records of one worker, and how a transaction sends its suspect records.
 
-    The broker refuses whole record batches, for their size or for one invalid record. First the
-    topic becomes `limited`, and its rules are asked for. If that is not allowed, record batches are
-    halved until they are taken or hold one record. A record refused for another reason goes
-    `alone`, in its own record batch. If it fails again, it is `refused`. A dead letter goes
-    `without_value`, then `bare`.
+    The broker refuses whole record batches, for their size or for one invalid record. The topic
+    becomes `limited`, and its rules are asked for. Without that right, record batches are halved
+    until they are taken. A record refused for another reason goes `alone`, and then becomes
+    `refused`. A dead letter goes `without_value`, then `bare`.
 
-    `refused`, `without_value` and `bare` outlive a lost session, until the records have ended. The
-    other fields concern one transaction.
+    `refused`, `without_value` and `bare` outlive a lost session, until the records have ended.
     """
 
     refused: dict[RecordRef, Rejection] = field(default_factory=dict)
@@ -138,8 +135,7 @@ class Refusals:
         return taken
 
     def learn(self, targets: KnownTargets) -> int:
-        """Learn from the reports of the aborted transaction. Return the number of new facts. Sizes
-        are also noted in `targets`, for later transactions."""
+        """Learn from the reports of the aborted transaction. Return the number of new facts."""
         were_limited = set(self.limited)
         halved_bytes: Counter[str] = Counter()
         learnt = len(self.unlisted)

@@ -1,8 +1,4 @@
-"""Pauses, rates and overdue rules: they hold due records back or end them undelivered.
-
-A shard's watermark has no exceptions. A record that must wait while others go is requeued with the
-time of its next look.
-"""
+"""Pauses, rates and overdue rules: they requeue due records or end them undelivered."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,7 +49,7 @@ class _Limit(NamedTuple):
     """A target, or the pattern of a pause that is over."""
     per_second: int
     resumed_ms: int | None = None
-    """The end of the pause (epoch ms), if the limit is for records that the pause held back."""
+    """End of the pause (epoch ms), if the limit is for its records."""
 
 
 class _TargetRules(NamedTuple):
@@ -71,8 +67,7 @@ class _TargetRules(NamedTuple):
 
 class ReleaseControl:
     """Applies pauses, rates and overdue rules in one worker. `per_target`: shell pattern -> records
-    a second for each target. The first matching pattern counts. Rules set at run time come before
-    both arguments."""
+    a second. The first match counts. Run-time rules come first."""
 
     def __init__(
         self,
@@ -145,8 +140,8 @@ class ReleaseControl:
         return any(end.at_ms == end_ms and end.per_second is not None for end in ends)
 
     def place(self, delivery: Delivery, now_ms: int) -> Place | None:
-        """Return the new place of a record that a pause held back or queued. None: it stays. Asked
-        once for each record and transaction."""
+        """Return the new place of a parked or queued record, None if it stays. Asked once a
+        transaction."""
         is_parked, resumed_ms = delivery.is_parked, delivery.resumed_ms
         if not (is_parked or resumed_ms is not None) or self.is_paused(delivery.target):
             return None
@@ -289,8 +284,7 @@ class RateLimit:
         self._thousandths -= records * 1000
 
     def wait_ms(self, now_ms: int) -> int:
-        """Return the wait until a transaction is worth it, 0 while records are available. A used-up
-        rate must earn the share of REFILL_MS first."""
+        """Return the wait until a transaction is worth it, 0 while records are available."""
         worth = min(self.burst, max(1, self._per_second * REFILL_MS // 1000))
         available = self.records_available(now_ms)
         self._is_used_up = available < (worth if self._is_used_up else 1)
@@ -317,8 +311,7 @@ class WorkerRateLimit:
 
 class TargetRateLimit:
     """A rate for one target. Each record beyond it reserves a time, once. A record that comes back
-    at its time may overdraw by the share of BURST_MS. A little disorder then sends none to the end
-    of the queue."""
+    at its time may overdraw by BURST_MS, so that disorder costs it no place."""
 
     def __init__(self, per_second: int, reserved_us: int = 0) -> None:
         self.per_second = per_second

@@ -42,22 +42,22 @@ class TransactionAborted(Exception):
 
 class PartitionsUnavailable(Exception):
     """Given up. Another producer may repeat it without the unavailable partitions. This producer's
-    next transaction waits until the end of this one is written there."""
+    next transaction would wait until the end of this one is written there."""
 
 
 class AbortUnfinished(Exception):
-    """Given up, never committed, and may be made again by another producer, which aborts it. This
-    producer still waits for answers about its sent records."""
+    """Given up, never committed. Another producer may abort and repeat it, while this one still
+    waits for answers about its sent records."""
 
 
 class GroupMoved(Exception):
-    """Aborted: the group has gone on since the caller last heard from it. Poll the consumer, then
-    plan the shards still owned anew (KIP-447)."""
+    """Aborted: the group has gone on. Poll the consumer, then plan the owned shards anew
+    (KIP-447)."""
 
 
 class Throttled(Exception):
-    """Given up, never committed, aborted by another producer: too large while throttled. Plan the
-    shards anew, in smaller transactions."""
+    """Given up, never committed: too large for the broker's quota. Plan the shards anew,
+    smaller."""
 
 
 class NotFlushed(Exception):
@@ -66,8 +66,8 @@ class NotFlushed(Exception):
 
 class CommitThread(Executor):
     """A thread that waits for commits, and keeps no process alive. A call of the client library may
-    never return. The standard library's executors would join their threads at the end of the
-    process. The thread begins with the first call."""
+    never return, and the standard library's executors would join their threads at the end of the
+    process."""
 
     def __init__(self) -> None:
         self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
@@ -108,8 +108,7 @@ STUCK_AFTER_S: Final = 2.0
 """A call that has not returned this long after its time-out never will."""
 WRITTEN_WITHIN: Final = 0.4
 SENT_WITHIN: Final = 0.7
-"""Shares of transaction.timeout.ms for producing the records, and for their arrival. After that the
-broker would end the transaction itself and fence the producer."""
+"""Shares of transaction.timeout.ms, after which the broker fences the producer."""
 CAUSE_TIMEOUT_S: Final = 1.0
 TRANSACTIONAL_IDS: Final = 8
 """A producer left behind keeps its id busy until all partitions are back. The ids spread over
@@ -129,8 +128,7 @@ it at its next fetch."""
 
 
 class PendingCommit:
-    """A commit on its way. It is given up before the broker is asked, or the broker decides. It is
-    given up if the broker has not got all records by `until_s`."""
+    """A commit on its way: it is given up before the broker is asked, or the broker decides."""
 
     def __init__(self, until_s: float = math.inf) -> None:
         self.result: Future[None]
@@ -149,10 +147,8 @@ class PendingCommit:
 class KafkaTransactions:
     """One transaction at a time, of one producer. `replace_producer` changes the producer.
 
-    `new_producer` takes the number of its transactional id, 0 for the first. It fences every
-    producer with the same id, and settles their open transactions. `new_commits` makes the thread
-    that waits for commits, while `heartbeat` is called. `timeout_s` is the producers'
-    transaction.timeout.ms.
+    `new_producer` takes the number of its transactional id. It fences every producer with the same
+    id, and settles their open transactions. `timeout_s` is the producers' transaction.timeout.ms.
     """
 
     def __init__(
@@ -173,9 +169,8 @@ class KafkaTransactions:
         self._open()
 
     def begin(self, offsets: Sequence[TopicPartition], group_metadata: object) -> None:
-        """Begin a transaction. Raises like `wait_for`. While the broker throttles, the offsets are
-        sent first. A broker that coordinates the group and leads a target has one connection for
-        both, so the offsets would wait behind the records."""
+        """Begin a transaction. Raises like `wait_for`. While the broker throttles, the offsets go
+        first: on the same connection they would wait behind the records."""
         self.producer.begin_transaction()
         now_s, self._watched_s = time.monotonic(), self._throttling.now_s()
         self.write_until_s = now_s + WRITTEN_WITHIN * self._timeout_s
@@ -199,12 +194,9 @@ class KafkaTransactions:
         return self._throttling.has_held_up_since(self._watched_s)
 
     def wait_for(self, pending: PendingCommit, finds_unavailable: Callable[[], bool]) -> None:
-        """Return once it is committed.
-
-        Without progress, ask `finds_unavailable` for partitions that cannot be written to. Raises
-        PartitionsUnavailable then, TransactionAborted, AbortUnfinished, GroupMoved, SessionLost
-        when the result stays unknown, and ClientStuck when the client library ignores its time-out.
-        """
+        """Return once it is committed. Without progress, ask `finds_unavailable`. Raises
+        PartitionsUnavailable, TransactionAborted, AbortUnfinished, GroupMoved, SessionLost if the
+        result stays unknown, ClientStuck if the client library ignores its time-out."""
         while True:
             try:
                 return pending.result.result(LOOK_EVERY_S)
@@ -220,9 +212,8 @@ class KafkaTransactions:
     def cause_of(
         self, error: KafkaError, offsets: Sequence[TopicPartition], group_metadata: object
     ) -> KafkaError:
-        """Return why the open transaction takes no further record. `produce` only fails, but other
-        transactional calls give the cause. A success does no harm, since the transaction is
-        aborted."""
+        """Return why the open transaction takes no further record. `produce` does not say, but
+        other transactional calls do."""
         if error.code() == KafkaError._STATE:  # noqa: SLF001
             try:
                 self.producer.send_offsets_to_transaction(
@@ -233,14 +224,12 @@ class KafkaTransactions:
         return error
 
     def abort(self) -> None:
-        """Abort, and serve the delivery reports of purged records. Raises AbortUnfinished when that
-        takes too long, SessionLost when it cannot be done."""
+        """Abort, and serve the delivery reports. Raises AbortUnfinished or SessionLost."""
         _abort(self.producer)
 
     def replace_producer(self) -> None:
-        """Go on with another producer and id. Leave the uncommitted transaction behind. It is
-        aborted in the background, while the partitions are unavailable. Two producers are no danger
-        (docs/exactly-once.md#why-two-workers-cannot-both-fire)."""
+        """Go on with another producer and id. The transaction is aborted in the background. Two
+        producers are no danger (docs/exactly-once.md#why-two-workers-cannot-both-fire)."""
         self._commits.submit(_leave, self.producer)
         self._commits.shutdown()
         self._replaced_at_s.append(time.monotonic())
@@ -253,8 +242,8 @@ class KafkaTransactions:
         self._open()
 
     def close(self) -> None:
-        """Give up the producer and its open transaction. The broker keeps committed ones. The
-        producer's own `close` would abort and flush first, and may wait for an absent broker."""
+        """Give up the producer and its open transaction. The producer's own `close` would abort and
+        flush first, and may wait for an absent broker."""
         self._commits.shutdown()
         self.producer.purge(blocking=False)
         del self.producer
@@ -309,8 +298,7 @@ class KafkaTransactions:
         group_metadata: object,
         producer: Producer | None = None,
     ) -> None:
-        """Send the offsets. Raises AbortUnfinished if they wait behind throttled records. The
-        commit was not asked for yet, so its result is known."""
+        """Send the offsets. Raises AbortUnfinished if throttled: no commit was asked for yet."""
         producer = producer or self.producer
         try:
             _call(producer, pending, producer.send_offsets_to_transaction, offsets, group_metadata)
@@ -325,11 +313,8 @@ def _call(
     producer: Producer, pending: PendingCommit, call: Callable[..., None], *args: object
 ) -> None:
     """Make one call. Raises SessionLost if its result is unknown (docs/exactly-once.md, rule 6).
-
-    After a time-out librdkafka would accept the same call again, but that can wait for ever (2.16:
-    send_offsets_to_transaction, after a broker was killed). The next session asks the broker
-    instead.
-    """
+    The next session asks the broker. Repeating a call after a time-out can wait for ever
+    (librdkafka 2.16: send_offsets_to_transaction, after a broker was killed)."""
     pending.moved_at_s = time.monotonic()
     try:
         _call_until_free(pending, call, *args)
@@ -345,8 +330,8 @@ def _call(
 
 
 def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: object) -> None:
-    """Repeat the call while the broker still writes the end of the last transaction. With hundreds
-    of partitions that takes longer than the client library waits."""
+    """Repeat the call while the broker writes the end of the last transaction. With hundreds of
+    partitions that takes longer than the client library waits."""
     until_s = time.monotonic() + CALL_TIMEOUT_S
     while True:
         try:
@@ -362,10 +347,9 @@ def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: o
 def _abort(producer: Producer) -> None:
     """Abort a transaction whose commit was not asked for, or was refused.
 
-    A time-out leaves nothing unknown. librdkafka (2.16) purges its queues as the call begins, and
-    then waits for records on their way. A record behind a refused one is queued again after that,
-    and never sent: the next call purges it. One record can stay for ever ("skipped sequence
-    numbers"). Raises AbortUnfinished then.
+    A time-out leaves nothing unknown. librdkafka (2.16) purges its queues as the call begins. A
+    record behind a refused one is queued again after that, and never sent: the next call purges it.
+    One record can stay for ever ("skipped sequence numbers"). Raises AbortUnfinished then.
     """
     error: KafkaError
     for _ in range(ABORT_CALLS):

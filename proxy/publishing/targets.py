@@ -1,8 +1,5 @@
-"""Questions to the broker about target topics and their unavailable partitions.
-
-Topics are asked about in bulk and remembered for a while, never once for each record. Asking never
-creates a topic, even with auto.create.topics.enable.
-"""
+"""Questions to the broker about target topics and their unavailable partitions. Asking never
+creates a topic, even with auto.create.topics.enable."""
 
 import logging
 import time
@@ -53,8 +50,8 @@ def states_of(description: TopicDescription) -> list[PartitionState]:
 
 
 def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[PartitionState]]:
-    """Read the metadata of any broker that answers in time, so perhaps not of all topics. Topics
-    have to exist: asking for a missing one can create it."""
+    """Read the metadata of existing topics from any broker, perhaps not of all. Asking for a
+    missing topic can create it."""
     found: dict[str, list[PartitionState]] = {}
     wanted: Iterable[str | None] = topics if len(topics) <= ASKED_ONE_BY_ONE else [None]
     for topic in wanted:
@@ -73,8 +70,8 @@ def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[Partit
 
 
 def find_controller(admin: AdminClient, topic: str | None) -> None:
-    """Let the client learn the controller, by a question about any existing topic. Descriptions are
-    asked of the controller alone. If it is gone, the client waits for minutes."""
+    """Let the client learn the controller, by a question about any existing topic. Only the
+    controller describes topics. If it is gone, the client waits for minutes."""
     with suppress(KafkaException):
         admin.list_topics(topic, ANSWER_TIMEOUT_S)
 
@@ -94,8 +91,7 @@ def read_configs(
 
 class UnavailablePartitions:
     """Finds unavailable partitions. Logs each once, and its return. min.insync.replicas is asked
-    for whenever a replica is missing, since an operator may change it. A topic whose settings the
-    proxy may not see counts as content with one."""
+    for each time, since an operator may change it. It counts as 1 if the proxy may not see it."""
 
     def __init__(self, admin: AdminClient) -> None:
         self._admin = admin
@@ -165,8 +161,8 @@ CREATED_PAUSE_S: Final = 0.05
 
 
 class Targets:
-    """Keeps `known` up to date. `create` makes a missing topic, if the proxy may. It returns None
-    once the topic is there, else why not, or "" if there is nothing to say."""
+    """Keeps `known` up to date. `create` makes a missing topic. It returns None on success, else
+    why not, or ""."""
 
     def __init__(
         self,
@@ -186,8 +182,8 @@ class Targets:
         self._untimely_until_ms: dict[str, int] = {}
 
     def learn(self, topics: set[str], now_ms: int) -> None:
-        """Make sure that the answers about `topics` are current, or ask the broker. Answers about
-        topics that take records are renewed without waiting. The old answers count until then."""
+        """Make sure that the answers about `topics` are current, or ask the broker. Known topics
+        are renewed without waiting, and the old answers count until then."""
         if self.known.untimely or self.known.tried:
             self._try_again(topics, now_ms)
         until_ms = self._known_until_ms
@@ -204,7 +200,7 @@ class Targets:
 
     def ask_again(self, topics: Iterable[str], now_ms: int) -> bool:
         """Ask about topics with answers older than DOUBTED_AFTER_MS. Return whether there were any.
-        If the broker does not answer, old answers stay. Raises KafkaException if there is none."""
+        Raises KafkaException if there is no answer, old or new."""
         since_ms = now_ms - DOUBTED_AFTER_MS
         old = [topic for topic in topics if self._waited_for_ms.get(topic, since_ms) <= since_ms]
         self._ask(old, now_ms)
@@ -221,9 +217,8 @@ class Targets:
             self.known.rules[topic] = TopicRules(largest_bytes, is_compacted)
 
     def find_unavailable(self, topics: set[str], now_ms: int) -> bool:
-        """Ask at once for unavailable partitions, since records to these topics do not arrive.
-        Return whether there are any, here or in topics known to have some. The proxy's own topics
-        are only logged."""
+        """Ask at once for unavailable partitions, since records do not arrive. Return whether there
+        are any. The proxy's own topics are only logged."""
         existing = {topic for topic in topics if self.known.refusal(topic) is None}
         asked = existing | self.known.unavailable.keys()
         for topic, reasons in self._unavailable.of(listed_states(self._admin, asked)).items():

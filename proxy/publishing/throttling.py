@@ -1,9 +1,8 @@
 """The broker's quotas, learnt from its answers to the clients of one worker.
 
-A broker that throttles answers first. Then it does not read the connection for the time in that
-answer (KIP-219), which has no upper limit. The broker counts bytes over about ten seconds
-(quota.window.num, quota.window.size.seconds). A burst may pass at once, and then throttles each
-request until it has left the window.
+After a throttled answer the broker does not read the connection for some time (KIP-219). That time
+has no upper limit. The broker counts bytes over about ten seconds (quota.window.num,
+quota.window.size.seconds), so a burst may pass and throttle the requests after it.
 """
 
 import math
@@ -30,8 +29,7 @@ SLOW_S: Final = 5.0
 SHRUNK_TO: Final = 8
 """A transaction that was given up was far too large, by an unknown factor."""
 GROWN_BY: Final = 1.25
-"""The quota's window lets some transactions pass unthrottled. This factor keeps the bound small
-enough until the window is used up."""
+"""The quota's window hides the limit at first, so the bound must grow slowly."""
 SETTLED_AFTER_S: Final = 15.0
 """The broker still counts the requests of a transaction that was given up."""
 RECENT_S: Final = 60.0
@@ -43,11 +41,8 @@ log = structlog.get_logger(__name__)
 
 class Throttling:
     """The quotas of one worker. They outlive sessions, so that the next one knows the bound.
-
-    A transaction may hold at most `most_bytes`. `count` is called with the direction and seconds of
-    each throttled answer. Clients may call `written` and `read`, their `throttle_cb`, in any
-    thread, within another call.
-    """
+    `count` gets the direction and seconds of each throttled answer. `written` and `read` are the
+    clients' `throttle_cb`, called in any thread, within another call."""
 
     def __init__(
         self,
@@ -85,8 +80,8 @@ class Throttling:
 
     @property
     def is_reading_recent(self) -> bool:
-        """Whether the broker throttled a consumer within the last minute. Each byte that is fetched
-        twice then delays others."""
+        """Whether the broker throttled a consumer in the last minute. A second fetch of bytes is
+        costly then."""
         return bool(self._read_until_s) and self.now_s() < self._read_until_s + RECENT_S
 
     def has_held_up_since(self, since_s: float) -> bool:
@@ -97,9 +92,8 @@ class Throttling:
         self._size_bytes, self._began_s = size_bytes, self.now_s()
 
     def committed(self, took_s: float) -> None:
-        """Note the commit, and adapt the bound. After a throttled transaction it is at most
-        `LONG_S` at its pace. If the transaction was full, the bound grows after a quick one, and is
-        halved after a slow one."""
+        """Note the commit, and adapt the bound. A throttled transaction bounds the next ones to
+        `LONG_S` at its pace. A full one lets the bound grow if quick, and halves it if slow."""
         if not self.until_s:
             return
         size_bytes, whole_s = self._size_bytes, took_s + self.wait_ms() / 1_000

@@ -1,5 +1,4 @@
-"""One transaction: its records, on the plain or the careful path, and its states.
-`Publisher.publish` begins one. `Transaction` follows it until it is committed."""
+"""One transaction: its records, on the plain or the careful path, and its states."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -56,8 +55,7 @@ METADATA_TIMEOUT_S: Final = 2.0
 
 class RecordWriter:
     """Hands records to the client library, within the open transaction. Nothing else produces.
-    `heartbeat` is called while the client library has no room. Records carry the time of
-    `stamp_ms`: a broker refuses the time of a wrong wall clock."""
+    Records carry the time of `stamp_ms`: a broker refuses the time of a wrong wall clock."""
 
     def __init__(
         self, kafka: KafkaTransactions, heartbeat: Callable[[], None], stamp_ms: Callable[[], int]
@@ -90,9 +88,8 @@ class RecordWriter:
         record: OutgoingRecord,
         on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
     ) -> None:
-        """Produce one record. Raises NotFlushed if there is no room for too long. A delivery report
-        costs more than the record. It is passed as `callback`: the client library ignores
-        `on_delivery` behind that."""
+        """Produce one record. Raises NotFlushed if there is no room for too long. The report is
+        passed as `callback`: the client library ignores `on_delivery` behind that."""
         topic, value, key, partition, headers, _, _ = record
         producer, time_ms = self._kafka.producer, self._time_ms
         while True:
@@ -157,8 +154,7 @@ RAISED_CODES: Final = {
 
 class TrackedSender:
     """Sends the records of one transaction attempt with a delivery report each. Record batches end
-    before they exceed the limit that `targets` knows of a topic. Records in `refusals.alone` get a
-    record batch of their own."""
+    before a known limit of the topic. Records in `refusals.alone` get their own."""
 
     def __init__(
         self,
@@ -174,7 +170,7 @@ class TrackedSender:
 
     def send(self, record: OutgoingRecord) -> None:
         """Produce one record. Its refusal is reported under its `ref`. Raises KafkaException or
-        NotFlushed when the transaction cannot go on."""
+        NotFlushed if the transaction cannot go on."""
         if record.ref is None:
             self._produce(record)
             return
@@ -194,15 +190,14 @@ class TrackedSender:
             self._flush()
 
     def end(self) -> None:
-        """Raise KafkaException if the client library did not take a record. The transaction would
-        be committed without it."""
+        """Raise KafkaException if the client library did not take a record."""
         if self._raised is not None:
             raise self._raised
 
     def _note_raised(
         self, record: OutgoingRecord, ref: RecordRef, size_bytes: int, raised: KafkaException
     ) -> None:
-        """Go on if this record alone is at fault, so that all such records are found at once. A
+        """Go on if only this record is at fault, so that all such records are found at once. A
         partition may be unknown because the client library has not asked for a while."""
         error: KafkaError = raised.args[0]
         code = RAISED_CODES.get(error.code())
@@ -220,8 +215,7 @@ class TrackedSender:
         )
 
     def _fits(self, topic: str, fills_bytes: int, limit_bytes: int | None) -> bool:
-        """Return whether it fits into the record batch. Batches are counted by topic, as if all
-        records went into one partition."""
+        """Return whether it fits into the record batch, as if the topic had one partition."""
         if limit_bytes is None:
             return True
         grown_bytes = fills_bytes - RECORD_BATCH_BYTES
@@ -256,8 +250,8 @@ def _report(
 
 def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted) -> None:
     """Tell invalid records from records whose time the broker refuses. Reports call both invalid.
-    Only the transaction's error tells them apart, and it is about one record batch. So reports of
-    other topics are dropped, and the next attempt shows them again."""
+    Only the transaction's error tells them apart, for one record batch. Reports of other topics are
+    dropped, and the next attempt shows them again."""
     invalid = {ref: one for ref, one in reports.items() if one.rejection.code == INVALID}
     topics = list(dict.fromkeys(one.topic for one in invalid.values()))
     if aborted.code == KafkaError.INVALID_TIMESTAMP:
@@ -273,8 +267,7 @@ def judge_invalid(reports: dict[RecordRef, Report], aborted: TransactionAborted)
 FRUITLESS_ABORTS: Final = 8
 """The session ends after this many aborts in a row without a new fact."""
 GIVE_UP_AFTER_S: Final = 30.0
-"""After this time a new producer finds out the result: clients can get stuck, and the group takes
-shards away after max.poll.interval.ms."""
+"""After this time a new producer finds out the result: max.poll.interval.ms limits the wait."""
 
 
 class State(Enum):
@@ -295,11 +288,8 @@ class State(Enum):
 
 
 class Transaction:
-    """Makes one transaction, again and again while the broker aborts it.
-
-    Call `send`, then `wait`. Other work may be done in between. Both raise SessionLost, `wait` also
-    GroupMoved and Throttled.
-    """
+    """Makes one transaction, again and again while the broker aborts it. Call `send`, then `wait`.
+    Both raise SessionLost, `wait` also GroupMoved and Throttled."""
 
     def __init__(
         self,
@@ -332,7 +322,7 @@ class Transaction:
 
     def send(self) -> None:
         """Produce everything and ask for the commit, without waiting for it. Brokers are asked
-        about targets first: the answer can take longer than a transaction may."""
+        about targets before: that can outlast a transaction."""
         while self.state is State.PLANNED:
             self._look_up()
             try:
@@ -415,8 +405,8 @@ class Transaction:
                     writer.produce(record)
 
     def _write_carefully(self, care: Dispatcher) -> None:
-        """Produce the resolved batches, with reports after an abort or a known refusal. The first
-        attempt has no reports, so the first abort gives no new fact."""
+        """Produce the resolved batches. The first attempt has no reports unless refusals are
+        known."""
         writer, records, known = self._by.writer, self._by.records, self._by.targets.known
         tracked = TrackedSender(writer.produce, writer.flush, known, self._by.refusals)
         is_limited = not self.topics.isdisjoint(known.rules.keys() | known.tried.keys())
@@ -429,7 +419,7 @@ class Transaction:
         tracked.end()
 
     def _finds_unavailable(self) -> bool:
-        """Ask whether there are partitions that cannot be written to, and may be waited for. The
+        """Return whether there are partitions that cannot be written to, and may be waited for. The
         last transaction counts, too: this one begins when that has ended in all partitions."""
         own = {batch.ingress.topic for batch in self._batches}
         suspected = _asked_about(self.topics, self._batches) | self._topics_before | own
@@ -523,8 +513,7 @@ def _asked_about(topics: set[str], batches: Sequence[Batch]) -> set[str]:
 
 class Publisher:
     """Publishes batches and offsets with one transactional producer, one transaction at a time.
-    `heartbeat` is called while waiting for the broker. `new_producer`, `new_commits` and
-    `timeout_s` are as in `KafkaTransactions`. `refusals` and `throttling` outlive the session."""
+    `refusals` and `throttling` outlive the session."""
 
     def __init__(
         self,
@@ -562,12 +551,9 @@ class Publisher:
         group_metadata: object,
         now_ms: int,
     ) -> Transaction:
-        """Send one transaction. Wait for it before the next one.
-
-        Waiting raises GroupMoved if the group refuses offsets of this generation, and Throttled if
-        the broker is too slow for it. SessionLost: the result is unknown, or this producer was
-        fenced. Memory is not trusted after that.
-        """
+        """Send one transaction. Wait for it before the next one. Waiting raises GroupMoved,
+        Throttled, or SessionLost: the result is unknown or this producer was fenced, so memory is
+        not trusted."""
         transaction = Transaction(self, batches, offsets, group_metadata, now_ms)
         self.last_topics = transaction.topics
         transaction.send()

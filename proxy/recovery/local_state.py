@@ -56,8 +56,8 @@ ReadBack: TypeAlias = Callable[[Sequence[int], int], Mapping[int, Message]]
 
 
 class FetchedBodies:
-    """A `storage.store.Store` that replaces the stubs of `inner` by bodies. `read` parses a record
-    as at ingestion. With `stores_stubs` new entries get stubs."""
+    """A `storage.store.Store` that replaces the stubs of `inner` by bodies. With `stores_stubs` new
+    entries get stubs."""
 
     def __init__(
         self,
@@ -178,8 +178,8 @@ def _gap(entries: Sequence[Entry]) -> int:
 
 
 def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]:
-    """Return the first entries that can be read in about `left_s`. Large chunks are read faster for
-    each record, since their offsets are closer."""
+    """Return the first entries that can be read in about `left_s`. Large chunks have smaller
+    gaps."""
     chunk = entries
     while len(chunk) > LEAST_CHUNK and _cost_s(chunk, gap) > left_s:
         chunk = chunk[: len(chunk) // 2]
@@ -210,8 +210,7 @@ class FolderSizes:
         self._next_s = now_s()
 
     def look(self, folders: Iterable[Path]) -> int | None:
-        """Measure for about LOOK_S. Return the sum at the end of a round, before that None. Holes
-        in files do not count. A round measures the folders known at its start."""
+        """Measure for about LOOK_S. Return the sum at the end of a round, before that None."""
         if self._sizes is None:
             if self._now_s() < self._next_s:
                 return None
@@ -273,8 +272,7 @@ def say_if_too_few(partitions: int) -> None:
 STUBS: Final = "stubs"
 """File in a shard's folder: some entries may have stubs for bodies."""
 COMMITTED: Final = "committed"
-"""File in a shard's folder: its partition had a committed offset. Without it the next process may
-begin at the start again."""
+"""File in a shard's folder: its partition had a committed offset, so it must not start over."""
 IDS: Final = "ids"
 LOCK_FILE: Final = "lock"
 SHARD: Final = re.compile(r"-\d+@[^@]+$")
@@ -286,9 +284,8 @@ LOCK_WAIT_S: Final = 30.0
 
 
 def open_to_others(data_dir: Path) -> Iterator[Path]:
-    """Yield the proxy's files and folders that other users may read. The data folder counts if it
-    holds nothing else. Files of another user are left out, for example the root of a mounted
-    volume."""
+    """Yield the proxy's files and folders that other users may read. Files of another user are left
+    out, for example the root of a mounted volume."""
     children = list(data_dir.iterdir()) if data_dir.is_dir() else []
     ours = [child for child in children if OURS.search(child.name)]
     below = (path for child in ours if child.is_dir() for path in child.rglob("*"))
@@ -320,9 +317,8 @@ def locked_data_dir(data_dir: Path) -> Iterator[None]:
 
 
 class LocalState:
-    """Opens shards' folders at the committed position. With `stores_stubs` a folder gets the marker
-    file STUBS. The marker stays until the folder is opened without the setting and with nothing
-    pending."""
+    """Opens shards' folders at the committed position. The marker file STUBS stays until a folder
+    is opened without the setting and with nothing pending."""
 
     def __init__(
         self,
@@ -343,8 +339,8 @@ class LocalState:
         return any(self._data_dir.glob(f"{self._topic}-{partition}@*/{COMMITTED}"))
 
     def mark_committed(self, partitions: Iterable[int]) -> None:
-        """Remember that these partitions have committed offsets. A full disk may refuse the file:
-        the settings topic remembers the same."""
+        """Remember that these have committed offsets. A full disk may refuse: the settings topic
+        knows too."""
         for folder in self.folders(partitions):
             with suppress(OSError):
                 (folder / COMMITTED).touch()
@@ -363,8 +359,8 @@ class LocalState:
                 time.sleep(0.2)
 
     def open_register(self, partition: int, at: Position, covered: int) -> Register:
-        """Open the register of ids. One that covers more than the store is started anew. RocksDB
-        may have lost its memory. A replay would skip ids that are ahead of the store."""
+        """Open the register of ids. One ahead of a store that lost its memory (RocksDB) is started
+        anew: a replay would skip ids."""
         folder = self._folder(partition) / IDS
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:
@@ -419,8 +415,7 @@ def _committed(at: Position) -> Committed:
 
 
 def _create_durably(marker: Path) -> None:
-    """Create the marker so that it survives a power loss. Without it stubs would be taken for
-    bodies."""
+    """Create the marker durably. Without it stubs would be taken for bodies."""
     marker.touch()
     for path in (marker, marker.parent):
         fd = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
 """Takeover of a partition: the committed offset, the local cache, and the records themselves.
 
 Nothing starts over silently. If the committed offset is missing or contradicts the log, the proxy
-stops, names the range and the remedy (docs/exactly-once.md, rules 4, 5 and 8).
+stops (docs/exactly-once.md, rules 4, 5 and 8).
 """
 
 import time
@@ -68,9 +68,8 @@ class Recovery:
         self._readers: dict[str, RequestReader] = {}
 
     def take_over(self, partitions: Sequence[int]) -> dict[int, Shard]:
-        """Return one shard for each partition. Feed it records from its `next_offset` on. If one
-        shard fails the others are closed again. Skipped ranges of another instance must be known
-        before the first record is read."""
+        """Return one shard for each partition. If one fails the others are closed. Skipped ranges
+        of another instance must be known before the first record is read."""
         if partitions:
             self._policies.catch_up()
         committed = self._ingress.committed(partitions)
@@ -228,8 +227,8 @@ class Recovery:
         return Position.start(accepted, self._digest, self._topic_id)
 
     def _under_own_policy(self, position: Position, end: int) -> Position:
-        """Put the current policy in force. Records rewritten by an older version are unsigned. They
-        still count up to the partition's end."""
+        """Put the current policy in force. Unsigned rewritten records count up to the partition's
+        end."""
         policy, own = self._policies.policy, self._policies.policy(self._digest)
         is_first_signed = own.hop_key is not None and policy(position.in_force()).hop_key is None
         try:

@@ -52,9 +52,8 @@ _fires_ms = itemgetter(0)
 
 
 class IngestLimits(NamedTuple):
-    """Bounds for records ingested together. `max_records` and about `max_bytes` may end with the
-    next transaction. Records below `committed` are a replay: they and the records that they end
-    have ended before."""
+    """Bounds for records ingested together. Records below `committed` are a replay: they and the
+    records that they end have ended before."""
 
     now_ms: int
     max_records: int
@@ -72,9 +71,8 @@ class Admitted(NamedTuple):
 
 
 class Admission:
-    """Ingests the records of a shard in offset order. `buffer` collects records that end with the
-    transaction that ingests them, `missed` the moves that come too late. `count_intake` may be told
-    of a record more than once."""
+    """Ingests the records of a shard in offset order. `buffer` has the records that end with the
+    transaction that ingests them. `count_intake` may be told of a record more than once."""
 
     def __init__(
         self,
@@ -200,9 +198,9 @@ class Admission:
             buffer.outcomes.append(outcome)
 
     def _move_rejected(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> bool:
-        """Return whether a rejected move ends in the place that it was written for. The current
-        policy gives no target. The policy at `hop_from` accepted the pending entry and gives one.
-        Once that entry has ended, the older policy may be forgotten."""
+        """Return whether a rejected move ends in the place that it was written for. Only the policy
+        at `hop_from`, which accepted the pending entry, gives its target. Once that entry has
+        ended, this policy may be forgotten."""
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
             return self._move(message.offset(), as_taken, buffer)
@@ -240,8 +238,7 @@ class Admission:
 
     def _move(self, offset: int, scheduled: Scheduled, buffer: TransactionBuffer) -> bool:
         """Return whether the record takes the place that it was written for. This is decided once:
-        after the other entry has ended both cases look alike. Missed moves are remembered, and are
-        no part of a replay."""
+        after the other entry has ended both cases look alike."""
         assert scheduled.moved is not None, scheduled
         self._note_read(scheduled.hop_from)
         if buffer is not self.buffer:

@@ -34,8 +34,7 @@ class SweptEntry(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The time at which a record that a pause held back may go. `resumed_ms`: the end of that pause
-    if a rate counts for its records, else None."""
+    """The time at which a parked record may go. `resumed_ms` is set if a rate counts for it."""
 
     not_before_ms: int
     resumed_ms: int | None = None

@@ -1,8 +1,5 @@
-"""Undecided half messages (docs/exactly-once.md#half-messages).
-
-They stay in memory while there is room, else they are read back from the ingress. The times of
-check-backs and expiry follow from the half message's own time.
-"""
+"""Undecided half messages (docs/exactly-once.md#half-messages). They stay in memory while there is
+room, else they are read back from the ingress."""
 
 from bisect import bisect_right
 from collections import OrderedDict
@@ -62,13 +59,9 @@ class DueEvents(NamedTuple):
 
 
 class HalfMessages:
-    """The undecided half messages of a shard, in offset order.
-
-    Check-backs are numbered 1 to `max_checks`, and the next number is the expiry. Without a check
-    topic there is only the expiry. The agenda holds the next event of each half message. Events up
-    to `watermark` have happened, and below the offset of `set_back` also events up to its
-    watermark.
-    """
+    """The undecided half messages of a shard, in offset order. Check-backs are numbered 1 to
+    `max_checks`. The next number is the expiry. The agenda holds the next event of each. Events up
+    to `watermark` have happened, and below `set_back` also events up to its watermark."""
 
     def __init__(
         self,
@@ -282,8 +275,8 @@ def check_back(event: HalfMessageEvent) -> AuxiliaryRecord | None:
 
 
 def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> AuxiliaryRecord:
-    """Return the record that ends an undecided half message. It goes through the ingress, so that
-    every replay orders it against the producer's commit."""
+    """Return the record that ends a half message. The ingress orders it against the producer's
+    commit."""
     headers: list[tuple[str, bytes | None]] = [
         (TRANSACTION, EXPIRE),
         (ID, event.ident),

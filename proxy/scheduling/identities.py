@@ -58,8 +58,8 @@ class Identities:
         """End of a pause, or IS_PARKED -> offset of the last record that arrived for its queue."""
 
     def load_half_messages(self, at: int) -> None:
-        """Load the undecided half messages of local state. Reading goes on at `at`. Half messages
-        below the floor have been decided. They must not be found undecided again."""
+        """Load the half messages of local state. Below the floor they are decided, and must not
+        come back."""
         rows = list(self.register.of_kind(IS_HALF_MESSAGE))
         floor = self.position.floor
         self._half_messages.load((row.offset, ident) for ident, row in rows if row.offset >= floor)
@@ -81,8 +81,7 @@ class Identities:
         return self.register.lowered(floor)
 
     def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
-        """Register a producer's record with a new id: it ends nothing. Return False and do nothing
-        if `admit` must decide."""
+        """Register a record with a new id: it ends nothing. Return False if `admit` must decide."""
         if ident in self._rows:
             return False
         fires_ms, offset, target, _body = entry
@@ -91,8 +90,8 @@ class Identities:
         return True
 
     def register_all_new(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
-        """Register usual records with new ids: they end nothing. Return False and do nothing if
-        they must be looked up and taken one by one."""
+        """Register records with new ids: they end nothing. Return False if they must be taken one
+        by one."""
         fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)
         return self.register.put_if_new(idents, fires_ms, offsets, targets)
 
@@ -202,8 +201,8 @@ class Identities:
         self._put(offset, ident, Named(half.latest))
 
     def reject_hop(self, offset: int, hop: RejectedHop) -> Outcome | None:
-        """Note that a rewritten record was rejected: its id names nothing any more. Return its
-        outcome if it was superseded in mid-hop: the cancel has had its own."""
+        """Note that a rewritten record was rejected. Return its outcome if it was superseded in
+        mid-hop."""
         row = self._landed(hop.ident, hop.hop_from, hop.first, hop.proofs)
         if hop.first is not None:
             self.note_recall(offset, receipt_name(hop.first))
@@ -220,8 +219,7 @@ class Identities:
 
     def recall_named(self, offset: int, ident: bytes, record: int) -> list[Outcome] | None:
         """End the record at this offset if the id names it. Return None if it has ended. Records
-        that it had replaced stay replaced: a replay without the record cannot know which record the
-        recall names."""
+        that it had replaced stay replaced, for the sake of replays without the record."""
         row = self.known(ident)
         if record not in (row.offset, row.origin):
             return None
@@ -248,8 +246,8 @@ class Identities:
     def _landed(
         self, ident: bytes | None, hop_from: int, first: int | None, proofs: tuple[bytes, ...]
     ) -> Named:
-        """Note that the successor has arrived. Return the row of its id, or of a recall in mid-hop.
-        A later entry with the same id may be in mid-hop by now."""
+        """Note that the successor has arrived. Return the row of its id, or of a recall in
+        mid-hop."""
         receipt = b"" if first is None else receipt_name(first)
         name = receipt if ident is None else ident
         self._hopping.discard((name, hop_from))
@@ -290,12 +288,9 @@ class Identities:
         return is_beyond and not self.is_purged(row.offset, row.target, row.due_ms)
 
     def _is_hopping(self, ident: bytes, row: Named) -> bool:
-        """Return whether the id's entry was rewritten, so that its successor ends as it arrives.
-
-        A rolling entry is rewritten by the next transaction at the latest. A record that was
-        requeued before a takeover looks delivered (docs/exactly-once.md, rule 10). Nothing below
-        the floor is in mid-hop, even if its purge was forgotten.
-        """
+        """Return whether the id's entry was rewritten, so that its successor ends as it arrives. A
+        record that was requeued before a takeover looks delivered (docs/exactly-once.md, rule 10).
+        Nothing below the floor is in mid-hop, even if its purge was forgotten."""
         if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):
             return False
         return bool(row.kind & ROLLS) or self.hops(ident, row.offset)
@@ -414,10 +409,8 @@ class MissedMoves:
 
 
 class MissedReading:
-    """Reads a partition's missed moves from all records of the settings topic, in their order.
-
-    `at`: `missed_at` of the committed position. The partition's last record was committed with it.
-    """
+    """Reads a partition's missed moves from the records of the settings topic, in order. The
+    partition's last record was committed with the position that has `at`."""
 
     def __init__(self, place: MissedPlace, at: int, floor: int) -> None:
         self._place, self._at, self._floor = place, at, floor
@@ -534,8 +527,7 @@ class Recalls:
         return [*ended, Outcome(at, APPLIED, None, None)]
 
     def _end(self, at: int, found: _Waiting) -> list[Outcome] | None:
-        """Return the outcomes. None: the record is known to have ended before. A record in mid-hop
-        has no outcome yet, since it ends as it arrives."""
+        """Return the outcomes: none yet for a record in mid-hop. None: it had ended before."""
         ids = self._identities
         if found.ident is not None:
             return ids.recall_named(at, found.ident, found.offset)
@@ -550,8 +542,8 @@ class Recalls:
         return [] if is_hopping else None
 
     def _current(self, offset: int) -> int | None:
-        """Return the present offset of the record written at `offset`, None if it has ended. A
-        replay may not be able to read it again: its recall is noted under the receipt."""
+        """Return the record's present offset, None if it has ended. A replay may not be able to
+        read it again: its recall is noted under the receipt."""
         row = self._identities.known(receipt_name(offset))
         if row.kind & IS_CANCEL:
             return None

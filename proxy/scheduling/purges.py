@@ -1,7 +1,7 @@
 """The purges of a shard, and the sweep that finds their records in the store.
 
-A purge ends pending records at once, in the order of the log. The outcomes follow when the sweep
-finds the records, or when they fall due before (docs/exactly-once.md#purges).
+A purge ends pending records at once. Their outcomes follow when the sweep finds them, or when they
+fall due (docs/exactly-once.md#purges).
 """
 
 from bisect import bisect_left, bisect_right
@@ -39,11 +39,8 @@ Delete: TypeAlias = Callable[[Key, str], None]
 
 
 class Purges:
-    """All purges of one shard that may still end a record.
-
-    `position` is the committed one. `progress` of the outcomes is committed with them. Local state
-    keeps each purge once it is read.
-    """
+    """All purges of one shard that may still end a record. `progress` of the outcomes is committed
+    with them. Local state keeps each purge once it is read."""
 
     def __init__(self, ingress: IngressPartition, register: Register, position: Position) -> None:
         self._ingress, self._register = ingress, register
@@ -155,9 +152,8 @@ IDLE: Final = SweepLimits(0, 0)
 
 
 class Sweep:
-    """Walks through the store of one shard, a bounded piece at a time. An entry that a purge has
-    ended gets its outcome with the next transaction. If the outcome was written before, and a
-    takeover finds the entry again, it is only deleted."""
+    """Walks through the store of one shard, a bounded piece at a time. A purged entry gets its
+    outcome with the next transaction. If a takeover finds it again, it is deleted."""
 
     def __init__(self, purges: Purges, scan: Scan, delete: Delete, read_back: ReadBack) -> None:
         self._purges, self._scan, self._delete = purges, scan, delete
@@ -170,9 +166,8 @@ class Sweep:
         """Number of entries of the piece that are in the transaction under way."""
 
     def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
-        """Return entries for the next transaction, the same ones until they are `told`. `ended` is
-        the committed watermark, `beyond` the next transaction's. An entry between them ends with
-        that transaction, and is swept only if that is not committed."""
+        """Return entries for the next transaction, the same ones until they are `told`. An entry
+        between the watermarks `ended` and `beyond` ends as due with that transaction."""
         if most <= 0:
             return ()
         if self._piece:
@@ -216,8 +211,8 @@ class Sweep:
             self._take(entry, below)
 
     def _pass(self) -> int:
-        """Return the end of this pass: it is for purges below this offset. These are the purges
-        with complete outcomes, and the first one without."""
+        """Return the offset below which this pass serves purges: the first one without all outcomes
+        is last."""
         if self._below is None:
             progress = self._purges.progress
             self._below = 1 + (self._purges.last if progress is None else progress.at)

@@ -1,7 +1,7 @@
 """A shard: all state of an ingress partition, and its next transaction.
 
-The shard is pure. It gets fetched records, the time, a store and a register of ids, and keeps the
-rules of docs/exactly-once.md. Nothing is done until `confirm`. An uncommitted plan is made again.
+The shard is pure, and keeps the rules of docs/exactly-once.md. Nothing is done until `confirm`. An
+uncommitted plan is made again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,9 +78,8 @@ class View(NamedTuple):
 
 
 class Shard:
-    """All state of one ingress partition. `position` is committed. `read_from` is the first offset
-    for `ingest`. `barrier` is the partition's end at takeover. The watermark stands still until it
-    is reached (docs/exactly-once.md, rule 5)."""
+    """All state of one ingress partition. `position` is committed. `barrier` is the partition's end
+    at takeover. The watermark stands still until it is reached (docs/exactly-once.md, rule 5)."""
 
     def __init__(
         self,
@@ -243,9 +242,8 @@ class Shard:
         max_records: int,
         max_bytes: int = PEEK_BYTES,
     ) -> None:
-        """Take records in offset order. Records without room stay in `waiting`. At most
-        `max_records`, and about `max_bytes`, end as they are ingested. A record also waits if the
-        watermark has passed its due and the clock has not (docs/exactly-once.md, rule 7)."""
+        """Take records in offset order. Records without room stay in `waiting`. A record also waits
+        if the watermark has passed its due and the clock has not (docs/exactly-once.md, rule 7)."""
         messages = [*self.waiting, *messages] if self.waiting else messages
         upto = messages[-1].offset() + 1 if messages else 0
         if self._missed.chunks and messages and messages[0].offset() < self.position.next_offset:
@@ -274,8 +272,7 @@ class Shard:
         self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, sweep: SweepLimits = IDLE
     ) -> Plan:
         """Plan the next transaction: newcomers first, then due entries by (due, offset).
-        `max_records` limits both, `max_bytes` the bodies of due entries. A larger one goes alone.
-        `sweep` limits the entries that a purge has ended."""
+        `max_bytes` limits the bodies of due entries. A larger one goes alone."""
         buffer, is_ready = self._admission.buffer, self.state is State.READY
         watermark = before = self.position.watermark
         due, swept = _Due(watermark), tuple[SweptEntry, ...]()
@@ -301,8 +298,8 @@ class Shard:
         return Plan(batch, position, due.taken_back, due.size_bytes, swept)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
-        """Take over a plan whose transaction is known to have been committed. `hops`: ids and
-        offsets of the entries that it rewrote instead of delivering them."""
+        """Take over a plan whose transaction is committed. `hops`: ids and offsets of the entries
+        that it rewrote instead of delivering them."""
         assert plan.position.next_offset >= self.position.next_offset, (plan, self.position)
         self.position = plan.position
         watermark = plan.position.watermark
@@ -353,7 +350,7 @@ class Shard:
 
     def _wants_flush(self, settled: int, elapsed_ms: int) -> bool:
         """Return whether a restart would have too much to read again. A shard that catches up
-        flushes without a pause, so that each restart begins nearer to the end."""
+        flushes at once, so that each restart begins nearer to the end."""
         covered = min(self.store.covered, self._register.covered)
         to_read_again = settled - max(covered, self.position.floor)
         if self.state is not State.READY:
@@ -361,8 +358,8 @@ class Shard:
         return to_read_again >= WORTH_A_FLUSH and elapsed_ms >= self._next_flush_ms
 
     def _floor(self, deliveries: Sequence[Entry]) -> int:
-        """Return the next floor. Any delivery may turn out to be a hop. The floor stands still
-        until hops from before the takeover are ingested again (docs/exactly-once.md, rule 4)."""
+        """Return the next floor. Any delivery may turn out to be a hop. It stands still until
+        earlier hops are ingested again (docs/exactly-once.md, rule 4)."""
         if self.state is not State.READY:
             return self.position.floor
         floor = min(map(_offset_of, deliveries), default=self.next_offset)
@@ -392,8 +389,7 @@ class Shard:
         self._register.add_tombstone(self.next_offset, key, target)
 
     def _limits(self, offset: int, now_ms: int, max_records: int, max_bytes: int) -> IngestLimits:
-        """Return the limits from this offset on. Below a watermark that was set back they
-        differ."""
+        """Return the limits from this offset on. They differ below a watermark set back."""
         position, committed = self.position, self.position.next_offset
         if position.set_back is not None and offset < position.set_back.below:
             committed = position.set_back.below

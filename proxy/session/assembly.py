@@ -37,8 +37,8 @@ class KafkaClients:
     """A session's access to Kafka. `settings_topic` is loaded.
 
     `new_producer` takes the number of a transactional id. `new_listener` makes a consumer that
-    waits for the next record in place of the group's member. `new_reader` makes one that reads
-    single records again. `new_commits` makes an executor that waits for one producer's commits.
+    waits in place of the group's member, `new_reader` one that reads single records again.
+    `new_commits` makes an executor that waits for one producer's commits.
     """
 
     topic: TopicFacts
@@ -81,8 +81,8 @@ def assemble(
     throttling: Throttling,
 ) -> Parts:
     """Wire a session. `heartbeat` is called during waits for the broker, `trace` after commits.
-    Policy and overdue rules are written before anything refers to them. The producer is made before
-    the consumer: its initialisation fences a predecessor and settles committed offsets."""
+    Policy and overdue rules are written before anything refers to them. The producer comes before
+    the consumer: it fences a predecessor and settles committed offsets."""
     topic, asked = kafka.topic, settings.release
     signing_key = kafka.settings_topic.signing_key()
     policy = replace(policy, hop_key=signing_key.digest)

@@ -23,8 +23,8 @@ log = structlog.get_logger(__name__)
 
 
 class MemoryBudget:
-    """One worker's memory (setting `memory`). Nothing is fetched while `is_exceeded`. This cannot
-    block forever: committed records are written out without any fetch."""
+    """One worker's memory (setting `memory`). Nothing is fetched while `is_exceeded`. That ends by
+    itself: committed records are written out without any fetch."""
 
     def __init__(self, shares: MemoryShares) -> None:
         self._shares = shares
@@ -45,8 +45,7 @@ class MemoryBudget:
         self._peeked_bytes -= shard.view.peeked_bytes
 
     def judge(self, shards: Mapping[int, Shard], ending_bytes: int) -> int | None:
-        """Decide whether memory is exceeded. Return the partition that must stay awake to flush.
-        Only the heaviest shard writes its memtables, in steps between transactions."""
+        """Decide whether memory is exceeded. Return the partition that must stay awake to flush."""
         self.used_bytes = self._kept_bytes + self._peeked_bytes + ending_bytes
         most_bytes = self._shares.memtables if self.is_exceeded else self._shares.most_memtables
         self.is_exceeded = self._kept_bytes > most_bytes
@@ -65,8 +64,8 @@ class MemoryBudget:
         self._planned_bytes = self._peeked_bytes
 
     def plan(self, shard: Shard, now_ms: int, max_records: int, sweep: SweepLimits) -> Plan:
-        """Return the shard's plan within the bytes that are left. Bodies already in memory may
-        always go. All shards together load at most one transaction's share of due bodies."""
+        """Return the shard's plan within the bytes that are left. Bodies in memory may always
+        go."""
         peeked_bytes = shard.view.peeked_bytes
         unpeeked_bytes = max(0, self._shares.transaction - self._planned_bytes)
         max_bytes = min(self._left_bytes, peeked_bytes + unpeeked_bytes)
@@ -119,7 +118,7 @@ SLACK_SHARE: Final = 8
 
 class _Limits:
     """Limits of records or of bytes, in all and for each target. `per_target`: shell pattern ->
-    limit. The first pattern that fits a target counts."""
+    limit. The first match counts."""
 
     def __init__(
         self, in_all: int | None, per_target: Mapping[str, int], names: tuple[str, str], unit: str
@@ -180,8 +179,7 @@ class WaitingLimits:
         self.are_set = self._records.is_set or self._sizes.is_set
 
     def reached(self, shard: Shard, *, is_held: bool) -> str | None:
-        """Return which limit pauses reading of this shard, None if there is room. `is_held`:
-        reading is paused. Then an eighth of each limit must be free."""
+        """Return which limit pauses reading of this shard, None if there is room."""
         waiting = shard.pending()
         records = self._records.reached(waiting, shard.pending_by_target, is_held=is_held)
         return records or self._sizes.reached(
@@ -202,9 +200,8 @@ def _bytes_by_target(shard: Shard) -> TargetCounts:
 
 
 def _still_waiting(size_bytes: int, waiting: int, stored: int) -> int:
-    """Estimate the bytes of the pending records, by the mean size of all stored records. A
-    cancelled or moved record stays stored until its time. If its bytes counted, reading could be
-    paused for days with nothing pending."""
+    """Estimate the bytes of the pending records, by the mean size of all stored records. Cancelled
+    records stay stored until their time. They must not pause reading for days."""
     return size_bytes * waiting // stored if stored else 0
 
 
@@ -215,7 +212,7 @@ IS_HELD: Final = "local disk full: reading of the ingress is held"
 
 class BackPressure:
     """Pauses and resumes the partitions of `ingress`. `disk_space` returns the disk's size and free
-    bytes. If it raises OSError nothing changes."""
+    bytes, or raises OSError."""
 
     def __init__(
         self,
@@ -244,8 +241,7 @@ class BackPressure:
 
     def look_at_limits(self, partition: int, shard: Shard) -> None:
         """Pause reading of this shard at a limit of `admission`, or resume it. A shard that catches
-        up reads on. So does a shard that awaits a move: paused records leave only when their moves
-        are read."""
+        up or awaits a move reads on: paused records leave only by their moves."""
         reached, was_full = None, partition in self._full
         if shard.state is State.READY and shard.awaited_move is None:
             reached = self._limits.reached(shard, is_held=was_full)
@@ -263,12 +259,9 @@ class BackPressure:
     def apply(
         self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
     ) -> None:
-        """Pause the partitions with waiting records, or all if no record has room.
-
-        While an operator or the reserve pauses reading, a partition that catches up is read on: it
-        delivers nothing before. A resting shard has no waiting records. A pause makes the client
-        library drop its buffer and fetch again.
-        """
+        """Pause the partitions with waiting records, or all if no record has room. A partition that
+        catches up is read on for an operator or the reserve: it delivers nothing before. A pause
+        makes the client library drop its buffer and fetch again."""
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded
             log.info(
@@ -290,8 +283,8 @@ class BackPressure:
             self.resume(self._paused - held)
 
     def resume(self, partitions: Iterable[int]) -> None:
-        """Fetch these again. Call it for partitions that are given up, too: the client library
-        remembers a pause when a partition goes and comes back."""
+        """Fetch these again. The client library remembers a pause when a partition goes and comes
+        back."""
         if paused := self._paused.intersection(partitions):
             self._ingress.resume(paused)
             self._paused -= paused

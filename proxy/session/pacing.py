@@ -39,8 +39,7 @@ LEAST_RECORDS: Final = 1_000
 
 
 class Pacing:
-    """Decides when one worker's transactions begin, and their size. `rate` limits the records that
-    end in a second. `throttling` knows the broker's quotas."""
+    """Decides when one worker's transactions begin, and their size."""
 
     def __init__(
         self, limits: ReleaseSettings, rate: WorkerRateLimit, throttling: Throttling | None = None
@@ -106,8 +105,8 @@ class Pacing:
         return self._throttling.is_reading_recent
 
     def is_progress_due(self, elapsed_ms: int) -> bool:
-        """Return whether to commit shards whose only change is that they were read on. Each such
-        shard costs a plan, so this is rare while other transactions are made."""
+        """Return whether to commit shards that were only read on. Each costs a plan, so this is
+        rare."""
         interval_ms = self._limits.transaction_interval_ms
         is_quiet = elapsed_ms - self._began_ms >= interval_ms
         return is_quiet or elapsed_ms - self._progress_ms >= max(interval_ms, LATEST_PROGRESS_MS)
@@ -120,8 +119,7 @@ class Pacing:
         return {self._idle.popleft() for _ in range(min(IDLE_AT_ONCE, len(self._idle)))}
 
     def begin(self, records: int, elapsed_ms: int, unrated: int = 0, size_bytes: int = 0) -> None:
-        """Begin a transaction of `records` records with bodies of `size_bytes`. The rate does not
-        count the `unrated` records."""
+        """Begin a transaction with bodies of `size_bytes`. No rate counts the `unrated` records."""
         self._throttling.begin(size_bytes + records * RECORD_BYTES)
         if self._rate.limit is not None:
             self._rate.limit.take(records - unrated, elapsed_ms)
@@ -169,8 +167,8 @@ LOOKED_AT_TOGETHER: Final = 64
 
 class RestingShards:
     """The shards without work, which turns leave out: cost grows with the active shards. Only a
-    fetched record changes a resting shard, so its last view holds. A shard that only waits for a
-    commit is tidy: its store has nothing to do until then."""
+    fetched record changes a resting shard, so its last view holds. A tidy shard's store has nothing
+    to do until the next commit."""
 
     def __init__(self) -> None:
         self._tidy: set[int] = set()
@@ -215,8 +213,8 @@ class RestingShards:
 
 
 def _has_nothing_to_do(shard: Shard) -> bool:
-    """Return whether all read records are committed and only entries of a later time are pending.
-    Entries ended by a transaction under way still count as due, which ends such a rest at once."""
+    """Return whether all read records are committed and no purge sweeps. Entries of a transaction
+    under way still count as due, which ends the rest at once."""
     return (
         shard.state is State.READY
         and not shard.has_moved

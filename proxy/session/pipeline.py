@@ -1,9 +1,5 @@
-"""The journey of a record: `Pipeline.turn`.
-
-One loop without locks. While a transaction commits, the next records are fetched. Nothing is
-ingested or planned before the commit is confirmed: memory then holds the broker's committed state
-and the records ingested since.
-"""
+"""The journey of a record: `Pipeline.turn`. One loop without locks. While a transaction commits,
+the next records are fetched. Nothing is ingested or planned before the commit is confirmed."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,8 +33,7 @@ TIDY_S: Final = 0.005
 TIDIED_SHARE: Final = 4
 """While turns follow closely, each tidies one part in TIDIED_SHARE of the shards."""
 PLAN_S: Final = 1.0
-"""Planning stops after this time. The other shards come first in the next turn. Reading bodies back
-from the ingress takes up to a second for one shard."""
+"""Planning stops after this time. The other shards come first in the next turn."""
 
 TraceCommitted: TypeAlias = Callable[[Sequence[Batch | ResolvedBatch], float, int], None]
 """Called with a committed transaction's batches, its seconds, and the time."""
@@ -57,7 +52,7 @@ class _UnderWay:
 
 class Pipeline:
     """Moves the records of its shards from the ingress to their targets. `shards` changes only
-    inside `fetch` or between turns, when partitions come and go."""
+    inside `fetch` or between turns."""
 
     def __init__(
         self,
@@ -76,8 +71,7 @@ class Pipeline:
         self.is_assigned = False
         """The group has answered, perhaps with no partition at all."""
         self.is_lost = False
-        """The group has given partitions away, and the session must end. Its producer may be stuck
-        (`proxy.publishing.kafka_transactions.ClientStuck`)."""
+        """The group has given partitions away, and the session must end."""
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing = clock, pacing
         self.memory, self.back_pressure, self._parked = memory, back_pressure, parked
@@ -186,8 +180,8 @@ class Pipeline:
         )
 
     def _take_again(self, fetched: Fetched) -> None:
-        """Recover the shards with records that have ended in memory, and read these again.
-        Otherwise all would have to end in one transaction, which throttling does not allow."""
+        """Recover the shards with ended records, and read these again. Otherwise all would have to
+        end in one transaction, which throttling does not allow."""
         self._is_too_large = False
         partitions = [partition for partition, shard in self.shards.items() if shard.ending]
         for partition in partitions:
@@ -207,7 +201,7 @@ class Pipeline:
 
     def hand_over(self, partitions: Iterable[int]) -> None:
         """Commit offsets and floors, write local state, and close shards for another worker. While
-        the broker throttles nothing is committed, so the next owner reads more again."""
+        the broker throttles nothing is committed."""
         self.confirm()
         owned = [p for p in partitions if p in self.shards]
         at = self._clock.moment()
@@ -288,8 +282,8 @@ class Pipeline:
         return records_available
 
     def _due(self, at: Moment, records_available: int) -> dict[int, Plan]:
-        """Plan the next transaction, once it may begin. `records_available` limits pending records.
-        Shards that are left out come first in the next transaction."""
+        """Plan the next transaction, once it may begin. Shards left out come first in the next
+        one."""
         if not self._may_begin:
             return {}
         until_s = time.monotonic() + PLAN_S

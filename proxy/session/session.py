@@ -1,7 +1,7 @@
 """One session with the broker: a consumer, a transactional producer, and their shards.
 
-Nothing outlives a session. An uncertain transaction ends the whole session, and the next one
-recovers its shards from the broker (docs/exactly-once.md#6-commits-of-unknown-outcome).
+An uncertain transaction ends the whole session, and the next one recovers its shards from the
+broker (docs/exactly-once.md#6-commits-of-unknown-outcome).
 """
 
 import time
@@ -66,8 +66,7 @@ WAIT_S: Final = 0.5
 
 
 class ClockWatch:
-    """Sets the broker's time in `clock`, and logs when the two disagree. The broker is asked
-    through `topic`. `heartbeat` is called during the wait."""
+    """Sets the broker's time in `clock`, and logs when the two disagree."""
 
     def __init__(
         self,
@@ -165,8 +164,8 @@ def _explained(error: KafkaError, topic: str) -> Exception:
 LOOK_EVERY_S: Final = 0.25
 LATEST_LOOK_S: Final = 0.75
 PAUSE_PER_LOOK: Final = 10
-"""The pause after a look, in multiples of the look's duration. At a thousand shards a look takes
-tens of milliseconds. LATEST_LOOK_S keeps the status at most a second old."""
+"""The pause after a look, in multiples of its duration: tens of milliseconds at a thousand
+shards."""
 
 
 class Session:
@@ -304,9 +303,8 @@ class _Owner:
         self.hand_over, self.lose = pipeline.hand_over, pipeline.lose
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
-        """Take over partitions, but none in a session that ends. An evicted member may rejoin
-        within one fetch. Its consumer then waits for the committed offsets in vain (librdkafka
-        2.16)."""
+        """Take over partitions, but none in a session that ends. The consumer of an evicted member
+        that rejoins within one fetch waits for the committed offsets in vain (librdkafka 2.16)."""
         return {} if self._pipeline.is_lost else self._pipeline.take_over(partitions)
 
 

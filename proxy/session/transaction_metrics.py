@@ -61,8 +61,8 @@ class TransactionMetrics:
                 )
 
     def count_purges(self, shard: Shard, position: Position, outcomes: Sequence[Outcome]) -> None:
-        """Count the records that purges have ended, and log each purge when taken in and when done.
-        `position` is committed, but its shard has not taken it over yet."""
+        """Count the records that purges have ended, and log purges. `position` is committed
+        already."""
         purges, before = shard.purges, shard.position
         for offset, purge in purges.between(before.next_offset, position.next_offset):
             self._tell_purge(shard.ingress.origin(offset), purge)

@@ -257,7 +257,7 @@ def run(settings: Settings) -> int:
 
 def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
     """Wait for the proxy's topics. Return the number of workers to run. A missing broker is
-    retried. An address that refuses connections fails at once: it may be wrong."""
+    retried. A refused connection fails at once: the address may be wrong."""
     deadline = time.monotonic() + ANSWERED_WITHIN_S
     while not is_stopping():
         try:

@@ -52,8 +52,7 @@ STATIC_MEMBER: Final = re.compile(r"(.+)-\d+[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-
 
 
 class DiskRoom:
-    """Decides whether one worker of `instance` may serve. `ask` returns the members of the group.
-    `disk_space` returns the disk's size and free bytes."""
+    """Decides whether one worker of `instance` may serve. `ask` returns the group's members."""
 
     def __init__(
         self,
@@ -97,8 +96,8 @@ class DiskRoom:
             self._sleep(LOOK_EVERY_S)
 
     def must_leave(self, *, is_held: bool) -> bool:
-        """Return whether another instance should serve, since the disk has been full for long.
-        Called in each turn. `is_held`: a full disk pauses reading."""
+        """Return whether another instance should serve, since a full disk has paused reading for
+        long."""
         now_s = self._now_s()
         if now_s < self._looked_s + LOOK_EVERY_S:
             return False
@@ -177,8 +176,7 @@ class SessionLosses:
         self._in_a_row = self._fenced = self._stuck = self._defects = 0
 
     def backoff_s(self, lost: Exception, lasted_s: float) -> float:
-        """Return the wait after a session that lasted `lasted_s`. Raises InstanceConflict,
-        ClientUnusable, and a defect that repeats."""
+        """Return the wait. Raises InstanceConflict, ClientUnusable, and a defect that repeats."""
         is_first = lasted_s > STEADY_AFTER_S
         self._in_a_row = 1 if is_first else self._in_a_row + 1
         self._stuck += isinstance(lost, ClientStuck)
@@ -198,8 +196,10 @@ class SessionLosses:
 def run_worker(
     settings: Settings, worker: int, is_stopping: Callable[[], bool], side: AdminSide
 ) -> None:
-    """Run sessions one after the other until told to stop. Raises ProxyError if a person must act,
-    for example on a second process of the same name."""
+    """Run sessions one after the other until told to stop.
+
+    Raises ProxyError if a person must act.
+    """
     sys.setswitchinterval(SWITCH_S)
     gc.disable()  # the hot path makes no cycles, and a full collection over a shard takes long
     clock, refusals = Clock(settings.clock.max_step_ms), Refusals()
