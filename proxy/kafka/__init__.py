@@ -1,2 +1,2 @@
-"""Kafka access without decisions: reading, lookups, topics, group members, the settings topic.
-May use config, requests and records. Begin with `ingress`, which fetches the records."""
+"""Access to Kafka, without decisions. May use config, requests and records. Begin with `ingress`,
+which fetches the records."""

@@ -1,4 +1,4 @@
-"""Connections, the rights that the proxy's user needs, and messages for the broker's refusals."""
+"""Connections, the proxy user's rights, and the broker's refusals in words."""
 
 import re
 import shlex
@@ -27,12 +27,11 @@ from proxy.kafka.client_settings import common_config, silent_logger, with_token
 log = structlog.get_logger(__name__)
 
 
-# The rights are described in docs/operations/topics.md#rights-of-the-proxys-user.
+# Rights are listed in docs/operations/topics.md#rights-of-the-proxys-user.
 
 ASK_TIMEOUT_S: Final = 10.0
 MAY_BE_A_RIGHT: Final = ("authorization failed", "a transaction failed", "abort failed", "may not")
-"""Parts of error texts that a missing right can cause. After repeated aborts librdkafka's last
-error may not name the right."""
+"""Error texts that a missing right can cause. After repeated aborts librdkafka may not name it."""
 NEEDED: Final = {
     "ingress": ("Read", "Write", "Describe"),
     "settings": ("Read", "Write", "Describe"),
@@ -62,7 +61,7 @@ class Right(NamedTuple):
 
 
 def grant(rights: Sequence[Right], settings: Settings) -> str:
-    """Return the command that grants these rights, all on one resource."""
+    """Return the command that grants these rights on one resource."""
     one = rights[0]
     operations = " ".join(f"--operation {right.operation}" for right in rights)
     prefixed = " --resource-pattern-type prefixed" if one.is_prefix else ""
@@ -79,7 +78,7 @@ def grant(rights: Sequence[Right], settings: Settings) -> str:
 def remedy(
     error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
 ) -> str | None:
-    """Return the command that grants what was refused to `operation` on `topic`."""
+    """Return the command that grants `operation` on `topic`, or another refused right."""
     needed = {
         KafkaError.TOPIC_AUTHORIZATION_FAILED: topic and Right(operation, "topic", topic),
         KafkaError.GROUP_AUTHORIZATION_FAILED: group_right(settings),
@@ -89,13 +88,13 @@ def remedy(
 
 
 def rights_on(topic: str, settings: Settings) -> list[Right]:
-    """Return the rights needed on one of the proxy's own topics."""
+    """Return the rights on one of the proxy's own topics."""
     role = next(role for role in NEEDED if getattr(settings.topics, role) == topic)
     return [Right(operation, "topic", topic) for operation in NEEDED[role]]
 
 
 def target_rights(topic: str) -> list[Right]:
-    """Return the rights needed on a topic that records are delivered to."""
+    """Return the rights on a topic for deliveries."""
     return [Right(operation, "topic", topic) for operation in ("Write", "Describe")]
 
 
@@ -105,7 +104,7 @@ def group_right(settings: Settings) -> Right:
 
 
 def transactional_right(settings: Settings) -> Right:
-    """Return the right to the transactional ids of all instances and workers."""
+    """Return the right to all transactional ids."""
     return Right("Write", "transactional-id", f"{settings.group_id}-", is_prefix=True)
 
 
@@ -118,17 +117,17 @@ NAMED_BY: Final = (
     ("Group authorization failed", group_right),
     ("Transactional Id authorization failed", transactional_right),
 )
-"""The broker's texts for missing rights that no question about a topic can show."""
+"""The broker's texts for rights that belong to no topic."""
 
 
 def lacking(topic: TopicDescription, needed: Sequence[Right]) -> list[Right]:
-    """Return the rights that the user lacks. Empty if the broker does not tell."""
+    """Return the user's missing rights. Empty if the broker does not tell."""
     granted = {operation.name.title() for operation in topic.authorized_operations or ()}
     return [right for right in needed if granted and right.operation not in granted]
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether the broker refuses because a right is missing."""
+    """Whether a right is missing."""
     return error.code() in REFUSALS
 
 
@@ -142,7 +141,7 @@ def refuse_missing_rights(settings: Settings, admin: AdminClient) -> None:
 
 
 def log_missing_rights(settings: Settings, why: str) -> None:
-    """Log each missing right if it can be why a session was lost."""
+    """Log each missing right that can explain a lost session."""
     if not any(words in why for words in MAY_BE_A_RIGHT):
         return
     missing = [right(settings) for words, right in NAMED_BY if words in why]
@@ -172,8 +171,7 @@ def _missing_on_topics(settings: Settings, admin: AdminClient) -> Iterator[Right
                 raise
 
 
-# Errors of the client library. A failed call mostly says that no broker answers: only `error_cb`
-# hears the cause.
+# A failed call mostly says that no broker answers. Only `error_cb` hears the cause.
 
 LATE: Final = frozenset(
     {
@@ -271,7 +269,7 @@ class HearingAdminClient(AdminClient):
             super().__init__(hearing)
 
     def sentence(self, error: KafkaException) -> ProxyError:
-        """Return the message for an error of this client, with its true cause if known."""
+        """Return the message for an error, with its true cause if known."""
         self.poll(0)
         cause: KafkaError = error.args[0]
         if cause.code() in UNREACHABLE:
@@ -298,7 +296,7 @@ class HearingAdminClient(AdminClient):
 
 
 def _address_that_wants_tls(settings: Settings) -> str | None:
-    """Find an address for TLS, if the proxy connects without. The client cannot see the cause."""
+    """Find an address for TLS if the proxy connects without. The client cannot see this cause."""
     if settings.kafka.get("security.protocol", "").upper().endswith("SSL"):
         return None
     addresses = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
@@ -321,7 +319,7 @@ def _speaks_tls(address: str) -> bool:
 
 @contextmanager
 def explained(settings: Settings) -> Iterator[None]:
-    """Turn the client's errors within the block into ProxyErrors."""
+    """Turn the client's errors into ProxyErrors."""
     try:
         yield
     except KafkaException as error:
@@ -331,7 +329,7 @@ def explained(settings: Settings) -> Iterator[None]:
 def explain(
     error: KafkaError, settings: Settings, topic: str | None = None, operation: str = "Describe"
 ) -> ProxyError:
-    """Return the message for an error of the client or broker. `operation` was tried on `topic`."""
+    """Return the message for an error after `operation` on `topic`."""
     bootstrap, said = settings.bootstrap_servers, error.str().rstrip(".")
     if granting := remedy(error, settings, topic, operation):
         what = f" ({topic})" if topic else ""
@@ -376,9 +374,6 @@ def _vagueness(error: KafkaError) -> int:
     return 3 if vague else 2
 
 
-# Short-lived clients for commands.
-
-
 class TopicUnknown(ProxyError):
     """The named topic does not exist on the broker."""
 
@@ -390,7 +385,7 @@ class TopicUnknown(ProxyError):
 
 
 class Connection:
-    """An admin client with the settings' connection. A question takes at most `limit_s`."""
+    """An admin client whose questions take at most `limit_s`."""
 
     limit_s = 8.0
 
@@ -402,7 +397,7 @@ class Connection:
         return self.admin.sentence(error)
 
     def describe_topic(self, topic: str, operation: str = "Describe") -> TopicDescription:
-        """Return the broker's description, and never create the topic. `operation` is the needed
+        """Return the broker's description, without creating the topic. `operation` is the needed
         right. Raises TopicUnknown, BrokerUnreachable, BrokerRefused."""
         answers = self.admin.describe_topics(TopicCollection([topic]), request_timeout=self.limit_s)
         try:

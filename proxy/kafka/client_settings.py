@@ -14,15 +14,15 @@ from confluent_kafka import KafkaException, Producer
 
 from proxy.config.settings import Settings
 
-# Unsecured OAUTHBEARER tokens, for trials. librdkafka's own are renewed only while a client is
-# polled, so an idle client is logged out. A thread of librdkafka serves this callback.
+# librdkafka's own unsecured OAUTHBEARER tokens are renewed only while a client is polled, so an
+# idle client is logged out. A thread of librdkafka serves this callback.
 
 UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
 EXTENSION: Final = "extension_"
 LIFE_S: Final = 3600.0
 
 Token = tuple[str, float, str, dict[str, str]]
-"""Token, its end in epoch seconds, principal, SASL extensions."""
+"""Token, end in epoch seconds, principal, SASL extensions."""
 
 
 def with_token_callback(kafka: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _part(content: Mapping[str, Any]) -> str:
     return urlsafe_b64encode(json.dumps(content).encode()).rstrip(b"=").decode()
 
 
-# librdkafka's log lines. A client that cannot connect logs about fifteen times a second.
+# A client that cannot connect logs about fifteen times a second.
 
 LOG_EVERY_S: Final = 10.0
 MOST_KINDS: Final = 200
@@ -62,13 +62,13 @@ NUMBER: Final = re.compile(r"\d+")
 
 
 class RepeatFilter:
-    """Limits lines to one in LOG_EVERY_S. Lines that differ only in numbers are equal."""
+    """Limits equal lines to one in LOG_EVERY_S. Numbers may differ."""
 
     def __init__(self) -> None:
         self._logged: dict[str, tuple[float, int]] = {}
 
     def left_out(self, line: str, now_s: float) -> int | None:
-        """Return the number of equal lines left out since the last. None: leave this one out."""
+        """Return the number of equal lines left out. None: leave this one out."""
         kind = NUMBER.sub("#", line)
         logged_s, count = self._logged.get(kind, (-LOG_EVERY_S, 0))
         if now_s - logged_s < LOG_EVERY_S:
@@ -96,8 +96,7 @@ class _ToStructlog(logging.Handler):
 
 
 def silent_logger() -> logging.Logger:
-    """Return a silent logger for a command's clients. Without a logger the client library prints
-    fatal errors at any `log_level`."""
+    """Return a silent logger for commands: without one, fatal errors are printed at any level."""
     logger = logging.getLogger("librdkafka.command")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -115,8 +114,7 @@ def client_logger() -> logging.Logger:
     return logger
 
 
-# librdkafka settings. The user's section `kafka` overrides tuned defaults. Settings needed for
-# exactly-once override the user's.
+# The user's section `kafka` overrides tuned defaults. Settings for exactly-once override it.
 
 CONNECT_WITHIN_S: Final = 5.0
 TUNED_CONSUMER: Final = {
@@ -131,7 +129,7 @@ TUNED_CONSUMER: Final = {
     "reconnect.backoff.max.ms": 1_000,
     "topic.metadata.refresh.interval.ms": 5_000,
 }
-"""Metadata are refreshed often, so that added partitions are soon assigned."""
+"""Frequent metadata soon show added partitions."""
 COMMITTED_READER: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -152,16 +150,15 @@ TUNED_PRODUCER: Final = {
 }
 """linger.ms: a transaction takes few requests.
 retry.backoff.ms: with 100, a transaction right after a commit would wait 104 ms.
-message.max.bytes: the broker decides about the size of records.
+message.max.bytes: the broker limits records.
 queue.buffering.max.kbytes: the largest message must fit. The setting `memory` bounds the queue."""
 
 
 def common_config(settings: Settings) -> dict[str, Any]:
     """Return connection settings, with librdkafka's logs sent to ours.
 
-    A rebootstrap would forget the coordinators whenever brokers close the last idle connection,
-    and delay records by seconds. Without it a client never learns that all brokers have moved:
-    make a new one if none answers.
+    A rebootstrap after brokers close the last idle connection would forget the coordinators, and
+    delay records by seconds. Without it a client misses a move of all brokers: make a new one.
     """
     kafka = with_token_callback(settings.kafka)
     return {"metadata.recovery.strategy": "none", **kafka, "logger": client_logger()}
@@ -173,8 +170,8 @@ def admin_config(settings: Settings) -> dict[str, Any]:
 
 
 def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
-    """Return settings of a static group member that reads committed records and never commits.
-    One queue holds all partitions, and each broker's answer may exceed its limit once."""
+    """Return settings of a static group member that reads committed records and never commits. Each
+    broker's answer may exceed the limit of its one queue."""
     shares = settings.memory_shares
     return {
         **TUNED_CONSUMER,
@@ -192,8 +189,8 @@ def consumer_config(settings: Settings, worker: int) -> dict[str, Any]:
 def lookup_config(settings: Settings) -> dict[str, Any]:
     """Return settings of a consumer for single committed records, outside the group.
 
-    Most fetched records are dropped, so fetches are small; larger records still come. A fetch at
-    the log's end delays the next one, so it waits briefly.
+    Most fetched records are dropped, so fetches are small. A fetch at the log's end delays the next
+    one, so it waits briefly.
     """
     return {
         **common_config(settings),
@@ -212,7 +209,7 @@ def lookup_config(settings: Settings) -> dict[str, Any]:
 
 def listener_config(settings: Settings) -> dict[str, Any]:
     """Return settings of a consumer outside the group that only notices new records or ends. The
-    broker holds its answer for up to half a second."""
+    broker holds its answer for half a second."""
     return {
         **lookup_config(settings),
         "fetch.min.bytes": 1,
@@ -223,8 +220,8 @@ def listener_config(settings: Settings) -> dict[str, Any]:
 
 
 def settings_reader_config(settings: Settings) -> dict[str, Any]:
-    """Return settings of a consumer that follows the settings topic outside of groups. It reads
-    past open transactions, because its records are written without one."""
+    """Return settings of a consumer that follows the settings topic past open transactions, as its
+    records are written without one."""
     return {
         **committed_settings_reader_config(settings),
         "isolation.level": "read_uncommitted",
@@ -247,8 +244,8 @@ def committed_settings_reader_config(settings: Settings) -> dict[str, Any]:
 
 
 def producer_config(settings: Settings, worker: int, number: int = 0) -> dict[str, Any]:
-    """Return settings of a transactional producer. Its stable id fences a predecessor. `number`
-    grows if a worker's last transaction cannot end."""
+    """Return settings of a transactional producer that fences its predecessor. `number` grows if a
+    worker's last transaction cannot end."""
     return {
         **TUNED_PRODUCER,
         **common_config(settings),
@@ -278,7 +275,7 @@ def connected(producer: Producer, topic: str) -> Producer:
     """Connect the producer, and return it. `topic` must exist.
 
     A new producer checks its connection only every half second. A question about a topic connects
-    at once. If no broker answers, the next call fails.
+    at once.
     """
     with suppress(KafkaException):
         producer.list_topics(topic, CONNECT_WITHIN_S)

@@ -1,4 +1,4 @@
-"""The members of the consumer group, and the partitions that they own."""
+"""The members of the consumer group, and their partitions."""
 
 import re
 import struct
@@ -31,7 +31,7 @@ Place = tuple[str, int]
 
 
 class OwnersUnknown(Exception):
-    """No answer in time, or an unreadable one. The text says why."""
+    """No answer in time, or an unreadable one."""
 
 
 class GroupOwners(NamedTuple):
@@ -44,8 +44,8 @@ class GroupOwners(NamedTuple):
 
 
 def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:
-    """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S. Each question makes
-    a client: an old one would wait for brokers that are down."""
+    """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S. Only a new client
+    does not wait for brokers that are down."""
     answer: Future[GroupOwners] = Future()
     thread = threading.Thread(
         target=_ask, args=(kafka, group_id, answer), name="group owners", daemon=True
@@ -64,7 +64,7 @@ def _ask(kafka: Mapping[str, Any], group_id: str, answer: Future[GroupOwners]) -
 
 
 def group_owners(groups: list[Any]) -> GroupOwners:
-    """Return the owners from the answer of `list_groups`. Raises OwnersUnknown."""
+    """Return the owners from an answer of `list_groups`. Raises OwnersUnknown."""
     answered = [group for group in groups if group.error is None]
     stable = [group for group in answered if group.state == "Stable"]
     try:
@@ -81,7 +81,7 @@ def group_owners(groups: list[Any]) -> GroupOwners:
 
 
 def _assigned(assignment: bytes) -> Iterator[Place]:
-    """Parse Kafka's ConsumerProtocolAssignment: a version, then topics with partitions."""
+    """Parse Kafka's ConsumerProtocolAssignment."""
     if not assignment:
         return
     at = SHORT.size
@@ -99,7 +99,7 @@ def _assigned(assignment: bytes) -> Iterator[Place]:
         yield from ((name.decode(), number) for number in numbers)
 
 
-# Kafka gives a static member's place to the process that joined last. So a restart takes over at
+# Kafka gives a static member's place to the last process that joins. So a restart takes over at
 # once, and two live processes of one name would replace each other forever. The broker makes a
 # member id for each process. A file in the data folder, which one `run` owns, keeps our last one.
 
@@ -108,7 +108,7 @@ MARGIN_S: Final = 3.0
 """The group drops a dead member this long after its session."""
 MEMBER_FILE: Final = "member-"
 UUID: Final = "[-_][0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-"""The suffix of a static member's name in its member id."""
+"""The suffix of a static member's id."""
 
 
 class Member(NamedTuple):
@@ -119,7 +119,7 @@ class Member(NamedTuple):
 
 
 class StaticMember:
-    """The static member of a worker. `ask` returns the group's members or raises KafkaException."""
+    """The static member of a worker. `ask` may raise KafkaException."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class StaticMember:
         raise InstanceConflict(self.name, f"it is alive in the consumer group, at {other.host}")
 
     def is_other(self, ident: str) -> bool:
-        """Whether a member id has this name and is not our last one."""
+        """Whether another process has a member id of this name."""
         return bool(re.fullmatch(re.escape(self.name) + UUID, ident)) and ident != self._last()
 
     def _other(self) -> Member | None:
@@ -174,7 +174,7 @@ class StaticMember:
 
 
 def asking(kafka: Mapping[str, Any], group_id: str) -> Callable[[], list[Member]]:
-    """Return a function that lists the group's members without a call to its coordinator."""
+    """Return a function for the group's members that does not call its coordinator."""
     made: list[AdminClient] = []
 
     def ask() -> list[Member]:
@@ -188,9 +188,10 @@ def asking(kafka: Mapping[str, Any], group_id: str) -> Callable[[], list[Member]
     return ask
 
 
-# A static member can restart between the two rounds of an incremental rebalance. It gets back its
-# partitions, and Kafka skips the second round. The partitions that it should have released have no
-# owner until a member joins or leaves. So one member watches, and makes another join and leave.
+# A static member can restart between two rounds of an incremental rebalance. It gets the first
+# one's partitions, and Kafka skips the second round. Partitions that it should have released then
+# have no owner until a member joins or leaves. So one member watches, and makes another join and
+# leave.
 
 OWNERS_EVERY_S: Final = 3.0
 LOOKS_IN_A_ROW: Final = 2
@@ -204,7 +205,7 @@ STAY_S: Final = 15.0
 
 class UnassignedPartitions:
     """Watches, without blocking, until each partition has an owner. Only a new member can leave
-    partitions unowned."""
+    some unowned."""
 
     def __init__(
         self,
@@ -221,13 +222,12 @@ class UnassignedPartitions:
         self._looks = self._whole = 0
 
     def watch(self, partitions: set[Place]) -> None:
-        """Watch again after partitions were added, once members may know them."""
         self._partitions = partitions
         self._looks = self._whole = 0
         self._next_look_s = self._now_s() + PAUSE_S
 
     def look(self) -> None:
-        """Ask every OWNERS_EVERY_S, and take an answer that has come."""
+        """Ask every OWNERS_EVERY_S, and take an answer."""
         if self._answer is not None:
             if self._answer.done():
                 self._take(self._answer)

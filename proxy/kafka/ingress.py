@@ -32,8 +32,8 @@ log = structlog.get_logger(__name__)
 
 
 def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
-    """Resume partitions at their next offsets. With all of a broker's partitions paused, librdkafka
-    2.16.0 sleeps up to a second, and a seek wakes it. Lost partitions are resumed without it."""
+    """Resume partitions at their next offsets. If all of a broker's partitions were paused,
+    librdkafka 2.16.0 sleeps up to a second, and a seek wakes it."""
     consumer.resume(list(places))
     for place in places:
         if place.offset >= 0:
@@ -41,8 +41,8 @@ def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
                 consumer.seek(place)
 
 
-# Read positions, so that no record is taken twice. The client library gives each record once and in
-# order, but seems to go back if a rebalance pauses partitions during a batch (librdkafka 4686).
+# The client library gives each record once and in order, but seems to go back if a rebalance pauses
+# partitions during a batch (librdkafka 4686).
 
 
 class ReadPositions:
@@ -51,7 +51,7 @@ class ReadPositions:
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
         self._read_to: dict[int, int] = {}
-        """Where rewound partitions had been. A record below must come first."""
+        """Where rewound partitions had been."""
 
     @property
     def offsets(self) -> Mapping[int, int]:
@@ -78,7 +78,7 @@ class ReadPositions:
             self._next[partition] = max(self._next[partition], end_offset)
 
     def fresh(self, partition: int, records: list[Message]) -> list[Message]:
-        """Return the partition's records that were not given before."""
+        """Return the records that were not given before."""
         next_offset = self._next.get(partition)
         if next_offset is None:
             return records
@@ -119,23 +119,23 @@ def _left(partition: int, records: Sequence[Message], next_offset: int) -> list[
     return left
 
 
-# Long polls. The group's consumer asks a hundred times a second for full batches, and cannot ask
-# less often. While no record comes, its partitions are paused, and another consumer asks. The
-# broker holds that answer until a record or aborted transaction comes, for up to half a second.
+# The group's consumer asks a hundred times a second for full batches, and cannot ask less often.
+# While no record comes, its partitions are paused, and another consumer asks. The broker holds that
+# answer until a record or aborted transaction comes, for up to half a second.
 #
-# A pause drops the batch being fetched, which may take seconds to fetch or unpack. So the group's
-# consumer is paused only at the ends of its partitions.
+# A pause drops the batch being fetched, perhaps seconds of work. So the group's consumer is paused
+# only at partition ends.
 
 QUIET_S: Final = 2.0
 LONGEST_S: Final = 30.0
 MOMENT_S: Final = 0.25
-"""The group's consumer fetches this long between long polls. This keeps its connections in use,
-updates partition ends, and limits faults of the other consumer."""
+"""The time between long polls in which the group's consumer fetches, updates partition ends and
+keeps its connections in use."""
 
 
 class LongPoll:
     """Waits in place of `consumer`, and pauses its partitions. `new_listener` makes the consumer
-    that asks. Its errors count as news, because the group's consumer can meet and report them."""
+    that asks. Its errors count as news: the group's consumer reports them."""
 
     def __init__(
         self,
@@ -150,11 +150,9 @@ class LongPoll:
         self._paused: Sequence[TopicPartition] = ()
         self._offsets: Mapping[int, int] = {}
         self._ends: dict[int, int] = {}
-        """Partition ends reached by the group's consumer since it was resumed."""
         self._next_s = now_s() + QUIET_S
 
     def heard(self) -> None:
-        """Delay the next long poll, because records have come."""
         self._next_s = self._now_s() + QUIET_S
 
     def reached(self, ends: Mapping[int, int]) -> None:
@@ -163,8 +161,8 @@ class LongPoll:
     def wait(
         self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
     ) -> float:
-        """Wait for a record at `next_offsets` or for later ends. Return the time left to wait. A
-        long poll begins if `is_idle`, and the consumer has reached each partition's end."""
+        """Wait for a record at `next_offsets` or for later ends, and return the time left. It
+        begins if `is_idle`, and the consumer has reached each partition's end."""
         began_s = self._now_s()
         if not self._paused and is_idle and began_s >= self._next_s:
             self._begin(next_offsets())
@@ -179,7 +177,7 @@ class LongPoll:
         return 0.0
 
     def end(self) -> None:
-        """Let the consumer fetch again. Call it before partitions come, go, or are paused."""
+        """Let the consumer fetch again, before partitions come, go, or are paused."""
         if self._paused:
             self._listener.unassign()
             resume_at(self._consumer, self._paused)
@@ -219,13 +217,13 @@ class LongPoll:
         return self._made
 
 
-# The consumer reads committed records, never commits, and is a static member of a group with
-# cooperative-sticky assignment. A restart within the session time-out moves no partition.
+# The consumer never commits. It is a static member of a cooperative-sticky group, so a restart
+# within the session time-out moves no partition.
 
 FETCH_RECORDS: Final = 2_000
 ASK_TIMEOUT_S: Final = 5.0
 STABLE_WITHIN_S: Final = 60.0
-"""A predecessor's open transaction may hide the committed offset for this time."""
+"""A predecessor's open transaction may hide the committed offset this long."""
 SUSPECT_AFTER_S: Final = 30.0
 HANGING: Final = (
     "either the broker is away, or a transaction that committed offsets never ends: "
@@ -236,9 +234,8 @@ NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 THE_END: Final = frozenset(
     {KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG, *REFUSALS}
 )
-"""Reading ends after these errors, even if they are not marked fatal. A broker's restart can make a
-member fence itself, so the worker ends only after repeated fencing. Recovery reports offsets that
-are no longer in the log."""
+"""Reading ends after these errors, even if not marked fatal. A broker's restart can make a member
+fence itself, so one fencing does not end the worker. Recovery reports offsets below the log."""
 
 
 class Owner(Protocol):
@@ -248,10 +245,10 @@ class Owner(Protocol):
         """Return the first offset to read for each new partition."""
 
     def hand_over(self, partitions: list[int]) -> None:
-        """Finish with these partitions: another worker gets them."""
+        """Finish with these partitions."""
 
     def lose(self, partitions: list[int]) -> None:
-        """Drop these partitions: another worker may own them already."""
+        """Drop these partitions, which another worker may own already."""
 
 
 @dataclass(slots=True)
@@ -263,7 +260,6 @@ class Fetched:
     append_ms: int = -1
 
     def add(self, messages: Iterable[Message]) -> list[Message]:
-        """Add records to their partitions. Return messages with errors."""
         records, errors = self.records, []
         for message in messages:
             if message.error() is not None:
@@ -340,8 +336,8 @@ class Ingress:
         is_busy: bool = False,
         is_idle: bool = False,
     ) -> Fetched:
-        """Return up to `most` records, or one more unless busy. Wait for the first one. When busy,
-        gather for the whole time. `is_idle`: the caller waits for nothing else."""
+        """Return up to `most` records after the first, or all of the time's if busy. `is_idle`: the
+        caller waits for nothing else."""
         fetched = Fetched()
         if self._skippable():
             is_idle, wait_s = False, 0.0
@@ -419,14 +415,14 @@ class Ingress:
         return TopicPartition(self.topic, partition, next_offset, metadata)
 
     def group_metadata(self) -> object:
-        """Return the metadata that fences a dropped worker (KIP-447). Asking needs a thread of the
-        client, so they are cached. The broker refuses outdated metadata."""
+        """Return the metadata that fences a dropped worker (KIP-447). They are cached, because
+        asking needs a thread. The broker refuses outdated metadata."""
         if self._group_metadata is None:
             self._group_metadata = self._consumer.consumer_group_metadata()
         return self._group_metadata
 
     def group_moved(self) -> None:
-        """Drop the cached metadata: the group may have a new generation."""
+        """Drop the cached metadata for a new generation."""
         self._group_metadata = None
 
     def close(self) -> None:
@@ -464,7 +460,6 @@ class Ingress:
             fetched.ends.pop(partition, None)
 
     def _meets_skipped(self, partition: int, first: int, last: int) -> bool:
-        """Whether reading has reached a skipped range among these offsets."""
         is_owned = partition in self._positions.offsets
         return is_owned and self._skipping.meet(partition, first, last)
 
@@ -480,7 +475,6 @@ class Ingress:
                 resume_at(self._consumer, [TopicPartition(self.topic, partition, fetch_from)])
 
     def _gather(self, most: int, wait_s: float) -> list[Any]:
-        """Wait the whole time, unless the batch fills."""
         return self._consumer.consume(most, wait_s)
 
     def _wait_for_first(self, most: int, wait_s: float) -> list[Any]:

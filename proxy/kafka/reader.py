@@ -1,5 +1,5 @@
-"""Readers of topics outside of groups. Records fetched before a jump can come after it (librdkafka
-issue 2256), so each range has its own consumer."""
+"""Readers outside of groups. Records fetched before a jump can come after it (librdkafka 2256), so
+each range has its own consumer."""
 
 import time
 from collections import deque
@@ -18,7 +18,7 @@ AT_ONCE_RECORDS: Final = 500
 POLL_S: Final = 0.5
 ASK_TIMEOUT_S: Final = 8.0
 SILENT_AT_MOST_S: Final = 10.0
-"""Without a record for this time a lookup ends the session, which recovers."""
+"""Silence this long ends the session, which recovers."""
 RANGE_SILENT_AT_MOST_S: Final = 15.0
 BEAT_EVERY_S: Final = 1.0
 
@@ -42,8 +42,8 @@ Range = tuple[str, int]
 class RangesReading:
     """Reads ranges of several partitions at once. `left` holds the unfinished ranges.
 
-    `end_of_batch` returns the offset behind a batch that is otherwise an error. With `follows` the
-    consumer stays assigned, and later records come, too.
+    `end_of_batch` returns the offset behind an unreadable batch. With `follows` the consumer stays
+    assigned, and later records come, too.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RangesReading:
 
     def poll(self) -> Iterator[tuple[str, Message]]:
         """Yield new records with topics and readable headers. Raises RangeUnreadable, and
-        KafkaException after a long silence."""
+        KafkaException after silence."""
         first = self._consumer.poll(POLL_S)
         arrived: list[Any] = []
         if first is not None:
@@ -77,8 +77,8 @@ class RangesReading:
             if message.error() is None:
                 yield from self._take(place, message)
             elif place not in self.left:
-                # Raised only if no record comes: the user may lack the right to the group's
-                # coordinator, which is not needed.
+                # Raised only if no record comes: the user may lack an unneeded right to the
+                # group's coordinator.
                 if message.topic() is None:
                     self._trouble = message.error()
             else:
@@ -135,7 +135,7 @@ def offsets_of(consumer: Consumer, topic: str, partition: int) -> range:
 def first_offsets_since(
     consumer: Consumer, topic: str, partitions: Iterable[int], time_ms: int
 ) -> dict[int, int]:
-    """Return the first offsets with that timestamp or a later one, by partition."""
+    """Return the first offsets at or after a timestamp, by partition."""
     asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
     answers = consumer.offsets_for_times(asked, ASK_TIMEOUT_S) if asked else []
     for answer in answers:
@@ -145,8 +145,7 @@ def first_offsets_since(
 
 
 class TopicReader:
-    """Reads one topic. `new_consumer` uses READER_CONFIG. `after_poll` is called after a few
-    hundred records, and may raise to end the reading."""
+    """Reads one topic. `after_poll` is called after a few hundred records, and may raise."""
 
     def __init__(
         self,
@@ -165,7 +164,7 @@ class TopicReader:
             return {one: offsets_of(consumer, self._topic, one) for one in self.partitions}
 
     def first_since(self, time_ms: int, spans: Mapping[int, range]) -> dict[int, int]:
-        """Return the first offset with that timestamp or a later one, else the end."""
+        """Return the first offset at or after a timestamp, else the end."""
         with closing(self._new_consumer()) as consumer:
             found = first_offsets_since(consumer, self._topic, spans, time_ms)
         return {one: found.get(one, span.stop) for one, span in spans.items()}
@@ -182,13 +181,12 @@ class TopicReader:
                 self._after_poll()
 
 
-# A jump costs the reading of some hundred kilobytes (docs/operations/sizing.md), so small gaps are
-# read through.
+# A jump costs the time of some hundred kilobytes (docs/operations/sizing.md).
 
 
 class IngressLookup:
-    """Random access to committed ingress records, for one thread. `heartbeat` is called during
-    long reads and waits."""
+    """Random access to committed ingress records, for one thread. `heartbeat` is called during long
+    waits."""
 
     def __init__(
         self,
@@ -211,11 +209,8 @@ class IngressLookup:
         self._last_error = KafkaError(KafkaError._TIMED_OUT, "no ingress record could be read back")
 
     def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
-        """Return the existing records at `offsets` (ascending), without skipped ones.
-
-        Gaps of up to `gap` offsets are read through. Raises KafkaException after SILENT_AT_MOST_S,
-        or if a record is unreadable.
-        """
+        """Return the existing, unskipped records at `offsets` (ascending). Gaps of up to `gap` are
+        read through. Raises KafkaException for silence or an unreadable record."""
         readable_ones = (at for at in offsets if self._skipped.holding(partition, at) is None)
         wanted, found = deque(readable_ones), dict[int, Message]()
         self._is_idle = False
@@ -275,7 +270,6 @@ class IngressLookup:
         return True
 
     def _scan(self, wanted: deque[int], found: dict[int, Message], gap: int) -> None:
-        """Take wanted records until a jump is needed."""
         while self._inbox and wanted and wanted[0] - self._position <= gap:
             message = self._inbox.popleft()
             error = cast(KafkaError | None, message.error())
@@ -307,8 +301,8 @@ class IngressLookup:
             log.warning("ingress not readable for now", error=error.str())
 
     def _jump_over(self, error: KafkaError, base: int, wanted: deque[int]) -> None:
-        """Try the first wanted offset with a new consumer. It shows whether the offset lies in the
-        unreadable batch at `base`, or holds no record."""
+        """Try the first wanted offset with a new consumer. It shows whether the batch at `base`
+        contains it, or it holds no record."""
         is_certain = self._assignments == 1 and self._position == wanted[0]
         self.close()
         if is_certain and base > wanted[0]:
@@ -318,7 +312,7 @@ class IngressLookup:
 
     def _check_passed_over(self, wanted: deque[int]) -> None:
         """Find out whether the first wanted record is gone, or outdated records came. A new
-        consumer has made no jump, so a record that it passes over does not exist."""
+        consumer has made no jump, so only missing records are passed over."""
         if self._drop_deleted(wanted):
             return
         if self._assignments == 1:
@@ -328,7 +322,6 @@ class IngressLookup:
             self.close()
 
     def _drop_deleted(self, wanted: deque[int]) -> bool:
-        """Drop wanted offsets below the log. Return whether there were any."""
         assert self._partition is not None
         place = TopicPartition(self._topic, self._partition)
         start, _end = self._consumer.get_watermark_offsets(place, ASK_TIMEOUT_S, cached=False)

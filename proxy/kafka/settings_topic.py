@@ -1,8 +1,8 @@
 """The settings topic, which each session reads whole and then follows.
 
-Served partitions tell a new partition from one with lost offsets
+Served partitions tell new partitions from lost offsets
 (docs/exactly-once.md#8-never-silently-start-over). For audits they keep policies by first offset,
-which the committed metadata forgets as the floor passes.
+which committed metadata forget.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ from proxy.protocol.proofs import HopKey
 log = structlog.get_logger(__name__)
 
 
-# Keys of the records, and values about partitions. A policy's key is its digest.
+# Keys and values about partitions. A policy's key is its digest.
 
 SERVED: Final = "served/"
 PAUSED: Final = "paused/"
@@ -53,14 +53,14 @@ INGEST: Final = "ingest/"
 SKIPPED: Final = "skipped/"
 HOP_KEY: Final = "hop-key/"
 HOP_KEYS_PARTITION: Final = 0
-"""The first key signs. One partition orders them."""
+"""One partition orders the keys. The first one signs."""
 BY_KEY: Final = -1
 OVERDUE: Final = "overdue/"
 """Every rule for overdue records that ever counted, for audits."""
 CLOCK: Final = "clock/"
-"""An empty record for the broker's timestamp (`proxy.kafka.broker_clock`)."""
+"""An empty record for the broker's timestamp."""
 MOST_POLICIES: Final = 256
-"""Changes of settings kept for each partition, at most 10 KB."""
+"""At most 10 KB for each partition."""
 DIGEST_LENGTH: Final = 16
 
 
@@ -71,7 +71,6 @@ class ServedPartition(NamedTuple):
     policies: tuple[PolicyFrom, ...] = ()
 
     def joined(self, topic_id: str, policies: Sequence[PolicyFrom]) -> Self:
-        """Add current policies, and forget policies of another topic id."""
         known = self.policies if topic_id == self.topic_id else ()
         older = [one for one in known if one.first_offset < policies[0].first_offset]
         return type(self)(topic_id, (*older, *policies)[-MOST_POLICIES:])
@@ -94,7 +93,7 @@ def served_key(group_id: str, topic: str, partition: int) -> str:
 
 
 def pause_key(group_id: str, pattern: str) -> str:
-    """Return the key of the pause of the targets of `pattern`."""
+    """Return the key of a pause."""
     return f"{PAUSED}{group_id}/{pattern}"
 
 
@@ -104,12 +103,12 @@ def resumed_key(group_id: str, pattern: str) -> str:
 
 
 def limit_key(group_id: str, pattern: str) -> str:
-    """Return the key of a pattern's run-time limit."""
+    """Return the key of a pattern's limit."""
     return f"{LIMITS}{group_id}/{pattern}"
 
 
 def rate_key(group_id: str) -> str:
-    """Return the key of the run-time limit of each worker."""
+    """Return the key of each worker's limit."""
     return f"{RATE}{group_id}/worker"
 
 
@@ -119,22 +118,22 @@ def ingest_key(group_id: str) -> str:
 
 
 def skipped_key(group_id: str, topic_id: str, partition: int, base: int) -> str:
-    """Return the key of a skipped ingress batch that begins at `base`."""
+    """Return the key of a skipped batch."""
     return f"{SKIPPED}{group_id}/{topic_id}/{partition}/{base}"
 
 
 def skipped_value(end: int, error: str, now_ms: int) -> str:
-    """Return the value of a skipped batch that ends before `end`."""
+    """Return the value of a skipped batch."""
     return json.dumps({"end": end, "error": error, "skipped_at": now_ms}, separators=(",", ":"))
 
 
 def clock_key(group_id: str) -> str:
-    """Return the key of the record that asks for the broker's time."""
+    """Return the key of the broker clock's record."""
     return f"{CLOCK}{group_id}"
 
 
 def overdue_key(group_id: str, rules: str) -> str:
-    """Return the key of rules for overdue records, with the digest of their JSON."""
+    """Return the key of rules for overdue records."""
     digest = hashlib.sha256(rules.encode()).hexdigest()[:DIGEST_LENGTH]
     return f"{OVERDUE}{group_id}/{digest}"
 
@@ -146,7 +145,7 @@ def pattern_in(kind: str, group_id: str, key: str) -> str | None:
     return pattern if key.startswith(own) and TARGETS_PATTERN.fullmatch(pattern) else None
 
 
-# Run-time controls for all instances. A key's newest record counts, and its deletion ends it.
+# Run-time controls for all instances. A key's newest record counts, until it is deleted.
 
 MOST_PAUSES: Final = 1_000
 MOST_LIMITS: Final = 1_000
@@ -168,7 +167,6 @@ class RunTimeControls:
 
     @property
     def paused(self) -> frozenset[str]:
-        """Patterns of paused targets."""
         return frozenset(self._paused)
 
     @property
@@ -182,7 +180,7 @@ class RunTimeControls:
         return dict(self._limits)
 
     def take(self, key: str, value: bytes | None) -> None:
-        """Take a record of CONTROLS. After a ValueError the previous one stays in force."""
+        """Take a record of CONTROLS. A ValueError keeps the previous one in force."""
         if key == ingest_key(self._group_id):
             self.is_ingest_paused = value is not None
         elif key == rate_key(self._group_id):
@@ -233,7 +231,7 @@ def _limit(value: bytes) -> TargetLimit:
 
 
 READ_TIMEOUT_S: Final = 30.0
-"""By then the broker has aborted an unfinished transaction of missed moves."""
+"""The broker aborts unfinished transactions earlier."""
 WRITE_TIMEOUT_S: Final = 30.0
 MOST_OVERDUE_RULES: Final = 10_000
 """Audits need them forever."""
@@ -241,11 +239,8 @@ RESTORE: Final = "Restore that topic's records; do not delete or empty it while 
 
 
 class SettingsTopic:
-    """The content of the settings topic, kept up to date by `look`, and its writer.
-
-    All calls come from one thread. `new_producer` makes a producer for each write. `new_reader`
-    reads committed records. `heartbeat` is called while waiting.
-    """
+    """The content of the settings topic as of the last `look`, and its writer, for one thread.
+    `new_reader` reads committed records. `heartbeat` is called while waiting."""
 
     def __init__(
         self,
@@ -286,8 +281,8 @@ class SettingsTopic:
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
-        """Run-time limits by pattern. A rule for overdue records counts once it was read back, so
-        audits know each rule that has ended a record."""
+        """Run-time limits by pattern. A rule for overdue records counts once it was read back, for
+        audits to know it."""
         found = self._controls.limits.items()
         counting = {pattern: self._known_to_audits(pattern, limit) for pattern, limit in found}
         return {pattern: limit for pattern, limit in counting.items() if limit is not None}
@@ -307,7 +302,6 @@ class SettingsTopic:
             raise
 
     def catch_up(self) -> None:
-        """Read to the current end. Raises KafkaException."""
         self._read_to_end(self._consumer.position(self._consumer.assignment()))
 
     def look(self) -> bool:
@@ -329,8 +323,8 @@ class SettingsTopic:
         self._consumer.close()
 
     def policy(self, digest: str) -> Policy:
-        """Return the policy, even if just written. Raises StartOverRefused: without it older
-        records cannot be read."""
+        """Return the policy, even if just written. Raises StartOverRefused: older records need
+        it."""
         what = f"The committed offsets name the settings {digest}, which the topic {self._topic}"
         return self._held(self._policies, digest, f"{what} does not hold.")
 
@@ -362,8 +356,8 @@ class SettingsTopic:
             self._overdue.add(key)
 
     def signing_key(self) -> HopKey:
-        """Return the key that signs hops, a new one if there is none. The topic is read again,
-        because another instance's key may come first and count."""
+        """Return the key that signs hops. A new one is read again, because another instance's key
+        may come first."""
         if not self._hop_keys:
             key = HopKey.new()
             self._write({HOP_KEY + key.digest: key.secret.hex()}, HOP_KEYS_PARTITION)
@@ -378,8 +372,8 @@ class SettingsTopic:
     def read_missed(
         self, take: Callable[[str, bytes | None], None], is_all: Callable[[], bool]
     ) -> None:
-        """Hand the records about missed moves to `take`, after open transactions that may hold
-        more. Raises StartOverRefused unless `is_all` is True at the end, and KafkaException."""
+        """Hand records about missed moves to `take`, also from open transactions. Raises
+        StartOverRefused unless `is_all` is True at the end, and KafkaException."""
         place = self._topic, MISSED_PARTITION
         with closing(self._new_reader()) as reader:
             there = {place: offsets_of(self._consumer, *place)}
@@ -411,7 +405,7 @@ class SettingsTopic:
             self._served |= changed
 
     def _read_to_end(self, places: Sequence[TopicPartition]) -> None:
-        """Read from these offsets, or from the start if there is none or the topic is shorter.
+        """Read from these offsets, or from the start if the topic is shorter.
 
         A new leader's fetch may report an end before an acknowledged record. It answers requests
         for the end only when it knows it (KIP-207).
@@ -491,7 +485,7 @@ class SettingsTopic:
         return TargetLimit(per_second=limit.per_second)
 
     def _write(self, records: Mapping[str, str], partition: int = BY_KEY) -> None:
-        """Write all records (values by key), or raise."""
+        """Write records by key, or raise."""
         producer = self._new_producer()
         failed: list[KafkaError] = []
 

@@ -1,4 +1,4 @@
-"""The proxy's own topics and those of retry groups: described, checked and created."""
+"""The topics of the proxy and of retry groups."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ log = structlog.get_logger(__name__)
 ENOUGH: Final = 3
 MIN_INSYNC: Final = "min.insync.replicas"
 UNPACKED: Final = {"compression.type": "uncompressed"}
-"""The broker measures unpacked batches then, and refuses those that no client could read."""
+"""The broker then measures unpacked batches, and refuses unreadable ones."""
 
 
 class Replication(NamedTuple):
@@ -50,7 +50,7 @@ class Replication(NamedTuple):
 
 
 def replication_for(topics: TopicSettings, brokers: int) -> Replication:
-    """Return the settings' replication, or up to three replicas. All but one must confirm."""
+    """Return the settings' replication, else up to three replicas. All but one must confirm."""
     factor = topics.replication_factor or min(ENOUGH, max(1, brokers))
     return Replication(factor, topics.min_insync_replicas or max(1, factor - 1))
 
@@ -70,7 +70,7 @@ INGRESS_DAYS: Final = 14
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """The broker's answer about an existing topic."""
+    """The broker's facts about a topic."""
 
     name: str
     topic_id: str
@@ -83,10 +83,10 @@ def admin_client(settings: Settings) -> HearingAdminClient:
 
 
 def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
-    """Return the configuration for creating each own topic, by name.
+    """Return the configuration of each new own topic.
 
     Pending records are rewritten after half the ingress retention, so it only needs to exceed
-    downtimes of the proxy. The broker stamps records, so producers' clocks do not matter.
+    downtimes. The broker's clock stamps records.
     """
     names = settings.topics
     stay = str(settings.max_delay_ms + DAY_MS)
@@ -209,8 +209,8 @@ def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFa
 
 
 class TopicWatch:
-    """Notices, without blocking, that a topic was recreated or has grown. Consumers of a recreated
-    topic continue at the old offsets. `on_growth` gets the number of partitions."""
+    """Notices, without blocking, that a topic was recreated or has grown. Consumers continue at the
+    old offsets. `on_growth` gets the number of partitions."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class TopicWatch:
 
 
 def ingress_config(name: str, admin: AdminClient) -> Mapping[str, str]:
-    """Return the broker's configuration of the ingress. Empty without the right to read it."""
+    """Return the configuration of the ingress. Empty without the right to read it."""
     asked = ConfigResource(ResourceType.TOPIC, name)
     answer = admin.describe_configs([asked], request_timeout=ASK_TIMEOUT_S)[asked]
     try:
@@ -282,19 +282,18 @@ def retention_ms(config: Mapping[str, str]) -> int | None:
 
 
 def _id_of(topic: TopicDescription) -> str:
-    """Return the id as Kafka's tools print it, in the alphabet for file names."""
+    """Return the id as Kafka's tools print it, safe for file names."""
     return str(topic.topic_id).replace("+", "-").replace("/", "_")
 
 
-# Topics named after consumer groups, `retry.<group>` and `dlq.<group>`. Producers can invent
-# groups, so the number of topics is limited. Groups known to the broker do not count: no record
-# makes one.
+# Producers can invent groups for `retry.<group>` and `dlq.<group>`, so the number of topics is
+# limited. Groups known to the broker do not count: no record makes one.
 
 LISTED_FOR_S: Final = 5.0
 
 
 class DerivedTopics:
-    """Creates the topics when they are first needed (docs/guide.md#retries-of-consumers)."""
+    """Creates these topics on first use (docs/guide.md#retries-of-consumers)."""
 
     def __init__(
         self,
@@ -310,8 +309,8 @@ class DerivedTopics:
         self._listed_until_s = self._known_until_s = 0.0
 
     def create(self, topic: str) -> str | None:
-        """Create a missing topic. Return None if it exists now, else the reason, which is "" for a
-        topic that the proxy may not create."""
+        """Create a missing topic. Return None if it exists now, else the reason. The reason ""
+        means that the proxy may not create it."""
         group = group_named_in(topic, self._topics)
         if not self._topics.create or group is None:
             return ""

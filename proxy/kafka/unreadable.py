@@ -22,8 +22,8 @@ log = structlog.get_logger(__name__)
 
 
 class UnreadableMessage:
-    """A record with a header name that is not UTF-8. Clients other than Java's can write it. A
-    second decoding crashes the process."""
+    """A record with a header name that is not UTF-8, from clients other than Java's. A second
+    decoding crashes the process."""
 
     def __init__(self, message: Message) -> None:
         self.partition, self.offset = message.partition, message.offset
@@ -43,8 +43,8 @@ def readable(message: Message) -> Message:
     return message
 
 
-# The end of an unreadable batch. Its error carries the batch's first offset, also if reading begins
-# later in the batch. So a read from any offset shows whether it lies in the batch.
+# An unreadable batch's error carries its first offset, wherever in the batch reading begins. So a
+# read from any offset shows whether it lies in the batch.
 
 UNREADABLE_BATCH: Final = frozenset(
     {
@@ -69,7 +69,7 @@ class UnreadableBatch(NamedTuple):
 def unreadable_batch(
     new_consumer: Callable[[], Consumer], topic: str, partition: int, offset: int
 ) -> UnreadableBatch | None:
-    """Return the batch that prevents reading from `offset`. Raises KafkaException, also after
+    """Return the batch that prevents reading from `offset`. Raises KafkaException, also for
     ANSWER_WITHIN_S of silence."""
     probe = _Probe(new_consumer, topic, partition)
     error = probe.read(offset)
@@ -80,8 +80,7 @@ def unreadable_batch(
 
 
 class _Probe:
-    """Reads from single offsets, each with a new consumer: old records can still come after a jump
-    (librdkafka issue 2256)."""
+    """Reads with a new consumer each time: old records can come after a jump (librdkafka 2256)."""
 
     def __init__(self, new_consumer: Callable[[], Consumer], topic: str, partition: int) -> None:
         self._new_consumer, self._topic, self._partition = new_consumer, topic, partition
@@ -105,7 +104,7 @@ class _Probe:
         raise KafkaException(trouble)
 
     def end_of(self, base: int) -> int:
-        """Return the offset behind the batch. Most batches are small, so steps begin small."""
+        """Return the offset behind the batch. Steps begin small, as most batches are."""
         log_end = self._log_end()
         inside, step = base, 1
         while (beyond := min(base + step, log_end)) < log_end and self._is_in(beyond, base):
@@ -128,7 +127,7 @@ class _Probe:
             return int(consumer.get_watermark_offsets(place, ANSWER_WITHIN_S, cached=False)[1])
 
 
-# Ranges that an operator has skipped. Each offset becomes an empty record and then a dead letter
+# Each offset that an operator skips becomes an empty record and then a dead letter
 # (docs/operations/procedures.md#skip-a-batch-that-cannot-be-read).
 
 NO_TIMESTAMP_MS = -1
@@ -142,13 +141,12 @@ class SkippedRange(NamedTuple):
 
 
 class SkippedRanges:
-    """Skipped ranges of an ingress topic. Others in its thread read them while it grows."""
+    """Skipped ranges of an ingress topic. It grows while it is read, in one thread."""
 
     def __init__(self) -> None:
         self._ends: dict[int, dict[int, int]] = {}
 
     def add(self, partition: int, skipped: SkippedRange) -> None:
-        """Add a range. The first with its base counts."""
         self._ends.setdefault(partition, {}).setdefault(skipped.base, skipped.end)
 
     def holding(self, partition: int, offset: int) -> SkippedRange | None:
@@ -164,7 +162,7 @@ class SkippedRanges:
 
 
 class SkippedRecord:
-    """A stand-in for a skipped record, as `proxy.protocol.body.Message`."""
+    """A stand-in for a skipped record."""
 
     __slots__ = ("_offset", "_partition")
 
@@ -195,8 +193,8 @@ class SkippedRecord:
 
 
 class Skipping:
-    """Skipped ranges that reading has reached, and stand-ins for their records. Fetched records of
-    such a partition are dropped, and those behind the range fetched again."""
+    """Skipped ranges that reading has reached, and stand-ins for records. Fetched records behind a
+    range are dropped, and fetched again."""
 
     def __init__(self, ranges: SkippedRanges) -> None:
         self._ranges = ranges
@@ -207,7 +205,7 @@ class Skipping:
         return list(self._met)
 
     def meet(self, partition: int, first: int, last: int) -> bool:
-        """Begin with the first skipped range among these offsets. Return whether there is one."""
+        """Begin the first skipped range among these offsets, if any."""
         found = self._ranges.first_in(partition, first, last)
         if found is not None:
             self._met.setdefault(partition, found)
@@ -220,7 +218,7 @@ class Skipping:
     def records(
         self, partition: int, next_offset: int, most: int
     ) -> tuple[list[SkippedRecord], int | None]:
-        """Return the next skipped records. With the last, also the offset to fetch from."""
+        """Return the next stand-ins. With the last, also the offset to fetch from."""
         base, end = self._met[partition]
         first = max(base, next_offset)
         stop = min(end, first + most)
@@ -235,9 +233,9 @@ class Skipping:
 
 
 STUCK_AFTER: Final = 3
-"""Fewer failures at one offset may come from the network."""
+"""Fewer failures may come from the network."""
 OVER_AFTER_S: Final = 60.0
-"""After this time without failure the offset counts as readable."""
+"""Then the offset counts as readable."""
 WARN_EVERY_S: Final = 60.0
 REMEDY: Final = (
     "docs/operations/runbook.md#delayproxyshardunreadable: have it skipped with "
@@ -247,7 +245,7 @@ REMEDY: Final = (
 
 @dataclass(slots=True)
 class FailingFetch:
-    """The offset at which a partition's fetches fail, and why."""
+    """A partition's failing offset, and why."""
 
     offset: int
     error: str
@@ -285,14 +283,13 @@ class FailingFetches:
             )
 
     def passed(self, partitions: Iterable[int]) -> None:
-        """Forget partitions that were read further or left."""
         for partition in partitions:
             one = self._failing.pop(partition, None)
             if one is not None and one.failures >= STUCK_AFTER:
                 log.info("the ingress is read on", partition=partition, failed_at=one.offset)
 
     def expire(self, fetched: Iterable[int], now_s: float) -> None:
-        """Forget fetched partitions without a failure for OVER_AFTER_S."""
+        """Forget partitions without a failure for OVER_AFTER_S."""
         if self._failing:
             old = [
                 partition
