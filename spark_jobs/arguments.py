@@ -127,7 +127,6 @@ class AuditOptions:
     driver_memory: DriverMemory = "4g"
 
     def job(self) -> AuditJob:
-        """Return the audit to make. Raises `AuditError`."""
         return AuditJob(
             kafka_settings(self.bootstrap, self.kafka or ()),
             self.group,

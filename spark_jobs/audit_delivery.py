@@ -66,18 +66,15 @@ LOOKS: Final = (
 
 
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
-    """Audit, and add the results to the history in `job.output`, whole or not at all.
-    Raises `AuditError`.
-    """
+    """Audit, and add the results to `job.output`, whole or not at all. Raises `AuditError`."""
     while isinstance(found := audit_or_portion(spark, job, selection), int):
         job = replace(job, continue_from=job.output)
     return found
 
 
 def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary | int:
-    """Audit, or read a portion if more than `job.most` records are unread.
-    Return the summary, or the portion's number of records. If Spark runs out of memory, the audit
-    starts again without large records. Raises `AuditError`.
+    """Audit, or read a portion of `job.most` records and return its size. Raises `AuditError`.
+    If Spark runs out of memory, the audit starts again without large records.
     """
     large, own = LargeRecords(), (job.own.ingress, job.own.dead_letters)
     while True:

@@ -105,7 +105,6 @@ def overdue_rules(texts: Iterable[OverdueText]) -> OverdueRules | None:
 
 
 def _rules(text: str) -> list[OverdueRule]:
-    """Parse the rules. Return none if the text is malformed."""
     try:
         return [
             OverdueRule(str(one["targets"]), whole(one["older_than_ms"]), str(one["action"]))
@@ -202,9 +201,7 @@ class AuditScope:
     least_attempts: int = 1
     """The fewest publish attempts after which the proxy gives up a record."""
     settled_only: bool = False
-    """A record that need not have ended is pending, even if its end is visible.
-    A continuous audit sees some topics further than others.
-    """
+    """A record that need not have ended is pending, even if its end is visible."""
 
     def frame(self, spark: SparkSession, number: int = 0) -> DataFrame:
         own, rules = self.own, self.overdue_rules
@@ -228,7 +225,6 @@ class AuditScope:
         return local_rows(spark, [dict(zip(SCOPE, values, strict=True))], SCOPE)
 
     def targets(self, spark: SparkSession, number: int = 0) -> DataFrame:
-        """Return TARGETS of each known topic."""
         counts = self.partition_counts
         topics = sorted({*counts, *(topic for topic, _ in self.unseen)} - set(self.own.all))
         rows = [

@@ -1,7 +1,6 @@
-"""The continuous audit: one audit after the other, each from the end of the last one.
-Run it with `kafka-delay-proxy audit --follow`, `python -m spark_jobs.continuous_audit` or
-`spark-submit` (docs/audit.md). Exit codes once it is stopped: 0 no violation, 2 violations, 1
-error. The totals of all audits are stored with the results, published, and shown as metrics.
+"""The continuous audit (`audit --follow`): one audit after the other, until it is stopped.
+Totals of all audits are stored with the results, published, and shown as metrics. Exit codes: 0 no
+violation, 2 violations, 1 error (docs/audit.md).
 """
 
 import json
@@ -72,9 +71,7 @@ class Totals:
     audit: str = ""
     """The last counted audit."""
     verdicts: Mapping[str, int] = field(default_factory=dict)
-    """Records that have ended, by verdict.
-    A violation counts even if the record had an earlier verdict.
-    """
+    """Ended records by verdict. A violation counts beside its record's earlier verdict."""
     violations: Mapping[str, int] = field(default_factory=dict)
     late_by: Mapping[str, int] = field(default_factory=dict)
     """Deliveries at most this many ms late, by BUCKETS_MS."""
@@ -293,9 +290,7 @@ class Rounds:
         self.totals = Totals()
 
     def do(self) -> bool:
-        """Audit, or read a portion. Return whether more is left to read at once. Raises
-        `AuditError`.
-        """
+        """Audit, or read a portion. Return whether more is left to read. Raises `AuditError`."""
         with explained():
             if not self._done:
                 self._history.check_no_old_state()
@@ -379,8 +374,7 @@ def run_until_stopped(
     again_after_s: float = AGAIN_AFTER_S,
 ) -> None:
     """Call `do` every `every_s` until SIGTERM or SIGINT. An interrupted round leaves nothing.
-    If `do` returns true, the next round begins at once. After PASSES it is tried again. Other
-    errors are raised. A signal to the whole group ends Spark's Java process, too.
+    If `do` returns true, the next round begins at once. After PASSES it is tried again.
     """
     stopping = Event()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -401,9 +395,7 @@ def run_until_stopped(
 
 
 def _await(running: "Future[bool]", stopping: Event, interrupt: Callable[[], None]) -> None:
-    """Wait for the round. After a signal, interrupt it until it ends.
-    One interrupt may be too early: Spark cannot interrupt a query that is being planned.
-    """
+    """Wait. After a signal interrupt repeatedly: Spark cannot interrupt a query in planning."""
     while not running.done():
         with suppress(Exception):
             running.exception(LOOK_EVERY_S)

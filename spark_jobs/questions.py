@@ -49,9 +49,7 @@ class Question:
     sql: str
 
     def answer(self, spark: SparkSession, values: Mapping[str, str] | None = None) -> DataFrame:
-        """Return the answer from the session's views (`register_views`).
-        Raises `QuestionRefused` if a value is missing or unknown.
-        """
+        """Return the answer from the views (`register_views`). Raises `QuestionRefused`."""
         return spark.sql(self.sql, args=self._arguments(values or {}))
 
     def _arguments(self, values: Mapping[str, str]) -> dict[str, str | None]:

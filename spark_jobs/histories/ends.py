@@ -42,9 +42,7 @@ CHECK_BACKS: Final[Schema] = {
     "headers_hash": "bigint",
     "stamps": "string",
 }
-"""A check-back: the id that it asks about, its number, and the half message that it shows.
-`stamps`: the names of its `timer-` headers.
-"""
+"""A check-back, and the half message that it shows. `stamps`: names of `timer-` headers."""
 ENDS: Final[Schema] = {
     "partition": "int",
     "offset": "bigint",
@@ -157,9 +155,7 @@ def check_backs(records: DataFrame) -> DataFrame:
 
 
 def deliveries(records: DataFrame, ingress: str) -> DataFrame:
-    """Return ENDS of RECORDS in targets.
-    Records without a `timer-origin` in this ingress are skipped: they came another way.
-    """
+    """Return ENDS of RECORDS in targets. Records without an origin in this ingress are skipped."""
     return _ends(_stamped(records), ingress, _OF_DELIVERY)
 
 
@@ -190,7 +186,6 @@ def _stamped(records: DataFrame) -> DataFrame:
 
 
 def _ends(records: DataFrame, ingress: str, columns: Mapping[str, str]) -> DataFrame:
-    """Return ENDS with places and these columns (SQL). Other columns are null."""
     parts = records.withColumn("origin", f.expr("coalesce(origin, '')")).selectExpr(
         "*",
         "substring_index(origin, '/', 1) AS origin_topic",

@@ -27,10 +27,7 @@ class TableHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All inputs of an audit besides the records: `evidence.json`.
-    While the topics hold the records, the same inputs give the same verdicts. Secrets stay in the
-    settings topic.
-    """
+    """All inputs of an audit besides records and secrets: `evidence.json` repeats an audit."""
 
     version: int
     audit: str
@@ -49,7 +46,6 @@ class Evidence:
     settled_only: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of the file, without secrets."""
         bare = replace(self.committed, hop_keys=HopKeys(self.committed.topic_id, {}))
         found: dict[str, Any] = _ADAPTER.dump_python(replace(self, committed=bare), mode="json")
         return found
@@ -133,9 +129,7 @@ class AuditJob:
     """If more records are unread, read this many and judge them later."""
 
     def as_in(self, evidence: Evidence) -> "AuditJob":
-        """Return the job that repeats this audit, at this broker and output.
-        Raises `RangeRefused` if the place of its predecessor is not named.
-        """
+        """Return the job that repeats this audit. Raises `RangeRefused` without its predecessor."""
         if evidence.goes_on_from and not self.continue_from:
             raise RangeRefused(
                 f"That audit went on from {evidence.goes_on_from}.",

@@ -1,6 +1,6 @@
 """The table of records that earlier audits left open, with their ends.
-An audit reads three kinds of rows: rows due for review, rows that share an id with these or with a
-new record, and rows that something new names.
+An audit reads only rows that are due for review, share an id with other read rows or new records,
+or are named by something new.
 """
 
 from typing import Final, NamedTuple
@@ -58,7 +58,6 @@ class Touched(NamedTuple):
     """Rows of OPEN that an audit judges again."""
 
     version: int | None
-    """The version of the table when they were found."""
     at_ms: int
     due: DataFrame
     """Rows whose review has come by `at_ms`."""
@@ -80,7 +79,6 @@ class OpenRecords:
 
     @property
     def version(self) -> int | None:
-        """The newest version of the table; None without a table."""
         return self._tables.version(TABLE)
 
     def touched(
@@ -149,7 +147,6 @@ class OpenRecords:
         return self._own_version(before)
 
     def _own_version(self, before: int | None) -> int:
-        """Return the newest version. Raises `ResultsRefused` if another audit made one since."""
         changes = self._tables.changes(TABLE, before)
         if changes.others:
             raise ResultsRefused(
@@ -171,7 +168,6 @@ class OpenRecords:
             )
 
     def copy(self, others: "OpenRecords", version: int) -> None:
-        """Copy the table of another location, in this version."""
         self._tables.replace(TABLE, others.as_of(version), FOLDERS)
 
     def as_of(self, version: int) -> DataFrame:
@@ -211,19 +207,16 @@ def _gathered(
     request: str = "NULL",
     ends: str = "array()",
 ) -> DataFrame:
-    """Return OPEN of requests or ends that are read for the first time."""
     columns = {"id_hash": id_hash, "request": request, "ends": ends}
     return conformed(new, OPEN, {"review_ms": f"{review_ms}", "has_id": "false", **columns})
 
 
 def _sharing(rows: DataFrame, ids: DataFrame, materialise: Materialise) -> DataFrame:
-    """Return rows of OPEN with any of the ids."""
     given = materialise(ids.filter("id_hash IS NOT NULL").distinct())
     return materialise(rows.filter("has_id").join(given, "id_hash", "left_semi").select(*OPEN))
 
 
 def _named(requests: DataFrame, ends: DataFrame) -> DataFrame:
-    """Return the places that something new names."""
     gone_on = requests.filter("hop_from IS NOT NULL").selectExpr("partition", "hop_from AS offset")
     recalled = requests.filter("recalled IS NOT NULL").selectExpr("partition", "recalled AS offset")
     return ends.select(*PLACE).unionByName(gone_on).unionByName(recalled)

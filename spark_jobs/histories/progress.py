@@ -63,7 +63,6 @@ class ReadSoFar:
 
     @property
     def topics(self) -> set[str]:
-        """Targets, and the topics of dead letters and outcomes."""
         return {*self.asked_for, *(topic for topic, _ in self.ends)}
 
     def to_json(self) -> dict[str, Any]:
@@ -134,7 +133,6 @@ class PartitionState(NamedTuple):
 
     @property
     def span_after(self) -> Span:
-        """The span for the next audit."""
         return Span(self.known_from, max(self.closed_to, self.next_offset))
 
 
@@ -147,9 +145,7 @@ PARTITION_STATE: Final[Schema] = {
 def partition_states(
     taken: Snapshot, before: ReadSoFar, *, settled_only: bool = False
 ) -> list[PartitionState]:
-    """Return the state of each ingress partition.
-    `settled_only`: only records that the proxy has read get a verdict.
-    """
+    """Return the state of each partition. `settled_only`: only records that the proxy read."""
     states = [_state(one, before.ingress.get(one.partition)) for one in taken.ingress]
     if (judged := before.judged) is not None:
         topic = taken.ingress_topic

@@ -123,9 +123,7 @@ def _folded(counts: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """Records that are read now and judged by a later audit.
-    A portion has no verdicts: a record is missing only if all its possible ends were read.
-    """
+    """Records that are read now and judged by a later audit, when all possible ends are read."""
 
     requests: DataFrame
     """REQUESTS."""
@@ -164,7 +162,6 @@ class Inputs:
 
     @property
     def carried(self) -> DataFrame | None:
-        """REQUESTS that an earlier audit had read."""
         return requests_of(self.touched.rows) if self.touched else None
 
 
@@ -226,7 +223,6 @@ class Reader:
         asked_ms: int | None,
         open_records: OpenRecords,
     ) -> Inputs:
-        """Return all unread inputs. `requests` are in these ranges of the ingress."""
         states = partition_states(taken, self._before, settled_only=self._job.settled_only)
         rest = _beyond(ranges, self._job.own.ingress, states)
         if count_of(rest):
@@ -262,7 +258,6 @@ class Reader:
     def _of_ingress(
         self, ranges: Sequence[Range], requests: DataFrame, wanted: set[str]
     ) -> Portion:
-        """Return the requests in these ranges as a portion."""
         before, deleted = self._before, []
         spans = dict(before.ingress)
         policies = {one.partition: one.policies for one in self._committed.committed}
@@ -277,9 +272,7 @@ class Reader:
         return Portion(requests, self._ends(()), read, deleted, count_of(ranges), self._control)
 
     def _of_ends(self, requests: DataFrame, taken: Snapshot, most: int) -> Portion:
-        """Return the first ends as a portion, if no requests are left.
-        A recreated topic is read from its beginning.
-        """
+        """Return the first ends as a portion. A recreated topic is read from its beginning."""
         before = self._before
         part = [*first_of(taken.end_ranges, most)]
         size_shuffles(self._spark, count_of(part))
@@ -295,7 +288,6 @@ class Reader:
         return Portion(requests, self._ends(part), read, [], count_of(part), self._control)
 
     def _snapshot(self, targets: Iterable[str], selection: Selection) -> Snapshot:
-        """Take a snapshot with the targets that exist."""
         return take_snapshot(
             self._broker,
             self._committed,
@@ -315,9 +307,7 @@ class Reader:
         return new_requests(seen, in_force, found.policies, found.hop_keys)
 
     def _check_backs(self, taken: Snapshot, topics: Sequence[str]) -> DataFrame:
-        """Return CHECK_BACKS in these topics of the snapshot.
-        This includes check-backs in unjudged portions, if the log still has them.
-        """
+        """Return CHECK_BACKS in the topics, including unjudged portions that the log still has."""
         ranges = [one for one in taken.end_ranges if one.topic in topics]
         if (judged := self._before.judged) is not None:
             starts = self._broker.log_starts([one.place for one in ranges])
@@ -364,7 +354,6 @@ def _targets_of(requests: DataFrame) -> set[str]:
 
 
 def _beyond(read: Sequence[Range], ingress: str, states: Sequence[PartitionState]) -> list[Range]:
-    """Return the ingress ranges that are left to read."""
     ends = {one.partition: one.end for one in read}
     return [
         Range(ingress, one.partition, max(one.closed_to, ends.get(one.partition, 0)), one.read_to)

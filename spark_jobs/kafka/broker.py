@@ -63,9 +63,7 @@ class KafkaSettings:
 
 
 def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
-    """Return the settings of the environment and of `pairs` (`key=value`), which win.
-    Raises `AuditError`.
-    """
+    """Return the settings in the environment and in `pairs`, which win. Raises `AuditError`."""
     given = _from_environment()
     given |= map(_pair, pairs)
     own = {key: value for key, value in given.items() if not key.startswith(JAVA_ALONE)}
@@ -204,9 +202,7 @@ class Broker:
         }
 
     def matching(self, patterns: Iterable[str]) -> list[str]:
-        """Return the topics that match these names or shell patterns, sorted.
-        Raises `TopicMissing` for a pattern without a match.
-        """
+        """Return topics that match these names or patterns, sorted. Raises `TopicMissing`."""
         existing, chosen = sorted(self.topics()), set[str]()
         for pattern in patterns:
             found = [name for name in existing if fnmatchcase(name, pattern)]
@@ -343,10 +339,7 @@ class Broker:
     def _offsets(
         self, places: Sequence[Place], asked: OffsetSpec, isolation: IsolationLevel
     ) -> dict[Place, int]:
-        """Ask until each partition has a leader.
-        The metadata is read again in between. Otherwise the client keeps asking a leader that has
-        moved.
-        """
+        """Ask until each partition has a leader. New metadata shows a leader that has moved."""
         if not places:
             return {}
         until_s = time.monotonic() + LED_WITHIN_S

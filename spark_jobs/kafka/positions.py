@@ -55,7 +55,6 @@ class Unreadable(NamedTuple):
     """The first offset of a batch that nobody has skipped, by partition. Reading ends there."""
 
     def bases(self, partition: int) -> list[int]:
-        """Return the first offset of each batch in this partition."""
         stuck = [self.stuck[partition]] if partition in self.stuck else []
         return [base for base, _end in self.skipped.get(partition, ())] + stuck
 
@@ -116,9 +115,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class IngressPosition:
-    """One ingress partition: its log, its committed position, and its audited offsets.
-    The log holds [start, end). The audit judges [audited_from, audited_to) within it.
-    """
+    """One ingress partition. The log holds [start, end), [audited_from, audited_to) is audited."""
 
     committed: Committed
     start: int
@@ -181,5 +178,4 @@ class Snapshot:
 
     @property
     def end_ranges(self) -> list[Range]:
-        """All offsets of targets, dead letters and outcomes."""
         return [one.range for one in self.ends]

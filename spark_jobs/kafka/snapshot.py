@@ -118,7 +118,6 @@ class SettingsTopic(NamedTuple):
     """The end of each skipped batch, by key."""
 
     def skipped_of(self, group_id: str, topic_id: str) -> dict[int, list[OffsetRange]]:
-        """Return the skipped batches of one group's ingress, by partition."""
         own = f"{SKIPPED}{group_id}/{topic_id}/"
         found: dict[int, list[OffsetRange]] = {}
         for key, end in self.skipped.items():
@@ -128,7 +127,6 @@ class SettingsTopic(NamedTuple):
         return {partition: sorted(ranges) for partition, ranges in found.items()}
 
     def overdue_of(self, group_id: str) -> list[OverdueText]:
-        """Return one group's rules for overdue records."""
         own = f"{OVERDUE}{group_id}/"
         return [text for key, text in self.overdue.items() if key.startswith(own)]
 
@@ -156,7 +154,6 @@ def settings_held(broker: Broker, topic: str) -> SettingsTopic:
 
 
 def _note(message: Message, held: SettingsTopic) -> None:
-    """Store one record. Raises ValueError, KeyError or TypeError if it is unreadable."""
     key, text = message.key() or b"", message.value()
     if text is None:
         return
@@ -178,7 +175,6 @@ def _note(message: Message, held: SettingsTopic) -> None:
 
 
 def _skipped_key(key: bytes) -> str:
-    """Return the key. Raises ValueError if it does not name a partition and an offset."""
     _rest, partition, base = key.decode().rsplit("/", 2)
     if min(int(partition), int(base)) < 0:
         raise ValueError("a number is below 0")
@@ -228,7 +224,6 @@ def first_timestamps(broker: Broker, starts: dict[Place, int]) -> dict[Place, in
 def _to_end(
     broker: Broker, starts: Mapping[Place, int], *, first_only: bool = False
 ) -> Iterator[Message]:
-    """Yield all records in these partitions, or only the first in each."""
     left = set(starts)
     for place, message in broker.messages(starts) if starts else ():
         is_end = message.error() is not None
@@ -319,9 +314,7 @@ def _unreadable_in(
     read: Iterable[Range],
     ends: Mapping[Place, int],
 ) -> Unreadable:
-    """Return unreadable batches in these ranges and at their ends, where the proxy may stand.
-    `ends`: the ends of the log.
-    """
+    """Return unreadable batches in these ranges and at their ends, where the proxy may stand."""
     stuck = broker.stuck_from({one.place: one.end for one in read if one.end < ends[one.place]})
     return Unreadable(
         skipped,
@@ -377,9 +370,7 @@ def take_snapshot(
 
 
 class SettledEnd(NamedTuple):
-    """The end of a partition for committed readers, and of its log.
-    The log ends later if a transaction has been open for long.
-    """
+    """The end of a partition for committed readers, and of its log with open transactions."""
 
     stable: int
     log_end: int

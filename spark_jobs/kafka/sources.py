@@ -39,7 +39,6 @@ class LargeRecords:
         self._read += ranges
 
     def offsets(self, one: Range) -> list[int]:
-        """Return the offsets of known large records in this range, sorted."""
         found = self._found.get(one.place, {})
         return sorted(offset for offset in found if one.start <= offset < one.end)
 
@@ -77,10 +76,7 @@ class LargeRecords:
 
 
 def _large_row(message: Message, *, hides_key: bool) -> Row | None:
-    """Return RECORDS of a large record, with a hash in place of each large part.
-    Return None for a small record, a large key that must not be hidden, or a header name that is
-    not UTF-8.
-    """
+    """Return RECORDS of a large record, with a hash in place of each large part; else None."""
     try:
         headers = cast(Headers, message.headers() or [])
     except SystemError:  # a name is not UTF-8
@@ -105,7 +101,6 @@ def _large_row(message: Message, *, hides_key: bool) -> Row | None:
 
 
 def _shown(part: bytes | None) -> str | None:
-    """Return the part in base 64, or the hash of a large part."""
     if part is None:
         return None
     return b64encode(part if len(part) <= PART_BYTES else sha256(part).digest()).decode()
@@ -204,7 +199,6 @@ def _apart(
 
 
 def _left(one: Range, cut: Iterable[OffsetRange]) -> Iterator[Range]:
-    """Yield the pieces of the range around these offsets, in order."""
     start = one.start
     for base, end in sorted(cut):
         if start < min(base, one.end):
@@ -226,7 +220,6 @@ def _one_of_each_partition(pieces: Iterable[Range]) -> list[list[Range]]:
 
 
 def _skipped(spark: SparkSession, ranges: Iterable[Range], unreadable: Unreadable) -> DataFrame:
-    """Return RECORDS for the skipped offsets in these ranges."""
     rows = [
         {
             "topic": one.topic,

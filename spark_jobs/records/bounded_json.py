@@ -46,7 +46,6 @@ def whole(value: object) -> int:
 
 
 def _depth(text: str) -> int:
-    """Return the greatest depth of brackets, without brackets in texts."""
     if text.count("[") + text.count("{") <= MOST_DEPTH:
         return 0
     deepest = depth = 0

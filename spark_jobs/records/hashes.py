@@ -123,9 +123,7 @@ def is_bare_letter(key: str, value: str, headers: str) -> str:
 
 
 def plain_hash(headers: str) -> str:
-    """Return SQL of the hash of all these headers.
-    `arrays_overlap` is null if a value may be null. Only then nulls are hashed, too.
-    """
+    """Return SQL of the hash of all headers. Nulls are hashed, too, if there may be some."""
     nulls = f"transform({headers}, header -> header.value IS NULL)"
     return f"""
       IF(NOT arrays_overlap(({headers}).value, array(X'')),

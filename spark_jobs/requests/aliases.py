@@ -39,12 +39,10 @@ class Piece(NamedTuple):
     checks: tuple[Check, ...] = ()
 
     def only(self, holds: str) -> "Piece":
-        """Return the piece with a further condition."""
         return self._replace(holds=f"({holds}) AND ({self.holds})")
 
     @property
     def code(self) -> str:
-        """SQL of the code of a refusal."""
         return f"IF({self.holds}, {first_code(*self.checks)}, NULL)"
 
     @property
@@ -62,7 +60,6 @@ def _where(holds: str, *pieces: Piece) -> tuple[Piece, ...]:
 
 
 def _number(name: str, sign: str = "") -> str:
-    """Return SQL of the whole number in a header, as a decimal; null if there is none."""
     pattern = rf"R'\A{sign}[0-9]{{1,19}}\z'"
     return f"IF(text({name}) RLIKE {pattern}, try_cast(text({name}) AS {DECIMAL}), NULL)"
 
@@ -187,7 +184,6 @@ def _rocketmq() -> tuple[Piece, ...]:
 
 
 def _nats() -> tuple[Piece, ...]:
-    """Return `@at` and the target. Headers of recurring schedules are refused."""
     text = "text(Nats-Schedule)"
     due_ms = rfc_3339_ms(f"substr({text}, 5)")
     checks = (
@@ -346,7 +342,6 @@ def _is_of(name: str) -> str:
 
 
 def _counts(name: str) -> str:
-    """Return SQL: whether the record's policy names the alias."""
     return f"coalesce(array_contains(policy.aliases, '{name}'), false)"
 
 

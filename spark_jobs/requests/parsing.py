@@ -93,16 +93,15 @@ PARSED: Final[Schema] = {
 }
 """The request of each ingress record.
 `kind`: one of KINDS, null if no policy is known. `code`: why it is refused. `key_number`: the
-number of the key that chooses the partition, null without a key. `wanted_ms`: the earliest
-delivery. `fires_ms`: when it is delivered or rolled. `hop_from`: the offset of the record that it
-continues, null for a producer's own record. `first_offset`: for a successor, the offset of the
-first record of its hops. `recalled`: the offset that a recall names. `needs_proof`: the recall must
-prove by known_key or known_ident that it knows the record. `ingress_key_hash`: of the key that may
-prove this, null without a key. `purge_from_ms`, `purge_to_ms`: the first and last due of a purge,
-whose target is a pattern. `moved_fires_ms`, `moved_due_ms`: the times that a move states for the
-record at hop_from, whose place it takes. `is_blurred`: a header name has U+FFFD, or is not UTF-8.
-The proxy refuses the latter. Java shows both alike. `raw_letter_hash`: the letter hash of a record
-as it came with another scheduler's headers; else null.
+number of the key that chooses the partition. `wanted_ms`: the earliest delivery. `fires_ms`: when
+it is delivered or rolled. `hop_from`: the offset of its predecessor, null for a producer's own
+record. `first_offset`: the first record of a successor's hops. `recalled`: the offset that a recall
+names. `needs_proof`: known_key or known_ident must prove that the recall knows the record.
+`ingress_key_hash`: of the key that may prove it. `purge_from_ms`, `purge_to_ms`: the first and last
+due of a purge, whose target is a pattern. `moved_fires_ms`, `moved_due_ms`: the times that a move
+states for its predecessor. `is_blurred`: a header name has U+FFFD, or is not UTF-8. The proxy
+refuses only the second. Java shows both alike. `raw_letter_hash`: the letter hash before
+translation of another scheduler's headers.
 """
 
 LONGEST_ID_BYTES: Final = 256
@@ -124,12 +123,10 @@ def _any(*headers: str) -> str:
 
 
 def _bad_ident(raw: str) -> str:
-    """Return SQL: whether an existing header cannot be an id."""
     return f"({raw} IS NULL OR octet_length({raw}) NOT BETWEEN 1 AND {LONGEST_ID_BYTES})"
 
 
 def _serves(kind: str) -> str:
-    """Return SQL: whether producers may ask for this."""
     return f"(policy.serves IS NULL OR array_contains(policy.serves, '{kind}'))"
 
 
@@ -163,11 +160,9 @@ _IS_WHOLE_HOP: Final = f"""
 ((has(first-origin) OR text(transaction) <=> '{names.EXPIRE}') AND {_WHOLE_NUMBERS}
   AND coalesce({digits("text(hop-from)")} < offset, false))
 """
-"""Whether the proxy's own headers are well-formed."""
 
 
 def _purge_ms(name: str, otherwise_ms: int) -> str:
-    """Return SQL of the first or last due of a purge; null if it is unreadable."""
     return f"IF(has({name}), {digits(f'text({name})')}, {otherwise_ms})"
 
 
@@ -229,7 +224,6 @@ CASE WHEN NOT is_special THEN '{RECORD}'
   WHEN text(transaction) IN {quoted((names.PREPARE, *DECISIONS))} THEN text(transaction)
   ELSE '{RECORD}' END
 """
-"""The kind of a record if nothing is wrong with it."""
 
 # Targets, and retries of consumers (docs/guide.md#where, docs/guide.md#retries-of-consumers).
 
@@ -365,7 +359,6 @@ coalesce(IF(is_blurred IS NULL, 'record-unreadable', NULL), alias_code,
     IF(is_special, {_MOVE_CODE}, NULL),
     IF(asked_kind = '{names.PREPARE}', {_CHECK_CODE}, NULL)), NULL))
 """
-"""The first error, in the order of reading."""
 
 # The answers: all columns of PARSED. A column is null if a kind does not have it.
 
@@ -457,7 +450,6 @@ _SPECIAL_NAMES: Final = f"""
 IF({_USUAL} = own, CAST(array() AS array<string>), filter(map_keys(named),
   name -> startswith(name, '{names.PREFIX}') AND name NOT IN {quoted(names.USUAL)}))
 """
-"""The `timer-` names that ask for more than delivery under an id, known or not."""
 _OWN_ID: Final = f"named['{names.ID}']"
 _IS_SPECIAL: Final = f"""
 (size(special_names) > 0 OR ({_OWN_ID} IS NOT NULL
@@ -540,9 +532,7 @@ def parsed(records: DataFrame, policies: Policies) -> DataFrame:
 
 
 def _with_policy(records: DataFrame, ranges: DataFrame) -> DataFrame:
-    """Return each record with the number of the policy (RANGES) in force at its offset.
-    `is_blurred` is null for a skipped record.
-    """
+    """Return each record with its policy's number. `is_blurred` is null for a skipped one."""
     ranges = ranges.withColumnsRenamed({"partition": "policy_partition", "policy": "policy_number"})
     in_force = f.expr(
         "partition = policy_partition AND offset >= first_offset AND offset < until_offset"

@@ -107,9 +107,7 @@ class Policies(NamedTuple):
     aliases: frozenset[str]
 
     def column(self, number: str) -> Column:
-        """Return POLICY as a struct; null for null.
-        It is looked up in a constant, so that records carry only the number.
-        """
+        """Return POLICY as a struct, looked up in a constant: records carry only its number."""
         kind = f"array<struct<{columns_of(POLICY)}>>"
         return f.get(f.from_json(f.lit(self.texts), kind, {"mode": "FAILFAST"}), f.col(number))
 
@@ -120,9 +118,7 @@ def policies(
     in_force: Iterable[InForce],
     hop_keys: HopKeys = NO_KEYS,
 ) -> Policies:
-    """Return the policies for these JSON texts, by digest. A range ends where the next begins.
-    Raises NotOurs if a text or key is missing, or a text is unreadable.
-    """
+    """Return the policies for these JSON texts, by digest. Raises NotOurs."""
     ranges = sorted(in_force)
     digests = sorted({this.digest for this in ranges})
     read = [_fields(digest, texts.get(digest), hop_keys) for digest in digests]

@@ -82,7 +82,6 @@ def _with_unit_ms(text: str) -> str:
 
 
 def _iso_duration_ms(text: str) -> str:
-    """Return SQL of an ISO 8601 duration. P or T alone are no durations."""
     parts = [
         f"coalesce(try_cast(regexp_extract({text}, {ISO_DURATION}, {group}) AS bigint), 0) * {ms}"
         for group, ms in ISO_PARTS_MS
@@ -93,5 +92,4 @@ def _iso_duration_ms(text: str) -> str:
 
 
 def _fraction_ms(decimals: str) -> str:
-    """Return SQL of decimals of a second, rounded up to milliseconds."""
     return f"ceil(CAST(rpad({decimals}, 9, '0') AS bigint) / 1000000)"

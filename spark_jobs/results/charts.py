@@ -118,7 +118,6 @@ def _draw_lateness(panels: Sequence[Axes], seen: Timeline) -> None:
 
 
 def _late_by(late_ms: float, _: int) -> str:
-    """Format a lateness. The lowest line includes shorter ones."""
     return f"≤ {milliseconds(late_ms)}" if late_ms <= 1 else milliseconds(late_ms)
 
 
@@ -218,7 +217,6 @@ def _legend(axes: Axes, columns: int) -> None:
 
 
 def _svg(figure: Figure, title: str, width: Width) -> str:
-    """Return the SVG without parts that only a file needs."""
     text = StringIO()
     figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
     drawn = ONLY_IN_FILES.sub("", text.getvalue())

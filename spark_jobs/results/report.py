@@ -53,15 +53,12 @@ def report_page(results: Results) -> str:
 
 
 def _halves(results: Results) -> int:
-    """Return the number of half messages that were not compared with their check-backs.
-    They are compared only if the whole ingress is known.
-    """
+    """Return the half messages without comparison. A comparison needs the whole ingress."""
     ranges = results.summary.audited.ranges
     return results.counts.sum("halves") if any(row.log_start for row in ranges) else 0
 
 
 def _charts(seen: Timeline | None) -> dict[str, Any]:
-    """Draw each chart in two widths. The page shows the fitting one."""
     drawn: dict[str, Any] = dict.fromkeys(CHARTS, "")
     if seen is None:
         return {**drawn, "step": ""}

@@ -59,9 +59,7 @@ _COUNTS: Final = {
     "behind": "overdue_ms IS NOT NULL",
     "halves": "kind = 'prepare'",
 }
-"""`given`: ingress records that were read. `late`: later than allowed or usual. `attested`: the
-time is the broker's. `behind`: due and not ended. `halves`: half messages.
-"""
+"""`given`: records read. `attested`: with the broker's time. `behind`: due and not ended."""
 _TIMES: Final = {
     "first_ms": "min(least(due, ended, wrong))",
     "first_written_ms": "min(written)",
@@ -203,10 +201,7 @@ class Results:
 
 
 def write_tables(verdicts: DataFrame, audited: Audited, audit: str, tables: Tables) -> Results:
-    """Add the rows of an audit to all tables. Return the results.
-    The verdicts are computed once. The written table is read three times, or more often with
-    violations or unsure records.
-    """
+    """Add the rows of an audit to all tables. The verdicts are computed once."""
     tables.append(VERDICTS_TABLE, _of(audit, audited, conformed(verdicts, VERDICTS)), FOLDERS)
     written = timed(read_verdicts(tables, audit), audited.at_ms)
     counts = VerdictCounts.of(written)
@@ -297,9 +292,7 @@ def _summary(
 
 
 def _judged_to_ms(counts: VerdictCounts, audited: Audited) -> int:
-    """Return the time up to which all is judged.
-    It is at most the proxy's watermark in a partition with a due record that has not ended.
-    """
+    """Return the time up to which all is judged. A late partition counts to its watermark."""
     behind = {row.partition for row in counts.groups if row.behind}
     stood = (one.watermark_ms for one in audited.ranges if one.partition in behind)
     return max(0, min([audited.at_ms, *stood]))

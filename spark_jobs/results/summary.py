@@ -81,9 +81,7 @@ def lateness(verdicts: DataFrame, step: Column) -> Lateness:
 
 
 def by_minute(verdicts: DataFrame, *beside: str) -> DataFrame:
-    """Return FIGURES of the deliveries by `target` and minute of the due (`minute_ms`).
-    `beside`: further columns to group by, which come first.
-    """
+    """Return FIGURES by the columns `beside`, `target` and minute of the due (`minute_ms`)."""
     minute_ms = f.col("due_ms") - f.pmod("due_ms", f.lit(MINUTE_MS))
     late = verdicts.where("lateness_ms IS NOT NULL")
     grouped = late.groupBy(*beside, "target", minute_ms.alias("minute_ms"))
@@ -193,7 +191,6 @@ class Summary:
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield lines for a terminal."""
         for verdict, count in self.verdicts.items():
             if count:
                 yield f"{count:>12,}  {verdict.replace('_', ' ')}"
@@ -277,7 +274,6 @@ class History:
 
     @property
     def has_any(self) -> bool:
-        """Whether there is an audit to continue."""
         return not self._whole().isEmpty()
 
     def check_no_old_state(self) -> None:
@@ -290,7 +286,6 @@ class History:
         return self._made(self._whole())
 
     def named(self, name: str) -> MadeAudit:
-        """Return the audit with this name to continue. Raises `ResultsRefused`."""
         return self._made(self._whole().where(f.col("audit") == name))
 
     def _made(self, audits: DataFrame) -> MadeAudit:
@@ -416,7 +411,6 @@ def writing(place: Location) -> Iterator[None]:
 
 
 def _write(place: Path, text: str) -> None:
-    """Write a file by a rename, in place of an older one."""
     arriving = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
     try:
         arriving.write_text(text, "utf-8")

@@ -80,9 +80,7 @@ def timed(verdicts: DataFrame, at_ms: int) -> DataFrame:
 
 
 def axis_of(first_ms: int | None, first_written_ms: int | None, last_ms: int | None) -> Axis | None:
-    """Return the axis from the first due or end on; None without any time.
-    Records that were written earlier are pending at its beginning.
-    """
+    """Return the axis from the first due or end on. Earlier records are pending at its start."""
     start_ms = first_written_ms if first_ms is None else first_ms
     if start_ms is None or last_ms is None:
         return None
@@ -107,7 +105,6 @@ def timeline(verdicts: DataFrame, axis: Axis, late: Mapping[int, Figures]) -> Ti
 
 
 def _counts(verdicts: DataFrame, axis: Axis) -> dict[str, Counter[int]]:
-    """Return the counts of events (_COUNTED, or the verdict of a violation) by step."""
     happened = verdicts.selectExpr(f"stack({len(_EVENTS)}, {', '.join(_EVENTS)}) AS (at_ms, what)")
     grouped = happened.where("at_ms IS NOT NULL").groupBy("what", axis.step_of("at_ms"))
     found: dict[str, Counter[int]] = {name: Counter() for name in _COUNTED}

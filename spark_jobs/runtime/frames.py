@@ -21,9 +21,7 @@ Schema: TypeAlias = dict[str, str]
 def conformed(
     frame: DataFrame, schema: Schema, columns: Mapping[str, str] | None = None
 ) -> DataFrame:
-    """Return the frame with exactly these columns, types and order.
-    `columns`: SQL by name, for columns that the frame does not have.
-    """
+    """Return the frame with these columns, types and order. `columns`: SQL of missing ones."""
     given = columns or {}
     return frame.selectExpr(*[_cast(name, kind, given) for name, kind in schema.items()])
 
@@ -95,9 +93,7 @@ LEFT_OVER_S: Final = 2 * 86_400
 """No audit takes this long between two tables."""
 
 Materialise: TypeAlias = Callable[[DataFrame], DataFrame]
-"""Computes a frame now, and returns one that reads an intermediate table.
-Plans on top of it do not repeat the steps before it.
-"""
+"""Computes a frame now. Plans on top do not repeat the steps before it."""
 
 
 @contextmanager
@@ -127,7 +123,6 @@ def materialising(spark: SparkSession, place: Location) -> Iterator[Materialise]
 
 
 def _remove_left_over(folder: Path, before_s: float) -> None:
-    """Remove folders that have not changed since then (epoch s)."""
     for one in folder.glob(f"{OURS}*"):
         with suppress(OSError):
             if one.stat().st_mtime < before_s:

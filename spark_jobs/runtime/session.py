@@ -57,9 +57,7 @@ ASK_TIMEOUT_S: Final = 30
 
 
 def java_home(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder for JAVA_HOME: the named one if Spark can start it.
-    Raises `SparkUnusable` without any Java.
-    """
+    """Return the folder for JAVA_HOME: the named one if suitable. Raises `SparkUnusable`."""
     named = environment.get("JAVA_HOME", "")
     if named and _serves(Path(named)):
         return Path(named)
@@ -235,9 +233,8 @@ def job_session(
     *,
     is_short: bool = False,
 ) -> Iterator[SparkSession]:
-    """Yield a session, and stop it at the end.
-    An existing session is not stopped, and does not get `more`. Spark's process may be gone by
-    then: a signal to the whole group ends it, too.
+    """Yield a session, and stop it at the end unless it existed before.
+    Spark's process may be gone by then: a signal to the whole group ends it, too.
     """
     was_there = SparkSession.getActiveSession() is not None
     own = None if was_there else more
@@ -251,9 +248,7 @@ def job_session(
 
 
 def size_shuffles(session: SparkSession, records: int) -> None:
-    """Set the number of shuffle partitions for these records, at least one for each core.
-    A number that was set when the session was made stays.
-    """
+    """Set the number of shuffle partitions for these records, unless the user has set it."""
     asked = session.sparkContext.getConf().get(SHUFFLE_PARTITIONS, LOCAL_PARTITIONS)
     if asked != LOCAL_PARTITIONS:
         return

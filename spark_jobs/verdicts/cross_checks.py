@@ -85,10 +85,7 @@ _TOOK_MORE: Final = sentence(
 
 
 def contradicted(checks: DataFrame, kinds: Collection[str], sighted: DataFrame) -> list[DataFrame]:
-    """Return contradicted verdicts: partition, offset and `why_wrong`.
-    `checks`: partition, offset, `cross_check`. `kinds`: all its kinds. `sighted`: SIGHTED of every
-    record.
-    """
+    """Return contradicted verdicts: partition, offset and `why_wrong`."""
     found = checks.select("partition", "offset", "cross_check.*")
     looks = {ORDER: _ignored, SIZE: _taken, MISSED: _missed}
     return [
@@ -117,9 +114,7 @@ def amended(verdicts: DataFrame, wrong: Sequence[DataFrame], materialise: Materi
 
 
 def _ignored(checks: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Return records that fired after their successor was read.
-    It was read if a record at or behind it in the log had ended.
-    """
+    """Return records that fired after a record at or behind their successor had ended."""
     ended = sighted.filter("ended_ms IS NOT NULL").selectExpr(
         "partition", "offset AS other", f"offset DIV {BLOCK} AS block", "ended_ms"
     )
@@ -139,7 +134,6 @@ def _ignored(checks: DataFrame, sighted: DataFrame) -> DataFrame:
 
 
 def _missed(checks: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Return recalls and moves that missed a record which ended by itself later."""
     ended = sighted.filter("own_end_ms IS NOT NULL").selectExpr(
         "partition", "offset AS after", "own_end_ms", "took_topic"
     )

@@ -77,9 +77,7 @@ _WHY: Final = sentence(
 
 
 def out_of_order(verdicts: DataFrame) -> DataFrame:
-    """Return VERDICTS that overtook an earlier record: partition, offset, `why_wrong`.
-    None of the verdicts may be of a hop.
-    """
+    """Return VERDICTS (none of a hop) that overtook an earlier record: place and `why_wrong`."""
     placed = verdicts.filter(HAS_PLACE).selectExpr(
         "partition",
         "offset",
@@ -134,9 +132,7 @@ _TOO_MANY: Final = sentence(
 def wrong_checks(
     asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
 ) -> list[DataFrame]:
-    """Return half messages with a wrong check-back: partition, offset, `why_wrong`.
-    `asked_for`: partition, offset and `half` (ASKED_FOR), in the topics.
-    """
+    """Return half messages (ASKED_FOR) with a wrong check-back: place and `why_wrong`."""
     if not topics:
         return []
     halves = asked_for.selectExpr(
@@ -149,9 +145,7 @@ def wrong_checks(
 
 
 def _unsound(candidates: DataFrame) -> DataFrame:
-    """Return checks that fit no half message with their id, and no unknown one.
-    The last such half message is reported.
-    """
+    """Return checks that fit no half message with their id, reported at the last one."""
     at = "struct(timestamp_ms, partition, offset, wrong)"
     found = candidates.selectExpr("*", "half.timestamp_ms AS timestamp_ms").groupBy("check_id")
     best = found.agg(
@@ -209,7 +203,6 @@ _AROUND: Final = (
     *("known_from", "next_offset", "watermark_ms", "cursor", "at_ms", "ingress_topic"),
     "IF(outcomes_unseen IS NULL, NULL, true) AS outcomes_unseen",
 )
-"""SQL of the needed columns of partitions and scope."""
 
 
 def alone(histories: DataFrame) -> DataFrame:
@@ -225,9 +218,7 @@ def from_others(
     *,
     has_recalls: bool,
 ) -> DataFrame:
-    """Return PLACE and FROM_OTHERS of histories with a place, beside partition and scope.
-    `purges`: from `purges_in`.
-    """
+    """Return PLACE and FROM_OTHERS of histories that have a place, beside partition and scope."""
     seen = histories.selectExpr(
         *PLACE, *[f"{sql} AS {name}" for name, sql in _SEEN.items()], *_AROUND
     )
@@ -325,7 +316,6 @@ class Evaluation:
     verdicts: DataFrame
     """VERDICTS, a row for each judged record."""
     carried: DataFrame
-    """Histories for the next audit, from `generations.carried`."""
     skipped: DataFrame
     """The partition of each ingress record without a verdict."""
 
@@ -396,7 +386,7 @@ class _Apart(NamedTuple):
 
 
 def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
-    """Separate the dependent records. Pending records that one of them names join them."""
+    """Separate dependent records. Pending records that a dependent one names join them."""
     alone, asked = first.filter("NOT needs_others"), first.filter("needs_others")
     naming = "names_another"
     others = asked.select("history.*", naming).select(*columns, naming)
@@ -414,7 +404,6 @@ def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -
 
 
 def _to_look_at(checks: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[str]]:
-    """Return the kinds of cross-checks, and the topics for check-backs."""
     kinds = checks.selectExpr("cross_check.about AS kind", "CAST(NULL AS string) AS topic")
     topics = asked_for.selectExpr("CAST(NULL AS string) AS kind", "half.topic AS topic")
     rows = kinds.unionByName(topics).distinct().collect()
@@ -422,9 +411,7 @@ def _to_look_at(checks: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[
 
 
 def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """Return `needs_others`, `history`, SIGHTED, and of others `verdict` and `cross_check`.
-    `history`: null if the next audit does not need it. The verdict is null if it needs others.
-    """
+    """Return `needs_others`, `history` if kept, SIGHTED, and without others the verdict."""
     known = alone(_beside(histories, state, targets))
     ruled = _ruled(known.selectExpr("*", f"{NEEDS_OTHERS} AS needs_others"), "NOT needs_others")
     return ruled.selectExpr(
@@ -445,7 +432,6 @@ def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame)
 def _evaluated_together(
     histories: DataFrame, known: DataFrame, state: DataFrame, targets: DataFrame
 ) -> DataFrame:
-    """Return `verdict`, `cross_check` and `history` as above, with FROM_OTHERS."""
     ruled = _ruled(_beside(histories.join(known, [*PLACE], "left"), state, targets), "true")
     return ruled.selectExpr("*", f"{NEEDED_FROM} AS needed_from").selectExpr(
         f"{VERDICT} AS verdict",
@@ -462,7 +448,6 @@ def _evaluated_together(
 
 
 def _beside(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """Return each history with its partition, the scope, and its target."""
     is_its = f.expr("request.target = target_topic AND scope = target_scope")
     return _beside_state(histories, state).join(targets, is_its, "left")
 

@@ -69,9 +69,7 @@ record ended by itself. `is_seen`: its outcome would be seen.
 
 
 def _previous(what: str, order: str = "ASC") -> str:
-    """Return SQL of `what` in the nearest earlier record with the same subject, if not null.
-    A record without a subject is alone.
-    """
+    """Return SQL of the last non-null `what` in earlier records with the same subject."""
     alone = "IF(subject IS NULL, offset, NULL)"
     return (
         f"last({what}, true) OVER (PARTITION BY partition, subject, {alone}"
@@ -114,7 +112,6 @@ _FINDS: Final = """
 (coalesce(prev_opener.offset = recalled_first, subject.ident IS NULL)
   AND request.recalled IN (recalled_first, holder.offset) AND holder IS NOT NULL)
 """
-"""Whether a recall names the record with its subject, as it is now."""
 _MAY_HAVE_BEEN_REJECTED: Final = """
 (holder.offset = prev_opener.offset AND NOT holder.is_seen)
 """
@@ -220,9 +217,7 @@ LAST_STEPS: Final = (
 def with_generations(
     histories: DataFrame, purges: DataFrame | None, *, has_recalls: bool
 ) -> DataFrame:
-    """Return the histories (beside the scope) with GENERATION, null without a subject.
-    `purges`: from `purges_in`.
-    """
+    """Return the histories, beside the scope, with GENERATION; null without a subject."""
     found = with_purges(with_subjects(histories, has_recalls=has_recalls), purges)
     of_purges = (NO_PURGE,) if purges is None else PURGE_STEPS
     found = in_steps(found, (*STEPS, *of_purges, *LAST_STEPS))
@@ -243,7 +238,6 @@ def without_generations(histories: DataFrame) -> DataFrame:
 MOST_ENDS: Final = 2
 """Ends kept of each kind. More are no other violation."""
 _ARE_TWO: Final = "coalesce(outcome.end != last_outcome, false)"
-"""Whether a record has outcomes of two names. Both are kept."""
 _HISTORY: Final = (
     *PLACE,
     "request",
@@ -312,7 +306,6 @@ IS_NEEDED: Final = f"""
 (coalesce({_IS_READ} AND offset >= needed_from AND {_TELLS_OTHERS}, false)
   OR coalesce({_PURGES}, false))
 """
-"""SQL: whether a record is kept, by `needed_from`."""
 
 
 _IS_QUIET: Final = f"""
@@ -324,9 +317,7 @@ coalesce({_IS_READ} AND request.kind = 'record' AND NOT request.is_blurred AND {
 
 
 def carried(is_request_kept: str) -> str:
-    """Return SQL of a kept history, with its verdict and the time of its review.
-    It also says whether the request is kept, or only its ends.
-    """
+    """Return SQL of a kept history, with verdict, review time, and whether its request is kept."""
     review_ms = f"""
       CASE WHEN NOT {is_request_kept} THEN {ALWAYS}
         WHEN {_PURGES} THEN {ALWAYS}

@@ -102,7 +102,6 @@ CASE WHEN expected IS NOT NULL THEN {sentence("it should say {expected}")}
 _IS_BURIED: Final = f"""
 (outcome.end = 'dead-lettered' OR (outcome.end = 'expired' AND NOT coalesce({_DROPPED}, false)))
 """
-"""Whether a dead letter comes with this outcome."""
 _LACKS_LETTER: Final = f"(letters = 0 AND {_IS_BURIED})"
 _LETTER_GONE: Final = "coalesce(letters_unseen.until_ms >= outcome.at_ms, false)"
 """Whether its dead letter, written with the outcome, may have been deleted since."""

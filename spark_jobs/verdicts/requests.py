@@ -180,9 +180,7 @@ PURGE: Final = (
     "struct<offset:bigint,timestamp_ms:bigint,applied_ms:bigint,targets:string,from_ms:bigint,"
     "to_ms:bigint>"
 )
-"""`applied_ms`: when its outcome was written, null if unknown. `targets`: a Java regular
-expression. `from_ms`, `to_ms`: the first and the last due.
-"""
+"""`applied_ms`: the time of its outcome, null if unknown. `targets`: a Java regular expression."""
 NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
 """SQL: whether an outcome says that a purge ended its record."""
 WAITS_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
@@ -250,9 +248,7 @@ _FIRED_AFTER: Final = sentence(
 
 
 def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
-    """Return records that fired after a purge had ended them: partition, offset, `why_wrong`.
-    `fired`: verdicts of fired records, with `waits_from`.
-    """
+    """Return fired records that a purge had ended before: place and `why_wrong`."""
     means = met("target", "due_ms", "waits_from")
     late = delivered_after("ended_ms", "due_ms", "one.applied_ms")
     purge = f"get(filter({means}, one -> {late}), 0) AS purge"
@@ -320,7 +316,6 @@ def without_unproven(histories: DataFrame, sighted: DataFrame) -> DataFrame:
 
 
 def _as_named(histories: DataFrame) -> DataFrame:
-    """Return key hash and id of records and half messages, by own and first offset."""
     origins = f"explode(array_distinct(array(offset, {first_written('request.')}))) AS recalled"
     return histories.filter("request.kind IN ('record', 'prepare')").selectExpr(
         "partition", origins, "request.ingress_key_hash AS key_hash", "request.ident"

@@ -26,9 +26,7 @@ OF_OUTCOME: Final = "its outcome"
 
 
 class Rule(NamedTuple):
-    """A verdict, its condition (SQL), and the text of its `sentence`.
-    `verdict`: None for the name of the record's outcome.
-    """
+    """A verdict, its condition (SQL) and `sentence`. `verdict`: None for the outcome's name."""
 
     verdict: str | None
     holds: str
@@ -125,9 +123,7 @@ CLOCK_MS: Final = 5_000
 
 
 def delivered_after(delivered_ms: str, wanted_ms: str, read_ms: str) -> str:
-    """Return SQL: whether a record was delivered though it was still pending at `read_ms`.
-    It came long after, or was not due yet.
-    """
+    """Return SQL: whether a record was delivered though it was still pending at `read_ms`."""
     return (
         f"({delivered_ms} > {read_ms} + {TRANSACTION_MS} OR {wanted_ms} > {read_ms} + {CLOCK_MS})"
     )
@@ -161,7 +157,7 @@ _HAS_HOPPED: Final = "(request.first_origin IS NOT NULL OR request.hop_from IS N
 TARGET_PARTITION: Final = (
     "coalesce(request.target_partition, request.key_number % target_partitions)"
 )
-"""SQL: the target partition of a record; null if any will do."""
+"""SQL: the target partition of a record; null for any partition."""
 _PARTITION: Final = f"CAST(coalesce({TARGET_PARTITION}, delivery.at_partition) AS int)"
 _EXPECTED: Final = {
     "topic": ("request.target", "delivery.topic"),
@@ -347,7 +343,6 @@ _MAY_HAVE_MISSED: Final = (
     f"{_SUCCEEDS} AND {IS_MOVE} AND NOT {_GOES_ON} AND deliveries = 0 AND outcomes = 0"
     f" AND letters = 0 AND {_OWN_OUTCOME}.until_ms >= request.timestamp_ms"
 )
-"""Whether it is a move that did not take its place, and may say so in an unseen outcome."""
 _FROM: Final = "IF(came_from IS NULL, 'has no outcome', concat('ended as ', came_from))"
 _NAMES_NOTHING: Final = """
 IF(partition IS NULL, 'its timer-origin names no record',
