@@ -129,7 +129,7 @@ TUNED_CONSUMER: Final = {
     "reconnect.backoff.max.ms": 1_000,
     "topic.metadata.refresh.interval.ms": 5_000,
 }
-"""Frequent metadata soon show added partitions."""
+"""Metadata are refreshed often to notice added partitions."""
 COMMITTED_READER: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
@@ -158,7 +158,8 @@ def common_config(settings: Settings) -> dict[str, Any]:
     """Return connection settings, with librdkafka's logs sent to ours.
 
     A rebootstrap after brokers close the last idle connection would forget the coordinators, and
-    delay records by seconds. Without it a client misses a move of all brokers: make a new one.
+    delay records by seconds. Without it a client misses a move of all brokers, and must be
+    replaced.
     """
     kafka = with_token_callback(settings.kafka)
     return {"metadata.recovery.strategy": "none", **kafka, "logger": client_logger()}

@@ -44,8 +44,8 @@ class GroupOwners(NamedTuple):
 
 
 def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners]:
-    """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S. Only a new client
-    does not wait for brokers that are down."""
+    """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S. Each question
+    makes a client: an old one would wait for brokers that are down."""
     answer: Future[GroupOwners] = Future()
     thread = threading.Thread(
         target=_ask, args=(kafka, group_id, answer), name="group owners", daemon=True
@@ -156,7 +156,7 @@ class StaticMember:
         raise InstanceConflict(self.name, f"it is alive in the consumer group, at {other.host}")
 
     def is_other(self, ident: str) -> bool:
-        """Whether another process has a member id of this name."""
+        """Whether the member id is another process's with this name."""
         return bool(re.fullmatch(re.escape(self.name) + UUID, ident)) and ident != self._last()
 
     def _other(self) -> Member | None:

@@ -41,8 +41,8 @@ def resume_at(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
                 consumer.seek(place)
 
 
-# The client library gives each record once and in order, but seems to go back if a rebalance pauses
-# partitions during a batch (librdkafka 4686).
+# The client library gives each record once and in order, but it seems to go back if a rebalance
+# pauses partitions during a batch (librdkafka 4686).
 
 
 class ReadPositions:
@@ -234,8 +234,8 @@ NOT_IN_THE_LOG: Final = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
 THE_END: Final = frozenset(
     {KafkaError._FATAL, KafkaError.FENCED_INSTANCE_ID, NOT_IN_THE_LOG, *REFUSALS}
 )
-"""Reading ends after these errors, even if not marked fatal. A broker's restart can make a member
-fence itself, so one fencing does not end the worker. Recovery reports offsets below the log."""
+"""Reading ends after these errors, even without a fatal mark. A broker's restart can make a member
+fence itself. Recovery reports offsets that the log no longer has."""
 
 
 class Owner(Protocol):
@@ -336,8 +336,8 @@ class Ingress:
         is_busy: bool = False,
         is_idle: bool = False,
     ) -> Fetched:
-        """Return up to `most` records after the first, or all of the time's if busy. `is_idle`: the
-        caller waits for nothing else."""
+        """Wait for a first record, and return it with up to `most` others. When busy, gather `most`
+        for the whole time. `is_idle`: the caller waits for nothing else."""
         fetched = Fetched()
         if self._skippable():
             is_idle, wait_s = False, 0.0

@@ -181,7 +181,8 @@ class TopicReader:
                 self._after_poll()
 
 
-# A jump costs the time of some hundred kilobytes (docs/operations/sizing.md).
+# A jump takes the time of reading some hundred kilobytes (docs/operations/sizing.md), so small
+# gaps are read through.
 
 
 class IngressLookup:

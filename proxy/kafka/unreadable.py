@@ -43,7 +43,7 @@ def readable(message: Message) -> Message:
     return message
 
 
-# An unreadable batch's error carries its first offset, wherever in the batch reading begins. So a
+# The error of an unreadable batch carries its first offset, also if reading begins later. So a
 # read from any offset shows whether it lies in the batch.
 
 UNREADABLE_BATCH: Final = frozenset(
@@ -205,7 +205,7 @@ class Skipping:
         return list(self._met)
 
     def meet(self, partition: int, first: int, last: int) -> bool:
-        """Begin the first skipped range among these offsets, if any."""
+        """Begin with the first skipped range among these offsets. Return whether there is one."""
         found = self._ranges.first_in(partition, first, last)
         if found is not None:
             self._met.setdefault(partition, found)
@@ -235,7 +235,7 @@ class Skipping:
 STUCK_AFTER: Final = 3
 """Fewer failures may come from the network."""
 OVER_AFTER_S: Final = 60.0
-"""Then the offset counts as readable."""
+"""After this time without failure the offset counts as readable."""
 WARN_EVERY_S: Final = 60.0
 REMEDY: Final = (
     "docs/operations/runbook.md#delayproxyshardunreadable: have it skipped with "

@@ -297,7 +297,7 @@ def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> b
 
 
 def came_from(record: TracedRecord) -> Origin | None:
-    """Return an ingress record's origin, if any. A retry's origin is the consumer's record."""
+    """Return the origin of an ingress record. A retry's origin is the consumer's record."""
     if record.header(HOP_FROM) is not None:
         return hop_from(record)
     is_retry = bool(record.header(RETRY_GROUP))

@@ -1,4 +1,4 @@
-"""Targets that refuse records, and the age of these records."""
+"""Targets that refuse records, and the age of refused records."""
 
 import threading
 from collections.abc import Callable, Iterator
