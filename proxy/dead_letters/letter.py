@@ -78,7 +78,6 @@ class Letter:
 
     @property
     def origin(self) -> Origin | None:
-        """The ingress record that became this letter, if known."""
         return read_origin(self.text(ORIGIN) or "")
 
     @property
@@ -352,7 +351,6 @@ class LetterPages:
         return self._known[partition] - self._spans[partition].start
 
     def _read_back(self, partition: int, limit: int) -> None:
-        """Read a part backwards, and keep its last letters."""
         stop, began_s = self._known[partition], self._now_s()
         start = max(self._spans[partition].start, stop - self._width)
         kept = deque[LetterSummary](maxlen=min(limit, self._most_of_one))

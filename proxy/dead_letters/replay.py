@@ -103,8 +103,6 @@ class Failed(NamedTuple):
 
 
 class _Aborted(Exception):
-    """The transaction was aborted."""
-
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error.str())
         self.error = error

@@ -269,7 +269,6 @@ class DeadLetterTopics:
         return found if found is not None and is_original(letter, found) else None
 
     def spans(self, selection: Selection | None = None) -> dict[int, range]:
-        """Return where letters of the wanted time can lie, by partition."""
         spans = self._reader.spans()
         starts = {partition: span.start for partition, span in spans.items()}
         ends = {partition: span.stop for partition, span in spans.items()}

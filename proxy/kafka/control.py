@@ -20,7 +20,6 @@ PLACES_BY_KEY: Final[dict[str, str | int | bool]] = {
     "partitioner": "murmur2_random",
     "linger.ms": 0,
 }
-"""Producer settings to place records by key as Java clients do."""
 NOT_KNOWN_YET: Final = frozenset(
     {
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -50,7 +49,6 @@ class ControlResult(NamedTuple):
     outcome: str | None = None
     detail: str | None = None
     ended: dict[str, Any] | None = None
-    """The outcome of the record that it ended, if seen."""
 
     @property
     def exit_code(self) -> int:

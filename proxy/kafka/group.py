@@ -227,7 +227,6 @@ class UnassignedPartitions:
         self._next_look_s = self._now_s() + PAUSE_S
 
     def look(self) -> None:
-        """Ask every OWNERS_EVERY_S, and take an answer."""
         if self._answer is not None:
             if self._answer.done():
                 self._take(self._answer)

@@ -449,7 +449,6 @@ class Ingress:
         return [partition for partition in self._skipping.met if partition in fetched]
 
     def _leave_out_skipped(self, fetched: Fetched) -> None:
-        """Drop records inside or behind a range that is being skipped."""
         for partition, records in list(fetched.records.items()):
             self._meets_skipped(partition, records[0].offset(), records[-1].offset())
             if kept := self._skipping.before(partition, records):

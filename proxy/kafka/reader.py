@@ -242,7 +242,6 @@ class IngressLookup:
         return self._made
 
     def _seek(self, partition: int, offset: int, gap: int) -> None:
-        """Jump to `offset`, unless the gap before it is small."""
         if partition == self._partition and 0 <= offset - self._position <= gap:
             return
         self._forget_position()
@@ -255,7 +254,6 @@ class IngressLookup:
         self._inbox.clear()
 
     def _fill(self) -> bool:
-        """Wait for records. Return whether any came."""
         first = self._consumer.poll(POLL_S)
         now_s = self._now_s()
         if first is None or now_s - self._beat_s >= BEAT_EVERY_S:

@@ -171,7 +171,6 @@ class RunTimeControls:
 
     @property
     def resumed(self) -> Mapping[str, Resumed]:
-        """The end of the last pause, by pattern."""
         ended = self._resumed.items()
         return {pattern: end for pattern, end in ended if pattern not in self._paused}
 
@@ -485,7 +484,6 @@ class SettingsTopic:
         return TargetLimit(per_second=limit.per_second)
 
     def _write(self, records: Mapping[str, str], partition: int = BY_KEY) -> None:
-        """Write records by key, or raise."""
         producer = self._new_producer()
         failed: list[KafkaError] = []
 

@@ -356,7 +356,6 @@ class DerivedTopics:
         )
 
     def _known_groups(self) -> set[str]:
-        """Return the groups with members or committed offsets."""
         if self._now_s() >= self._known_until_s:
             self._known_until_s = self._now_s() + LISTED_FOR_S
             with suppress(KafkaException):
@@ -365,7 +364,6 @@ class DerivedTopics:
         return self._known
 
     def _unnamed_groups(self) -> set[str]:
-        """Return the groups with topics, but without settings."""
         if self._now_s() >= self._listed_until_s:
             topics = self._admin.list_topics(timeout=ASK_TIMEOUT_S).topics
             found = (group_named_in(topic, self._topics) for topic in topics)

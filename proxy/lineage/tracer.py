@@ -177,7 +177,6 @@ class Spans:
         return self.between(self._names.outcomes, from_ms, ended_ms)
 
     def retries(self, delivery: TracedRecord, within_ms: int) -> list[TimeSpan]:
-        """Return the consumers' requests about a delivery, which have its key."""
         until_ms = delivery.timestamp_ms + within_ms
         ingress = self._names.ingress
         if delivery.key is None:
@@ -448,7 +447,6 @@ class Tracer:
         return Control(applied, ingested.asked.kind) if is_its else None
 
     def _find_ended(self, link: Link) -> None:
-        """Find the outcome of the record that a control ended, in the same transaction."""
         end, ident = link.end, _ident(link)
         recalled = None if link.asked is None else link.asked.recalled
         if end is None or end.what != APPLIED or (ident is None and recalled is None):
@@ -484,7 +482,6 @@ class Tracer:
         self._topics.search(self._spans.between(asked.check_topic, from_ms, until_ms), note)
 
     def _replay(self, link: Link, end: End) -> list[_Arrival]:
-        """Find the dead letter. Return the record replayed from it."""
 
         def is_letter(record: TracedRecord) -> bool:
             if is_letter_of(record, link.origin):

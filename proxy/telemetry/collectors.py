@@ -45,7 +45,7 @@ class BoundedNames:
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 FEW: Final = 8
-"""So few values are counted one by one, which is faster than an array."""
+"""Up to this many values are counted singly, which is faster than an array."""
 
 
 class HistogramBySeries:
@@ -244,7 +244,6 @@ class Intake:
     def count(
         self, ingress: IngressPartition, messages: Sequence[Message], batch: ParsedBatch
     ) -> None:
-        """Count `messages`, the first of `batch`."""
         upto, first = self._upto.get(ingress, 0), 0
         if messages[0].offset() < upto:
             first = bisect_left(messages, upto, key=lambda message: message.offset())

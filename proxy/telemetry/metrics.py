@@ -64,7 +64,6 @@ class LoopSteps:
     def timed(
         self, step: Step, do: Callable[[*Arguments], Result], *arguments: *Arguments
     ) -> Result:
-        """Call `do`, and count its time."""
         began_s = time.perf_counter()
         try:
             return do(*arguments)
@@ -172,7 +171,6 @@ class Metrics:
         )
 
     def count_deliveries(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
-        """Count deliveries after the commit, by target and lateness."""
         self.targets.delivered(targets, lateness_ms)
         self.deliveries.inc(len(targets))
 
@@ -207,7 +205,6 @@ class Metrics:
         self.due_lag_seconds.set(math.nan)
 
     def show_disk(self, store_bytes: int, disk_bytes: int, free_bytes: int) -> None:
-        """Show the size of the local data, and size and free space of its disk."""
         self.store_bytes.set(store_bytes)
         self.disk_bytes.set(disk_bytes)
         self.disk_free_bytes.set(free_bytes)

@@ -44,7 +44,7 @@ class _Waiting:
         self.by_minute[minute] = records + 1, min(oldest_ms, due_ms)
 
     def forget(self, now_ms: int) -> None:
-        """Drop records after their attempt, which adds them again if it fails."""
+        """Drop records whose attempt has come. A failed attempt adds them again."""
         past = [minute for minute in self.by_minute if (minute + 1) * MINUTE_MS <= now_ms]
         for minute in past:
             del self.by_minute[minute]

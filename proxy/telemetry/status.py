@@ -68,7 +68,6 @@ class Status:
     is_ingest_paused: bool = False
     max_per_second: int | None = None
     refused: tuple[RefusedTarget, ...] = ()
-    """Targets that refuse records."""
     is_disk_held: bool = False
 
 

@@ -107,7 +107,8 @@ class SpanQueue(SpanExporter):
         self._processor.force_flush()
 
     def close(self) -> None:
-        """Export the queue for `CLOSE_WITHIN_S` at most, as a dead collector delays no exit."""
+        """Export the queue for `CLOSE_WITHIN_S` at most: a dead collector must not delay the
+        exit."""
         self._is_closing.set()
         last = threading.Thread(target=self._processor.shutdown, name="tracing", daemon=True)
         last.start()

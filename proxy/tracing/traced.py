@@ -58,7 +58,6 @@ class Tracer:
     def committed(
         self, batches: Sequence[Batch | ResolvedBatch], took_s: float, now_ms: int
     ) -> None:
-        """Take the records of a committed transaction."""
         times_ms = now_ms - int(took_s * 1_000), now_ms
         for batch in batches:
             try:
