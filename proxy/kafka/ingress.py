@@ -161,8 +161,8 @@ class LongPoll:
     def wait(
         self, wait_s: float, next_offsets: Callable[[], Mapping[int, int]], *, is_idle: bool
     ) -> float:
-        """Wait for a record at `next_offsets` or for later ends, and return the time left. It
-        begins if `is_idle`, and the consumer has reached each partition's end."""
+        """Wait for a record at `next_offsets` or for later ends, and return the time left. A long
+        poll begins if `is_idle` and the consumer has reached each partition's end."""
         began_s = self._now_s()
         if not self._paused and is_idle and began_s >= self._next_s:
             self._begin(next_offsets())
