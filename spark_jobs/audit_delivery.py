@@ -147,7 +147,6 @@ def _audit(
 def _keep(
     portion: Portion, job: AuditJob, name: str, history: History, before: MadeAudit | None
 ) -> int:
-    """Add a portion to the history for the next audit. Return its number of records."""
     if before is None:
         history.records.go_back(None)
     at_ms = now_ms()
@@ -160,7 +159,6 @@ def _keep(
 
 
 def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit | None:
-    """Return the audit to continue from. Bring its open records into the history."""
     if job.continue_from is None:
         return None
     is_here = job.continue_from == job.output
@@ -175,7 +173,6 @@ def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit |
 
 
 def _committed(job: AuditJob, before: MadeAudit | None) -> CommittedState:
-    """Return the committed state. A repeated audit uses the state of its evidence."""
     broker = Broker(job.kafka)
     if job.again:
         committed = job.again.committed_today(broker)
@@ -223,7 +220,6 @@ def main(
 
 
 def _most_records(broker: Broker, ingress: str) -> int:
-    """Return an upper bound of the ingress records; 0 if the topic does not exist."""
     places = [(ingress, number) for number in range(broker.topics().get(ingress, 0))]
     starts, ends = broker.log_starts(places), broker.high_watermarks(places)
     return sum(ends[place] - starts[place] for place in places)

@@ -29,10 +29,8 @@ class LatenessLimits:
     most_ms: int | None = None
     """For all other targets, and records without a target. None: no limit."""
     by_target: tuple[tuple[str, int], ...] = ()
-    """Limits by shell pattern. The first match counts."""
 
     def rows(self) -> list[dict[str, Any]] | None:
-        """Return LIMITS; None without limits, so that nothing is looked up."""
         found = [{"targets": java_regex([one]), "max_ms": most} for one, most in self.by_target]
         return found or None
 
@@ -41,9 +39,7 @@ NO_LIMITS: Final = LatenessLimits()
 
 
 def lateness_limits(texts: Iterable[str]) -> LatenessLimits:
-    """Parse texts like `2s` (for all targets) and `orders-*=500ms`. Raises ValueError.
-    The default unit is ms.
-    """
+    """Parse `2s` (for all targets), `orders-*=500ms` or `20` (ms). Raises ValueError."""
     most_ms: int | None = None
     by_target: list[tuple[str, int]] = []
     for text in texts:
@@ -86,8 +82,7 @@ class OverdueRule(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class OverdueRules:
     """All rules since `known_from_ms` (epoch ms) by which the proxy ends overdue records.
-    The proxy writes a rule to the settings topic before any record ends by it
-    (docs/audit.md#verdicts).
+    Each is written before any record ends by it (docs/audit.md#verdicts).
     """
 
     known_from_ms: int
@@ -127,7 +122,6 @@ class Unseen(NamedTuple):
 
     until_ms: int
     why: str
-    """The end of a sentence."""
     is_open: bool = False
     """Whether a later audit will see them."""
 
@@ -179,7 +173,6 @@ TARGETS: Final[Schema] = {
     "target_partitions": "bigint",
     "target_unseen": UNSEEN_BY_PARTITION,
 }
-"""A row for each known target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +180,6 @@ class AuditScope:
     """Facts that the rules need besides the records."""
 
     at_ms: int
-    """The audited instant."""
     own: OwnTopics
     partition_counts: Mapping[str, int] = field(default_factory=dict)
     """For targets and own topics. Partitions of other targets are not checked."""
@@ -234,7 +226,6 @@ class AuditScope:
         return local_rows(spark, rows, TARGETS)
 
     def _unseen(self, topic: str) -> list[dict[str, Any] | None] | None:
-        """Return UNSEEN_BY_PARTITION; None if the topic is seen completely."""
         seen = {number: one for (name, number), one in self.unseen.items() if name == topic}
         if not seen:
             return None

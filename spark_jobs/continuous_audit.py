@@ -69,7 +69,6 @@ class Totals:
     """Figures of all audits in a location."""
 
     audit: str = ""
-    """The last counted audit."""
     verdicts: Mapping[str, int] = field(default_factory=dict)
     """Ended records by verdict. A violation counts beside its record's earlier verdict."""
     violations: Mapping[str, int] = field(default_factory=dict)
@@ -80,7 +79,6 @@ class Totals:
     late: int = 0
     """Deliveries later than the limit, or later than usual without one."""
     lost: int = 0
-    """Ingress offsets that were deleted before an audit read them."""
     pending: int = 0
     """From the last audit, like the fields below."""
     overdue: int = 0
@@ -218,7 +216,6 @@ class Gauges(Collector):
         self.totals: Totals | None = None
 
     def serve(self, host: str, port: int) -> None:
-        """Serve http://host:port/metrics in a thread. Raises `AuditError`."""
         registry = CollectorRegistry()
         registry.register(self)
         try:
@@ -274,9 +271,7 @@ OF_FOLLOW: Final = f"(result = '{PORTION}' OR get_json_object(evidence, '$.settl
 
 
 class Rounds:
-    """Audits of one job in one session.
-    `tell` gets the totals after each audit. Verdicts are kept for `keep_ms`, violations for ever.
-    """
+    """Audits of one job in one session. `tell` gets the totals. Violations outlive `keep_ms`."""
 
     def __init__(
         self,

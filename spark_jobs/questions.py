@@ -155,7 +155,6 @@ def main(
 
 @contextmanager
 def _readable_refusals() -> Iterator[None]:
-    """Turn Spark's refusal of SQL or a value into `QuestionRefused`."""
     PySparkLogger.getLogger(LOGGER).setLevel(logging.CRITICAL)
     try:
         with explained():

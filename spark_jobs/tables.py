@@ -80,7 +80,6 @@ class Tables:
         self._writer(rows, mode, folders).save((self._location / name).uri)
 
     def delete(self, name: str, where: str) -> None:
-        """Delete the rows for which `where` (SQL) holds."""
         self._spark.sql(f"DELETE FROM {self._named(name)} WHERE {where}").collect()  # noqa: S608
 
     def delete_matching(self, name: str, others: DataFrame, where: str) -> None:
@@ -89,7 +88,6 @@ class Tables:
         self._spark.sql(f"{merge} WHEN MATCHED THEN DELETE", others=others).collect()
 
     def version(self, name: str) -> int | None:
-        """Return the newest version; None without a table."""
         if not self.has(name):
             return None
         (row,) = self._spark.sql(f"DESCRIBE HISTORY {self._named(name)} LIMIT 1").collect()
@@ -105,7 +103,6 @@ class Tables:
         return Changes(max(row.version for row in rows), frozenset(authors - {own}))
 
     def sign(self, author: str) -> None:
-        """Record this author beside all later changes."""
         self._spark.conf.set(SIGNATURE, author)
 
     def restore(self, name: str, version: int) -> None:

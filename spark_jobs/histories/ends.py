@@ -79,7 +79,6 @@ OUTCOMES: Final = (
     *HOP_OUTCOMES,
     *CONTROL_OUTCOMES,
 )
-"""All outcomes (docs/guide.md#outcomes)."""
 WAS_REJECTED: Final = (
     "coalesce(outcome.end = 'dead-lettered'"
     " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
@@ -155,7 +154,7 @@ def check_backs(records: DataFrame) -> DataFrame:
 
 
 def deliveries(records: DataFrame, ingress: str) -> DataFrame:
-    """Return ENDS of RECORDS in targets. Records without an origin in this ingress are skipped."""
+    """Return ENDS of RECORDS in targets. Records from elsewhere are skipped by their origin."""
     return _ends(_stamped(records), ingress, _OF_DELIVERY)
 
 

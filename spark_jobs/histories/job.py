@@ -27,12 +27,11 @@ class TableHash(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All inputs of an audit besides records and secrets: `evidence.json` repeats an audit."""
+    """All inputs that repeat an audit, besides records and secrets: `evidence.json`."""
 
     version: int
     audit: str
     made_by: str
-    """The version of this package."""
     spark: str
     bootstrap: str
     group: str
@@ -123,7 +122,6 @@ class AuditJob:
     """The place of the audit to continue from. Its records are not read again."""
     limits: LatenessLimits = NO_LIMITS
     again: Evidence | None = None
-    """Evidence of an audit to repeat."""
     settled_only: bool = False
     most: int | None = None
     """If more records are unread, read this many and judge them later."""
@@ -152,13 +150,10 @@ class Selection:
     """The ingress records that get a verdict, by timestamp or offset. Default: all."""
 
     at_ms: int | None = None
-    """The audited instant; None: now."""
     since_ms: int | None = None
     until_ms: int | None = None
     offsets: Mapping[int, OffsetRange] = field(default_factory=dict)
-    """By partition."""
 
     @property
     def is_limited(self) -> bool:
-        """Whether some records get no verdict."""
         return self.since_ms is not None or self.until_ms is not None or bool(self.offsets)

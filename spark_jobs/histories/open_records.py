@@ -51,7 +51,6 @@ BY_REVIEW: Final = ("has_id", "review_ms")
 """The order of rows in files, so that a review opens few files."""
 FILES_A_BATCH: Final = 2
 MOST_FILES: Final = 300
-"""More files are merged."""
 
 
 class Touched(NamedTuple):
@@ -111,7 +110,6 @@ class OpenRecords:
         return Touched(version, at_ms, due, by_id, placed.filter("NOT has_id").unionByName(alike))
 
     def waiting_beside(self, touched: Touched) -> int:
-        """Return the number of pending records that were not touched."""
         waits = f"review_ms > {touched.at_ms} AND review_ms < {NEVER}"
         waiting = self._tables.read(TABLE, OPEN).filter(waits).count()
         return waiting - touched.rows.filter(waits).count()

@@ -53,12 +53,10 @@ class ReadSoFar:
 
     @property
     def judged_to(self) -> Mapping[Place, int]:
-        """Where judging continues, by partition of the ingress and of topics with ends."""
         closed = self.closed(self.ingress_topic)
         return {**closed, **self.ends} if self.judged is None else self.judged
 
     def closed(self, ingress_topic: str) -> dict[Place, int]:
-        """Return the first offset to read in each ingress partition."""
         return {(ingress_topic, number): span.closed_to for number, span in self.ingress.items()}
 
     @property
@@ -81,7 +79,6 @@ class ReadSoFar:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "ReadSoFar":
-        """Parse the output of `to_json`. Raises KeyError, TypeError or ValueError."""
         if stored["version"] != STATE_VERSION:
             raise ValueError(f"version {stored['version']} is not {STATE_VERSION}")
         return cls(
@@ -145,7 +142,7 @@ PARTITION_STATE: Final[Schema] = {
 def partition_states(
     taken: Snapshot, before: ReadSoFar, *, settled_only: bool = False
 ) -> list[PartitionState]:
-    """Return the state of each partition. `settled_only`: only records that the proxy read."""
+    """Return each partition's state. `settled_only`: judge only records that the proxy read."""
     states = [_state(one, before.ingress.get(one.partition)) for one in taken.ingress]
     if (judged := before.judged) is not None:
         topic = taken.ingress_topic

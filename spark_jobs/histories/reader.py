@@ -48,7 +48,6 @@ from spark_jobs.runtime.frames import Materialise, conformed
 from spark_jobs.runtime.session import size_shuffles
 
 MOST_TARGETS: Final = 100_000
-"""The driver holds at most this many topic names."""
 MOST_COUNTS: Final = 256
 """Control totals are counted by partition number modulo this."""
 
@@ -72,7 +71,6 @@ class ControlTotal:
         self._seen: list[Observation] = []
 
     def observed(self, records: DataFrame, ranges: Iterable[Range]) -> DataFrame:
-        """Return the records in these ranges, counted when they are first read."""
         numbers = {one.partition % MOST_COUNTS for one in ranges if one.start < one.end}
         if not numbers:
             return records
@@ -88,7 +86,6 @@ class ControlTotal:
     ) -> list[PartitionTotal]:
         """Return the totals by partition. Raises `ResultsRefused` if they do not match.
         `carried`: records that an earlier audit had read. `skipped`: records without a verdict.
-        `verdicts`: their number by partition.
         """
         held = _by_partition(carried).items() if carried is not None else ()
         seen = (observation.get.items() for observation in self._seen)
@@ -130,11 +127,8 @@ class Portion:
     ends: DataFrame
     """ENDS."""
     read: ReadSoFar
-    """The progress after this portion."""
     deleted: list[Unverifiable]
-    """Ranges that were deleted unread."""
     count: int
-    """Number of offsets."""
     control: ControlTotal
 
 
@@ -153,12 +147,10 @@ class Inputs:
     touched: Touched | None
     """Open records of an earlier audit that are judged again."""
     read_check_backs: Callable[[list[str]], DataFrame]
-    """Reads the check-backs in these topics."""
     control: ControlTotal
     uncovered: tuple[str, ...] = ()
     """Topics that were not searched for ends."""
     asked_for: tuple[str, ...] = ()
-    """Targets that do not exist."""
 
     @property
     def carried(self) -> DataFrame | None:
@@ -177,7 +169,6 @@ class Reader:
         materialise: Materialise,
         large: LargeRecords,
     ) -> None:
-        """`before`: the progress of the audits that this one continues."""
         self._spark, self._job, self._broker = spark, job, Broker(job.kafka)
         self._committed, self._goes_on, self._large = committed, before is not None, large
         own = committed.own

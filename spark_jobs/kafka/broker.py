@@ -316,7 +316,6 @@ class Broker:
             raise self.explained(failed.args[0]) from None
 
     def explained(self, error: KafkaError) -> BrokerUnreachable | TopicMissing:
-        """Return a client's error as one that a person can act on."""
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return TopicMissing(f"A topic has gone: {error.str()}.", "Run the audit again.")
         self._admin.poll(0)

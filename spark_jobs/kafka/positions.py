@@ -119,7 +119,6 @@ class IngressPosition:
 
     committed: Committed
     start: int
-    """Above 0 if earlier records were deleted."""
     end: int
     audited_from: int
     audited_to: int
@@ -147,7 +146,6 @@ class EndRange:
     first_ms: int | None
     """The latest time at which the deleted records were written; None if unknown."""
     is_open: bool = False
-    """A transaction is open at its end."""
     is_compacted: bool = False
     is_recreated: bool = False
     """An earlier audit had read another topic of that name."""
@@ -155,7 +153,7 @@ class EndRange:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Ranges with every end that the committed positions imply, all of them committed."""
+    """Ranges with every end that the committed positions imply. No transaction in them is open."""
 
     ingress_topic: str
     topic_id: str
@@ -164,9 +162,7 @@ class Snapshot:
     policies: Mapping[str, str]
     """All JSON texts in the settings topic by digest, in the order written."""
     partitions: Mapping[str, int]
-    """Partition counts of all topics, ingress included."""
     topic_ids: Mapping[str, str]
-    """Ids of the topics with ends."""
     taken_at_ms: int
 
     @property

@@ -107,13 +107,9 @@ class SettingsTopic(NamedTuple):
     policies: dict[str, str]
     """JSON by digest, in the order written. A text with another digest is left out."""
     served: dict[str, tuple[str, tuple[PolicyFrom, ...]]]
-    """The topic id and all policies of a served partition, by key.
-    Committed metadata names only the policies of records that are still needed.
-    """
+    """Topic ids and all policies by key. Committed metadata names only policies still needed."""
     hop_secrets: dict[str, bytes]
-    """By digest."""
     overdue: dict[str, OverdueText]
-    """Rules for overdue records, by key."""
     skipped: dict[str, int]
     """The end of each skipped batch, by key."""
 
@@ -376,7 +372,6 @@ class SettledEnd(NamedTuple):
     log_end: int
 
     def before(self, stuck: int | None) -> "SettledEnd":
-        """Return the end up to a stuck batch. Nobody knows the offsets behind it."""
         return self if stuck is None else self._replace(stable=min(self.stable, stuck))
 
 

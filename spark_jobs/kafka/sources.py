@@ -35,7 +35,6 @@ class LargeRecords:
         self._read: list[Range] = []
 
     def note_read(self, ranges: Iterable[Range]) -> None:
-        """Note the ranges that Spark is about to read, for `search`."""
         self._read += ranges
 
     def offsets(self, one: Range) -> list[int]:
@@ -155,10 +154,10 @@ def records(
     unreadable: Unreadable = READABLE,
     large: LargeRecords | None = None,
 ) -> DataFrame:
-    """Return the records in these ranges, as RECORDS. A skipped record has only its place.
-    `unreadable`: in the topic of these ranges. `large`: records that Spark does not read. Records
-    of aborted transactions are left out. If retention deletes a part of a range first, the job
-    fails: see `errors.explained`.
+    """Return the records in the ranges, as RECORDS. A skipped record has only its place.
+    `unreadable`: batches in their topic. `large`: records that Spark does not read. Records of
+    aborted transactions are left out. If retention deletes a part of a range first, the job fails
+    (`errors.explained`).
     """
     asked = [one for one in ranges if one.start < one.end]
     if not asked:
@@ -182,9 +181,7 @@ def records(
 def _apart(
     ranges: Iterable[Range], unreadable: Unreadable, large: LargeRecords
 ) -> tuple[list[Range], list[Range]]:
-    """Cut out skipped offsets and large records.
-    Return the pieces that end far from an unreadable batch or a large record, then the near pieces.
-    """
+    """Cut out skipped offsets and large records. Return the pieces far from them, and near."""
     far, near = list[Range](), list[Range]()
     for one in ranges:
         offsets = large.offsets(one)

@@ -44,7 +44,6 @@ def _of_bytes(key: str) -> str:
 
 
 def _all_words(size: str) -> str:
-    """Return SQL of the hash before its last mixing. `digits` are the bytes in hexadecimal."""
     whole = f"({size} - {size} % {WORD_BYTES})"
     starts = f"IF({whole} > 0, sequence(0, {whole} - 1, {WORD_BYTES}), NULL)"
     words = f"transform({starts}, at -> {_times(_bytes_at('at', WORD_BYTES))})"
@@ -56,7 +55,6 @@ def _all_words(size: str) -> str:
 
 
 def _bytes_at(at: str, count: int) -> str:
-    """Return SQL of up to `count` bytes from `at` on, as a little-endian number."""
     pairs = [f"substr(digits, ({at} + {n}) * 2 + 1, 2)" for n in reversed(range(count))]
     return f"CAST(conv(concat({', '.join(pairs)}), 16, 10) AS bigint)"
 
@@ -78,9 +76,7 @@ FINGERPRINTS: Final[Schema] = {
     "headers_hash": "bigint",
     "letter_hash": "bigint",
 }
-"""Hashes of the target key, the value, and the user's headers.
-`letter_hash`: of the ingress key and headers that a dead letter repeats.
-"""
+"""Hashes of target key, value, user's headers, and (`letter_hash`) a dead letter's content."""
 _NOT_SAID_ANEW: Final = f"header -> header.key NOT IN {quoted(NOT_IN_A_LETTER)}"
 
 

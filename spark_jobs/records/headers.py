@@ -78,7 +78,6 @@ BEYOND_PLAIN: Final = (
     *HOPS,
     *PURGES,
 )
-"""Headers that request more than plain delivery."""
 KNOWN: Final = (*PLAIN_REQUESTS, *BEYOND_PLAIN, *STAMPS)
 
 NOT_IN_A_LETTER: Final = (ERROR, ERROR_DETAIL, ORIGIN, UNREADABLE)
@@ -101,9 +100,7 @@ _MACRO: Final = re.compile(r"\b(has|raw|text)\(([\w-]+)\)")
 
 
 def with_headers(sql: str, places: Mapping[str, str]) -> str:
-    """Replace `has(name)`, `raw(name)` and `text(name)` in the SQL.
-    `places`: SQL for each of the three. `{}` stands for the name.
-    """
+    """Replace `has(name)`, `raw(name)`, `text(name)` by SQL of `places`, with the name for `{}`."""
     return _MACRO.sub(lambda found: places[found[1]].format(found[2]), sql)
 
 
@@ -151,7 +148,6 @@ def value_of(headers: str, name: str) -> str:
 
 LEGAL_CHARACTERS: Final = string.ascii_letters + string.digits + "._-"
 INTERNAL_PREFIX: Final = "__"
-"""The prefix of Kafka's own topics."""
 LEGAL_NAME: Final = r"\A[a-zA-Z0-9._-]{1,249}\z"
 NEVER: Final = "(?!)"
 PIECE: Final = re.compile(r"\*+|\?|\[!?+\]?+[^\]]*\]|.", re.DOTALL)

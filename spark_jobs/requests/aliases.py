@@ -1,7 +1,6 @@
 """Headers of other schedulers, translated to ours by the tables of docs/aliases.md.
-A record with such headers gets our own headers behind them. Then it is read like any other record.
-Policies without aliases cost nothing. If one of our headers already decides a part of the request,
-the other scheduler's header for it is ignored. In the SQL `has`, `raw` and `text` look up a header
+Our own headers are added behind them. They win over other schedulers' headers with the same
+purpose. Policies without aliases cost nothing. In the SQL `has`, `raw` and `text` look up a header
 by name.
 """
 
@@ -29,9 +28,7 @@ Check = tuple[str, str]
 
 
 class Piece(NamedTuple):
-    """Our header `name` with its value, or a refusal, for records for which `holds` (SQL) is true.
-    `name`: None for a piece that only refuses.
-    """
+    """One of our headers (or None) and refusals, for records that fulfil `holds` (SQL)."""
 
     holds: str
     name: str | None
@@ -116,9 +113,7 @@ def _target_key(name: str) -> Piece:
 
 
 def _karafka() -> tuple[Piece, ...]:
-    """Return a schedule of schema 1.0.0, or its end.
-    A separate key for the partition is refused: our partitions follow the target's key.
-    """
+    """Return a schedule, or its end. A separate key for the partition is refused."""
     kind, partition = "text(schedule_source_type)", _number("schedule_target_partition")
     is_served = "(NOT has(schedule_schema_version) OR text(schedule_schema_version) = '1.0.0')"
     ends = f"({is_served} AND {kind} IN ('cancel', 'tombstone'))"
@@ -205,9 +200,7 @@ def _nats() -> tuple[Piece, ...]:
 
 
 def _spring() -> tuple[Piece, ...]:
-    """Return the due and, with a retry group of ours, the failures: both in big-endian bytes.
-    Spring counts deliveries, and writes the number of the next one.
-    """
+    """Return due and failures from big-endian bytes. Spring writes the next delivery's number."""
     due, count = ("retry_topic-backoff-timestamp", "retry_topic-attempts")
 
     def size(name: str) -> str:
@@ -288,7 +281,7 @@ ALIASES: Final = {
     "nats": Alias(("Nats-Schedule", "Nats-Schedule-Target", "Nats-Schedule-Next"), _nats()),
     "spring": Alias(("retry_topic-backoff-timestamp", "retry_topic-attempts"), _spring()),
 }
-"""By name, in the order of reading."""
+"""Aliases by name, in the order of reading."""
 DELETING: Final = "etf1"
 """This alias reads a record without value and without any request as a cancel."""
 UNCHANGED: Final = (
@@ -349,7 +342,6 @@ TIME: Final = "time"
 
 
 def _about(piece: str) -> str:
-    """Return SQL of a piece's subject. All times are one subject."""
     return f"IF({piece}.key IN {quoted(names.TIMES)}, '{TIME}', {piece}.key)"
 
 
@@ -357,7 +349,6 @@ _FIRST_OTHER: Final = f"""
 get(filter(translated.pieces, (piece, number) -> exists(slice(translated.pieces, 1, number),
   before -> {_about("before")} = {_about("piece")} AND NOT before <=> piece)), 0)
 """
-"""The first piece that contradicts an earlier one."""
 _MATTERS: Final = f"array_distinct(transform(translated.pieces, piece -> {_about('piece')}))"
 _WRONG: Final = _about(_FIRST_OTHER)
 CONTRADICTION: Final = first_code(

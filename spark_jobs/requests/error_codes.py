@@ -23,7 +23,7 @@ BELIEVED: Final = (
 """These depend on the broker. No topic shows whether they are right."""
 OVERDUE: Final = "overdue"
 DECIDED_AT_ITS_DUE: Final = (*TRANSIENT, "publish-failed", "body-gone", OVERDUE)
-"""A record with one of these was pending until its due: nothing had ended it earlier."""
+"""A record with such a code was pending until its due: nothing had ended it earlier."""
 TRANSACTION_EXPIRED: Final = "transaction-expired"
 """Only a half message with the outcome `expired` has it."""
 OF_DEAD_LETTERED: Final = (*DECIDED_WHEN_READ, *BELIEVED, OVERDUE)

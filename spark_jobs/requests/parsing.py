@@ -1,8 +1,6 @@
 """The request of each ingress record: the audit's own reading of docs/guide.md.
-The policy is found first, and other schedulers' headers are translated. Then follow special
-requests, target, time, and errors. Each step is one select in SQL, so nothing is computed twice.
-Conditions keep plain records from the expensive parts. In the SQL `has`, `raw` and `text` look up
-one of our headers.
+Each step is one select in SQL, so nothing is computed twice. Conditions keep plain records from the
+expensive parts. In the SQL `has`, `raw` and `text` look up one of our headers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -151,7 +149,6 @@ _IS_SERVED: Final = f"""
 (IF(has(transaction), {_serves("transaction")}, NOT has(id) OR {_serves("replace")})
   AND (NOT {_any("retry-group", "attempt")} OR {_serves("retry")}))
 """
-"""Whether a producer may ask for all requests of a record that takes nothing back."""
 _WHOLE_NUMBERS: Final = " AND ".join(
     f"(NOT has({name}) OR {digits(f'text({name})')} IS NOT NULL)"
     for name in (name.removeprefix(names.PREFIX) for name in names.HOP_NUMBERS)
@@ -202,7 +199,6 @@ coalesce(
   CASE WHEN has(cancel) THEN {_CANCEL_CODE} WHEN {_IS_RECALL} THEN {_RECALL_CODE}
     WHEN {_IS_PURGE} THEN {_PURGE_CODE} ELSE {_ENTRY_CODE} END)
 """
-"""The error found before it is known whether the record continues another one."""
 _IS_DECISION: Final = f"""
 (coalesce(text(transaction) IN {quoted(DECISIONS)}, false)
   AND (text(transaction) <=> '{names.EXPIRE}') = (hop IS NOT NULL))
@@ -310,7 +306,6 @@ CASE WHEN time_name = '{_AT}' THEN coalesce(time_number, {rfc_3339_ms("time_text
   WHEN retry_ms > 0 THEN {_after("retry_ms")}
   ELSE greatest(timestamp_ms, CAST(0 AS bigint)) END
 """
-"""The due; null if it is unreadable, or there is no timestamp to count from."""
 _PAST_MS: Final = "try_subtract(timestamp_ms, asked_ms)"
 _AHEAD_MS: Final = "IF(timestamp_ms >= 0, try_subtract(asked_ms, timestamp_ms), NULL)"
 _DUE_CODE: Final = codes_in(f"""

@@ -31,9 +31,7 @@ def digits(text: str, longest: int = MAX_DIGITS) -> str:
 
 
 def plain_digits(text: str) -> str:
-    """Return the same without a regular expression.
-    The cast accepts blanks, signs and fractions, so conditions exclude them.
-    """
+    """Return the same without a regular expression. The cast alone accepts signs and fractions."""
     return f"""
       IF({text} BETWEEN '0' AND '9~' AND substring({text}, -1, 1) BETWEEN '0' AND '9'
         AND octet_length({text}) <= {MAX_DIGITS} AND NOT contains({text}, '.'),

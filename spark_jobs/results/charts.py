@@ -1,6 +1,4 @@
-"""The charts of the report as SVG, all with the same time axis.
-Their colours are variables of the page's style sheet, so they suit a dark page, too.
-"""
+"""The charts of the report as SVG. Their colours are variables of the page's style sheet."""
 
 import math
 import re
@@ -36,9 +34,7 @@ POINTS_PER_INCH: Final = 72
 LEFT, RIGHT, TOP, BOTTOM = 58, 14, 24, 34
 """Margins in points, the same in all charts, so that their times are in line."""
 ROW: Final = 30
-"""Height of the violations of one verdict, in points."""
 NO_LEGEND: Final = 6
-"""Space above a panel without a legend, in points."""
 STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
@@ -68,7 +64,7 @@ NARROW: Final = Width("narrow", 300, 4)
 
 
 class Plan(NamedTuple):
-    """Panels of these heights, one above the other, with a space above each; in points."""
+    """Panels with their heights, stacked, with a space above each, in points."""
 
     title: str
     draw: Callable[[Sequence[Axes], Timeline], None]
@@ -193,7 +189,6 @@ def _times_along(axes: Axes, along: Axis, width: Width, *, is_last: bool) -> Non
 def _outlines(
     along: Axis, rows: Sequence[Sequence[float] | None], columns: int
 ) -> list[list[float]]:
-    """Return times (days) and values of each column: level over a step, with gaps for None."""
     found: list[list[float]] = [[] for _ in range(columns + 1)]
     for step, row in enumerate(rows):
         from_ms = along.first_ms + step * along.step_ms

@@ -53,7 +53,7 @@ def report_page(results: Results) -> str:
 
 
 def _halves(results: Results) -> int:
-    """Return the half messages without comparison. A comparison needs the whole ingress."""
+    """Return the number of half messages not compared. A comparison needs the whole ingress."""
     ranges = results.summary.audited.ranges
     return results.counts.sum("halves") if any(row.log_start for row in ranges) else 0
 
@@ -110,12 +110,10 @@ def _figures(summary: Summary) -> dict[str, Any]:
 
 
 def _outside(one: AuditedRange) -> int:
-    """Return the number of offsets in the log that this audit does not judge."""
     return max(0, one.start - one.log_start) + max(0, one.log_end - max(one.end, one.log_start))
 
 
 def _verdict_rows(counts: Mapping[str, int]) -> Sequence[dict[str, Any]]:
-    """Return violations first, then sound verdicts, each with found verdicts first."""
     rows = [
         {
             "name": name,

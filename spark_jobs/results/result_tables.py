@@ -43,12 +43,10 @@ IS_UNSURE: Final = f"""
 ((verdict = '{UNVERIFIABLE}' AND detail != '{RECORD_DELETED}')
   OR (verdict = '{PENDING}' AND startswith(detail, '{OPEN_TRANSACTION}')))
 """
-"""SQL: whether a record could not be judged, for the reason in `detail`."""
 _IS_BELIEVED: Final = (
     f"verdict = '{DEAD_LETTERED}' AND substring_index(detail, ':', 1) IN {quoted(BELIEVED)}"
     " AND NOT kind <=> 'refused'"
 )
-"""Whether no topic shows the reason of a dead letter. The detail begins with its code."""
 _GROUPS: Final = ("partition", "verdict", "is_violation")
 _COUNTS: Final = {
     "given": "timestamp_ms IS NOT NULL",
@@ -75,14 +73,12 @@ class VerdictCounts:
 
     @classmethod
     def of(cls, verdicts: DataFrame) -> "VerdictCounts":
-        """Count VERDICTS with their times (`timeline.timed`)."""
         counts = [f"count_if({sql}) AS {name}" for name, sql in _COUNTS.items()]
         times = [f"{sql} AS {name}" for name, sql in _TIMES.items()]
         figures = [*map(f.expr, (*counts, *times)), *hash_sums(VERDICTS)]
         return cls(verdicts.groupBy(*_GROUPS).agg(*figures).collect())
 
     def sum(self, name: str, verdicts: Sequence[str] | None = None) -> int:
-        """Return one of _COUNTS, for these verdicts or for all."""
         return sum(row[name] for row in self.groups if not verdicts or row.verdict in verdicts)
 
     @property
@@ -92,12 +88,10 @@ class VerdictCounts:
 
     @property
     def violations(self) -> dict[str, int]:
-        """Counts of violations by verdict, without zeros."""
         return _by_verdict(row for row in self.groups if row.is_violation)
 
     @property
     def given(self) -> Mapping[int, int]:
-        """Judged ingress records by partition."""
         found: dict[int, int] = {}
         for row in self.groups:
             if row.given:
@@ -110,7 +104,6 @@ class VerdictCounts:
 
     @property
     def axis(self) -> Axis | None:
-        """The time axis of all events; None without times."""
         times = [[row[name] for row in self.groups if row[name] is not None] for name in _TIMES]
         first, written, last = times
         return axis_of(
@@ -194,9 +187,7 @@ class Results:
     counts: VerdictCounts
     timeline: Timeline | None
     by_target: Sequence[tuple[str, Figures]]
-    """Lateness of the targets with most deliveries."""
     broken: Sequence[Mapping[str, Any]]
-    """The first violations (VIOLATION)."""
     hashes: Mapping[str, TableHash]
 
 

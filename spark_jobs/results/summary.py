@@ -57,7 +57,6 @@ class Lateness(NamedTuple):
     by_step: Mapping[int, Figures]
 
     def of_most(self, count: int) -> Sequence[tuple[str, Figures]]:
-        """Return the targets with most deliveries."""
         ordered = sorted(self.by_target.items(), key=lambda one: (-one[1].records, one[0]))
         return ordered[:count]
 
@@ -130,7 +129,6 @@ class Audited:
     bootstrap: str
     ingress_topic: str
     at_ms: int
-    """The audited instant, epoch ms."""
     ranges: tuple[AuditedRange, ...]
     unverifiable: tuple[Unverifiable, ...] = ()
     uncovered: tuple[str, ...] = ()
@@ -168,7 +166,6 @@ class Summary:
         return NOT_ALL_JUDGED if self.not_judged else HELD
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of `summary.json` and `--json`."""
         audited = self.audited
         return {
             "result": WORDS[self.exit_code],
@@ -282,7 +279,6 @@ class History:
             raise _old_state(self.place)
 
     def newest(self) -> MadeAudit:
-        """Return the last audit to continue. Raises `ResultsRefused`."""
         return self._made(self._whole())
 
     def named(self, name: str) -> MadeAudit:
@@ -306,7 +302,6 @@ class History:
         )
 
     def last_chain(self) -> list[str]:
-        """Return the names of the last audit and its predecessors."""
         rows = self.audits.select("audit", "goes_on_from").collect()
         before = {row.audit: row.goes_on_from for row in rows}
         chain: list[str] = []

@@ -35,7 +35,6 @@ visible end, both are null. `wrong`: when a violation was due, or when its end w
 _COUNTED: Final = ("+", "-", "-due")
 """Written, ended otherwise, and delivered. No verdict has such a name."""
 _EVENTS: Final = ("written, '+'", "ended, IF(due IS NULL, '-', '-due')", "wrong, verdict")
-"""SQL of a time, and of the event."""
 
 
 class Axis(NamedTuple):
@@ -56,9 +55,7 @@ class Axis(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """By step: records due, records delivered, and records pending at its end.
-    `late`: None if nothing was due. `violations`: by verdict, counts of steps with any.
-    """
+    """Records due, delivered, and pending by step; lateness; and violations by verdict."""
 
     axis: Axis
     due: Sequence[int]
@@ -114,6 +111,5 @@ def _counts(verdicts: DataFrame, axis: Axis) -> dict[str, Counter[int]]:
 
 
 def _step_ms(span_ms: int) -> int:
-    """Return a step that leaves a free step before the first event and after the last."""
     fitting = (step_ms for step_ms in STEPS_MS if span_ms <= step_ms * (MOST_STEPS - 4))
     return next(fitting, span_ms // (MOST_STEPS - 4) + 1)

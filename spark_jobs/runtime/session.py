@@ -52,7 +52,6 @@ def connector_jars() -> list[Path]:
 
 MODULE: Final = "--add-modules=jdk.incubator.vector"
 VERSIONS: Final = frozenset({"17", "21"})
-"""Java versions for Spark 4.0."""
 ASK_TIMEOUT_S: Final = 30
 
 
@@ -73,7 +72,6 @@ def java_home(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _serves(home: Path) -> bool:
-    """Return whether its `java` has a version for Spark, and starts with the launcher's options."""
     try:
         asked = subprocess.run(
             [str(home / "bin" / "java"), MODULE, "-version"],
@@ -90,7 +88,6 @@ def _serves(home: Path) -> bool:
 
 
 def _wrapped(program: Path, cache: Path) -> Path:
-    """Return a folder whose `bin/java` starts `program` without the module."""
     script = (
         f'#!/bin/sh\nfor one do shift; [ "$one" = {MODULE} ] || set -- "$@" "$one"; done\n'
         f'exec {shlex.quote(str(program))} "$@"\n'
@@ -119,9 +116,8 @@ def _write_program(wrapper: Path, script: str) -> None:
 SPARK: Final = "4.0."
 HERE: Final = "127.0.0.1"
 ONE_COMPILER: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
-"""A small audit spends half its time on compiling code twice that runs for seconds.
-With one compiler Java keeps 48 MB for code by default. An audit fills it, and then nothing more is
-compiled.
+"""A small audit spends half its time on compiling code twice.
+With one compiler Java keeps 48 MB for code by default, which an audit fills.
 """
 TWO_COMPILERS: Final = (
     "-XX:-DontCompileHugeMethods",
@@ -180,9 +176,7 @@ KEEPS_NO_RECORDS: Final = {
     for cache in ("cache", "fetchedData.cache")
     for time in ("timeout", "evictorThreadRunInterval")
 }
-"""Spark's reader of Kafka keeps its last records for five minutes.
-A job reads a range once, and memory may not suffice for the last record.
-"""
+"""Spark's Kafka reader keeps records for five minutes. Memory may not suffice for large ones."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -264,7 +258,6 @@ def java_options(environment: Mapping[str, str], *, is_short: bool) -> list[str]
 
 
 def _is_submitted() -> bool:
-    """Return whether `spark-submit` started the JVM before Python."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

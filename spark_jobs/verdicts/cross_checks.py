@@ -1,6 +1,4 @@
-"""Cross-checks: verdicts that hold only if other records do not contradict them.
-Few verdicts need one. Checking all of them would cost too much.
-"""
+"""Cross-checks: verdicts that hold only if other records do not contradict them."""
 
 from collections.abc import Collection, Sequence
 from functools import reduce
@@ -144,7 +142,6 @@ def _missed(checks: DataFrame, sighted: DataFrame) -> DataFrame:
 
 
 def _taken(checks: DataFrame, sighted: DataFrame) -> DataFrame:
-    """Return records whose target took larger ones in the seconds before and after."""
     second = f"DIV {SECOND_MS}"
     taken = (
         sighted.filter("took_topic IS NOT NULL")

@@ -93,7 +93,6 @@ def out_of_order(verdicts: DataFrame) -> DataFrame:
 # found by topic and id. Without a known half message it may belong to another installation.
 
 ReadCheckBacks: TypeAlias = Callable[[list[str]], DataFrame]
-"""Returns CHECK_BACKS in the topics."""
 STAMPS: Final = f"{TRANSACTION},{ID},{CHECK}"
 ASKED_FOR: Final = """
 IF(request.kind = 'prepare' AND request.checks IS NOT NULL, named_struct(
@@ -103,8 +102,7 @@ IF(request.kind = 'prepare' AND request.checks IS NOT NULL, named_struct(
   'value_hash', request.value_hash, 'headers_hash', request.headers_hash), NULL)
 """
 """SQL: the check-backs that a half message asked for.
-`knows_all`: all half messages ever written are known. Otherwise a check-back may be about another
-one.
+`knows_all`: no check-back can be about an unknown half message.
 """
 _OTHER: Final = differences(
     {
@@ -157,7 +155,6 @@ def _unsound(candidates: DataFrame) -> DataFrame:
 
 
 def _repeated(candidates: DataFrame) -> DataFrame:
-    """Return checks that came more often than there are half messages for them."""
     content = ("topic", "ident", "number", "key_hash", "value_hash", "headers_hash")
     counted = (
         candidates.filter("wrong IS NULL")
@@ -198,7 +195,6 @@ _SEEN: Final = {
     "is_seen": f"deliveries > 0 OR outcomes > 0"
     f" OR coalesce({unseen_outcome('offset')}.until_ms < request.timestamp_ms, true)",
 }
-"""SQL of the needed columns of a history. `is_seen`: its outcome would be seen."""
 _AROUND: Final = (
     *("known_from", "next_offset", "watermark_ms", "cursor", "at_ms", "ingress_topic"),
     "IF(outcomes_unseen IS NULL, NULL, true) AS outcomes_unseen",
@@ -293,7 +289,6 @@ _FIELDS: Final = ", ".join(
     f"'{name}', CAST({_COLUMNS[name]} AS {kind})" for name, kind in VERDICTS.items()
 )
 VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
-"""SQL of a struct of VERDICTS; null if this audit gives none."""
 _IS_RECALL: Final = "request.kind = 'recall'"
 _MISSED: Final = f"({_IS_RECALL} OR {IS_MOVE}) AND outcome.end = 'missed'"
 NAMES_ANOTHER: Final = f"""
@@ -342,8 +337,7 @@ def evaluate(
 ) -> Evaluation:
     """Give verdicts by the histories. `scoped` has each audited partition.
     Without `read_check_backs` check-backs are not judged. Records outside the audited ranges affect
-    others, and get no verdict. Most records are judged as they are read, dependent records
-    afterwards.
+    others, and get no verdict.
     """
     state = f.broadcast(scoped.partitions.selectExpr("*", KNOWS_ALL))
     targets = f.broadcast(scoped.targets)
@@ -377,12 +371,9 @@ def evaluate(
 
 
 class _Apart(NamedTuple):
-    """Records judged alone, and the histories of dependent records."""
-
     alone: DataFrame
     others: DataFrame
     has_recalls: bool
-    """Whether the dependent records include recalls."""
 
 
 def _apart(first: DataFrame, columns: Sequence[str], materialise: Materialise) -> _Apart:
@@ -411,7 +402,7 @@ def _to_look_at(checks: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[
 
 
 def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """Return `needs_others`, `history` if kept, SIGHTED, and without others the verdict."""
+    """Return `needs_others`, `history`, SIGHTED, and if no others are needed, the verdict."""
     known = alone(_beside(histories, state, targets))
     ruled = _ruled(known.selectExpr("*", f"{NEEDS_OTHERS} AS needs_others"), "NOT needs_others")
     return ruled.selectExpr(
@@ -457,5 +448,4 @@ def _beside_state(histories: DataFrame, state: DataFrame) -> DataFrame:
 
 
 def _ruled(histories: DataFrame, where: str) -> DataFrame:
-    """Return the histories with `ruling` (verdict and detail); null unless `where` (SQL) holds."""
     return with_unseen_ends(histories).selectExpr("*", f"IF({where}, {RULING}, NULL) AS ruling")

@@ -163,7 +163,7 @@ STEPS: Final = (
 `opener`: the record, if it opens a generation. `prev_of_id`: the last opener except recalls.
 `opened_meanwhile`: the last opener in mid-hop. `opened_next`: the first opener after the record.
 `member`: a record of the generation, and its end. `holder`: the member that this record meets.
-`candidate`: a decision on the half message that opened the generation. The first one `decides`.
+`candidate`: a decision on the half message. The first one `decides`.
 """
 NO_PURGE: Final = {"purge": f"CAST(NULL AS {OPENER})", "holder_purge": f"CAST(NULL AS {OPENER})"}
 PURGE_STEPS: Final = (
@@ -249,7 +249,6 @@ _HISTORY: Final = (
 _ENDS: Final = f"({' + '.join(KINDS_OF_END.values())})"
 _IS_READ: Final = "offset < next_offset"
 _IS_UNREAD: Final = "coalesce(offset >= read_to AND offset < log_end, false)"
-"""Whether the ingress holds the offset, and this audit has not read it."""
 _IS_PENDING: Final = f"ruling.verdict IN {quoted(NOT_DONE)}"
 _BROKEN_ANEW: Final = f"""
 ruling.verdict IN {quoted(VIOLATIONS)} AND ({_ENDS} > request.known_ends
@@ -263,16 +262,12 @@ CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
   WHEN request.known_verdict IS NULL THEN offset >= audited_from AND offset < audited_to
   ELSE request.known_verdict IN {quoted(NOT_DONE)} OR ({_BROKEN_ANEW}) END
 """
-"""SQL: whether this audit gives the record a verdict.
-A closed record gets another one only if something new broke it.
-"""
+"""SQL: whether this audit judges the record. A closed one is judged again if newly broken."""
 
 _MAY_BE_PENDING: Final = f"(request.is_blurred OR request.kind IS NULL) AND {_ENDS} = 0"
-"""Whether a record without an end has an unknown request."""
 IS_LEFT_OPEN: Final = f"""
 coalesce(request IS NOT NULL AND {_IS_READ} AND ({_IS_PENDING} OR ({_MAY_BE_PENDING})), false)
 """
-"""SQL: whether the proxy has read the record, and it may not have ended."""
 
 HAS_ENDS_AHEAD: Final = f"""
 coalesce(NOT ({_IS_READ}) AND (request IS NOT NULL OR {_IS_UNREAD}) AND {_ENDS} > 0, false)
@@ -287,9 +282,7 @@ NEEDED_FROM: Final = f"""
 min(IF({_IS_OPEN}, coalesce(prev_opener.offset, offset), NULL)) OVER (
   PARTITION BY partition, subject, IF(subject IS NULL, offset, NULL))
 """
-"""SQL: records that share an id are kept from this offset on.
-The opener of an open record's generation affects that record.
-"""
+"""SQL: records of an id are kept from the opener of an open record's generation on."""
 
 _TELLS_OTHERS: Final = f"""
 (subject.ident IS NOT NULL OR request.kind = 'recall' OR {MISSED_ITS_PLACE} OR {_IS_OPEN})
@@ -313,7 +306,6 @@ coalesce({_IS_READ} AND request.kind = 'record' AND NOT request.is_blurred AND {
   AND ruling.verdict = '{PENDING}' AND NOT must_have_ended
   AND (request.hop_from IS NULL OR came_from IS NOT NULL), false)
 """
-"""Whether it is pending, and only time or something new can change that."""
 
 
 def carried(is_request_kept: str) -> str:

@@ -104,7 +104,6 @@ _IS_BURIED: Final = f"""
 """
 _LACKS_LETTER: Final = f"(letters = 0 AND {_IS_BURIED})"
 _LETTER_GONE: Final = "coalesce(letters_unseen.until_ms >= outcome.at_ms, false)"
-"""Whether its dead letter, written with the outcome, may have been deleted since."""
 _WRONG_CODE: Final = f"""
 CASE WHEN request.kind = 'refused' AND letter.code != request.code
     THEN {sentence("dead-lettered for {letter.code}, it is {request.code}")}
@@ -119,7 +118,6 @@ CASE WHEN request.kind = 'refused' AND letter.code != request.code
     AND NOT letter.code <=> '{TRANSACTION_EXPIRED}'
     THEN {sentence("it expired; its dead letter says {letter.code}")} END
 """
-"""A sentence if the reason in a dead letter is wrong, else null."""
 _FAILURES: Final = "(coalesce(request.hop_attempt, 0) + 1)"
 _OVERDUE_BY_RULE: Final = f"""
 exists(overdue_rules, rule -> contains(coalesce(letter.detail, outcome.detail), rule.said)
@@ -149,7 +147,6 @@ CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
   WHEN outcome.at_ms >= overdue_known_ms AND NOT {_OVERDUE_BY_RULE}
     THEN {sentence("{outcome.end} as overdue; there was no such rule: {outcome.detail}")} END
 """
-"""A sentence if the topics rule out the reason for an end, else null."""
 _LETTER_VALUE: Final = "coalesce(letter.value_hash, xxhash64(CAST(NULL AS binary)))"
 _LETTER_ALTERED: Final = f"""
 (letter IS NOT NULL AND NOT ((letter.letter_hash <=> request.letter_hash

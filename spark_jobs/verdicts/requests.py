@@ -91,7 +91,6 @@ _FIRST_OFFSET: Final = (
     "try_cast(substring_index(IF(request.hop_from IS NULL, NULL, request.first_origin), '/', -1)"
     " AS bigint)"
 )
-"""The offset of a successor's first origin, in the same partition."""
 
 _ENTRY_OFFSET: Final = f"""
 IF(request.kind IN {quoted(CONTROLS)}, NULL,
@@ -110,9 +109,7 @@ _MAY_HAVE_MISSED: Final = f"""
 ({IS_MOVE} AND deliveries = 0 AND outcomes = 0 AND ended_as IS NOT NULL
   AND NOT coalesce(came_from = '{MOVED}', false))
 """
-"""Whether a move has no end, and the other record does not name it.
-It has not been read, or its end is unseen.
-"""
+"""Whether a move has no end, and its predecessor does not name it: unread, or unseen."""
 _IS_SUCCESSOR: Final = f"""
 (request.hop_from IS NOT NULL AND request.kind IN ('record', 'refused')
   AND NOT {MISSED_ITS_PLACE} AND NOT {_MAY_HAVE_MISSED})
@@ -193,9 +190,7 @@ def named_by(purge: str) -> str:
 
 
 def purges_in(histories: DataFrame) -> DataFrame | None:
-    """Return `purges` by partition: an array of PURGE in log order. None without any.
-    A purge with another outcome than `applied` had no effect.
-    """
+    """Return arrays of PURGE by partition, in log order. Purges without effect are left out."""
     found = histories.filter(
         f"request.kind = '{PURGES}' AND coalesce(outcome.end, 'applied') = 'applied'"
     )
@@ -263,7 +258,7 @@ def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
 # proof names nothing (docs/guide.md#recall).
 
 SUBJECTS: Final = {"subject": SUBJECT, "recalled_first": "bigint"}
-"""recalled_first: the offset at which the recalled record was first written."""
+"""`recalled_first`: the offset at which the recalled record was first written."""
 
 
 def with_subjects(histories: DataFrame, *, has_recalls: bool) -> DataFrame:

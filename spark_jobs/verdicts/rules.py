@@ -102,7 +102,6 @@ _ASKED_MS: Final = """
 coalesce(get(filter(lateness_limits, limit -> request.target RLIKE limit.targets), 0).max_ms,
   most_late_ms)
 """
-"""The allowed lateness; null without a limit."""
 IS_LATE: Final = f"""
 coalesce(coalesce({LATENESS_MS}, {OVERDUE_MS}) > coalesce({_ASKED_MS}, {USUAL_MS}), false)
 """
@@ -131,7 +130,6 @@ def delivered_after(delivered_ms: str, wanted_ms: str, read_ms: str) -> str:
 
 _AFTER: Final = delivered_after("named.delivered_ms", "named.wanted_ms", "outcome.at_ms")
 _WAITED: Final = f"(named.delivered_ms IS NOT NULL AND {_AFTER})"
-"""Whether the named record was pending as this one was read, by its delivery time."""
 _IS_IGNORED: Final = f"({_WAITED} OR named.ended_ms > outcome.at_ms + {TRANSACTION_MS})"
 _HOW: Final = "IF(named.delivered_ms IS NULL, concat('ended as ', named.end), 'was delivered')"
 _SAYS_MISSED: Final = f"""
@@ -142,7 +140,6 @@ _WAITS_STILL: Final = """
 (named.end = 'delivered' AND named.delivered_ms IS NULL AND named.wanted_ms > watermark_ms
   AND prev_opener.offset <= named.offset AND named.is_seen)
 """
-"""Whether the named record has no end, and has not fired by the committed position."""
 _MISSED_BY: Final = "it says missed {named.ended_ms - outcome.at_ms} ms before"
 MISSED_RULES: Final = rules(f"""
 - contradicted: {_MISSED_BY} the record that it names, at offset {{named.offset}}, {{{_HOW}}}
@@ -294,7 +291,6 @@ least(
   IF({IS_MOVE}, request.timestamp_ms, NULL),
   IF({_MAY_BE_DROPPED}, request.wanted_ms, NULL))
 """
-"""The earliest end that leaves only an outcome; null if there is none."""
 _UNSEEN_END: Final = f"""
 CASE WHEN {MAY_BE_DELIVERED} AND unseen_at_target.until_ms >= request.wanted_ms
     THEN unseen_at_target
@@ -329,7 +325,6 @@ _SUCCEEDS: Final = (
     f"request.hop_from >= known_from AND (request.kind = 'record' OR {IS_MOVE})"
     f" AND offset < next_offset AND NOT {MISSED_ITS_PLACE}"
 )
-"""Whether it claims to continue a record whose end an audit knows."""
 _HOP_FROM_OUTCOME: Final = unseen_outcome("from_offset")
 _OUTCOME_UNSEEN: Final = (
     "came_from IS NULL AND outcomes_unseen IS NOT NULL"

@@ -43,6 +43,5 @@ VIOLATIONS: Final = {
     LATE: "arrived later than was asked for with --max-lateness",
     OVERDUE: "has been due for longer than was asked for with --max-lateness, and has not ended",
 }
-"""Any of them breaks the guarantee."""
+"""Each breaks the guarantee."""
 MEANINGS: Final = {**SOUND, **VIOLATIONS}
-"""Meanings by name, in the order of display."""
