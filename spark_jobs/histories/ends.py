@@ -210,8 +210,6 @@ def _ends(records: DataFrame, ingress: str, columns: Mapping[str, str]) -> DataF
     return conformed(whole, ENDS, {**dict.fromkeys(ENDS, "NULL"), **places, **columns})
 
 
-# Histories: one row for each ingress record.
-
 KNOWN: Final[Schema] = {
     "known_verdict": "string",
     "known_ends": "bigint",
@@ -270,9 +268,8 @@ def _by_place(ends: DataFrame) -> DataFrame:
     return rows.groupBy(*PLACE, "alone").agg(*aggregates, last)
 
 
-# Moves: records that take the place of a pending record, with another due. A move that takes the
-# place continues that record, as a hop does. A move that comes too late says `missed` and changes
-# nothing (docs/exactly-once.md#moved-records).
+# A move that takes its place continues the pending record there, as a hop does. A move that comes
+# too late says `missed` and changes nothing (docs/exactly-once.md#moved-records).
 
 IS_MOVE: Final = """
 coalesce(request.kind IN ('record', 'refused') AND request.moved_due_ms IS NOT NULL, false)

@@ -27,19 +27,9 @@ from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, Offs
 from spark_jobs.records.headers import INTERNAL_PREFIX
 from spark_jobs.runtime.errors import AuditError, BrokerUnreachable, TopicMissing
 
-# One set of `--kafka key=value` configures librdkafka and Spark's Java client. The keys are
-# librdkafka's. Connection keys are translated for the Java client. Files are read, so that no
-# worker of Spark needs them:
-#
-#   security.protocol, client.id                 the same
-#   sasl.mechanism, sasl.mechanisms              sasl.mechanism
-#   sasl.username and sasl.password              sasl.jaas.config (PLAIN and SCRAM)
-#   ssl.ca.location, ssl.ca.pem                  ssl.truststore.certificates
-#   ssl.certificate.location, .pem               ssl.keystore.certificate.chain
-#   ssl.key.location, .pem, .password            ssl.keystore.key, ssl.key.password
-#   ssl.endpoint.identification.algorithm        the same; `none` is empty
-#
-# Keys with the prefix `java.` are for the Java client alone, all others for librdkafka alone.
+# `--kafka key=value` takes librdkafka's keys. Keys of the connection (TLS, SASL) are translated for
+# Spark's Java client, and files are read, so that no worker of Spark needs them. Keys with the
+# prefix `java.` are for the Java client alone (docs/audit.md#tls-and-logins).
 
 VARIABLE: Final = "KAFKA_DELAY_PROXY_AUDIT_KAFKA"
 JAVA_ALONE: Final = "java."
@@ -144,8 +134,8 @@ def _trust(own: Mapping[str, str]) -> dict[str, str]:
     return {"ssl.endpoint.identification.algorithm": "" if algorithm == "none" else algorithm}
 
 
-# Questions to a broker. Errors of the client become `AuditError`s. Its log is suppressed. Its last
-# error is shown if no broker answers.
+# Errors of the client become `AuditError`s. Its log is suppressed. Its last error is shown if no
+# broker answers.
 
 READER: Final = "kafka-delay-proxy-audit"
 """The group of consumers that read topics. They never commit."""

@@ -47,8 +47,6 @@ SKIPPED: Final = "skipped/"
 SHOWN_BYTES: Final = 60
 UNSTABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT})
 
-# Committed positions and policies are read before anything else.
-
 
 def committed_positions(
     broker: Broker, group_id: str, topic: str, partitions: int, topic_id: str

@@ -84,8 +84,6 @@ NOT_IN_A_LETTER: Final = (ERROR, ERROR_DETAIL, ORIGIN, UNREADABLE)
 """Headers of an ingress record that its dead letter replaces or omits."""
 
 
-# Headers of a record in SQL. `headers` is an array of name and value.
-
 ALWAYS_READ: Final = (*PLAIN_REQUESTS, ID)
 READ_WHERE_SPECIAL: Final = (*(name for name in BEYOND_PLAIN if name != ID), FIRST_ORIGIN)
 HEADERS: Final = "array<struct<key:string,value:binary>>"

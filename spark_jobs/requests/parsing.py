@@ -128,7 +128,7 @@ def _serves(kind: str) -> str:
     return f"(policy.serves IS NULL OR array_contains(policy.serves, '{kind}'))"
 
 
-# Controls: ids, cancels, recalls, purges, half messages, and the proxy's own records.
+# Controls, half messages, and the proxy's own records.
 
 _HAS_RECALLS: Final = "(policy.recalls_in IS NOT NULL)"
 _IS_RECALL: Final = f"(has(recall) AND {_HAS_RECALLS})"
@@ -425,7 +425,6 @@ _ANSWERS: Final = {
       IF(kind = '{REFUSED}', coalesce(raw_letter_hash, letter_hash), letter_hash)""",
 }
 
-# The steps, one after the other.
 
 _KNOWN: Final = (*PLACE, "key", "policy_number", "is_blurred", "alias_code", "raw_letter_hash")
 _HEADED: Final = ("is_forged", "value_hash", "headers_hash", "letter_hash", "size_bytes")

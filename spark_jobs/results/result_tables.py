@@ -37,7 +37,6 @@ from spark_jobs.verdicts.verdict_names import (
     UNVERIFIABLE,
 )
 
-# Counts of an audit's verdicts, all in one query.
 
 IS_UNSURE: Final = f"""
 ((verdict = '{UNVERIFIABLE}' AND detail != '{RECORD_DELETED}')
@@ -131,10 +130,8 @@ def _by_verdict(groups: Iterable[Row]) -> dict[str, int]:
     return found
 
 
-# The results of an audit: Delta tables. AUDIT, the audit that wrote a row, comes first in each.
-#
-#   verdicts/    VERDICTS. The newest verdict of a record counts.
-#   violations/  VIOLATION: the violations, and the commands that show each of them.
+# Two Delta tables. AUDIT, the audit that wrote a row, comes first in each. The newest verdict of a
+# record counts. The table of violations also has the commands that show them.
 
 VERDICTS_TABLE: Final = "verdicts"
 VIOLATIONS_TABLE: Final = "violations"

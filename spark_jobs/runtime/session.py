@@ -31,7 +31,7 @@ from proxy.embedded.jars import (
 from proxy.errors import ExtraMissing
 from spark_jobs.runtime.errors import SparkUnusable
 
-# Spark's connector to Kafka: jars pinned by a lock file, in the user's cache.
+# The connector's jars are pinned by a lock file, and lie in the user's cache.
 
 LOCK_NAME: Final = "connector-jars.lock"
 NAME: Final = "Spark's Kafka connector"

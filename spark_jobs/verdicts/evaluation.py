@@ -62,9 +62,9 @@ from spark_jobs.verdicts.rules import (
 )
 from spark_jobs.verdicts.verdict_names import ARRIVED, NOT_DONE, VIOLATIONS
 
-# The promised order: records of one ingress partition with the same due are delivered in the order
-# of writing, within a partition of a target (docs/guide.md#what-arrives). Rewritten records and
-# half messages have no place in it.
+# Records of one ingress partition with the same due are delivered in the order of writing, within a
+# target partition (docs/guide.md#what-arrives). Rewritten records and half messages have no place
+# in this order.
 
 HAS_PLACE: Final = f"verdict IN {quoted(ARRIVED)} AND kind = 'record'"
 _BEFORE: Final = """
@@ -88,9 +88,8 @@ def out_of_order(verdicts: DataFrame) -> DataFrame:
     return wrong.selectExpr("partition", "offset", f"{_WHY} AS why_wrong")
 
 
-# Check-backs: each comes once, not before its time, about a half message that asked for it, and
-# shows that message unchanged (docs/guide.md#half-messages). A check-back has no origin, so it is
-# found by topic and id. Without a known half message it may belong to another installation.
+# A check-back has no origin, so it is found by topic and id (docs/guide.md#half-messages). Without
+# a known half message it may belong to another installation.
 
 ReadCheckBacks: TypeAlias = Callable[[list[str]], DataFrame]
 STAMPS: Final = f"{TRANSACTION},{ID},{CHECK}"
@@ -170,8 +169,7 @@ def _repeated(candidates: DataFrame) -> DataFrame:
     )
 
 
-# Facts from other records: records with the same id (`generations`), and records of its hops. They
-# need several sorts and joins, so these read only the few columns that matter.
+# Facts from other records need several sorts and joins, so only the needed columns are read.
 
 GOES_ON: Final = f"({IS_HOP} OR ({IS_ENDLESS} AND outcomes_unseen IS NOT NULL))"
 """SQL: whether a successor shows how it ended, or may: its outcome may be unseen."""

@@ -230,10 +230,9 @@ def without_generations(histories: DataFrame) -> DataFrame:
     return histories.selectExpr("*", *nothing)
 
 
-# An audit leaves unfinished records for the next one. A record that the proxy has read is done once
-# its verdict is not pending, and another end is then one too many. A record that the proxy has not
-# read is read again, by the settings in force then, so only its ends are kept. Purges are kept, and
-# records that affect an open one with the same id.
+# A record that the proxy has read is done once its verdict is not pending. Another end is then one
+# too many. A record that the proxy has not read is read again, by the settings in force then, so
+# only its ends are kept. Purges are kept, and records that affect an open one with the same id.
 
 MOST_ENDS: Final = 2
 """Ends kept of each kind. More are no other violation."""

@@ -78,9 +78,8 @@ def _quoted(text: str) -> str:
     return f"'{text}'"
 
 
-# Lateness counts from the due, or from the first possible delivery: its first origin was written,
-# it was moved to another due, or its half message was decided. A paused target, or any other
-# reason, is no excuse.
+# Lateness counts from the due, or from the first possible delivery if that is later. A paused
+# target, or any other reason, is no excuse.
 
 _WRITTEN_MS: Final = "IF(request.timestamp_ms < 0, NULL, request.timestamp_ms)"
 DUE_FROM_MS: Final = f"""
@@ -110,10 +109,9 @@ _IS_OVERDUE: Final = f"NOT settled_only AND {OVERDUE_MS} > {_ASKED_MS}"
 """A continuous audit gives no such verdict: the record may still end."""
 _OVERDUE: Final = f"it has been due for {{{OVERDUE_MS}}} ms, {{{_ASKED_MS}}} ms are allowed"
 
-# Ignored cancels and replacements, by the order of reading. A record that is read ends the pending
-# record or half message with its id. The latter is not delivered after that, except in the same
-# transaction (docs/guide.md#cancel-and-replace). A recall or move finds the record that it names by
-# any id.
+# A record that is read ends the pending record or half message with its id. That one is not
+# delivered later, except in the same transaction (docs/guide.md#cancel-and-replace). A recall or
+# move finds the record that it names by any id.
 
 TRANSACTION_MS: Final = 10_000
 """The records of one transaction are written within this time."""
@@ -148,7 +146,6 @@ MISSED_RULES: Final = rules(f"""
   if {_SAYS_MISSED} AND {_WAITS_STILL}
 """)
 
-# A record that was delivered once.
 
 _HAS_HOPPED: Final = "(request.first_origin IS NOT NULL OR request.hop_from IS NOT NULL)"
 TARGET_PARTITION: Final = (
@@ -203,11 +200,10 @@ DELIVERY_RULES: Final = rules(f"""
   if deliveries = 1
 """)
 
-# Records that must have ended, by the committed offsets alone. The record at offset x that fires at
-# d has ended if x < O and (d, x) <= (T, C) (docs/exactly-once.md#1-when-a-record-has-ended). A
-# record that was replaced, moved, or superseded in mid-hop ended as the later record was ingested.
-# Control records, late moves, refused records and (with older versions) rejected ones end as they
-# are ingested.
+# The record at offset x that fires at d has ended if x < O and (d, x) <= (T, C)
+# (docs/exactly-once.md#1-when-a-record-has-ended). A record that was replaced, moved, or superseded
+# in mid-hop ended as the later record was ingested. Control records, late moves, refused records
+# and (with older versions) rejected ones end as they are ingested.
 
 
 def _ingested(offset: str) -> str:
@@ -257,9 +253,9 @@ END, false)
 """
 """SQL: whether the record has ended by the committed position."""
 
-# Records that may have ended unseen. Most ends leave two traces: a dead letter has an outcome, a
-# rewritten record has a successor, and a record or cancel took another one back. So an unseen
-# outcome explains only ends without another trace.
+# An end may be unseen, but most ends leave two traces. A dead letter has an outcome, and a
+# rewritten record a successor. A record that was taken back has the record or cancel that did so.
+# So an unseen outcome explains only ends without another trace.
 
 IS_ENDLESS: Final = "(must_have_ended AND deliveries = 0 AND outcomes = 0)"
 """SQL: whether a record must have ended, and no end is seen."""
@@ -318,8 +314,6 @@ def with_unseen_ends(histories: DataFrame) -> DataFrame:
     """Return the histories with `unseen_outcome` and `unseen_end` (UNSEEN), null if seen."""
     return in_steps(histories, STEPS)
 
-
-# Any record: whether it can be judged, and whether it has one end.
 
 _SUCCEEDS: Final = (
     f"request.hop_from >= known_from AND (request.kind = 'record' OR {IS_MOVE})"
