@@ -37,7 +37,6 @@ from spark_jobs.verdicts.verdict_names import (
     UNVERIFIABLE,
 )
 
-
 IS_UNSURE: Final = f"""
 ((verdict = '{UNVERIFIABLE}' AND detail != '{RECORD_DELETED}')
   OR (verdict = '{PENDING}' AND startswith(detail, '{OPEN_TRANSACTION}')))

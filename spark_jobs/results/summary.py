@@ -22,7 +22,6 @@ from spark_jobs.runtime.frames import Location, Schema, local_rows, quoted
 from spark_jobs.tables import Tables
 from spark_jobs.verdicts.verdict_names import ARRIVED, PENDING
 
-
 MINUTE_MS: Final = 60_000
 EXACTNESS: Final = 10_000
 """percentile_approx misses the rank by at most 1 / EXACTNESS."""
