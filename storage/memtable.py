@@ -22,6 +22,7 @@ def count_upto(dues_ms: Column, offsets: Column, key: Key) -> int:
 
 
 def are_beyond(dues_ms: Column, offsets: Column, key: Key) -> npt.NDArray[np.bool_]:
+    """Return which entries lie behind the key."""
     beyond: npt.NDArray[np.bool_] = dues_ms > key[0]
     beyond |= (dues_ms == key[0]) & (offsets > key[1])
     return beyond

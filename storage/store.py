@@ -203,6 +203,7 @@ class Store(Protocol):
 
 
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:
+    """Return the fire times of the entries as a column."""
     return np.fromiter(map(_due_of, entries), np.int64, len(entries))
 
 

@@ -136,6 +136,7 @@ api.router.routes.extend(CALLS)
 
 @cache
 def document() -> dict[str, Any]:
+    """Return the OpenAPI document of the API, with one shared answer for refusals."""
     found = api.openapi()
     refused = {"$ref": "#/components/responses/Refused"}
     for one in [one for path in found["paths"].values() for one in path.values()]:
@@ -150,6 +151,8 @@ def document() -> dict[str, Any]:
 
 
 class AdminApp:
+    """The ASGI application of the admin port: the page, probes, metrics and the API."""
+
     def __init__(self, site: Site) -> None:
         self._site, self._token = site, site.settings.admin.token
         self._wrong_tokens = WrongTokens()

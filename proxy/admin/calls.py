@@ -80,6 +80,7 @@ class Site:
 
 
 def json_reply(code: int, answer: Answer, headers: dict[str, str] | None = None) -> Response:
+    """Return the answer as JSON, without the fields that were not set."""
     text = answer.model_dump_json(by_alias=True, exclude_unset=True)
     return Response(f"{text}\n".encode(), code, headers, JSON_TYPE)
 

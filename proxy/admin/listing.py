@@ -43,6 +43,7 @@ def place_of(cursor: str | None, sought: Sought) -> Place:
 
 
 def cursor_of(place: Place) -> str:
+    """Return the text by which a client asks for the next page."""
     fires_ms, partition, offset = place
     return f"1.{fires_ms}.{partition}.{min(offset, LAST_IN_CURSOR)}"
 
@@ -56,6 +57,8 @@ Ask = Callable[[ScanPending], Sequence[Answer]]
 
 
 class Page(NamedTuple):
+    """One page of pending records."""
+
     records: list[WaitingRecord]
     next: Place | None
     """The place to continue from. None at the end."""

@@ -80,6 +80,8 @@ def ask(
 
 
 class Replies(NamedTuple):
+    """The answers of all instances asked, and the instances without one."""
+
     answers: list[Answer]
     silent: dict[str, str]
     """Address -> why it did not answer."""

@@ -262,6 +262,7 @@ def _names(settings: Settings) -> Iterator[Finding]:
 
 
 def group_topics(settings: Settings) -> list[str]:
+    """Return the retry and dead-letter topics of the named consumer groups."""
     return _pairs(settings, sorted(settings.retry.groups))
 
 

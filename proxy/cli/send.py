@@ -79,10 +79,12 @@ def named(ident: str, headers: Headers, key: bytes | None, value: bytes | None) 
 
 
 def cancel_of(ident: str, partition: int | None = None) -> Request:
+    """Return the request that cancels the record with this id."""
     return _control([(CANCEL, ident.encode())], ident, partition)
 
 
 def decision_on(ident: str, what: str, partition: int | None = None) -> Request:
+    """Return the request that commits or rolls back a half message."""
     return _control([(TRANSACTION, what.encode()), (ID, ident.encode())], ident, partition)
 
 
@@ -135,6 +137,8 @@ def expected_end(record: Request, settings: Settings, timestamp_ms: int) -> Expe
 
 
 class PartitionUnknown(ProxyError):
+    """The named partition does not exist."""
+
     def __init__(self, topic: str, partition: int, partitions: int) -> None:
         super().__init__(
             f"The topic {topic} has no partition {partition}.",

@@ -101,6 +101,7 @@ def _share_of(process_id: int) -> Iterator[int]:
 
 
 def answers(host: str, port: int, timeout_s: float = 1.0) -> bool:
+    """Return whether a process accepts connections there."""
     try:
         with socket.create_connection((host, port), timeout_s):
             return True

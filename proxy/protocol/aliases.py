@@ -131,6 +131,7 @@ class ForeignRecord(NamedTuple):
 
 
 def digits(number: int) -> bytes:
+    """Return a number as the text of a header."""
     return b"%d" % number
 
 

@@ -81,14 +81,17 @@ def need_dispatch(entries: Iterable[Entry]) -> bool:
 
 
 def has_purpose(body: bytes) -> bool:
+    """Return whether the entry is more than a plain delivery."""
     return body[0] == WITH_PURPOSE
 
 
 def stub(body: bytes) -> bytes:
+    """Return a body that keeps only the size of the record (`bodies: kafka`)."""
     return cast(bytes, msgpack.packb(len(body)))
 
 
 def is_stub(body: bytes) -> bool:
+    """Return whether the record must be read back from the ingress."""
     return body[0] not in {CONTENT_ALONE, WITH_PURPOSE}
 
 

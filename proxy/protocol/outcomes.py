@@ -156,6 +156,7 @@ class DeadLetter(NamedTuple):
 
 
 def dead_letter_of(delivery: Delivery, reason: Rejection) -> DeadLetter:
+    """Return the dead letter of a delivery, with its key and headers in the ingress."""
     key, headers = as_ingested(delivery)
     return DeadLetter(
         delivery.offset,

@@ -249,6 +249,7 @@ def _asked(records: Sequence[Compact], times: Sequence[int]) -> AskedFor:
 
 
 def full(record: Compact) -> ParsedRecord:
+    """Return the parsed record of a compact one."""
     if type(record) is not tuple:
         return record  # type: ignore[return-value]
     if len(record) == 2:

@@ -43,6 +43,7 @@ def words_of(sizes: Column) -> Column:
 
 
 def padded(ids: Sequence[bytes]) -> Idents:
+    """Return ids as words of 8 bytes, each padded with zeros."""
     lengths = set(map(len, ids))
     if len(lengths) == 1:
         return _padded_alike(ids, lengths.pop())
@@ -264,6 +265,7 @@ class RunContents:
 
 
 def in_hash_order(hashes: Words, rows: Rows, words: Words) -> RunContents:
+    """Return the contents of a run, sorted by hash."""
     order = np.argsort(hashes)
     ordered = taken(rows, order)
     idents = idents_of(ordered, words)
@@ -309,6 +311,8 @@ class RunSize:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
+    """The number, sizes and checksums of a run, as its header holds them."""
+
     number: int
     bounds: RunSize
     """Upper bounds that set the file's layout."""
@@ -340,6 +344,7 @@ def taken(rows: Rows, at: Column | npt.NDArray[np.bool_]) -> Rows:
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
+    """Concatenate rows by their bytes, which is faster than field by field."""
     found: Rows = np.concatenate([part.view(_OPAQUE) for part in parts]).view(ROW)
     return found
 
@@ -375,10 +380,12 @@ _FACTORS: Final[Words] = np.array(
 
 
 def seal(rows: Rows, hashes: Words) -> None:
+    """Set the checksum of each row."""
     rows["check"] = _checks(rows, hashes)
 
 
 def are_whole(rows: Rows, hashes: Words) -> bool:
+    """Return whether the checksum of each row is right."""
     return bool((rows["check"] == _checks(rows, hashes)).all())
 
 
@@ -395,6 +402,8 @@ MOST_REMEMBERED: Final = 10_000
 
 
 class MappedNames:
+    """The target names of a run, read from its mapped file."""
+
     def __init__(self, ends: Column, data: memoryview) -> None:
         self._ends, self._data = ends, data
 

@@ -405,6 +405,7 @@ def _by_target(run: Run, start: int, end: int) -> Iterator[Counter[str]]:
 
 
 def in_order(targets: dict[Key, str], numbers: dict[str, int]) -> TombstoneColumns:
+    """Return tombstones as columns, in the order (fire time, offset)."""
     count = len(targets)
     fires_ms = np.fromiter(map(itemgetter(0), targets), np.int64, count)
     offsets = np.fromiter(map(itemgetter(1), targets), np.int64, count)

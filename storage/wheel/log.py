@@ -92,6 +92,7 @@ def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
 
 
 def key_at(rows: Rows, index: int) -> Key:
+    """Return (fire time, offset) of a row."""
     return int(rows["due_ms"][index]), int(rows["offset"][index])
 
 
@@ -108,6 +109,7 @@ def locations(rows: Rows) -> tuple[Column, Column]:
 
 
 def in_order(rows: Rows) -> Rows:
+    """Return rows in the order (fire time, offset)."""
     ordered: Rows = rows.take(np.lexsort((rows["offset"], rows["due_ms"])))
     return ordered
 
@@ -129,6 +131,7 @@ def stretches(column: Column) -> list[tuple[int, int]]:
 
 
 def boundaries(column: Column) -> tuple[Column, Column]:
+    """Return the starts and lengths of runs of equal values."""
     changes = np.flatnonzero(column[1:] != column[:-1]) + 1
     edges = np.concatenate(([0], changes, [column.size]))
     return edges[:-1], np.diff(edges)

@@ -435,6 +435,7 @@ class WheelFiles:
 
 
 def has_all_runs(folder: Path, log_end: int) -> bool:
+    """Return whether the wheel is known to hold the log up to this end."""
     try:
         return int((folder / STORED_TO).read_bytes()) == log_end
     except (OSError, ValueError):
