@@ -1,6 +1,5 @@
 """Replays of dead letters into the ingress."""
 
-import logging
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -35,7 +34,7 @@ from proxy.dead_letters.topics import (
 )
 from proxy.errors import BrokerRefused, ProxyError, TopicMissing
 from proxy.kafka.access import Right, client_config, grant
-from proxy.kafka.client_settings import TUNED_PRODUCER, transaction_timeout_ms
+from proxy.kafka.client_settings import TUNED_PRODUCER, silent_logger, transaction_timeout_ms
 from proxy.protocol.outcomes import Rejection
 from proxy.protocol.request_reader import RequestReader
 from proxy.publishing.targets import Targets
@@ -436,9 +435,6 @@ def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
 
 def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
     """Return settings without the library's log: losing the producer raises an error."""
-    quiet = logging.getLogger(f"{__name__}.librdkafka")
-    quiet.addHandler(logging.NullHandler())
-    quiet.propagate = False
     own = client_config(
         topics.settings,
         transactional_id=transactional_id(topics.name),
@@ -446,4 +442,4 @@ def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
         enable_idempotence=True,
         partitioner="murmur2_random",
     )
-    return {**TUNED_PRODUCER, **own, "logger": quiet}
+    return {**TUNED_PRODUCER, **own, "logger": silent_logger()}

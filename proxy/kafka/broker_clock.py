@@ -50,8 +50,8 @@ class BrokerClock:
             return
         if self._producer is None:
             self._producer = self._new_producer()
-        self._is_asking = True
         self._producer.produce(self._topic, None, self._key, on_delivery=self._take)
+        self._is_asking = True
 
     def answer(self, timeout_s: float = 0.0) -> ClockAnswer | None:
         if self._producer is not None and self._is_asking:
@@ -60,7 +60,7 @@ class BrokerClock:
         return answer
 
     def close(self) -> None:
-        self._producer = None
+        self._producer, self._is_asking = None, False
 
     def _take(self, error: KafkaError | None, message: Message) -> None:
         self._is_asking = False

@@ -118,7 +118,8 @@ class WorkerSnapshots(Collector):
         except (EOFError, OSError):
             with self._lock:
                 del self._connections[connection]
-                self._latest.pop(worker, None)
+                if worker not in self._connections.values():  # a restarted one has another pipe
+                    self._latest.pop(worker, None)
             return
         with self._lock:
             self._latest[worker] = snapshot

@@ -32,10 +32,13 @@ class Producer:
         self.stamp_kind = TIMESTAMP_LOG_APPEND_TIME
         self.error: KafkaError | None = None
         self.answers_in_ms = 0
+        self.is_full = False
         self.written: list[tuple[str, bytes | None, str]] = []
         self._reports: list[Callable[[KafkaError | None, object], None]] = []
 
     def produce(self, topic: str, value: bytes | None, key: str, on_delivery: Any) -> None:
+        if self.is_full:
+            raise BufferError
         self.written.append((topic, value, key))
         self._reports.append(on_delivery)
 
@@ -55,10 +58,10 @@ class Watched:
         self.time = ManualTime()
         self.producer = Producer(self.time)
         self.clock: Clock = self.time.clock()
-        broker = BrokerClock(
+        self.broker = BrokerClock(
             lambda: cast(Any, self.producer), TOPIC, "delays", lambda: self.time.monotonic_now_ms
         )
-        self.watch = ClockWatch(broker, self.clock, TOPIC, lambda: None, self._now_s)
+        self.watch = ClockWatch(self.broker, self.clock, TOPIC, lambda: None, self._now_s)
 
     def pass_s(self, elapsed_s: float) -> int:
         """Time passes, with a look before and after; how often the broker was asked."""
@@ -76,6 +79,16 @@ def test_broker_is_asked_by_a_record_that_leaves_nothing_behind() -> None:
     watched = Watched()
     watched.watch.begin()
     assert watched.producer.written == [(TOPIC, None, "clock/delays")]
+
+
+def test_broker_is_asked_again_after_a_record_that_the_library_did_not_take() -> None:
+    watched = Watched()
+    watched.producer.is_full = True
+    with pytest.raises(BufferError):
+        watched.broker.ask()
+    watched.producer.is_full = False
+    watched.broker.ask()
+    assert len(watched.producer.written) == 1
 
 
 def test_clock_that_is_ahead_goes_by_the_broker_s_from_the_first_moment() -> None:

@@ -64,6 +64,19 @@ def test_a_worker_that_has_hung_up_is_no_longer_shown() -> None:
     assert [line for line in scrape(snapshots) if line] == []
 
 
+def test_a_restarted_worker_is_shown_though_the_pipe_of_the_dead_one_ends_later() -> None:
+    snapshots = WorkerSnapshots()
+    dead, restarted = Pipe(duplex=False), Pipe(duplex=False)
+    snapshots.add("0", dead[0])
+    snapshots.add("0", restarted[0])
+    dead[1].close()
+    snapshots.receive(LIMIT_S)
+    assert len(snapshots.statuses()) == 1
+    restarted[1].close()
+    snapshots.receive(LIMIT_S)
+    assert snapshots.statuses() == []
+
+
 def test_a_worker_whose_parent_has_gone_ends_without_noise() -> None:
     here, there = Pipe(duplex=False)
     sender = SnapshotSender(there, Metrics().registry, Status)
