@@ -1,1 +1,1 @@
-"""The measurements of `make bench`: the proxy beside a plain relay, on one broker, in one run."""
+"""Measurements of `make bench`: the proxy beside a plain relay, on one broker, in one run."""

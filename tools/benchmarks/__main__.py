@@ -88,12 +88,11 @@ def measure(
         Path | None, typer.Option(help="Where broker and proxies keep data; kept afterwards.")
     ] = None,
 ) -> None:
-    """Measures the proxy on an embedded broker of its own, beside a plain relay.
+    """Measure the proxy beside a plain relay, on an embedded broker.
 
-    Figures stand beside those of the last report in docs/benchmarks of the same kind of machine.
-    Exit code 1 when a record came early, twice or not at all, 2 when a scenario could not be
-    measured, which ends the run; never because of a time.
-    """
+    Each figure is shown beside the last report in docs/benchmarks of the same kind of machine.
+    The exit code is 1 if a record came early, twice or not at all. It is 2 if a scenario could
+    not be measured; the run ends there. Slowness never changes the exit code."""
     usual = QUICK if quick else FULL
     scale = replace(
         usual,
@@ -117,7 +116,7 @@ def measure(
 
 
 def _refuse_what_would_fail_later(json: Path | None, plot: Path | None) -> None:
-    """A run takes long: what cannot be written is said before it."""
+    """Check the output paths before the run, because a run takes long."""
     for path in filter(None, (json, plot)):
         if not path.parent.is_dir():
             raise typer.BadParameter(f"{path.parent} is no folder: {path} cannot be written there.")
@@ -130,7 +129,7 @@ def _refuse_what_would_fail_later(json: Path | None, plot: Path | None) -> None:
 
 
 def _options(quick: bool, scale: Scale, usual: Scale) -> list[str]:
-    """What makes this run another load than the usual one."""
+    """Return the options that differ from the usual load."""
     found = {
         "--quick": quick,
         "--ids": scale.id_header is not None,
@@ -144,7 +143,7 @@ def _options(quick: bool, scale: Scale, usual: Scale) -> list[str]:
 
 
 def _earlier(against: Path | None, setting: str) -> Earlier | None:
-    """The report to compare with: the one named, else the last committed one of this setting."""
+    """Return the named report, or the last committed one of this setting."""
     try:
         return comparison.read(against) if against else comparison.last_committed(setting)
     except BenchmarkError as error:
@@ -165,7 +164,7 @@ def _keep(report: Report, json: Path | None, plot: Path | None) -> None:
 def _run(
     names: list[str], folder: Path | None, proxy_command: tuple[str, ...], scale: Scale
 ) -> tuple[dict[str, object], bool]:
-    """What was found until the end or the first failure, and whether there was one."""
+    """Return the results up to the first failure, and whether a scenario failed."""
     leave_on_sigterm()
     results: dict[str, object] = {}
     try:
@@ -190,7 +189,6 @@ def _chosen(only: str) -> list[str]:
 def made_world(
     folder: Path | None, proxy_command: tuple[str, ...], scale: Scale
 ) -> Iterator[World]:
-    """A broker of its own, and what is measured on it."""
     with own_folder(folder, "benchmark") as root:
         progress.print(f"starting the broker; data in {root}")
         with EmbeddedBroker(data_dir=root / "broker", port=0) as broker:

@@ -1,4 +1,4 @@
-"""What each process cost: CPU time and memory, read from /proc (Linux; elsewhere unknown)."""
+"""CPU time and memory of each process, read from /proc (Linux only)."""
 
 import math
 import os
@@ -20,36 +20,36 @@ def process_tree(pid: int) -> list[int]:
 
 
 def only_child() -> int:
-    """The one process that this one has started so far (0 where /proc does not tell)."""
+    """Return the only child process of this process. Return 0 if /proc is not available."""
     return next(iter(process_tree(os.getpid())[1:]), 0)
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds, user and system, used so far by a process and those below it."""
+    """Return the CPU seconds, user and system, of a process and its children."""
     return sum(_own_cpu_s(member) for member in process_tree(pid))
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Resident anonymous memory (mapped files apart) of a process and those below it."""
+    """Return the resident anonymous memory of a process and its children. Mapped files do not
+    count."""
     return sum(_own_anonymous_bytes(member) for member in process_tree(pid))
 
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """Resident memory in bytes: anonymous, and pages of mapped files, which can be dropped."""
+    """Resident memory. The kernel can drop the pages of mapped files."""
 
     anonymous_bytes: int
     file_bytes: int
 
 
 def resident(pid: int) -> Resident:
-    """Of a process and those below it."""
     counted = [_own_resident(member) for member in process_tree(pid)]
     return Resident(sum(one[0] for one in counted), sum(one[1] for one in counted))
 
 
 def disk_bytes(folder: Path) -> int:
-    """Blocks that the files below a folder occupy (holes in sparse files cost nothing)."""
+    """Return the bytes on disk below a folder. Holes in sparse files do not count."""
     total_bytes = 0
     for path in folder.rglob("*"):
         try:
@@ -61,17 +61,17 @@ def disk_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DiskTraffic:
-    """Bytes that a process, all its threads together, has fetched from disks, by reading or through
-    a mapping; and bytes of the pages of files that it has made dirty, by writing or through a
-    mapping. The kernel counts a page whole, and once until it has been written out; what is deleted
-    before that counts all the same. Not numbers where the system does not tell, 0 on a tmpfs."""
+    """Bytes that one process read from disk and bytes of file pages that it changed.
+
+    Reads and writes through a mapping count too. The kernel counts a page whole, and once until
+    it is written out. Pages of a file deleted before that count too. NaN means that the system
+    does not tell. A tmpfs counts 0."""
 
     read_bytes: float
     written_bytes: float
 
 
 def disk_traffic(pid: int) -> DiskTraffic:
-    """Of one process so far."""
     lines = (line.split(": ") for line in _text(_PROC / str(pid) / "io").splitlines())
     counted = {name: float(value) for name, value in lines}
     return DiskTraffic(counted.get("read_bytes", math.nan), counted.get("write_bytes", math.nan))
@@ -79,22 +79,18 @@ def disk_traffic(pid: int) -> DiskTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """CPU seconds by process over one measurement.
-
-    `other_cores` is the load of everything else on the machine, in cores: when it is not near
-    zero, the figures are not the proxy's alone.
-    """
+    """CPU seconds by process over one measurement."""
 
     cpu_s: dict[str, float]
     other_cores: float
 
     def us_per_record(self, records: int) -> dict[str, float]:
-        """CPU microseconds that each process spent per record."""
+        """Return the CPU microseconds that each process spent per record."""
         return {name: round(used / records * 1e6, 2) for name, used in self.cpu_s.items()}
 
 
 class Meter:
-    """Starts counting when made: the CPU of named running processes, and of the machine."""
+    """Count of the CPU time of named processes and of the machine, from its creation on."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = pids
@@ -103,7 +99,7 @@ class Meter:
         self._started_s = time.monotonic()
 
     def bill(self, finished: dict[str, float]) -> Bill:
-        """The cost since the start; `finished` adds processes that counted for themselves."""
+        """Return the cost since the start. `finished` adds processes that measured themselves."""
         elapsed_s = time.monotonic() - self._started_s
         used = {name: cpu_s(pid) - self._before_s[name] for name, pid in self._pids.items()}
         used |= finished

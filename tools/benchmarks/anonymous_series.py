@@ -1,5 +1,3 @@
-"""The memory of a process over time."""
-
 import time
 
 from tools.benchmarks.accounting import anonymous_bytes
@@ -7,7 +5,7 @@ from tools.benchmarks.watch import Watch
 
 
 class AnonymousSeries(Watch):
-    """Looks once a second until closed; `samples`: moment (epoch ms) and bytes of each look."""
+    """Samples of anonymous memory, one a second until closed: (epoch ms, bytes)."""
 
     def __init__(self, pid: int) -> None:
         super().__init__()
@@ -16,5 +14,4 @@ class AnonymousSeries(Watch):
         self.begin()
 
     def look(self) -> None:
-        """Look once."""
         self.samples.append((time.time() * 1000, anonymous_bytes(self._pid)))

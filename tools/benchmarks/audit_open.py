@@ -1,10 +1,9 @@
-"""What an audit takes that goes on from one with many records open.
+"""Cost of an audit that continues from one with many open records.
 
-`python -m tools.benchmarks.audit_open [open] [new]`, e.g. 50000000 100000. The open records are
-written straight into the table that audits keep them in, a tenth of them with ids, due over fifty
-days; then so many records are written to the topics as a proxy leaves them, and an audit goes on,
-several times in one session, since `audit --follow` is warm, too.
-"""
+`python -m tools.benchmarks.audit_open [open] [new]`, for example 50000000 100000. The open
+records are written straight into the audit's table. A tenth of them have ids, and they are due
+over fifty days. Then new records are written to the topics, and the audit continues several
+times in one session, because `audit --follow` is warm too."""
 
 import json
 import sys
@@ -38,7 +37,7 @@ VALUE_BYTES: Final = 200
 
 
 def open_rows(spark: SparkSession, count: int, now_ms: int) -> DataFrame:
-    """OPEN of records that wait; the offsets are those before the log's first."""
+    """Return rows of pending records for OPEN. Their offsets lie before the log's first offset."""
     due_ms = f"{now_ms + HOUR_MS} + (xxhash64(id, 1) & {FIFTY_DAYS_MS - 1})"
     known = {
         "timestamp_ms": f"{now_ms} - id DIV 1000",
@@ -79,7 +78,6 @@ def open_rows(spark: SparkSession, count: int, now_ms: int) -> DataFrame:
 
 
 def main(waiting: int, new: int) -> None:
-    """Print a line of JSON for each audit."""
     with (
         tempfile.TemporaryDirectory(prefix="audit-") as made,
         EmbeddedBroker(data_dir=Path(made) / "broker", port=0) as broker,
@@ -119,7 +117,7 @@ def _gone_on(spark: SparkSession, job: AuditJob, table: Path) -> dict[str, Any]:
 
 
 def _stands_at_the_newest(history: History) -> None:
-    """The last audit left what the table holds now."""
+    """Record that the last audit left the current version of the table."""
     (row,) = history.audits.collect()
     newest = {"audit": new_name(), "open_version": history.records.version}
     history.add({**row.asDict(), **newest})

@@ -1,4 +1,4 @@
-"""A load looked at second by second: what was sent, fell due and came, and how late."""
+"""Sent, due and delivered records of a load in each second, with their lateness."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,16 @@ from tools.benchmarks.verdict import Lateness, lateness
 Floats = npt.NDArray[np.float64]
 
 SHORT_MS: Final = 1_000
-"""A shorter delay is *short*: such a record is late as soon as the ingress is read late. One with
-a longer delay was mostly scheduled in time."""
+"""Limit of a short delay. Records with short delays are late as soon as the ingress is read
+late. Longer delays were mostly scheduled in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """One second, counted from a start. `short` and `long`: how late came what fell due in it, by
-    its delay. `delivered` counts what came in it, whenever it was due. Memory is the proxy's."""
+    """One second after the start.
+
+    `short` and `long` are the lateness of records due in it, by delay. `delivered` counts the
+    records that arrived in it. Memory is the proxy's."""
 
     at_s: int
     sent: int
@@ -33,21 +35,20 @@ class Second:
 
     @property
     def worst_p99_ms(self) -> float:
-        """Of whichever kind of delay was later; NaN where nothing fell due."""
+        """Return the larger p99 of both kinds of delay. NaN means that nothing was due."""
         return float(np.fmax(self.short.p99_ms, self.long.p99_ms))
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What came, when each record was sent (epoch ms, by its number), and the proxy's anonymous
-    memory (moment in epoch ms, bytes)."""
+    """Arrivals, send times by record number (epoch ms), and memory samples (epoch ms, bytes)."""
 
     arrivals: Arrivals
     sent_ms: Floats
     memory: Sequence[tuple[float, int]]
 
     def by_delay(self) -> tuple[Arrivals, Arrivals]:
-        """Records with short delays, and the others."""
+        """Return the records with short delays, and the others."""
         arrivals = self.arrivals
         known = np.clip(arrivals.sequence, 0, len(self.sent_ms) - 1)
         is_short = arrivals.due_ms - self.sent_ms[known] < SHORT_MS
@@ -55,7 +56,7 @@ class Course:
 
 
 def by_second(course: Course, start_ms: float) -> list[Second]:
-    """Every second from the first record sent to the last that came."""
+    """Return every second from the first sent record to the last arrival."""
     arrivals, (short, long) = course.arrivals, course.by_delay()
     first_s = int((course.sent_ms.min() - start_ms) // 1000)
     last_s = int((arrivals.received_ms.max(initial=course.sent_ms.max()) - start_ms) // 1000)
@@ -84,7 +85,7 @@ def by_second(course: Course, start_ms: float) -> list[Second]:
 
 
 def short_against_long(course: Course, due_from_ms: float, due_until_ms: float) -> float:
-    """How much later records with short delays were than the others, on average: 1 is even."""
+    """Return the mean lateness of short delays over long delays. 1 is even."""
     means_ms = []
     for arrivals in course.by_delay():
         chosen = (arrivals.due_ms >= due_from_ms) & (arrivals.due_ms < due_until_ms)
@@ -94,9 +95,9 @@ def short_against_long(course: Course, due_from_ms: float, due_until_ms: float) 
 
 
 def recovered_s(arrivals: Arrivals, since_ms: float, limit_ms: float) -> float:
-    """Whole seconds from a moment until what comes is late by `limit_ms` at most, for good.
+    """Return the whole seconds until lateness stays within `limit_ms`.
 
-    Of each second one record in a hundred may be later. NaN for a moment that is NaN."""
+    One record in a hundred of a second may be later. NaN in gives NaN out."""
     if np.isnan(since_ms):
         return np.nan
     seconds = ((arrivals.received_ms - since_ms) // 1000).astype(np.int64)
@@ -109,7 +110,7 @@ def recovered_s(arrivals: Arrivals, since_ms: float, limit_ms: float) -> float:
 
 
 def _p99_ms(arrivals: Arrivals, from_ms: float) -> float:
-    """Of what came in the second from then on; NaN when nothing did."""
+    """Return the p99 of records that arrived in this second, NaN if none did."""
     came = (arrivals.received_ms >= from_ms) & (arrivals.received_ms < from_ms + 1000)
     return round(float(np.percentile(arrivals.lateness_ms[came], 99)), 1) if came.any() else np.nan
 

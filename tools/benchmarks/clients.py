@@ -1,4 +1,4 @@
-"""The Kafka clients of generator, relay and reader, tuned so that they are not what is measured."""
+"""Kafka clients of generator, relay and reader, tuned so that they do not limit a measurement."""
 
 import os
 import time
@@ -16,14 +16,13 @@ ROOM_MESSAGES = 400_000
 
 
 def producer(bootstrap_servers: str, overrides: Mapping[str, Setting] | None = None) -> Producer:
-    """An idempotent producer that calls back for failed records only."""
+    """Return an idempotent producer that reports failed records only."""
     return Producer(producing(bootstrap_servers, overrides))
 
 
 def producing(
     bootstrap_servers: str, overrides: Mapping[str, Setting] | None = None
 ) -> dict[str, object]:
-    """The settings of such a producer."""
     return {
         "bootstrap.servers": bootstrap_servers,
         "log_level": ERRORS_ONLY,
@@ -38,7 +37,7 @@ def producing(
 
 
 def consumer(bootstrap_servers: str, overrides: Mapping[str, Setting] | None = None) -> Consumer:
-    """A read_committed consumer that fetches ahead and never backs off for a second."""
+    """Return a read_committed consumer that fetches ahead with a short backoff."""
     settings: dict[str, object] = {
         "bootstrap.servers": bootstrap_servers,
         "log_level": ERRORS_ONLY,
@@ -56,7 +55,7 @@ def consumer(bootstrap_servers: str, overrides: Mapping[str, Setting] | None = N
 
 
 def stop_on_failure(error: KafkaError | None, message: Message) -> None:
-    """Refuses a lost record: a measurement that drops records measures nothing."""
+    """Fail on a lost record, because it would falsify the measurement."""
     if error is not None:
         raise BenchmarkError(
             f"A record for {message.topic()} was not written: {error}. See the broker's log."
@@ -64,7 +63,7 @@ def stop_on_failure(error: KafkaError | None, message: Message) -> None:
 
 
 def wait_for_room(client: Producer) -> None:
-    """Waits until half of what a full producer holds has been sent."""
+    """Wait until half of the queued records have been sent."""
     left = len(client) // 2
     while len(client) > left:
         client.poll(0)
@@ -72,7 +71,7 @@ def wait_for_room(client: Producer) -> None:
 
 
 def finish(client: Producer, timeout_s: float = 120) -> None:
-    """Waits until the broker has everything; BenchmarkError when it does not take it."""
+    """Wait until the broker has all records. Raise BenchmarkError if it does not."""
     left = client.flush(timeout_s)
     if left:
         raise BenchmarkError(

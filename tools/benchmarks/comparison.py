@@ -1,13 +1,11 @@
-"""The figures of a run beside those of an earlier one: what got worse, and not by chance.
+"""Comparison of a run's figures with an earlier run.
 
-Hosts of one kind differ by half, so rates are never compared. What is compared are ratios to
-another measurement of the same run, sizes, and times on the same kind of machine. Some differ by
-much more: then sizes alone, for what waits for the broker and what only computes do not get slower
-alike.
+Hosts of one kind differ by half, so rates are never compared. Ratios within a run, sizes, and
+times on the same kind of machine are compared. If the relay's pace differs more, only sizes are
+compared.
 
-A change is more than noise when it is larger than the spread of the rounds in either run, at least
-5 %; for a figure without rounds it has to be larger than NOISE.
-"""
+A change must exceed the spread of the rounds in either run, and 5 %. A figure without rounds
+must exceed NOISE."""
 
 import json
 import math
@@ -31,14 +29,14 @@ NOISE: Final = {
 ONLY_IN_THE_SAME_SETTING: Final = frozenset({Kind.TIME, Kind.TAIL})
 RELAY: Final = "relay"
 SAME_PACE: Final = 1.5
-"""Up to so many times as fast, by the rate of the relay, is a host of the same pace."""
+"""Hosts have the same pace if the rates of their relays differ by at most this factor."""
 
 Content = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A report that was written before: value and spread of each figure, None where unknown."""
+    """Earlier report: value and spread of each figure, None if unknown."""
 
     name: str
     date: str
@@ -48,8 +46,10 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A figure against what it was before: +0.1 is 10 % more, NaN that it cannot be had any more.
-    `verdict`: `worse` or `better`, empty where it may be noise."""
+    """Relative change of a figure. +0.1 means 10 % more, NaN means that the figure is missing
+    now.
+
+    `verdict` is `worse` or `better`. It is empty if the change may be noise."""
 
     before: float
     change: float
@@ -58,12 +58,12 @@ class Change:
 
 
 def setting_of(machine: Content, options: Sequence[str]) -> str:
-    """The kind of machine, and what was measured otherwise than usual."""
+    """Return the kind of machine and the unusual options."""
     return ", ".join([str(machine["cpu"]), f"{machine['cores']} cores", *options])
 
 
 def read(path: Path) -> Earlier:
-    """A report as `--json` writes it. BenchmarkError when it is none."""
+    """Read a report that `--json` wrote. Raise BenchmarkError if it is no report."""
     try:
         content = json.loads(path.read_text("utf-8"))
         setting = setting_of(content["machine"], content.get("options", []))
@@ -76,14 +76,14 @@ def read(path: Path) -> Earlier:
 
 
 def last_committed(setting: str, folder: Path = COMMITTED) -> Earlier | None:
-    """The newest result of this setting in the repository; None when there is none."""
+    """Return the newest committed report of this setting."""
     found = [read(path) for path in sorted(folder.glob("*.json"))]
     fitting = [earlier for earlier in found if earlier.setting == setting]
     return max(fitting, key=lambda earlier: earlier.date, default=None)
 
 
 def changes(figures: Sequence[Figure], earlier: Earlier, setting: str) -> dict[str, Change]:
-    """Of every figure that can be compared, by its name: none that was 0 or less before."""
+    """Return the change of each comparable figure. Old values of 0 or less are skipped."""
     is_same_setting = earlier.setting == setting
     has_same_pace = other_pace(figures, earlier) is None
     found = {}
@@ -97,7 +97,7 @@ def changes(figures: Sequence[Figure], earlier: Earlier, setting: str) -> dict[s
 
 
 def other_pace(figures: Sequence[Figure], earlier: Earlier) -> tuple[float, float] | None:
-    """The relay's rate and what it was before, where these hosts are not of the same pace."""
+    """Return the relay's rate now and before if the hosts differ in pace."""
     before = earlier.figures.get(RELAY, (None, None))[0]
     now = next((figure.value for figure in figures if figure.name == RELAY), None)
     if not now or not before or max(now / before, before / now) <= SAME_PACE:

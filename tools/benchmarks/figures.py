@@ -1,4 +1,4 @@
-"""The headline figures of a run, each beside its goal."""
+"""Headline figures of a run with their goals."""
 
 import math
 import operator
@@ -19,7 +19,7 @@ from tools.benchmarks.steady import Ladder, Streamed
 from tools.benchmarks.verdict import Lateness
 
 Goals = tuple[str, str, str]
-"""Of p50, p99 and p99.9."""
+"""Goals of p50, p99 and p99.9."""
 
 NO_GOALS: Goals = ("", "", "")
 _SENSES: dict[str, Callable[[float, float], bool]] = {
@@ -28,29 +28,28 @@ _SENSES: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 _GOALS_BY_PENDING = {10_000_000: ("<= 200", "<= 1.5"), 50_000_000: ("<= 600", "<= 6")}
-"""Anonymous memory in MB and seconds until the first delivery after a restart."""
+"""Goals for anonymous memory (MB) and for the first delivery after a restart (s)."""
 
 
 class Kind(StrEnum):
-    """What a figure is, which decides how it is compared with that of another run."""
+    """Kind of a figure. It decides how runs are compared."""
 
     RATE = "rate"
     SHARE = "share"
-    """Of another measurement of the same run, and the more the better."""
+    """Ratio to another measurement of the same run. More is better."""
     COST = "cost"
-    """As a multiple of another measurement of the same run, and the less the better."""
+    """Ratio to another measurement of the same run. Less is better."""
     SIZE = "size"
     TIME = "time"
     TAIL = "tail"
-    """The time of the few that came latest."""
+    """Time of the latest few."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure: `goal` reads like `<= 30`; a figure without one is only told.
+    """One figure. `goal` looks like `<= 30`.
 
-    `spread` is (largest - smallest) / median of the rounds; None where there was one round.
-    """
+    `spread` is (largest - smallest) / median of the rounds, None for one round."""
 
     name: str
     value: float
@@ -61,7 +60,7 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the goal was met; None when there is none, or no value."""
+        """Return whether the goal was met. None means no goal or no value."""
         if not self.goal or math.isnan(self.value):
             return None
         sense, bound = self.goal.split()
@@ -70,23 +69,23 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
-    """The rounds of the relay of the same run: rates, and CPU in us a record."""
+    """Rounds of the relay in the same run: rates, and CPU in us per record."""
 
     per_s: Sequence[float]
     cpu_us: Sequence[float]
 
     def share(self, name: str, per_s: Sequence[float], goal: str = "") -> Figure:
-        """A rate, by its rounds, as a part of the relay's."""
+        """Return a rate as a share of the relay's rate."""
         return _quotient(f"{name} / relay", per_s, self.per_s, Kind.SHARE, goal)
 
     def cpu(self, name: str, us: Sequence[Mapping[str, float]], goal: str = "") -> Figure:
-        """The proxy's CPU a record, by its rounds, as a multiple of the relay's."""
+        """Return the proxy's CPU per record as a multiple of the relay's."""
         spent = [one["proxy"] for one in us]
         return _quotient(f"{name} CPU / relay", spent, self.cpu_us, Kind.COST, goal)
 
 
 def figures_of(results: Mapping[str, object]) -> list[Figure]:
-    """All figures that the scenarios of this run allow, yardstick first."""
+    """Return all figures of these results, the yardstick first."""
     relay = results.get("relay")
     rounds = relay.rounds if isinstance(relay, Relay) else []
     yardstick = Yardstick(
@@ -161,7 +160,7 @@ def _lateness(name: str, late: Lateness, goals: Goals = NO_GOALS) -> Iterator[Fi
 def _quotient(
     name: str, values: Sequence[float], others: Sequence[float], kind: Kind, goal: str
 ) -> Figure:
-    """Its spread is that of both; NaN where a part of it was not measured."""
+    """Return a quotient of medians. It is NaN if a part was not measured."""
     value, other = _median(values), _median(others)
     both = len(values) > 1 and len(others) > 1
     spread = round(_spread(values) + _spread(others), 3) if both else None

@@ -1,5 +1,3 @@
-"""Where a measurement keeps its data."""
-
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +6,7 @@ from pathlib import Path
 
 @contextmanager
 def own_folder(kept: Path | None, name: str) -> Iterator[Path]:
-    """A new folder below the one that was named, or one that disappears afterwards."""
+    """Yield a new folder below `kept`, or a temporary one."""
     if kept is None:
         with tempfile.TemporaryDirectory(prefix=f"{name}-") as temporary:
             yield Path(temporary)

@@ -1,9 +1,9 @@
-"""What keeping a record's id costs: our register beside the same work done with RocksDB.
+"""Cost of keeping ids: our register beside RocksDB.
 
-`python -m tools.benchmarks.ids_engine [ids]`. Batches of 2,048 new ids; every eighth batch 256 ids
-that wait are looked up and given another entry, as replacements are; `WAITING` ids wait, older ones
-are forgotten. Each engine runs in a process of its own. RocksDB is told which ids to forget; the
-register, which is not, finds them by itself. RocksDB keeps neither tombstones nor links here."""
+`python -m tools.benchmarks.ids_engine [ids]`. Batches have 2,048 new ids. In every eighth batch
+256 pending ids are looked up and replaced. `WAITING` ids stay pending, and older ones are
+forgotten. Each engine runs in its own process. RocksDB is told the ids to forget. The register
+finds them itself. RocksDB stores neither tombstones nor links here."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NAMED = Struct("<qqqqqIB")
 
 
 class Engine(Protocol):
-    """The work of one shard; offsets follow one another, and the id of each follows from it."""
+    """Id store of one shard. Offsets are consecutive, and each id follows from its offset."""
 
     def put_if_new(self, ids: list[bytes], first_offset: int) -> bool: ...
 
@@ -85,7 +85,7 @@ class OurRegister:
 
 
 class Rocks:
-    """An id's bytes are the key; no write-ahead log, a Bloom filter of 10 bits a key."""
+    """RocksDB without a write-ahead log and with a Bloom filter of 10 bits a key."""
 
     def __init__(self, folder: Path) -> None:
         blocks = BlockBasedOptions()
@@ -136,7 +136,8 @@ ENGINES: dict[str, Callable[[Path], Engine]] = {"ours": OurRegister, "rocksdb": 
 
 
 class Clock:
-    """Seconds by name: of the loop's thread, whose longest call delays what is due, and of all."""
+    """CPU seconds of the calling thread by name, and of the process. The longest call delays due
+    records."""
 
     def __init__(self) -> None:
         self.loop_s: dict[str, float] = {}
@@ -154,13 +155,13 @@ class Clock:
 
 
 def ids_at(first_offset: int, count: int) -> list[bytes]:
-    """Ids of 36 bytes, as UUIDs are, in no order."""
+    """Return ids of 36 bytes, like UUIDs, in no order."""
     span = range(first_offset, first_offset + count)
     return [b"%016x-order-%013d" % (at * 0x9E3779B97F4A7C15 % 2**64, at) for at in span]
 
 
 def measure(name: str, ids: int) -> dict[str, object]:
-    """Put so many ids, forgetting those beyond WAITING."""
+    """Put this many ids and forget those older than WAITING."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as home:
         engine = ENGINES[name](Path(home) / name)
@@ -197,7 +198,7 @@ def _anonymous_mb() -> float:
 
 
 def main() -> None:
-    """One JSON line an engine; arguments: ids (4,000,000), and one engine's name."""
+    """Print one JSON line per engine. Arguments: ids (4,000,000), and one engine's name."""
     ids = int(sys.argv[1]) if len(sys.argv) > 1 else 4_000_000
     if len(sys.argv) > 2:
         gc.disable()

@@ -1,6 +1,6 @@
-"""The key of a benchmark record: 16 bytes that say which record it is and when it is due.
+"""Key of a benchmark record: 16 bytes with its number and due time.
 
-The reader needs nothing else of a record, so that reading costs the machine little."""
+The reader needs nothing else, so reading is cheap."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ Keys = npt.NDArray[np.void]
 
 
 def write_keys(first_sequence: int, due_ms: npt.NDArray[np.int64]) -> list[bytes]:
-    """One key per due, numbered from `first_sequence` on."""
+    """Return one key per due time, numbered from `first_sequence` on."""
     keys = np.empty(len(due_ms), KEY)
     keys["sequence"] = np.arange(first_sequence, first_sequence + len(due_ms))
     keys["due_ms"] = due_ms
@@ -23,5 +23,4 @@ def write_keys(first_sequence: int, due_ms: npt.NDArray[np.int64]) -> list[bytes
 
 
 def read_keys(keys: Sequence[bytes]) -> Keys:
-    """The keys as one structured array with the fields `sequence` and `due_ms`."""
     return np.frombuffer(b"".join(keys), KEY)

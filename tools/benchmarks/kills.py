@@ -1,9 +1,8 @@
-"""How long nothing is delivered when a proxy under load is killed and started again at once.
+"""Pause in deliveries when a proxy under load is killed and started again at once.
 
-`python -m tools.benchmarks.kills`; five minutes, one broker on this machine. The only proxy is
-killed at random moments, its folder stays. Counted from SIGKILL until a consumer has the first
-record that was delivered after it.
-"""
+`python -m tools.benchmarks.kills` takes five minutes, with one broker on this machine. The only
+proxy is killed at random moments and keeps its folder. The time runs from SIGKILL until a
+consumer has the first record delivered after it."""
 
 import random
 import tempfile
@@ -31,7 +30,7 @@ POLL_S: Final = 0.02
 
 
 class Arrivals:
-    """Reads a topic of delivered records in a thread, and knows when the last one came."""
+    """Reader of a topic of delivered records in a thread."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         config = {"group.id": f"{topic}-reader", "isolation.level": "read_committed"}
@@ -44,7 +43,7 @@ class Arrivals:
         self._thread.start()
 
     def next_after(self, moment_s: float) -> float:
-        """When the first record came after the moment; monotonic seconds."""
+        """Return when the first record after the moment arrived, in monotonic seconds."""
         deadline_s = moment_s + PATIENCE_S
         while self._last_s <= moment_s:
             assert time.monotonic() < deadline_s, f"nothing was delivered for {PATIENCE_S} s"
@@ -52,7 +51,6 @@ class Arrivals:
         return self._last_s
 
     def close(self) -> None:
-        """Stop reading."""
         self._ending.set()
         self._thread.join()
         self._consumer.close()
@@ -64,7 +62,7 @@ class Arrivals:
 
 
 def measure(folder: Path) -> list[float]:
-    """Seconds without a delivery, of each kill. Every record must have ended once afterwards."""
+    """Return the seconds without a delivery of each kill. Every record must end once."""
     draw = random.Random(1)
     with any_broker(folder / "broker") as bootstrap:
         installation = Installation(bootstrap, folder)
@@ -81,7 +79,7 @@ def measure(folder: Path) -> list[float]:
                     time.sleep(draw.uniform(*PAUSE_S))
                     proxy.kill()
                     killed_s = time.monotonic()
-                    time.sleep(POLL_S * 5)  # what had been delivered has come
+                    time.sleep(POLL_S * 5)  # earlier deliveries arrive meanwhile
                     proxy.start()
                     found.append(arrivals.next_after(killed_s + POLL_S * 5) - killed_s)
             installation.judge()
@@ -92,7 +90,6 @@ def measure(folder: Path) -> list[float]:
 
 
 def main() -> None:
-    """Print what was measured."""
     print(describe(kafka_version()))
     with tempfile.TemporaryDirectory(prefix="kills-") as folder:
         found = measure(Path(folder))

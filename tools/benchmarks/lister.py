@@ -1,4 +1,4 @@
-"""Lists what waits, page after page, as `pending list` does, while something else is measured."""
+"""Listing of pending records, page after page, during another measurement."""
 
 import json
 import threading
@@ -15,10 +15,9 @@ PAGE_WITHIN_S = 30
 
 
 class Lister:
-    """Within the `with` block it asks for one page after the other, and begins again at the end.
+    """Thread that lists pages within the `with` block and begins again at the end.
 
-    `records` were listed in `seconds`, the slowest page in `longest_s`.
-    """
+    `records` were listed in `seconds`. The slowest page took `longest_s`."""
 
     def __init__(self, proxy: ProxyProcess) -> None:
         self.records = 0
@@ -46,7 +45,6 @@ class Lister:
 
     @property
     def pages_per_s(self) -> float:
-        """How many whole pages a second; 0 where none came."""
         return round(self.records / PAGE_RECORDS / self.seconds, 1) if self.seconds else 0.0
 
     def _run(self) -> None:
@@ -63,7 +61,7 @@ class Lister:
             self.seconds = ended_s - started_s
 
     def _page(self, cursor: str) -> str:
-        """List one page; the cursor of the next, empty at the end."""
+        """List one page. Return the next cursor, empty at the end."""
         after = f"&cursor={quote(cursor)}" if cursor else ""
         status, text = self._proxy.get(
             f"/api/v1/pending/records?limit={PAGE_RECORDS}{after}", PAGE_WITHIN_S

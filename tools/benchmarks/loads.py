@@ -1,4 +1,4 @@
-"""The load generator: delayed records into the ingress topic, paced or as fast as they go."""
+"""Load generator: delayed records into the ingress topic, paced or unlimited."""
 
 import gc
 import math
@@ -20,18 +20,17 @@ CHUNK_RECORDS = 2_000
 TICK_S = 0.002
 MOST_MESSAGE_BYTES = 8 << 20
 LINGER_MS = 20
-"""Fewer requests, which would take the broker from the proxy; no delay is that short."""
+"""Fewer requests leave the broker to the proxy. No delay is this short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to send.
+    """Settings of a load.
 
-    A record is due at `anchor_ms` (the moment of sending when None) plus a delay drawn evenly
-    from `delay_ms`. A rate of None sends as fast as the broker takes records; after `most_s`
-    nothing more is sent. With `id_header` each has an id of its own (38 bytes) in that header.
-    Several `targets` have a number behind the name of `target` and take turns.
-    """
+    A record is due at `anchor_ms`, or else at the time of sending, plus a random delay from
+    `delay_ms`. Without a rate the broker sets the pace. Sending stops after `most_s`. With
+    `id_header` each record has its own id (38 bytes). Several `targets` are numbered and take
+    turns."""
 
     bootstrap_servers: str
     ingress: str
@@ -50,11 +49,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What was sent; CPU of the generator's process in seconds.
+    """Summary of a load.
 
-    In epoch ms: when the first record was handed to the client and when the last one was, and when
-    the broker had them all.
-    """
+    `cpu_s` is the generator's CPU time. The client got the first record at `started_ms` and the
+    last at `ended_ms`."""
 
     count: int
     started_ms: float
@@ -64,15 +62,13 @@ class Loaded:
 
     @property
     def offered_per_s(self) -> float:
-        """Records a second that the broker took."""
         return self.count / max(self.acknowledged_ms - self.started_ms, 1.0) * 1000
 
 
 def send(announce: Announce, load: Load, tell: Callable[[int], None] = lambda _: None) -> Loaded:
-    """Sends a whole load and waits until the broker has it. Runs in a process of its own.
+    """Send a whole load and wait for the broker. Run in a process of its own.
 
-    `tell` hears how many records were sent so far.
-    """
+    `tell` is called with the number of records sent."""
     settings = {"linger.ms": LINGER_MS, "message.max.bytes": MOST_MESSAGE_BYTES}
     client = clients.producer(load.bootstrap_servers, settings)
     return send_through(client, announce, load, tell)
@@ -81,7 +77,6 @@ def send(announce: Announce, load: Load, tell: Callable[[int], None] = lambda _:
 def send_through(
     client: Producer, announce: Announce, load: Load, tell: Callable[[int], None] = lambda _: None
 ) -> Loaded:
-    """The same with a producer of the caller's."""
     gc.disable()
     client.list_topics(load.ingress, timeout=10)
     announce()

@@ -1,8 +1,7 @@
-"""How long records for other targets are late when a node is lost that one target cannot do
-without: its only replica, or the third of three that must be in sync.
+"""Lateness of records for other targets when one target loses a node that it needs.
 
-`python -m tools.benchmarks.lost_leader`; three minutes, three brokers on this machine.
-"""
+The node holds its only replica, or the third of three that must be in sync. `python -m
+tools.benchmarks.lost_leader` takes three minutes, with three brokers on this machine."""
 
 import tempfile
 import time
@@ -30,7 +29,7 @@ SHOWN_S: Final = 20
 
 
 def measure(what: str, folder: Path) -> dict[int, int]:
-    """p99 of the lateness, in ms, of what the others' records were due in each second after it."""
+    """Return the p99 lateness (ms) of records for other targets, by second after the loss."""
     with running_cluster(folder / "cluster") as cluster:
         installation = ClusteredInstallation(cluster, folder)
         try:
@@ -73,13 +72,12 @@ def _by_second(ends: Ends, targets: set[str], went_ms: int) -> dict[int, int]:
 
 
 def _on_time_again_s(by_second: dict[int, int]) -> int:
-    """The first second from which on, while the node is away, none is late."""
+    """Return the second from which no p99 is late while the node is away."""
     late = [s for s, p99_ms in by_second.items() if 0 <= s < AWAY_S and p99_ms > ON_TIME_MS]
     return max(late, default=-1) + 1
 
 
 def main() -> None:
-    """Print what was measured."""
     print(describe(kafka_version()))
     for what in ("no leader", "too few replicas"):
         with tempfile.TemporaryDirectory(prefix="lost-leader-") as folder:

@@ -1,4 +1,4 @@
-"""What the figures were measured on: no figure travels without it."""
+"""Description of the machine that the figures were measured on."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ import confluent_kafka
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Hardware and the versions of everything on the way of a record."""
+    """Hardware and software versions."""
 
     cpu: str
     cores: int
@@ -24,7 +24,6 @@ class Machine:
 
 
 def describe(kafka_version: str) -> Machine:
-    """This machine."""
     return Machine(
         cpu=_cpu_model(),
         cores=os.cpu_count() or 1,

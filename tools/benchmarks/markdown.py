@@ -1,4 +1,4 @@
-"""The tables of docs/notes/measurements.md: `python -m tools.benchmarks.markdown report.json`."""
+"""Tables of docs/notes/measurements.md: `python -m tools.benchmarks.markdown report.json`."""
 
 import json
 import sys
@@ -12,7 +12,6 @@ PROCESSES = ("broker", "proxy", "generator", "reader")
 
 
 def render(report: Content) -> str:
-    """Date, machine and versions, the figures beside their goals, each measurement in full."""
     machine, faults = report["machine"], report["faults"]
     head = (
         f"{report['date']}; {machine['cpu']}, {machine['cores']} cores, "

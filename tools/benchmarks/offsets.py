@@ -1,4 +1,4 @@
-"""How far the proxy is: the committed offsets of its consumer group on the ingress topic."""
+"""Committed offsets of the proxy's consumer group on the ingress topic."""
 
 import time
 from dataclasses import dataclass
@@ -13,14 +13,15 @@ POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How many ingress records were behind the committed offsets, and when (monotonic s)."""
+    """Number of committed ingress records, and when it was read (monotonic s)."""
 
     at_s: float
     records: int
 
 
 class IngressOffsets:
-    """Reads the ends of the ingress partitions and what the proxy's group has committed."""
+    """Reader of ingress end offsets and of the proxy's committed offsets. It never joins the
+    group."""
 
     def __init__(self, bootstrap_servers: str, group_id: str, topic: str) -> None:
         self._consumer: Consumer = clients.consumer(bootstrap_servers, {"group.id": group_id})
@@ -28,23 +29,20 @@ class IngressOffsets:
         self._partitions = [TopicPartition(topic, number) for number in numbers]
 
     def close(self) -> None:
-        """Lets go of the connection (the group is never joined)."""
         self._consumer.close()
 
     def written(self) -> int:
-        """Records in the ingress topic."""
         return sum(
             self._consumer.get_watermark_offsets(partition, timeout=10)[1]
             for partition in self._partitions
         )
 
     def committed(self) -> Progress:
-        """Records behind the committed offsets."""
         answers = self._consumer.committed(self._partitions, timeout=10)
         return Progress(time.monotonic(), sum(max(answer.offset, 0) for answer in answers))
 
     def wait_for(self, records: int, timeout_s: float) -> Progress:
-        """The first look that finds at least `records` committed."""
+        """Return the first reading with at least `records` committed."""
         deadline_s = time.monotonic() + timeout_s
         while (look := self.committed()).records < records:
             if look.at_s > deadline_s:

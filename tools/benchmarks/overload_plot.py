@@ -1,4 +1,4 @@
-"""The scenario *overload*, drawn: rates, lateness and memory over its seconds."""
+"""Plot of the scenario *overload*: rates, lateness and memory by second."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHADE: Final = "#e9e4d8"
 
 
 def draw(overload: Overload, path: Path) -> None:
-    """Three panels above one another, the overload shaded."""
+    """Draw three panels, with the overload shaded."""
     figure = Figure(figsize=(9, 8), layout="constrained")
     rates, lateness, memory = figure.subplots(3, 1, sharex=True, height_ratios=(3, 4, 2))
     figure.suptitle(
@@ -55,7 +55,7 @@ def _draw_rates(axes: Axes, overload: Overload) -> None:
 
 
 def _draw_lateness(axes: Axes, overload: Overload) -> None:
-    """By the second in which the records were due; of all, by the second in which they came."""
+    """Draw lateness by the second of the due time, and once by the second of arrival."""
     at_s = _middles(overload.seconds)
     for name, colour, late in (
         ("short delays", SHORT, [one.short for one in overload.seconds]),
@@ -117,5 +117,4 @@ def _middles(seconds: Sequence[Second]) -> list[float]:
 
 
 def _in_seconds(late: Sequence[Lateness]) -> tuple[list[float], list[float]]:
-    """p50 and p99."""
     return [one.p50_ms / 1000 for one in late], [one.p99_ms / 1000 for one in late]

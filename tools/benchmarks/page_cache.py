@@ -1,4 +1,4 @@
-"""Makes files cold: the system forgets what it holds of them in memory."""
+"""Eviction of files from the page cache."""
 
 import os
 from contextlib import suppress
@@ -6,8 +6,9 @@ from pathlib import Path
 
 
 def forget(folder: Path) -> None:
-    """Write out the files below a folder and drop their pages; where the system cannot be asked for
-    that they stay. Nobody may have them mapped; what goes meanwhile is left out."""
+    """Write the files below a folder to disk and drop their pages.
+
+    Files must not be mapped. A system without `posix_fadvise` keeps the pages."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in filter(Path.is_file, folder.rglob("*")):

@@ -1,11 +1,11 @@
-"""The highest memory of a process while something happens to it."""
+"""Peak memory of a process."""
 
 from tools.benchmarks.accounting import anonymous_bytes, cpu_s, resident
 from tools.benchmarks.watch import Watch
 
 
 class AnonymousPeak(Watch):
-    """Looks once a second until closed; `bytes` is the highest seen."""
+    """Peak anonymous memory, sampled once a second until closed."""
 
     def __init__(self, pid: int) -> None:
         super().__init__()
@@ -14,13 +14,12 @@ class AnonymousPeak(Watch):
         self.begin()
 
     def look(self) -> None:
-        """Look once."""
         self.bytes = max(self.bytes, anonymous_bytes(self._pid))
 
 
 class ResidentPeak(Watch):
-    """The same of all resident memory, mapped files included, of a process and those below it;
-    and the CPU seconds that they had used when they were last seen."""
+    """Peak resident memory of a process and its children, mapped files included, with their CPU
+    seconds."""
 
     def __init__(self, pid: int) -> None:
         super().__init__()
@@ -29,7 +28,6 @@ class ResidentPeak(Watch):
         self.begin()
 
     def look(self) -> None:
-        """Look once."""
         found = resident(self._pid)
         self.bytes = max(self.bytes, found.anonymous_bytes + found.file_bytes)
         self.cpu_s = max(self.cpu_s, cpu_s(self._pid))

@@ -1,4 +1,4 @@
-"""Work in processes of its own, so that generator, relay and reader share no interpreter lock."""
+"""Separate processes, so that generator, relay and reader share no interpreter lock."""
 
 import multiprocessing
 import signal
@@ -17,9 +17,8 @@ Announce = Callable[[], None]
 class Job(Generic[Result]):
     """One function call in a spawned process.
 
-    `work` gets a callable that it may use to say that it is ready, then the arguments.
-    Leaving the `with` block ends the process, finished or not.
-    """
+    `work` receives a callable that announces readiness, then the arguments. The end of the
+    `with` block ends the process."""
 
     def __init__(self, work: Callable[..., Result], *arguments: object) -> None:
         context = multiprocessing.get_context("spawn")
@@ -48,11 +47,10 @@ class Job(Generic[Result]):
         self._link.close()
 
     def wait_ready(self, timeout_s: float = 60) -> None:
-        """Returns when the work has announced that it is ready."""
         self._receive("ready", timeout_s)
 
     def result(self, timeout_s: float) -> Result:
-        """What the work returned; BenchmarkError when it failed or took longer."""
+        """Return the result of `work`. Raise BenchmarkError if it failed or timed out."""
         answer: Result = self._receive("done", timeout_s)  # type: ignore[assignment]
         return answer
 
@@ -75,7 +73,7 @@ class Job(Generic[Result]):
 
 
 def leave_on_sigterm() -> None:
-    """From now on SIGTERM ends like an error would, so that no broker and no proxy stays behind."""
+    """Turn SIGTERM into SystemExit, so that brokers and proxies are stopped."""
     signal.signal(signal.SIGTERM, _leave)
 
 

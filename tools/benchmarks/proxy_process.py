@@ -1,4 +1,4 @@
-"""The proxy under measurement: the real command, in a process of its own."""
+"""Proxy under measurement: the real command in a process of its own."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ LOG_TAIL_BYTES = 3_000
 
 
 class ProxyProcess:
-    """Starts, stops and asks one proxy. Everything it keeps lies below `folder`."""
+    """One proxy process. Its data lie below `folder`."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ProxyProcess:
         name: str,
         more: Mapping[str, object] | None = None,
     ) -> None:
-        """`more`: settings beside those that set it up."""
+        """Prepare the proxy. `more` adds settings."""
         self._folder = folder
         self._admin_port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -42,18 +42,16 @@ class ProxyProcess:
 
     @property
     def pid(self) -> int:
-        """Process id of the running proxy."""
         return self._running().pid
 
     def start(self) -> None:
-        """Starts the process and returns at once."""
         with (self._folder / "proxy.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
 
     def wait_ready(self, timeout_s: float = 60) -> None:
-        """Returns when /readyz answers 200; BenchmarkError with the log's end when it does not."""
+        """Wait until /readyz answers 200. Raise BenchmarkError with the end of the log."""
         deadline_s = time.monotonic() + timeout_s
         while self.get("/readyz")[0] != 200:
             if self._running().poll() is not None:
@@ -65,7 +63,7 @@ class ProxyProcess:
             time.sleep(0.05)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """Ends the process and waits; a proxy that does not end within 30 s is killed."""
+        """Stop the process. Kill it after 30 s."""
         if self._process is None:
             return
         self._process.send_signal(signal_number)
@@ -77,7 +75,7 @@ class ProxyProcess:
         self._process = None
 
     def metric(self, name: str) -> float | None:
-        """Sum of one metric over its labels; None when the proxy does not publish it."""
+        """Return the sum of a metric over its labels, None if it is not published."""
         status, text = self.get("/metrics")
         if status != 200:
             return None
@@ -90,11 +88,10 @@ class ProxyProcess:
 
     @property
     def log(self) -> str:
-        """What the proxy has written, from its first start on."""
+        """Return the log since the first start."""
         return (self._folder / "proxy.log").read_text("utf-8", "replace")
 
     def log_tail(self) -> str:
-        """The end of what the proxy has written."""
         return self.log[-LOG_TAIL_BYTES:]
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -103,11 +100,10 @@ class ProxyProcess:
         return self._process
 
     def post(self, path: str, body: object, timeout_s: float) -> tuple[int, str]:
-        """Status and text of a call to the admin API; 0 where nobody answers."""
+        """Call the admin API. Return status and text, status 0 if there is no answer."""
         return self._ask("POST", path, json.dumps(body), timeout_s)
 
     def get(self, path: str, timeout_s: float = 2) -> tuple[int, str]:
-        """The same of a question."""
         return self._ask("GET", path, None, timeout_s)
 
     def _ask(self, method: str, path: str, body: str | None, timeout_s: float) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""The reader: a read_committed consumer of the target topic that notes when each record came."""
+"""Consumer of the target topic (read_committed) that records arrival times."""
 
 import gc
 import time
@@ -21,7 +21,7 @@ QUIET_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ReadOrder:
-    """What to read: until `count` records came and then nothing more, or until `deadline_s`."""
+    """Read until `count` records came and no more follow, or until `deadline_s`."""
 
     bootstrap_servers: str
     topic: str
@@ -31,7 +31,7 @@ class ReadOrder:
 
 
 class Batch(NamedTuple):
-    """Records that were taken out of the consumer together, their keys, and when (epoch ms)."""
+    """Records taken from the consumer together, with their keys and arrival time (epoch ms)."""
 
     records: list[Message]
     keys: Keys
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Every record that came, in order of arrival: three arrays of the same length."""
+    """All received records in order of arrival, as arrays of equal length."""
 
     sequence: npt.NDArray[np.int64]
     due_ms: npt.NDArray[np.int64]
@@ -49,12 +49,12 @@ class Arrivals:
 
     @property
     def lateness_ms(self) -> npt.NDArray[np.float64]:
-        """Received minus due, at the consumer's wall clock."""
+        """Return the arrival time minus the due time, by the consumer's clock."""
         return self.received_ms - self.due_ms
 
 
 def read(announce: Announce, order: ReadOrder) -> Arrivals:
-    """Reads a topic from its beginning. Runs in a process of its own."""
+    """Read a topic from its beginning. Run in a process of its own."""
     gc.disable()
     consumer = clients.consumer(order.bootstrap_servers, {"enable.partition.eof": True})
     try:
@@ -70,7 +70,7 @@ def read(announce: Announce, order: ReadOrder) -> Arrivals:
 
 
 def assign_whole(consumer: Consumer, topics: Sequence[str]) -> None:
-    """Assigns every partition and waits until each was read to its end, so that reading is warm."""
+    """Assign every partition and read each to its end, to warm up the consumer."""
     known = consumer.list_topics(timeout=60).topics
     places = [(topic, number) for topic in topics for number in known[topic].partitions]
     consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
@@ -103,11 +103,10 @@ def _collect(
 
 
 def next_batch(consumer: Consumer, is_complete: bool, stamped: bool = True) -> Batch | None:
-    """What came next; None when nothing does for 0.1 s.
+    """Return the next batch, or None after 0.1 s without records.
 
-    Once all is there, what comes too much is waited for longer. The first record's stamp is
-    checked.
-    """
+    When the read is complete, wait longer for surplus records. Check the stamp of the first
+    record."""
     first = consumer.poll(QUIET_S if is_complete else 0.1)
     if first is None:
         return None

@@ -1,9 +1,8 @@
-"""A prototype: what a process of its own that reads and parses would take from a worker's loop.
+"""Prototype: work that a separate reading process would take from a worker's loop.
 
-`python -m tools.benchmarks.reading_process`; five minutes. Waiting records are fetched, parsed and
-stored as a worker does it, without transactions: by one thread, and by two processes, of which the
-first hands columns to the second through shared memory. What a thread costs is its CPU time.
-"""
+`python -m tools.benchmarks.reading_process` takes five minutes. Pending records are fetched,
+parsed and stored as in a worker, without transactions. One thread does it, or two processes that
+share columns in memory. The cost of a thread is its CPU time."""
 
 import gc
 import sys
@@ -41,12 +40,12 @@ FETCH_RECORDS: Final = 2_000
 BUDGET_ENTRIES: Final = 2_048
 SLOTS: Final = 8
 SLOT_BYTES: Final = 4 << 20
-"""Of shared memory; a batch of records of a few hundred bytes is far below."""
+"""Size of a slot in shared memory. A batch of small records is far smaller."""
 WARM_RECORDS: Final = 50_000
 
 
 class Busy(NamedTuple):
-    """What a thread used, and of it what the second process needs to have entries again."""
+    """CPU and wall time of a thread. `anew_s` is the CPU time for rebuilding entries."""
 
     cpu_s: float
     elapsed_s: float
@@ -55,7 +54,7 @@ class Busy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is read: the first `records` of the topic, by a group of that name."""
+    """First `records` records of the topic, read by this group."""
 
     bootstrap_servers: str
     group: str
@@ -63,7 +62,7 @@ class Source:
 
 
 class HandedOver(NamedTuple):
-    """A batch of one partition in a slot of the shared memory; names: targets not told before."""
+    """Batch of one partition in a slot of shared memory. `names` are new targets."""
 
     slot: int
     partition: int
@@ -72,8 +71,6 @@ class HandedOver(NamedTuple):
 
 
 class Stores:
-    """A wheel for each partition."""
-
     def __init__(self, folder: Path) -> None:
         self._stores = {
             number: open_store("wheel", folder / str(number), Committed(0, -1, 0, 0))
@@ -81,7 +78,7 @@ class Stores:
         }
 
     def put(self, partition: int, entries: list[Entry]) -> None:
-        """As a worker does in a turn; a committed offset is not waited for."""
+        """Store entries as a worker does in a turn, without waiting for a commit."""
         store = self._stores[partition]
         store.put(entries)
         store.maintain(entries[-1][1] + 1, BUDGET_ENTRIES)
@@ -91,7 +88,7 @@ def measure(
     records: Annotated[int, typer.Option(help="That wait.")] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="Each measures both kinds twice.")] = 2,
 ) -> None:
-    """Print the CPU time of each thread, in microseconds a record, and records a second."""
+    """Print the CPU time of each thread (us per record), and records per second."""
     leave_on_sigterm()
     with made_world(None, (sys.executable, "-m", "proxy"), FULL) as world:
         servers = world.bootstrap_servers
@@ -139,7 +136,7 @@ def _two(source: Source, folder: Path) -> Figures:
 
 
 def read_and_keep(_announce: Announce, source: Source, folder: Path) -> Busy:
-    """One thread does it all."""
+    """Read and store in one thread."""
     gc.disable()
     stores = Stores(folder)
     batches = parsed(source)
@@ -153,7 +150,7 @@ def read_and_keep(_announce: Announce, source: Source, folder: Path) -> Busy:
 def read(
     _announce: Announce, source: Source, memory: str, free: Connection, handed_over: Connection
 ) -> Busy:
-    """Fetch, parse, and hand over."""
+    """Fetch, parse and hand over."""
     gc.disable()
     shared = SharedMemory(memory)
     numbers: dict[str, int] = {}
@@ -178,7 +175,7 @@ def keep(
     batches: Connection,
     freed: Connection,
 ) -> Busy:
-    """Take what is handed over, and store it."""
+    """Store the batches from the other process."""
     gc.disable()
     shared, stores, names = SharedMemory(memory), Stores(folder), list[str]()
     left, batch = source.records, batches.recv()
@@ -200,7 +197,7 @@ def keep(
 
 
 def parsed(source: Source) -> Iterator[tuple[int, list[Entry]]]:
-    """Entries of one partition after another; the first are empty, once the fetch is warm."""
+    """Yield entries by partition. The first item is empty and marks a warm fetch."""
     consumer = clients.consumer(source.bootstrap_servers, {"group.id": source.group})
     consumer.subscribe([TOPIC])
     reader, left = RequestReader(Policy()), source.records
@@ -216,7 +213,7 @@ def parsed(source: Source) -> Iterator[tuple[int, list[Entry]]]:
 
 
 def _fetched(consumer: Consumer, records: int) -> Iterator[Fetched]:
-    """Exactly so many."""
+    """Yield exactly this many records."""
     while records:
         arrived = consumer.consume(min(records, FETCH_RECORDS), 0.005)
         fetched = Fetched()
@@ -226,7 +223,7 @@ def _fetched(consumer: Consumer, records: int) -> Iterator[Fetched]:
 
 
 def _write(shared: SharedMemory, slot: int, entries: list[Entry], numbers: dict[str, int]) -> None:
-    """Four columns of numbers, then the bodies."""
+    """Write four columns of numbers, then the bodies."""
     dues_ms, offsets, targets, bodies = zip(*entries, strict=True)
     of_targets = [numbers.setdefault(target, len(numbers)) for target in targets]
     table = np.array((dues_ms, offsets, of_targets, list(map(len, bodies))), np.int64).tobytes()

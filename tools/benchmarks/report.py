@@ -1,4 +1,4 @@
-"""Everything a run found, as one JSON object."""
+"""Results of a run as one JSON object."""
 
 import json
 import math
@@ -14,8 +14,7 @@ from tools.benchmarks.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run: when, where, with which options that change the load, and what each scenario gave
-    (keys are the scenarios' names)."""
+    """One run: date, machine, options that change the load, and results by scenario."""
 
     date: str
     quick: bool
@@ -25,18 +24,18 @@ class Report:
 
     @property
     def setting(self) -> str:
-        """What another report must have in common with this one to be compared in full."""
+        """Return the setting. Runs with equal settings can be compared in full."""
         return setting_of(asdict(self.machine), self.options)
 
     @property
     def figures(self) -> list[Figure]:
-        """The headline figures, with what they should be (a quick run proves no figure)."""
+        """Return the headline figures. A quick run has no goals."""
         found = figures_of(self.results)
         return [replace(figure, goal="") for figure in found] if self.quick else found
 
     @property
     def faults(self) -> dict[str, int]:
-        """What must never be: counted over all records of all scenarios."""
+        """Return the counts of faults over all scenarios."""
         verdicts = {id(found): found for found in _verdicts(self.results)}.values()
         pending = self.results.get("pending")
         return {
@@ -47,7 +46,7 @@ class Report:
         }
 
     def to_json(self) -> str:
-        """The report for programs; a figure that could not be had is null."""
+        """Return the report as JSON. A missing figure is null."""
         content = {
             "date": self.date,
             "quick": self.quick,

@@ -1,4 +1,4 @@
-"""Ways back after a stop, timed with probes: records that fall due while the proxy is down."""
+"""Restarts, timed with probe records that are due while the proxy is down."""
 
 import time
 from collections.abc import Callable
@@ -22,11 +22,10 @@ PENDING_METRIC = "delay_proxy_shard_pending_records"
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """One way back: seconds from the start of the process to the first record at the consumer.
+    """One restart. The time runs from the start of the process to the first received record.
 
-    `pending_after` is what the proxy itself says is waiting; None when it says nothing. It may
-    count what ended shortly before the process was killed, never less than what waits.
-    """
+    `pending_after` is the proxy's own count, None if unknown. It may include records that ended
+    just before a kill. It is never too low."""
 
     how: str
     first_delivery_s: float
@@ -36,10 +35,9 @@ class Restart:
 
 
 def restart(made: Trial, how: str, stop: Callable[[], None], waiting: int) -> Restart:
-    """Stops the proxy in its own way, lets probes fall due, starts it and waits for them.
+    """Stop the proxy, let probes fall due, start it and wait for them.
 
-    `waiting` records are to be pending once the probes are gone.
-    """
+    `waiting` records stay pending after the probes."""
     made.world.say(f"{made.name}: restart, {how}")
     probe = replace(
         made.load(PROBE_RECORDS, (0, 0), int(time.time() * 1000) + PROBE_LEAD_MS),
@@ -86,7 +84,7 @@ def _first_delivery_s(arrivals: Arrivals, started_ms: float, log_tail: str) -> f
 
 
 def _pending_after(made: Trial, waiting: int) -> int | None:
-    """What the proxy says is pending, once that is enough or 10 s have passed."""
+    """Return the proxy's pending count once it reaches `waiting`, or after 10 s."""
     deadline_s = time.monotonic() + 10
     while (pending := made.proxy.metric(PENDING_METRIC)) is None or pending < waiting:
         if time.monotonic() > deadline_s:

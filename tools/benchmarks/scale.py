@@ -1,4 +1,4 @@
-"""How much is measured: the real thing, or a few seconds that only show that it works."""
+"""Scale of the benchmarks: full, or a few seconds that only show that they work."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,3 @@
-"""How long the audit takes, beside a bare Spark read of the same topics in the same run.
+"""Duration of the audit beside a bare Spark read of the same topics in the same run.
 
-Begin with `scale`: write the topics, read them bare, audit them, write more, audit that. What a
-hundred records are: `mix`.
-"""
+Begin with `scale`. `mix` defines a hundred records."""

@@ -1,5 +1,3 @@
-"""`python -m tools.benchmarks.audit_scale [records ...]`, e.g. 1000000 3000000 10000000."""
-
 import json
 import os
 import statistics
@@ -44,7 +42,8 @@ def main(
     profile: Annotated[bool, typer.Option(help="Say where the time of each audit goes.")] = False,
     folder: Annotated[Path | None, typer.Option(help="Where data is; kept afterwards.")] = None,
 ) -> None:
-    """Audits that many records on a broker of its own, beside a bare read of the same topics."""
+    """Audit this many records on an embedded broker, beside a bare Spark read of the same
+    topics."""
     counts = tuple(records or ((SMALL,) if small else FULL))
     if any(count % RECORDS or count <= 0 for count in counts):
         raise typer.BadParameter(f"records come by {RECORDS}")
@@ -78,14 +77,13 @@ def _whole(scale: Scale, counts: Sequence[int]) -> None:
 
 
 def _show_profile(scale: Scale, audits: int) -> None:
-    """Of the last so many."""
     if scale.environment:
         for log in EventLog.newest(scale.folder / EVENTS, audits):
             Console(width=WIDTH).print(log.table())
 
 
 def _settings(folder: Path, is_profiled: bool) -> dict[str, str] | None:
-    """An environment in which Spark writes an event log, if it is to."""
+    """Return an environment in which Spark writes an event log, or None without `--profile`."""
     if not is_profiled:
         return None
     (folder / EVENTS).mkdir(exist_ok=True)

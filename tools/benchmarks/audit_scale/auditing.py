@@ -1,4 +1,4 @@
-"""Audits a site in a process of its own, as a person would, and checks the result by the mix."""
+"""Audits of a site in a process of its own, checked against the mix."""
 
 import json
 import subprocess
@@ -18,12 +18,12 @@ AUDIT: Final = ("-m", "spark_jobs.audit_delivery")
 CONTINUE: Final = "--continue"
 MOST_SHOWN: Final = 2_000
 STAYS: Final = "pending"
-"""The verdict of a record that an audit which continues another one gives again."""
+"""A continued audit repeats this verdict for old records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """What a process took from its start to its end, and the last line that it printed."""
+    """Cost of a process from start to end, and its last printed line."""
 
     seconds: float
     cpu_s: float
@@ -32,7 +32,7 @@ class Took:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Took:
-    """Run Python with these arguments. Raises `BenchmarkError` where it fails."""
+    """Run Python with these arguments. Raise `BenchmarkError` if it fails."""
     began_s = time.monotonic()
     with subprocess.Popen(
         [sys.executable, *command],
@@ -62,7 +62,7 @@ def audit(
     goes_on: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Took:
-    """Audit these hundreds; going on from the audit in `output` of all earlier ones, or anew."""
+    """Audit these hundreds. With `goes_on`, continue the audit in `output`."""
     given = [*options(site), f"--output={output}", f"--driver-memory={driver_memory}", "--json"]
     took = run([*AUDIT, *given, *([CONTINUE] if goes_on else [])], environment)
     check(json.loads(took.said), hundreds)
@@ -70,7 +70,7 @@ def audit(
 
 
 def options(site: Site) -> list[str]:
-    """Of the audit's command line: what names the topics."""
+    """Return the audit options that name the topics."""
     topics = site.topics
     return [
         f"--bootstrap={site.bootstrap}",
@@ -83,7 +83,7 @@ def options(site: Site) -> list[str]:
 
 
 def check(found: Mapping[str, Any], hundreds: range) -> None:
-    """Every verdict is there as often as the mix says: no violation, and nothing unjudged."""
+    """Check that each verdict occurs as often as the mix says, without violations."""
     given = {name: count for name, count in found["verdicts"].items() if count}
     expected = {name: count * len(hundreds) for name, count in VERDICTS.items() if hundreds}
     expected[STAYS] = VERDICTS[STAYS] * hundreds.stop

@@ -1,4 +1,4 @@
-"""Whether time grows with the number of records as a straight line does."""
+"""Test whether the audit's time grows linearly with the number of records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,16 +9,15 @@ import numpy as np
 
 MILLION: Final = 1_000_000
 STRAIGHT: Final = 1.15
-"""No step may be so much dearer for each record than the line through all points is."""
+"""A step may cost at most this multiple of the fitted line per record."""
 
 Point = tuple[int, float]
-"""Records, and the seconds that they took."""
+"""Records and seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The line through all points (the least sum of squares), and how dear each step was: seconds
-    for each further million, from one point to the next."""
+    """Least-squares line through all points, and the seconds per further million of each step."""
 
     fixed_s: float
     per_million_s: float
@@ -26,7 +25,7 @@ class Curve:
 
     @classmethod
     def through(cls, points: Sequence[Point]) -> "Curve":
-        """Through at least three points, by rising numbers of records."""
+        """Fit at least three points, sorted by records."""
         millions = [records / MILLION for records, _ in points]
         slope, fixed_s = np.polyfit(millions, [seconds for _, seconds in points], 1)
         steps = tuple(
@@ -37,11 +36,9 @@ class Curve:
 
     @property
     def is_straight(self) -> bool:
-        """Whether no step is much dearer than the line."""
         return max(self.steps_s) <= self.per_million_s * STRAIGHT
 
     def to_json(self) -> dict[str, object]:
-        """One line for programs."""
         return {
             "fixed_s": round(self.fixed_s, 1),
             "per_million_s": round(self.per_million_s, 1),

@@ -1,8 +1,4 @@
-"""Where the time of an audit goes, by the event log that Spark writes where its settings say so.
-
-One line for each query: when it began, how long it took, its jobs and tasks, the time and the
-CPU that its tasks took, and what it wrote.
-"""
+"""Time spent by each query of an audit, read from Spark's event log."""
 
 import json
 import re
@@ -24,7 +20,7 @@ LAST_PARTS: Final = 2
 
 @dataclass(slots=True)
 class Query:
-    """What Spark did for one action of the driver; times in epoch ms."""
+    """Work that Spark did for one action of the driver."""
 
     began_ms: int
     writes: str
@@ -37,7 +33,7 @@ class Query:
 
 @dataclass(slots=True)
 class EventLog:
-    """The queries of one application, and when it started."""
+    """Queries of one application."""
 
     began_ms: int = 0
     ended_ms: int = 0
@@ -46,13 +42,12 @@ class EventLog:
 
     @classmethod
     def newest(cls, folder: Path, count: int) -> "list[EventLog]":
-        """The last so many in a folder of event logs, in the order in which they ended."""
+        """Return the last `count` logs in a folder, ordered by their end."""
         found = sorted(folder.glob(ONE_FILE), key=lambda path: path.stat().st_mtime)
         return [cls.read(path) for path in found[-count:]]
 
     @classmethod
     def read(cls, file: Path) -> "EventLog":
-        """One of them."""
         log = cls()
         with file.open(encoding="utf-8") as lines:
             for line in lines:
@@ -60,7 +55,6 @@ class EventLog:
         return log
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """One event, in the order in which they happened."""
         match event["Event"]:
             case "SparkListenerApplicationStart":
                 self.began_ms = event["Timestamp"]
@@ -76,7 +70,7 @@ class EventLog:
                 self._task(event)
 
     def table(self) -> Table:
-        """All queries, in seconds; `driver`: since the query before had ended."""
+        """Return all queries in seconds. `driver` is the time since the previous query ended."""
         table = Table("wrote", title="Queries of the audit")
         for column in ("at s", "driver s", "took s", "tasks ran s", "CPU s", "jobs", "tasks"):
             table.add_column(column, justify="right")

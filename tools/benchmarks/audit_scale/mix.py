@@ -1,8 +1,7 @@
-"""A hundred ingress records of a partition, and what a proxy that works leaves of them.
+"""A hundred ingress records of a partition, with the records that a correct proxy makes of them.
 
-Each hundred stands for itself: nothing in it names a record of another one. The plain ones are
-written down here; what hops, dies or has an outcome is made by the proxy's own code.
-"""
+No hundred refers to another. Plain records are written here. The proxy's own code makes hops,
+dead letters and outcomes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,16 +30,16 @@ VERDICTS: Final = {
     "cancelled": 1,
     "dead_lettered": 3,
 }
-"""What an audit must find of each hundred."""
+"""Expected verdicts of each hundred."""
 PLAIN: Final = range(55)
 PENDING: Final = range(55, 75)
 PENDING_WITH_ID: Final = range(55, 57)
 HOPS: Final = range(75, 80)
-"""The first three are requeued, the others rolled; the successor of each lies five behind it."""
+"""The first three are requeued, the others rolled. The successor lies five slots later."""
 REQUEUED: Final = range(75, 78)
 PREPARE, COMMIT = 85, 86
 REPLACED: Final = range(87, 89)
-"""By the record two behind it."""
+"""The record two slots later replaces it."""
 WITH_ID: Final = range(89, 95)
 CANCELLED, CANCEL = 95, 96
 NO_TARGET, NO_TIME, NOT_TAKEN = 97, 98, 99
@@ -52,7 +51,7 @@ LOST: Final = Rejection("publish-failed", "the broker refused the record")
 
 
 class Written(NamedTuple):
-    """A record as a producer takes it; partition -1 goes by the key."""
+    """A record as a producer takes it. Partition -1 means partitioned by key."""
 
     topic: str
     value: bytes | None
@@ -64,14 +63,13 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Makes hundreds; `values` are taken in turns."""
+    """Factory of hundreds. It takes `values` in turns."""
 
     topics: Topics
     authenticator: HopAuthenticator
     values: tuple[bytes, ...]
 
     def hundred(self, partition: int, first: int, moment: Moment) -> "Hundred":
-        """The records from the offset `first` on."""
         ingress = IngressPartition(self.topics.ingress, partition)
         values = list(islice(cycle(self.values), RECORDS))
         return Hundred(self.topics, self.authenticator, ingress, first, moment, values)
@@ -79,7 +77,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class Hundred:
-    """The records with the offsets from `first` on. A slot is an offset from there."""
+    """Records with the offsets from `first` on. A slot is an offset relative to `first`."""
 
     topics: Topics
     authenticator: HopAuthenticator
@@ -89,7 +87,7 @@ class Hundred:
     values: list[bytes]
 
     def records(self) -> Iterator[Written]:
-        """What lies in the ingress, in order."""
+        """Yield the ingress records in order."""
         for slot in PLAIN:
             yield self._request(slot, self.moment.due_ms(slot))
         for slot in PENDING:
@@ -111,7 +109,7 @@ class Hundred:
         yield self._request(NOT_TAKEN, self.moment.due_ms(NOT_TAKEN))
 
     def ends(self) -> Iterator[Written]:
-        """What lies in targets, outcomes and dead letters; of each partition in order."""
+        """Yield deliveries, outcomes and dead letters. Each partition is in order."""
         for slot in PLAIN:
             yield self._delivered(slot)
         for slot in HOPS:
@@ -132,7 +130,7 @@ class Hundred:
         more: Headers | None = None,
         at_ms: int | None = None,
     ) -> Written:
-        """A record to be delivered; one with an id has that as its key, too."""
+        """Return a timer record. An id is its Kafka key too."""
         key, due = self._key(slot), b"%d" % due_ms
         headers: Headers = [(names.TOPIC, self._target(slot)), (names.DELIVER_AT, due)]
         if ident is not None:
@@ -152,7 +150,7 @@ class Hundred:
         return Written(topic, self.values[slot], key, partition, headers, at_ms)
 
     def _delivered(self, slot: int) -> Written:
-        """A delivery at its due, with the headers that `delivery_headers` gives."""
+        """Return the delivery of a plain record, with the headers of `delivery_headers`."""
         due_ms, key = self.moment.due_ms(slot), self._key(slot)
         origin = b"%s/%d/%d" % (self.topics.ingress_bytes, self.ingress.number, self.first + slot)
         headers: Headers = [("trace", key), (names.ORIGIN, origin), (names.DUE, b"%d" % due_ms)]
@@ -239,7 +237,7 @@ class Hundred:
         return [(names.ID, self._ident(PREPARE)), (names.TRANSACTION, names.COMMIT)]
 
     def _ident_of(self, slot: int) -> bytes:
-        """What replaces a record has its id."""
+        """Return the record's id. A replacement has the id of the record it replaces."""
         is_later = slot - len(REPLACED) in REPLACED
         return self._ident(slot - len(REPLACED) if is_later else slot)
 

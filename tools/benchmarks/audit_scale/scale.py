@@ -1,4 +1,4 @@
-"""Measures one count of records: bare read, audit, and an audit that goes on from it."""
+"""Measurement of one record count: bare read, audit, and a continued audit."""
 
 import json
 import time
@@ -19,7 +19,7 @@ YARDSTICK: Final = ("-m", "tools.benchmarks.audit_scale.yardstick")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How it is measured. bootstrap, folder: the broker, and where results go."""
+    """Settings of a measurement."""
 
     bootstrap: str
     folder: Path
@@ -30,8 +30,10 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds from the start of a process to its end. bare_start_s: of the bare read, what came
-    before and after the reading: as much is taken for the start of the audit."""
+    """Wall times of processes, start included.
+
+    `bare_start_s` is the time of the bare read outside the reading. The audit's start is assumed
+    to take as long."""
 
     records: int
     written_s: float
@@ -45,21 +47,18 @@ class Measured:
 
     @property
     def ratio(self) -> float:
-        """Audit to bare read, start included."""
+        """Return audit time over bare read time, both with their starts."""
         return self.audit_s / self.bare_s
 
     @property
     def ratio_without_start(self) -> float:
-        """The same without."""
         return (self.audit_s - self.bare_start_s) / (self.bare_s - self.bare_start_s)
 
     @property
     def per_s(self) -> float:
-        """Records a second, start included."""
         return self.records / self.audit_s
 
     def to_json(self) -> dict[str, Any]:
-        """One line for programs."""
         counted = {name: round(value, 1) for name, value in asdict(self).items()}
         ratios = {"ratio": self.ratio, "ratio_without_start": self.ratio_without_start}
         rounded = {name: round(value, 2) for name, value in ratios.items()}
@@ -67,7 +66,7 @@ class Measured:
 
 
 def measure(scale: Scale, records: int) -> Measured:
-    """Write, read bare, audit; write more, audit that."""
+    """Write and audit records, then write more and continue the audit."""
     site, written_s = _written(scale, f"audit{records}", records)
     first = scale.folder / site.topics.name
     hundreds = range(records // RECORDS)
@@ -97,7 +96,7 @@ def measure(scale: Scale, records: int) -> Measured:
 
 
 def audited(scale: Scale, records: int, rounds: int) -> list[Took]:
-    """The audit alone, several times over the same topics."""
+    """Audit the same topics several times."""
     site, _ = _written(scale, f"audit{records}", records)
     hundreds = range(records // RECORDS)
     return [
@@ -124,6 +123,6 @@ def _further(records: int) -> int:
 
 
 def _read_bare(site: Site, scale: Scale) -> tuple[Took, float]:
-    """What the process took, and of that the reading."""
+    """Return the cost of the process and the seconds it spent reading."""
     took = run([*YARDSTICK, site.bootstrap, site.topics.name, scale.driver_memory])
     return took, float(json.loads(took.said)["read_s"])

@@ -1,4 +1,4 @@
-"""The figures of all counts as a table for people."""
+"""Table of the figures of all counts."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,6 @@ COLUMNS = (
 
 
 def table(found: Sequence[Measured]) -> Table:
-    """A row for each count; below, whether the curve is straight."""
     shown = Table(title="The audit beside a bare read", caption=_caption(found))
     for name in COLUMNS:
         shown.add_column(name, justify="right")
@@ -24,7 +23,7 @@ def table(found: Sequence[Measured]) -> Table:
 
 
 def curve_of(found: Sequence[Measured]) -> Curve | None:
-    """Of the whole audits; None of fewer than three: two are always on a line."""
+    """Return the curve of the whole audits. Two points always form a line, so three are needed."""
     points = sorted((one.records, one.audit_s) for one in found)
     return Curve.through(points) if len(points) > 2 else None
 

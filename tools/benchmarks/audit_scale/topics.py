@@ -1,5 +1,3 @@
-"""The topics of one run."""
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,13 +6,12 @@ TARGETS: Final = ("orders", "reminders")
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """All topics of one run begin with its name."""
+    """Topics of one run. Their names begin with its name."""
 
     name: str
 
     @property
     def group(self) -> str:
-        """The proxy's group."""
         return f"{self.name}.proxy"
 
     @property
@@ -23,7 +20,6 @@ class Topics:
 
     @property
     def ingress_bytes(self) -> bytes:
-        """As origins have it."""
         return self.ingress.encode()
 
     @property
@@ -44,13 +40,10 @@ class Topics:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The proxy's own."""
         return self.ingress, self.dead_letters, self.outcomes, self.settings
 
     def target(self, slot: int) -> str:
-        """Where a record goes."""
         return f"{self.name}.{TARGETS[slot % len(TARGETS)]}"
 
     def target_bytes(self, slot: int) -> bytes:
-        """The same as a header has it."""
         return self.target(slot).encode()

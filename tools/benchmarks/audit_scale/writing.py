@@ -1,4 +1,4 @@
-"""Writes hundreds to the topics as fast as two processes can, then commits as the proxy would."""
+"""Writers of hundreds, in two processes, with commits like the proxy's."""
 
 import random
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ PRODUCER: Final[dict[str, clients.Setting]] = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where one run writes: a broker, topics, the key that signs hops, and the times."""
+    """Place where one run writes: broker, topics, hop key and times."""
 
     bootstrap: str
     topics: Topics
@@ -50,7 +50,7 @@ class Site:
 
     @classmethod
     def create(cls, bootstrap: str, name: str, now_ms: int, value_bytes: int) -> "Site":
-        """With fresh topics, whose timestamps are the producers'."""
+        """Create fresh topics, whose timestamps are the producers'."""
         topics = Topics(name)
         all_topics = (*topics.own, *topics.targets)
         broker_topics.create(bootstrap, *all_topics, stamped_by="CreateTime", partitions=PARTITIONS)
@@ -59,21 +59,21 @@ class Site:
 
     @property
     def policy(self) -> Policy:
-        """The settings by which all records were read."""
+        """Return the settings by which all records were read."""
         return Policy(
             own_topics=self.topics.own, roll_after_ms=ROLL_AFTER_MS, hop_key=self.key.digest
         )
 
     @property
     def mix(self) -> Mix:
-        """What makes its records; every process has its own."""
+        """Return a mix. Every process has its own."""
         drawn = random.Random(self.topics.name)
         values = tuple(drawn.randbytes(self.value_bytes) for _ in range(VALUES))
         return Mix(self.topics, HopAuthenticator(self.key, self.topic_id), values)
 
 
 def write(site: Site, hundreds: range) -> None:
-    """Write these hundreds, spread evenly over the partitions, and commit up to there."""
+    """Write these hundreds, spread evenly over the partitions, and commit."""
     jobs = [Job(_write, site, hundreds, number) for number in range(WRITERS)]
     for job in jobs:
         with job:
@@ -84,7 +84,7 @@ def write(site: Site, hundreds: range) -> None:
 
 
 def _write(_: Announce, site: Site, hundreds: range, writer: int) -> None:
-    """Every `WRITERS`th partition: so what comes of one ingress partition keeps its order."""
+    """Write every `WRITERS`th partition, to keep the order within each ingress partition."""
     asked, ended = (clients.producer(site.bootstrap, PRODUCER) for _ in range(2))
     mix = site.mix
     for hundred in hundreds:
@@ -98,7 +98,7 @@ def _write(_: Announce, site: Site, hundreds: range, writer: int) -> None:
 
 
 def _put(client: Producer, records: Iterable[Written]) -> None:
-    """By position: named arguments make `produce` a quarter dearer."""
+    """Pass arguments by position: named ones make `produce` a quarter slower."""
     produce = client.produce
     for topic, value, key, partition, headers, at_ms in records:
         while True:

@@ -1,9 +1,8 @@
-"""What an audit is measured by: a process that reads the same topics with Spark, hashes key, value
-and headers of each record once, and sorts once by partition and offset.
+"""Bare Spark read that the audit is compared with.
 
-`python -m tools.benchmarks.audit_scale.yardstick BOOTSTRAP NAME DRIVER_MEMORY` prints as JSON how
-many seconds the reading took, without the start of process and session.
-"""
+It reads the same topics, hashes each record once and sorts once by partition and offset. `python
+-m tools.benchmarks.audit_scale.yardstick BOOTSTRAP NAME DRIVER_MEMORY` prints the seconds as
+JSON, without the start of process and session."""
 
 import json
 import sys
@@ -19,7 +18,7 @@ from tools.benchmarks.audit_scale.topics import Topics
 
 
 def read(bootstrap: str, topics: Topics, driver_memory: str) -> float:
-    """Read the topics that an audit reads; the seconds it took."""
+    """Return the seconds that reading took."""
     spark = spark_session("yardstick", driver_memory=driver_memory)
     began_s = time.monotonic()
     settings = kafka_settings(bootstrap, ())

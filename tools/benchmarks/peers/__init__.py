@@ -1,1 +1,1 @@
-"""The loads of the benchmarks through other schedulers, beside ours: `make bench-peers`."""
+"""Comparison of other schedulers with the proxy under the same loads: `make bench-peers`."""

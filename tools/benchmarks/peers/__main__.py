@@ -1,5 +1,3 @@
-"""Command line of the comparison: `python -m tools.benchmarks.peers --help`."""
-
 import datetime as dt
 import json
 from collections.abc import Iterator, Mapping
@@ -50,11 +48,9 @@ def compare(
     ] = False,
     folder: Annotated[Path | None, typer.Option(help="Where servers keep data; kept.")] = None,
 ) -> None:
-    """Drives the same loads through each peer, one after another, each on a broker of its own.
+    """Drive the same loads through each peer in turn, each on a broker of its own.
 
-    A peer that cannot be had is left out, with one sentence. Exit code 2 when one could not be
-    measured.
-    """
+    A missing peer is skipped with a message. The exit code is 2 if a peer could not be measured."""
     chosen, wanted = _chosen("peer", peers, PEERS), _chosen("scenario", only, SCENARIOS)
     if not markdown:
         leave_on_sigterm()
@@ -86,7 +82,7 @@ def _present(names: list[str]) -> Iterator[str]:
 def _measure(
     name: str, scenarios: list[str], results: Path, scale: PeerScale, folder: Path | None
 ) -> bool:
-    """Measures one peer, each scenario written down as it ends; whether something failed."""
+    """Measure one peer and write each scenario's results. Return whether it failed."""
     peer = PEERS[name]
     chosen = [one for one in scenarios if peer.waits or one not in NEEDS_WAITING]
 

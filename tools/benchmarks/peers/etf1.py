@@ -1,4 +1,4 @@
-"""etf1/kafka-message-scheduler: a Go module, built here where there is a `go`."""
+"""Peer etf1/kafka-message-scheduler, a Go module that is built here if `go` is installed."""
 
 import os
 import shutil
@@ -26,11 +26,11 @@ MODULE: Final = "github.com/etf1/kafka-message-scheduler"
 BUILD_LIMIT_S: Final = 600
 HOST: Final = "127.0.0.1"
 SETTINGS: Final = {"LOG_LEVEL": "error", "SCHEDULE_GRACE_INTERVAL": "600"}
-"""Without the grace, in seconds, what fell due while it was down is dropped."""
+"""Without this grace time (s), the scheduler drops records that were due while it was down."""
 
 
 def version() -> str:
-    """The version, once it is built; raises `PeerMissing`."""
+    """Build it if needed and return its version. Raise `PeerMissing`."""
     go = shutil.which("go")
     if go is None:
         raise PeerMissing("etf1's scheduler is left out: there is no `go` on the PATH to build it.")
@@ -67,11 +67,10 @@ def _binary() -> Path:
 
 
 def translated(key: bytes, headers: clients.Headers) -> tuple[str, clients.Headers]:
-    """Key and headers that ask this scheduler for what the headers ask of our proxy.
+    """Return the key and headers that this scheduler needs for the same delivery.
 
-    Its due times are whole seconds: rounded up, since no record may come early. The key of a
-    request is the id of its schedule, so each has one of its own.
-    """
+    Its due times are whole seconds. They are rounded up, because no record may be early. The
+    request's key is the schedule's id, so each request has its own."""
     asked: dict[str, bytes] = dict(headers)  # type: ignore[arg-type]
     target = asked["timer-topic"].decode()
     due_s = -(-int(asked["timer-deliver-at"]) // 1000)
@@ -84,24 +83,23 @@ def translated(key: bytes, headers: clients.Headers) -> tuple[str, clients.Heade
 
 
 class TranslatingProducer(Producer):
-    """Takes what is meant for our proxy and asks etf1's scheduler for the same."""
+    """Producer that translates requests for the proxy into requests for etf1's scheduler."""
 
     def produce(  # type: ignore[override]
         self, topic: str, value: bytes, key: bytes, headers: clients.Headers
     ) -> None:
-        """As its base does, for this scheduler."""
         name, request = translated(key, headers)
         super().produce(topic, value, name, headers=request)
 
 
 def send(announce: Announce, load: Load) -> Loaded:
-    """Sends a whole load. Runs in a process of its own."""
+    """Send a whole load. Run in a process of its own."""
     settings = clients.producing(load.bootstrap_servers, {"linger.ms": LINGER_MS})
     return send_through(TranslatingProducer(settings), announce, load)
 
 
 class Etf1(OnKafka):
-    """The built scheduler with a compacted topic of schedules, as its README wants it."""
+    """The built scheduler with a compacted schedule topic, as its README requires."""
 
     def __init__(self, bootstrap_servers: str, folder: Path) -> None:
         super().__init__(bootstrap_servers, {"cleanup.policy": "compact"})
@@ -120,22 +118,20 @@ class Etf1(OnKafka):
 
     @property
     def pids(self) -> Mapping[str, int]:
-        """The scheduler and its broker."""
         assert self._process is not None, "it was never started"
         return {SCHEDULER: self._process.pid, "broker": self._broker_pid}
 
     def start(self) -> None:
-        """Starts the scheduler."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [_binary()], env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def wait_ready(self) -> None:
-        """It does not say; what it is sent meanwhile waits in its topic."""
+        """Return at once: the scheduler has no readiness, and its topic buffers records."""
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL to what does not end."""
+        """Send SIGTERM, then SIGKILL after a timeout."""
         if self._process is not None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -143,27 +139,24 @@ class Etf1(OnKafka):
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def send(self, load: Load) -> Job[Loaded]:
-        """Sends the load with this scheduler's headers."""
         return Job(send, load)
 
     def read(self, order: ReadOrder) -> Job[Arrivals]:
-        """Reads what it delivers, which carries none of our stamps."""
+        """Read deliveries, which do not have our stamps."""
         return Job(read, replace(order, stamped=False))
 
     def wait_until_taken(self, timeout_s: float) -> bool:
-        """It tells nobody how far it has read."""
+        """Return False: the scheduler does not report its progress."""
         return False
 
 
 @contextmanager
 def etf1(folder: Path) -> Iterator[Etf1]:
-    """A running scheduler on a running broker."""
     with EmbeddedBroker(data_dir=folder / "broker", port=0) as broker:
         scheduler = Etf1(broker.bootstrap_servers, folder)
         try:

@@ -1,7 +1,7 @@
-"""Renew `rocketmq-jars.lock`: `python -m tools.benchmarks.peers.lock_jars` (for maintainers).
+"""Renewal of `rocketmq-jars.lock`: `python -m tools.benchmarks.peers.lock_jars` (for
+maintainers).
 
-Change a version here, run it, run `make bench-peers ARGS=--quick`, commit both.
-"""
+Change a version here, run it, run `make bench-peers ARGS=--quick`, and commit both."""
 
 from typing import Final
 
@@ -16,19 +16,19 @@ ROOTS: Final = (
     "org.eclipse.jdt:ecj:3.42.0",
 )
 GROUPS_NOT_NEEDED: Final = (
-    # Metrics leave over these; none is asked for.
+    # These export metrics, which are not needed.
     *("io.grpc", "com.squareup.okhttp3", "com.squareup.okio"),
     *("org.jetbrains", "org.jetbrains.kotlin"),
 )
 NOT_NEEDED: Final = (
-    # Their jars carry the platform in a classifier, which a lock file does not name.
+    # A lock file cannot name the platform classifier of these jars.
     *("netty-transport-native-epoll", "netty-transport-native-kqueue"),
     *("netty-resolver-dns-native-macos", "netty-all", "listenablefuture", "jsr305"),
 )
 
 
 def is_wanted(coordinates: str) -> bool:
-    """Whether a broker without metrics, its name server or a client needs this jar."""
+    """Return whether a broker without metrics, its name server or a client needs this jar."""
     group, artifact, _ = coordinates.split(":")
     return group not in GROUPS_NOT_NEEDED and artifact not in NOT_NEEDED
 

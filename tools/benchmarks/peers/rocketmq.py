@@ -1,4 +1,4 @@
-"""RocketMQ 5: name server and broker from the locked jars, its timers on the file wheel."""
+"""RocketMQ 5: name server and broker from the locked jars, with timers on the file wheel."""
 
 import shutil
 import time
@@ -49,7 +49,7 @@ LOGBACK: Final = """<configuration>
 
 
 def version() -> str:
-    """The version, once its jars are there; raises `PeerMissing`."""
+    """Fetch the jars if needed and return the version. Raise `PeerMissing`."""
     try:
         rocketmq_jars()
     except (JarsUnavailable, CacheUnusable) as error:
@@ -58,7 +58,7 @@ def version() -> str:
 
 
 class RocketMq:
-    """A name server and one broker; `precision_ms` is that of its timer wheel."""
+    """A name server and one broker. `precision_ms` is the precision of its timer wheel."""
 
     ingress = "none: a delayed message is sent to its own topic"
 
@@ -73,28 +73,23 @@ class RocketMq:
         self._write("broker.conf", {**SETTINGS, **self._places(), "timerPrecisionMs": precision_ms})
 
     def open(self) -> None:
-        """Compiles the driver, starts both servers and waits until they are ready."""
         self._driver.compile()
         self._launch(NAME_SERVER, "naming.conf", NAMING_JVM)
         self.start()
         self.wait_ready()
 
     def close(self) -> None:
-        """Ends both servers; their data go with the folder."""
         for process in self._processes.values():
             process.kill()
 
     @property
     def pids(self) -> Mapping[str, int]:
-        """The broker, which schedules, and the name server."""
         return {SCHEDULER: java_pid(BROKER), "name server": java_pid(NAME_SERVER)}
 
     def start(self) -> None:
-        """Starts the broker."""
         self._launch(BROKER, "broker.conf", (*SCHEDULING_JVM, *OPENED))
 
     def wait_ready(self) -> None:
-        """Returns when the broker says that it has booted."""
         deadline_s = time.monotonic() + READY_S
         while "boot success" not in (said := self._log(BROKER).read_text("utf-8", "replace")):
             if time.monotonic() > deadline_s or self._processes[BROKER].exit_code is not None:
@@ -102,27 +97,23 @@ class RocketMq:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """SIGTERM to the broker."""
         self._processes[BROKER].stop()
 
     def kill(self) -> None:
-        """SIGKILL to the broker."""
         self._processes[BROKER].kill()
 
     def create(self, topic: str) -> None:
-        """Makes a topic with as many queues as ours have partitions."""
+        """Create a topic with as many queues as our topics have partitions."""
         self._driver.create(topic, PARTITIONS)
 
     def send(self, load: Load) -> Job[Loaded]:
-        """Sends the load with RocketMQ's own client."""
         return Job(self._driver.send, load)
 
     def read(self, order: ReadOrder) -> Job[Arrivals]:
-        """Reads with RocketMQ's own client."""
         return Job(self._driver.read, order)
 
     def wait_until_taken(self, timeout_s: float) -> bool:
-        """Until the timer has put all that was sent into its wheel."""
+        """Wait until the timer has put all sent records into its wheel."""
         self._driver.wait_until_timer_took_all(f"{HOST}:{self._port}", timeout_s)
         return True
 
@@ -161,7 +152,6 @@ class RocketMq:
 
 @contextmanager
 def rocketmq(folder: Path, precision_ms: int) -> Iterator[RocketMq]:
-    """A running broker."""
     made = RocketMq(folder, precision_ms)
     try:
         made.open()

@@ -27,13 +27,13 @@ JVM = ("-Xms512m", "-Xmx2g", "-XX:+UseParallelGC", "-XX:-UsePerfData")
 
 @dataclass(frozen=True, slots=True)
 class RocketDriver:
-    """Runs the driver against one name server, each call in a JVM of its own."""
+    """Runs of the driver against one name server, each in a JVM of its own."""
 
     address: str
     folder: Path
 
     def compile(self) -> None:
-        """Compiles the driver into the folder; needed once, before anything else."""
+        """Compile the driver into the folder. This must come first."""
         compiler = ["org.eclipse.jdt.internal.compiler.batch.Main", "-21", "-nowarn"]
         command = [str(java()), "-cp", _classpath(), *compiler, "-cp", _classpath()]
         classes = ["-d", str(self._classes), str(SOURCE)]
@@ -44,12 +44,11 @@ class RocketDriver:
             raise BenchmarkError(f"{SOURCE.name} does not compile:\n{done.stdout}{done.stderr}")
 
     def create(self, topic: str, queues: int) -> None:
-        """Makes a topic."""
         with self._lines("create", topic, str(queues)) as lines:
             self._next(lines)
 
     def send(self, announce: Announce, load: Load) -> Loaded:
-        """Sends a whole load, and again what the broker refuses. Runs in a process of its own."""
+        """Send a whole load, and resend refused records. Run in a process of its own."""
         low_ms, high_ms = load.delay_ms
         numbers = (load.count, low_ms, high_ms, load.anchor_ms or 0, load.rate_per_s or 0)
         more = (load.value_bytes, load.seed)
@@ -60,7 +59,7 @@ class RocketDriver:
         return Loaded(int(count), float(started_ms), float(ended_ms), float(ended_ms), float(cpu_s))
 
     def read(self, announce: Announce, order: ReadOrder) -> Arrivals:
-        """Reads a topic from its beginning. Runs in a process of its own."""
+        """Read a topic from its beginning. Run in a process of its own."""
         with TemporaryDirectory(dir=self.folder) as folder:
             written = Path(folder) / "arrivals"
             asked = (order.topic, str(order.count), str(order.deadline_s), str(written))
@@ -77,7 +76,6 @@ class RocketDriver:
         )
 
     def wait_until_timer_took_all(self, broker: str, timeout_s: float) -> None:
-        """Returns when no delayed message waits to be taken up by the broker's timer."""
         deadline_s = time.monotonic() + timeout_s
         with self._lines("behind", broker) as lines:
             while self._next(lines) != ["0"]:
@@ -86,7 +84,7 @@ class RocketDriver:
 
     @contextmanager
     def _lines(self, *arguments: str) -> Iterator[TextIO]:
-        """The lines that one run of the driver prints; it ends with the block."""
+        """Yield the output lines of one run of the driver. The run ends with the block."""
         mode, *rest = arguments
         places = f"{self._classes}{os.pathsep}{_classpath()}"
         command = [str(java()), *JVM, *system_properties(self.folder), "-cp", places]
@@ -121,7 +119,7 @@ class RocketDriver:
 
 
 def system_properties(folder: Path) -> tuple[str, ...]:
-    """Of every JVM of RocketMQ: all that it writes stays in the folder."""
+    """Return the properties of RocketMQ's JVMs. All files stay in the folder."""
     return (
         f"-Duser.home={folder}",
         f"-Drocketmq.client.localOffsetStoreDir={folder / 'offsets'}",

@@ -1,4 +1,4 @@
-"""RocketMQ's jars: pinned by a lock file, kept in the user's cache."""
+"""RocketMQ's jars, pinned by a lock file and kept in the user's cache."""
 
 from pathlib import Path
 from typing import Final
@@ -10,17 +10,15 @@ BROKER: Final = "org.apache.rocketmq:rocketmq-broker:"
 
 
 def rocketmq_jars() -> list[Path]:
-    """The classpath of broker, name server, client and compiler; fetches what the cache lacks."""
+    """Fetch missing jars. Return the classpath of broker, name server, client and compiler."""
     return ensure_all(f"RocketMQ {rocketmq_version()}", _locked())
 
 
 def are_rocketmq_jars_cached() -> bool:
-    """Whether nothing would have to be fetched."""
     return all(jar.is_whole(cache_folder()) for jar in _locked())
 
 
 def rocketmq_version() -> str:
-    """The version that the lock file pins, e.g. `5.5.0`."""
     coordinates = (jar.coordinates for jar in _locked())
     return next(name.removeprefix(BROKER) for name in coordinates if name.startswith(BROKER))
 

@@ -1,4 +1,4 @@
-"""How much is measured of each peer."""
+"""Scale of the comparison."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from tools.benchmarks.scale import FAR_MS
 
 @dataclass(frozen=True, slots=True)
 class PeerScale:
-    """Counts, rates (records/s) and durations of every scenario, the same for each peer."""
+    """Counts, rates (records/s) and durations of every scenario."""
 
     warm_rate: int = 3_000
     warm_s: int = 45

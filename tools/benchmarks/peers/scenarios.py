@@ -1,4 +1,4 @@
-"""The loads that every peer gets, and what is noted of each."""
+"""Loads for every peer, with their results."""
 
 import math
 import time
@@ -19,7 +19,7 @@ FIRST_PATIENCE_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a scenario is given: a running scheduler, whether it can wait, how much to measure."""
+    """Running scheduler, whether it can delay records, and the scale."""
 
     scheduler: Scheduler
     waits: bool
@@ -27,7 +27,7 @@ class Course:
     say: Callable[[str], None]
 
     def load(self, topic: str, count: int, delay_ms: tuple[int, int]) -> Load:
-        """Records for a new topic, as fast as they go; due at once where nothing can wait."""
+        """Create a topic and return a load for it. A relay's records are due at once."""
         self.scheduler.create(topic)
         return Load(
             self.scheduler.address,
@@ -39,15 +39,16 @@ class Course:
         )
 
     def order(self, load: Load) -> ReadOrder:
-        """Reading all of it."""
         patience_s = self.scale.patience_s
         return ReadOrder(load.bootstrap_servers, load.target, load.count, patience_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A steady stream. `served_us`: CPU a record of all that schedules, the broker included;
-    `other_cores`: what else the machine did meanwhile, in cores."""
+    """Result of a steady stream.
+
+    `served_us` is the CPU per record of the scheduler and its broker. `other_cores` is the load
+    of the rest of the machine."""
 
     rate: int
     offered_per_s: float
@@ -58,14 +59,14 @@ class Rung:
     other_cores: float
 
     def held(self, p99_ms: float) -> bool:
-        """Whether the rate was really offered and its records came in time, each once."""
+        """Return whether the rate was really offered and each record came once and in time."""
         offered = self.offered_per_s >= OFFERED_ENOUGH * self.rate
         return offered and self.lateness.p99_ms <= p99_ms and not self.verdict.faults
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Streams by rate, up to the first that is not held; the highest held, by p99 in ms."""
+    """Streams by rate, up to the first that is not held. `held_per_s` is keyed by p99 in ms."""
 
     by_rate: Mapping[str, Rung]
     held_per_s: Mapping[str, int]
@@ -73,8 +74,10 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Records due at one instant; the rate counts from it to the last arrival, a relay's from the
-    first arrival. NaN when they were not all sent and taken before that instant."""
+    """Records due at one instant.
+
+    The rate is measured from that instant to the last arrival, for a relay from the first
+    arrival. It is NaN if the records were sent or taken too late."""
 
     records_per_s: float
     first_ms: float | None
@@ -83,7 +86,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A stop amid deliveries and the start right after it; seconds from the start on."""
+    """Stop during deliveries with an immediate start. Delivery time is measured from the start."""
 
     stop_s: float
     first_delivery_s: float
@@ -92,8 +95,10 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Many waiting records. `taken_per_s` counts from the first sent until all are scheduled;
-    memory in MB by process and of `all`, without and with mapped files."""
+    """Many pending records.
+
+    `taken_per_s` is measured from the first send until all are scheduled. Memory is in MB, by
+    process and for `all`."""
 
     records: int
     taken_per_s: float | None
@@ -104,20 +109,20 @@ class Pending:
 
 
 def warm_up(course: Course) -> None:
-    """A stream that counts for nothing: a cold JVM is slow."""
+    """Run an unmeasured stream, because a cold JVM is slow."""
     scale = course.scale
     _stream(course, "warm", scale.warm_rate, scale.warm_s, (0, 1_000), 0)
 
 
 def light(course: Course) -> Rung:
-    """Few records with random delays: what a record on its own waits beyond its due."""
+    """Measure the lateness of few records with random delays."""
     scale = course.scale
     return _stream(course, "light", scale.light_rate, scale.light_s, scale.light_delay_ms, 0)
 
 
 def streams(course: Course) -> Streams:
-    """Steady rates whose dues lie evenly in the next seconds, judged once as many fall due as
-    are sent."""
+    """Measure steady rates with evenly spread due times. Judging starts when as many records are
+    due as are sent."""
     scale, climbed = course.scale, list[Rung]()
     for rate in scale.rates:
         spread_ms = scale.spread_ms
@@ -159,7 +164,7 @@ def _stream(
 
 
 def burst(course: Course) -> Burst:
-    """Many records due at one instant; a relay gets them as a backlog that waits for its start."""
+    """Measure many records due at one instant. A relay finds them as a backlog at its start."""
     scale, scheduler = course.scale, course.scheduler
     course.say(f"burst: {scale.burst_records} records due at one instant")
     load = course.load("peers-burst", scale.burst_records, (0, 0))
@@ -189,7 +194,7 @@ def burst(course: Course) -> Burst:
 
 
 def pending(course: Course) -> Pending:
-    """Many records that wait for hours and days, and the ways back with them."""
+    """Measure records pending for hours or days, and restarts with them."""
     scale, scheduler = course.scale, course.scheduler
     course.say(f"pending: {scale.pending_records} records due far away")
     load = course.load("peers-far", scale.pending_records, scale.pending_ms)
@@ -217,7 +222,7 @@ def _in_mb(used_bytes: Mapping[str, int]) -> dict[str, float]:
 
 
 def _restart(course: Course, how: str, end: Callable[[], None]) -> Restart:
-    """Ends the scheduler when half of some records have fallen due, and starts it at once."""
+    """Stop the scheduler when half of the records are due, and start it at once."""
     scale, scheduler = course.scale, course.scheduler
     course.say(f"restart, {how}: {scale.restart_records} records fall due meanwhile")
     load = course.load(f"peers-{how}", scale.restart_records, (0, scale.restart_window_ms))
@@ -232,7 +237,7 @@ def _restart(course: Course, how: str, end: Callable[[], None]) -> Restart:
         ended_s = time.monotonic()
         end()
         stop_s = time.monotonic() - ended_s
-        time.sleep(0.2)  # what had been delivered has come
+        time.sleep(0.2)  # earlier deliveries arrive meanwhile
         started_ms = time.time() * 1000
         scheduler.start()
         arrivals = reader.result(scale.patience_s + FIRST_PATIENCE_S)

@@ -1,4 +1,4 @@
-"""What every scheduler under comparison can do, so that one set of scenarios drives them all."""
+"""Interface of all schedulers under comparison."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -15,54 +15,53 @@ from tools.benchmarks.reader import Arrivals, ReadOrder
 
 STOPPED_WITHIN_S = 60
 SCHEDULER = "scheduler"
-"""The name, among `Scheduler.pids`, of the process that keeps what waits."""
+"""Name of the scheduling process in `Scheduler.pids`."""
 
 
 class PeerMissing(Exception):
-    """A peer cannot be had on this machine: one sentence why, for whoever asked for it."""
+    """Peer that this machine cannot run, with the reason in one sentence."""
 
 
 class Scheduler(Protocol):
-    """One scheduler with its broker; everything it keeps lies in a folder of its own."""
+    """One scheduler with its broker. All its data lie in its own folder."""
 
     address: str
     ingress: str
 
     @property
     def pids(self) -> Mapping[str, int]:
-        """Its processes: `scheduler`, and what it needs beside it."""
+        """Its process ids by name."""
 
     def start(self) -> None:
-        """Starts what `stop` or `kill` ended, and returns at once."""
+        """Start again after `stop` or `kill`. Return at once."""
 
     def wait_ready(self) -> None:
-        """Returns when it takes records."""
+        """Wait until it takes records."""
 
     def stop(self) -> None:
-        """Ends the process that schedules as an operator would; returns when it is gone."""
+        """End the scheduling process as an operator would, and wait for its exit."""
 
     def kill(self) -> None:
-        """SIGKILL to the same."""
+        """Send SIGKILL to the scheduling process."""
 
     def create(self, topic: str) -> None:
-        """Makes a topic for delivered records."""
+        """Create a topic for delivered records."""
 
     def send(self, load: Load) -> Job[Loaded]:
-        """Sends the load in a process of its own."""
+        """Send the load in a process of its own."""
 
     def read(self, order: ReadOrder) -> Job[Arrivals]:
-        """Reads in a process of its own."""
+        """Read in a process of its own."""
 
     def wait_until_taken(self, timeout_s: float) -> bool:
-        """Returns when all that was sent is in its schedule; False from one that cannot tell."""
+        """Wait until all sent records are scheduled. Return False if the scheduler cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A scheduler that can be opened in a folder; `version` raises `PeerMissing`.
+    """Scheduler that can be opened in a folder. `version` raises `PeerMissing`.
 
-    A relay `waits` not: its records are due at once, and nothing can be pending in it.
-    """
+    `waits` is false for a relay, which cannot delay records."""
 
     title: str
     version: Callable[[], str]
@@ -71,12 +70,11 @@ class Peer:
 
 
 def memory(scheduler: Scheduler) -> dict[str, Resident]:
-    """Resident memory by process."""
     return {name: resident(pid) for name, pid in scheduler.pids.items()}
 
 
 def java_pid(main_class: str) -> int:
-    """The JVM below this process that runs a class; BenchmarkError when there is none."""
+    """Return the JVM below this process that runs a class. Raise BenchmarkError if none does."""
     for pid in process_tree(os.getpid()):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if words[0].endswith(b"/java") and main_class.encode() in words:

@@ -1,4 +1,4 @@
-"""The tables of docs/comparison.md, made from the results of any number of runs."""
+"""Tables of docs/comparison.md, from the results of any number of runs."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 Content = dict[str, Any]
 Measured = Mapping[str, Mapping[str, Content]]
-"""By peer, then by scenario: what its file holds."""
+"""File content by peer and scenario."""
 
 YARDSTICK = "relay"
 NOT_MEASURED = "-"
@@ -20,10 +20,9 @@ FAULTS = {"early": "early", "missing": "missing", "duplicate": "twice"}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A row: its name, and where its value stands in the results: scenario, then keys.
+    """Row of the table. `place` is the scenario and the keys of its value.
 
-    `most_wins` is None where it says nothing about the peer.
-    """
+    `most_wins` is None for a figure that does not rate the peer."""
 
     name: str
     place: tuple[str, ...]
@@ -32,8 +31,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of every peer; None where it was not measured. `faulty` are those that lost or
-    doubled a record in it, or delivered one early."""
+    """One figure of every peer, None if not measured.
+
+    `faulty` peers lost or duplicated a record, or delivered one early."""
 
     name: str
     values: Mapping[str, float | None]
@@ -41,8 +41,9 @@ class Row:
     faulty: frozenset[str] = frozenset()
 
     def winners(self) -> set[str]:
-        """Of the peers without a fault those with the best value; none when all values are equal.
-        The yardstick does not play."""
+        """Return the faultless peers with the best value.
+
+        The yardstick is excluded. Equal values have no winner."""
         measured = {
             name: value
             for name, value in self.values.items()
@@ -76,7 +77,7 @@ PENDING = (
 
 
 def render(results: Path, titles: Mapping[str, str]) -> str:
-    """Machine, dates and versions, then every figure, the winner of each row in bold."""
+    """Return machine, dates, versions and all figures. Winners are bold."""
     measured = _measured(results, titles)
     if not measured:
         return f"No results in {results}."
@@ -145,7 +146,7 @@ def _value(found: Mapping[str, Content], place: tuple[str, ...]) -> float | None
 
 
 def _is_faulty(found: Mapping[str, Content], place: tuple[str, ...]) -> bool:
-    """Whether a verdict on the way to a figure tells of a fault."""
+    """Return whether a verdict on the path to a figure reports a fault."""
     scenario, *keys = place
     inside: Any = found.get(scenario, {}).get("found")
     for key in keys:
@@ -158,7 +159,7 @@ def _is_faulty(found: Mapping[str, Content], place: tuple[str, ...]) -> bool:
 
 
 def _faults(found: object, fault: str) -> Iterator[int]:
-    """Over all verdicts, however deep."""
+    """Yield the counts of a fault in all nested verdicts."""
     if isinstance(found, dict):
         if isinstance(counted := found.get(fault), int):
             yield counted

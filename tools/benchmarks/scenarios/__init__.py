@@ -1,1 +1,1 @@
-"""The scenarios of issue 3: what a delaying proxy is used for, one module each."""
+"""Scenarios of the benchmarks, one module each."""

@@ -1,4 +1,4 @@
-"""burst: many records due at one instant. How fast a backlog leaves, and when its first does."""
+"""Scenario burst: many records due at one instant."""
 
 import time
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PATIENCE_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """One burst; the rate counts from the instant to the last arrival."""
+    """One burst. The rate runs from the due instant to the last arrival."""
 
     records: int
     records_per_s: float
@@ -28,21 +28,20 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """The round with the median rate stands for all; every round is kept."""
+    """All rounds and the round with the median rate."""
 
     median: Burst
     rounds: list[Burst]
 
 
 def measure(world: World) -> Bursts:
-    """Some bursts, each through a fresh, warm proxy."""
+    """Measure some bursts, each through a fresh, warm proxy."""
     rounds = [run_once(world, f"burst-{number}") for number in range(world.scale.rounds)]
     by_rate = sorted(rounds, key=lambda burst: burst.records_per_s)
     return Bursts(by_rate[len(by_rate) // 2], rounds)
 
 
 def run_once(world: World, name: str) -> Burst:
-    """One burst, through a fresh, warm proxy."""
     world.say(f"{name}: {world.scale.burst_records} records due at one instant")
     with trial(world, name) as made:
         return _measure(made)

@@ -1,4 +1,4 @@
-"""idle: nothing waits and nothing comes. What proxy and broker use all the same."""
+"""Scenario idle: CPU of proxy and broker without pending or new records."""
 
 import time
 from dataclasses import dataclass, replace
@@ -9,8 +9,9 @@ from tools.benchmarks.trial import Trial, World, trial
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """`cores` by process; what else the machine did is `other_cores`. alone_cores: what the broker
-    used before there was a proxy; None if that was not measured."""
+    """Cores by process. `other_cores` is the rest of the machine.
+
+    `alone_cores` is the broker's use without a proxy, None if not measured."""
 
     seconds: int
     cores: dict[str, float]
@@ -19,7 +20,7 @@ class Idle:
 
 
 def measure(world: World) -> Idle:
-    """Once, on a proxy that has delivered some records and settled; and on the broker before."""
+    """Measure the broker alone, then with a settled proxy."""
     seconds = world.scale.idle_s
     world.say(f"idle: nothing for {seconds} s without the proxy, and as long with it")
     time.sleep(world.scale.settle_s)
@@ -31,7 +32,6 @@ def measure(world: World) -> Idle:
 
 
 def measure_idle(made: Trial) -> Idle:
-    """Of a proxy that nothing else uses."""
     scale = made.world.scale
     time.sleep(scale.settle_s)
     meter = made.meter()

@@ -1,9 +1,9 @@
-"""ingest: how fast waiting records go from the ingress topic into the durable schedule.
+"""Scenario ingest: rate from the ingress topic into the durable schedule.
 
-They are due hours and days away and lie in the topic when the proxy starts. A record is durable
-when the committed offsets have passed it. Measured from the first progress on, so that the start
-of the process is not part of the rate (unless the first commit holds everything).
-"""
+The records are due hours and days later, and lie in the topic when the proxy starts. A record is
+durable when the committed offsets have passed it. The measurement begins with the first commit,
+so the start of the process does not count. If the first commit holds everything, the start
+counts."""
 
 import time
 from dataclasses import dataclass
@@ -19,8 +19,6 @@ PATIENCE_S = 300
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """One round."""
-
     records: int
     records_per_s: float
     cpu_us_per_record: dict[str, float]
@@ -29,21 +27,20 @@ class Ingested:
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """The round with the median rate stands for all; every round is kept."""
+    """All rounds and the round with the median rate."""
 
     median: Ingested
     rounds: list[Ingested]
 
 
 def measure(world: World) -> Ingest:
-    """Some rounds, each with a fresh proxy."""
+    """Measure some rounds, each with a fresh proxy."""
     rounds = [run_once(world, f"ingest-{number}") for number in range(world.scale.rounds)]
     by_rate = sorted(rounds, key=lambda ingested: ingested.records_per_s)
     return Ingest(by_rate[len(by_rate) // 2], rounds)
 
 
 def run_once(world: World, name: str) -> Ingested:
-    """One round, with a fresh proxy."""
     world.say(f"{name}: {world.scale.ingest_records} records due far away")
     with trial(world, name) as made:
         before = made.wait_until_ingested(PATIENCE_S)
