@@ -1,4 +1,4 @@
-"""Fixtures every test may ask for: a broker to share, brokers to maltreat, a Spark session."""
+"""Fixtures for all tests: a shared broker, brokers of a test's own, a Spark session."""
 
 from __future__ import annotations
 
@@ -38,25 +38,26 @@ CLUSTERS = (
 )
 """Files that start a cluster. Two clusters at once starve each other."""
 ASKS_FOR_SPARK = re.compile(r"\b(?:spark|auditor): ")
-"""A test's argument. The process that shares tests out sees no fixtures, but it sees the files."""
+"""A fixture name. The xdist controller sees no fixtures, but it sees the files."""
 SPARK_SESSIONS = 2
-"""Workers that may have a session: each takes some 2 GB."""
+"""Workers that may have a session. Each session takes about 2 GB."""
 QUICK = ("tests/chart/", "tests/property/", "tests/unit/")
 NOT_QUICK = ("rest", "slow", "long")
 SLOWEST_FIRST = (SPARK, FAULTS, "tests/integration/", "tests/property/", "")
 ONE_COMPILER = "-XX:TieredStopAtLevel=1"
-"""A broker of the tests does not live long enough for the second one to pay. Spark's does."""
+"""The JVM's second compiler pays off for Spark, but not for a short-lived test broker."""
 os.environ.setdefault("JDK_JAVA_OPTIONS", ONE_COMPILER)
 FEW_COLLECTIONS = (
     "-XX:+UseSerialGC -Xms1g -Xmn600m -XX:MetaspaceSize=512m -XX:ReservedCodeCacheSize=512m"
 )
-"""Of garbage, in Spark's process. The tests leave it little, but many classes and much compiled
-code: of that one compiler alone has 48 MB, and each time a part of it is full all is collected."""
+"""Garbage collection settings of Spark's process. Tests leave little garbage, but many classes and
+much compiled code. One compiler alone fills 48 MB, and each full area triggers a full collection.
+"""
 os.environ.setdefault("SPARK_SUBMIT_OPTS", FEW_COLLECTIONS)
 use_named_kafka()
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
-"""How long an example takes says more of the machine than of the code."""
+"""An example's duration depends on the machine more than on the code."""
 AS_ELSEWHERE = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",
@@ -67,13 +68,12 @@ FOR_FEW = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
 }
-"""A program compiled for each step, and a plan made again after each, take far longer than a few
-records do."""
+"""Compiling each step and planning again after it takes longer than processing a few records."""
 SMALL = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
 
 
 class StartBroker(Protocol):
-    """What `own_broker` gives: starts a broker in the data folder of that name."""
+    """Starts a broker in the data folder of that name."""
 
     def __call__(
         self, name: str = "own", *, port: int = 0, overrides: Mapping[str, str] | None = None
@@ -82,16 +82,16 @@ class StartBroker(Protocol):
 
 @cache
 def uses_spark(scope: str) -> bool:
-    """Whether tests of the file, or of the clusters, may ask for a Spark session."""
     path = Path(__file__).parents[1] / scope
     is_named = path.suffix == ".py" and bool(ASKS_FOR_SPARK.search(path.read_text("utf-8")))
     return scope.startswith(SPARK) or is_named
 
 
 class FewSparkSessions(LoadFileScheduling):  # type: ignore[misc]
-    """Shares files out. SPARK_SESSIONS workers take those that use Spark. The longest come first.
+    """Scheduler that gives files with Spark to SPARK_SESSIONS workers, and starts the longest files
+    first.
 
-    Clusters, and fault tests that the audit judges, run one after the other.
+    Clusters and audited fault tests run one after the other.
     """
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
@@ -119,7 +119,6 @@ class FewSparkSessions(LoadFileScheduling):  # type: ignore[misc]
         return has_room or not uses_spark(scope)
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Free the session of a worker that has gone."""
         self._with_session.discard(node)
         crashed: str | None = super().remove_node(node)
         return crashed
@@ -131,13 +130,13 @@ def _place_in_line(scope: str) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FewSparkSessions | None:
-    """For `--dist loadfile`, as `make test` and `make test-all` run."""
+    """Schedule `--dist loadfile`, as `make test` and `make test-all` use it."""
     return FewSparkSessions(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs no broker; no test may start a session on another worker."""
+    """Mark tests that need no broker. Allow Spark sessions only on the chosen workers."""
     for item in items:
         if item.nodeid.startswith(QUICK) and not any(map(item.get_closest_marker, NOT_QUICK)):
             item.add_marker("quick")
@@ -150,11 +149,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def process_of_its_own() -> Iterator[None]:
-    """Undo what a command or a worker that runs within a test sets for its whole process.
+    """Undo the process-wide settings of a command or a worker that runs within a test.
 
-    These are the mode of new files, where logs go (the captured stderr, which is closed later),
-    the garbage collector and how often threads take turns. With the collector left off, a process
-    of the tests keeps every client that it ever made.
+    These are the umask, the log target (the captured stderr is closed later), the garbage collector
+    and the thread switch interval. Without the collector, a test process keeps every client it ever
+    made.
     """
     umask = os.umask(0o022)
     os.umask(umask)
@@ -168,10 +167,10 @@ def process_of_its_own() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Bootstrap servers of the broker all tests of the session share.
+    """Return the bootstrap servers of the broker that all tests of the session share.
 
-    `KAFKA_BOOTSTRAP_SERVERS` names one; else a container where Docker answers; else the embedded
-    broker. Use topics of your own: `tests.support.records.new_topic`.
+    It is `KAFKA_BOOTSTRAP_SERVERS`, else a Docker container, else the embedded broker. Use topics
+    of your own: `tests.support.records.new_topic`.
     """
     with any_broker(tmp_path_factory.mktemp("kafka")) as bootstrap:
         yield bootstrap
@@ -179,10 +178,10 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[StartBroker]:
-    """Starts embedded brokers that a test may stop, kill and start again.
+    """Start embedded brokers that a test may stop, kill and start again.
 
     `own_broker("name", port=..., overrides={...})`: the same name gives the same data folder.
-    What still runs when the test ends is killed.
+    Brokers still running at the end of the test are killed.
     """
     with ExitStack() as running:
 
@@ -200,9 +199,9 @@ def own_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on this machine with two cores and as many shuffle partitions.
+    """Return a local session with two cores and two shuffle partitions.
 
-    Starting one takes longer than most tests: a worker has one (`FewSparkSessions`).
+    Starting a session takes longer than most tests, so each worker has one (`FewSparkSessions`).
     """
     from spark_jobs.runtime.session import spark_session
 
@@ -219,7 +218,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def compiled(spark: SparkSession) -> Iterator[None]:
-    """The session runs as it does outside the tests, for what is to hold there."""
+    """Run the session with its settings outside the tests."""
     _set(spark, AS_ELSEWHERE)
     yield
     _set(spark, FOR_FEW)
@@ -232,7 +231,7 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> None:
 
 @pytest.fixture
 def auditor(spark: SparkSession, tmp_path: Path) -> Auditor:
-    """The Spark audit, for what a test has done."""
+    """Return the Spark audit for the test's records."""
     from tests.support.oracle.auditor import Auditor
 
     return Auditor(spark, tmp_path)

@@ -1,4 +1,4 @@
-"""Charts are rendered by Helm, which is a package of the lock file on Linux."""
+"""Fixtures that render the chart with Helm, a locked package on Linux."""
 
 import pytest
 
@@ -7,6 +7,6 @@ from tests.support.chart.rendering import has_helm
 
 @pytest.fixture
 def helm() -> None:
-    """Skips where nothing can render; on Linux there is always the library."""
+    """Skip the test if Helm is missing. Linux always has the library."""
     if not has_helm():
         pytest.skip("neither the program helm nor the package helm-python-sdk is here")

@@ -1,7 +1,7 @@
-"""The alerts fire and are silent when they must, each with its words and its runbook.
+"""Alerts fire and stay silent as they must, each with its text and its runbook.
 
-The cases lie in `tests/chart/alerts`, in the form of promtool's own test files. An evaluator of
-ours runs them, so that nothing needs to be installed; where promtool is, it must say the same.
+The cases in `tests/chart/alerts` are promtool test files. Our own evaluator runs them. If promtool
+is installed, it must agree.
 """
 
 from __future__ import annotations
@@ -45,13 +45,12 @@ NAMED = [rule.name for rule in read_rules(RULES)]
 
 
 def _failing(path: Path, test: Test, rules: list[Rule]) -> list[Miss]:
-    """Only the rules that the test asks for are evaluated."""
     asked = {name for name, _ in _asked(test)}
     return list(run_test(test, [rule for rule in rules if rule.name in asked], _tests(path)[0]))
 
 
 def _asked(test: Test) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """Names of the alerts a test asks for, each with what is expected."""
+    """Yield each alert that a test expects, with its expected samples."""
     for one in test["promql_expr_test"]:
         alert = dict(labels_of(one["expr"]))["alertname"]
         yield alert, one["exp_samples"]
@@ -98,7 +97,7 @@ def test_the_runbook_of_each_alert_says_what_it_means_where_to_look_and_what_to_
 
 @pytest.mark.parametrize("alert", NAMED)
 def test_a_link_of_an_older_alert_leads_on_to_its_runbook(alert: str) -> None:
-    """Before the operations page was split its anchors were the runbooks."""
+    """Before the operations page was split, its anchors were the runbooks."""
     page = REPOSITORY / "docs/operations.md"
     assert alert.lower() in anchors(page)
     leads_on = f"### [{alert}](operations/runbook.md#{alert.lower()})\n"
@@ -125,7 +124,7 @@ def test_every_alert_stands_in_the_first_table_of_the_runbook() -> None:
 def test_promtool_says_of_every_case_what_our_evaluator_says(
     held_s: float | None, tmp_path: Path
 ) -> None:
-    """Of the rules as they are, and of two kinds of broken ones."""
+    """Run the real rules, and two kinds of broken rules."""
     rules = [rule if held_s is None else _held(rule, held_s) for rule in read_rules(RULES)]
     _write_for_promtool(rules, tmp_path)
     missed = 0
@@ -142,7 +141,6 @@ def _held(rule: Rule, for_s: float) -> Rule:
 
 
 def _write_for_promtool(rules: list[Rule], folder: Path) -> None:
-    """The rules, without words, and the test files that ask for them."""
     told = [
         {"alert": r.name, "expr": r.expression, "for": f"{r.for_s:.0f}s", "labels": dict(r.labels)}
         for r in rules
@@ -156,7 +154,6 @@ def _write_for_promtool(rules: list[Rule], folder: Path) -> None:
 
 
 def _failing_in_promtool(path: Path) -> list[tuple[str, float]]:
-    """Expressions and times, as it prints them."""
     assert PROMTOOL is not None
     said = subprocess.run(
         [PROMTOOL, "test", "rules", path.name],

@@ -1,4 +1,4 @@
-"""The dashboard opens in Grafana as it is: whole, legible, and of what the proxy really tells."""
+"""The Grafana dashboard is complete and readable, and uses only metrics that the proxy exports."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_each_expression_can_be_read_and_names_no_variable_that_is_missing(
 
 
 def test_what_is_chosen_above_counts_in_every_expression() -> None:
-    """But for the alerts, which are all shown."""
+    """Alert expressions are exempt: all alerts are shown."""
     unchosen = [expr for _, expr in _expressions() if "$namespace" not in expr]
     assert all(expr.startswith("max by (alertname") for expr in unchosen)
     assert all(VARIABLES[name]["allValue"] == ".*" for name in ("namespace", "job", "instance"))

@@ -1,4 +1,4 @@
-"""What the chart renders is what Kubernetes takes: the oldest supported version, and the newest."""
+"""Rendered manifests are valid for the oldest supported Kubernetes version and the newest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("helm")
 
 OLDEST, NEWEST = "1.25", "1.37"
 OPERATORS = {"ServiceMonitor", "PrometheusRule"}
-"""Kinds of the Prometheus operator, whose schemas are not Kubernetes' own."""
+"""Kinds of the Prometheus operator. Kubernetes has no schemas for them."""
 INFORMATION = 1
 LONGEST_LABEL = 63
 ADDED_BY_A_CRON_JOB = 11
@@ -125,7 +125,7 @@ def test_selectors_find_the_pods_and_nothing_else() -> None:
 
 
 def _operator_problems(document: Document) -> list[str]:
-    """What the operator's definitions ask for, as far as the chart uses them."""
+    """Check the parts of the operator's definitions that the chart uses."""
     spec: dict[str, Any] = document["spec"]
     if document["kind"] == "PrometheusRule":
         rules = [rule for group in spec["groups"] for rule in group["rules"]]
@@ -145,7 +145,7 @@ def test_what_is_meant_for_the_prometheus_operator_has_its_form() -> None:
 
 @pytest.fixture
 def chart_with_files(tmp_path: Path) -> Path:
-    """A copy of the chart with alerts and a dashboard of this test's own."""
+    """Copy the chart, and add test alerts and a test dashboard."""
     copy = tmp_path / CHART.name
     shutil.copytree(CHART, copy)
     (copy / "files").mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What the operator's hour names on Kubernetes is what the chart installs."""
+"""The operator's hour names only Kubernetes objects that the chart installs."""
 
 from __future__ import annotations
 

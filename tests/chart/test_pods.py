@@ -1,4 +1,4 @@
-"""The pods: each with a name and a volume of its own, probed, ended in time, without privilege."""
+"""Pods have stable names and volumes, probes, a grace period and no privileges."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_every_pod_can_write_temporary_files_and_says_what_it_may_use() -> None:
 
 
 def with_a_token(values: dict[str, Any]) -> set[str]:
-    """The containers of the pods that may talk to Kubernetes."""
+    """Return the containers of pods that may call the Kubernetes API."""
     specs = [pod for _, pod in rendered(values).pod_specs() if pod["automountServiceAccountToken"]]
     return {container["name"] for pod in specs for container in pod["containers"]}
 

@@ -1,4 +1,4 @@
-"""Secrets come by reference: none is in a ConfigMap, or anywhere else in what is rendered."""
+"""Secrets are references: no rendered object contains a secret value."""
 
 from __future__ import annotations
 

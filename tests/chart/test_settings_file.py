@@ -1,4 +1,4 @@
-"""What a pod gets, its settings file and its variables, is accepted by the proxy itself."""
+"""The proxy accepts the settings file and the variables that a pod gets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHECKED: dict[str, dict[str, Any]] = {
     "one replica": ONE_REPLICA,
     "SASL": {**TLS_AND_SASL, "credentials": {"sasl": {"existingSecret": "kafka-user"}}},
 }
-"""Certificates would have to be real: the client reads them at once."""
+"""The client reads certificates at once, so they would have to be real."""
 
 
 def first_pod(values: dict[str, Any], folder: Path) -> LocalPod:
@@ -40,7 +40,7 @@ def first_pod(values: dict[str, Any], folder: Path) -> LocalPod:
 
 @pytest.fixture
 def inside(monkeypatch: pytest.MonkeyPatch) -> Callable[[LocalPod], None]:
-    """Gives this process the variables of a pod."""
+    """Give this process the variables of a pod."""
 
     def enter(pod: LocalPod) -> None:
         for name, text in pod.environment.items():

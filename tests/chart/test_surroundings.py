@@ -1,4 +1,4 @@
-"""What stands around the pods: services, network, the hook that creates topics, audit, notes."""
+"""Objects beside the pods: services, network policies, the topic hook, the audit and the notes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_headless_service_gives_pods_their_names_before_they_are_ready() -> No
 
 
 def test_whoever_asks_the_admin_service_again_asks_the_same_pod() -> None:
-    """Else a page, a cursor or a replay that it follows would be another pod's each time."""
+    """Otherwise a page, a cursor or a replay would continue at another pod."""
     service = rendered().one("Service", f"{NAME}-admin")["spec"]
     assert service["sessionAffinity"] == "ClientIP"
 
@@ -131,7 +131,7 @@ def audit_pod(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def called_by(container: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The program that `kafka-delay-proxy audit` becomes, called as the container says."""
+    """Return the program that `kafka-delay-proxy audit` becomes, called as the container does."""
     called: list[str] = []
     monkeypatch.setattr(os, "execve", lambda _program, given, _environment: called.extend(given))
     settings = str(CHART.parents[1] / "proxy" / "config" / "default.yaml")

@@ -1,4 +1,4 @@
-"""The values: all of them documented, the settings among them one to one, unknown ones refused."""
+"""Chart values are documented, match the settings one to one, and unknown values are refused."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_values_of_a_chart_above_do_not_disturb() -> None:
 
 
 def test_every_value_is_read_by_a_template() -> None:
-    """One that is documented and read by no template would be a promise nobody keeps."""
+    """A documented value that no template reads has no effect."""
     templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
     unread = [
         ".".join(value.path)

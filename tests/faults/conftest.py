@@ -10,7 +10,6 @@ from tests.support.installation.installation import Installation
 
 @pytest.fixture
 def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
-    """Topics, group and proxies of one test, on the shared broker."""
     made = Installation(kafka, tmp_path)
     yield made
     made.close()

@@ -1,6 +1,7 @@
-"""Removes the members of a group from outside, as Java's admin client can.
+"""Removal of group members from outside, as Java's admin client does it.
 
-librdkafka's has no call for the removal: a LeaveGroup request, version 3 (KIP-345), made by hand.
+librdkafka's admin client has no such call. This module writes the LeaveGroup request, version 3
+(KIP-345), itself.
 """
 
 from __future__ import annotations
@@ -18,18 +19,16 @@ TIMEOUT_S = 60
 
 
 def is_settled(bootstrap: str, group_id: str, members: int) -> bool:
-    """Whether it has so many members, and all know of the newest generation."""
+    """Return whether the group is stable with this number of members."""
     group = _described(bootstrap, group_id)
     return bool(group.state == ConsumerGroupState.STABLE) and len(group.members) == members
 
 
 def is_left_by_all(bootstrap: str, group_id: str) -> bool:
-    """Whether it has no members any more."""
     return not _described(bootstrap, group_id).members
 
 
 def remove_members(bootstrap: str, group_id: str) -> None:
-    """Remove all that are members now."""
     group = _described(bootstrap, group_id)
     assert group.members, f"{group_id} has no members"
     request = struct.pack(">hhi", LEAVE_GROUP_API, LEAVE_GROUP_VERSION, 1) + _text("tests")
@@ -45,7 +44,7 @@ def remove_members(bootstrap: str, group_id: str) -> None:
 
 
 def _described(bootstrap: str, group_id: str) -> Any:
-    admin = admin_client(bootstrap)  # kept until it has answered
+    admin = admin_client(bootstrap)  # the removal needs it until it has answered
     return admin.describe_consumer_groups([group_id])[group_id].result(TIMEOUT_S)
 
 

@@ -1,4 +1,4 @@
-"""What is written into a cell of the failure matrix: all kinds of records, and their changes."""
+"""Records for a cell of the failure matrix: all kinds of records, and their changes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.support.records import Headers, Outgoing
 
 PARTITIONS = 2
 PLAIN, DELAYED, NAMED, RECALLED, MOVED, PURGED, PAUSED = 10, 20, 5, 4, 4, 6, 6
-"""Records of a kind. Of named ones so many are cancelled, and so many not; of paused ones so many
-are for each target that is."""
+"""Number of records of each kind. As many named records are cancelled as are kept. The paused
+number counts per paused target."""
 FARTHEST_MS, HOUR_MS = 1_000, 3_600_000
 FARTHEST: Final[Headers] = [("timer-delay", b"%d" % FARTHEST_MS)]
 TAKEN_BACK: Final[Headers] = [("timer-delay", b"%d" % HOUR_MS)]
@@ -21,8 +21,7 @@ TAKEN_BACK: Final[Headers] = [("timer-delay", b"%d" % HOUR_MS)]
 
 @dataclass(frozen=True, slots=True)
 class MatrixRecords:
-    """Each partition of the ingress holds one record before them. `name`: of the installation.
-    `signer`: signs what only the proxy may write."""
+    """Records of one matrix cell. Each ingress partition already holds one record before them."""
 
     name: str
     ingress: str
@@ -31,8 +30,9 @@ class MatrixRecords:
     signer: HopAuthenticator
 
     def all(self) -> Iterator[Outgoing]:
-        """Some due at once, so that the first transaction has records in it. What is cancelled,
-        recalled, moved or purged comes before these, and is due long after the test."""
+        """Yield all records. Some are due at once, so that the first transaction is not empty.
+        Cancelled, recalled, moved and purged records come first. They are due long after the test.
+        """
         yield from self._changed()
         for number in range(PLAIN):
             yield self.record(number)
@@ -44,11 +44,11 @@ class MatrixRecords:
             yield self.record(number, [("timer-delay", b"%d" % (FARTHEST_MS * number // DELAYED))])
 
     def record(self, number: int, more: Iterable[tuple[str, bytes | None]] = ()) -> Outgoing:
-        """For the target that is never paused."""
+        """Return a record for the target that is never paused."""
         return asking(number, self.target, more)
 
     def _changed(self) -> Iterator[Outgoing]:
-        """The first of these have the numbers by which they are told apart."""
+        """Yield records that change. The first of them carry distinct numbers."""
         named = range(2 * NAMED)
         recalled = range(named.stop, named.stop + RECALLED)
         moved = range(recalled.stop, recalled.stop + MOVED)
@@ -73,7 +73,7 @@ class MatrixRecords:
         return f"{self.ingress}/{partition}/{behind_the_first}".encode()
 
     def _move(self, number: int, due_ms: int) -> Outgoing:
-        """What takes the place of a record that waits until then, as the API writes it: for now."""
+        """Return the replacement of a pending record, as the API writes it. It is due now."""
         origin, record = self._origin(number), self.record(number)
         offset = origin.rpartition(b"/")[2]
         headers: Headers = [
@@ -88,7 +88,7 @@ class MatrixRecords:
         return self._signed(replace(record, headers=headers))
 
     def _purged(self, target: str) -> Iterator[Outgoing]:
-        """Records for a target, and a purge of it in each partition, as the API writes it."""
+        """Yield records for a target, and a purge in each partition as the API writes it."""
         for number in range(PURGED):
             yield asking(number, target, TAKEN_BACK)
         for partition in range(PARTITIONS):
@@ -102,7 +102,7 @@ class MatrixRecords:
 
 
 def asking(number: int, target: str, more: Iterable[tuple[str, bytes | None]] = ()) -> Outgoing:
-    """A record for a target; the ingress partitions take turns."""
+    """Return a record for a target. The ingress partitions take turns."""
     headers = [("timer-topic", target.encode()), *more]
     return Outgoing(b"%d" % number, b"value %d" % number, headers, number % PARTITIONS)
 

@@ -1,4 +1,4 @@
-"""One cell of the failure matrix: records of several kinds, and a proxy held at a step."""
+"""One cell of the failure matrix: records of several kinds, and a proxy stopped at a step."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ LEVELS = "100ms 200ms 400ms"
 SETTINGS: dict[str, Any] = {"levels": LEVELS, "retry": {"first_level": 1, "max_attempts": 3}}
 RULES = Rules(levels_ms=levels_ms(LEVELS), max_attempts=3)
 AHEAD_OF_THE_BROKER = "local state put aside"
-"""So ends a local folder that covers more than is committed: that alone would mend it unseen."""
+"""End of the name of a local folder that covers more than is committed. Such a folder would hide
+the fault."""
 LOST = "session lost"
 IMPATIENT_S, PATIENT_S = 6, 60
-"""After so long the broker ends a transaction, and a member's session, that it does not hear of."""
+"""The broker ends silent transactions and member sessions after these seconds."""
 HARM_WITHIN_S = ENDED_WITHIN_S = 300
 
 
 class Scene:
-    """A proxy that has ended a record, and comes to `step` with the first of many more."""
+    """A proxy that has ended a record, and reaches `step` with the first of many more records."""
 
     def __init__(self, bootstrap: str, folder: Path, step: str, patience_s: int) -> None:
         self.step = step
@@ -64,12 +65,11 @@ class Scene:
 
     @property
     def group_id(self) -> str:
-        """The consumer group of its proxies."""
         return f"{self.installation.name}.proxy"
 
     def bring_to_step(self) -> None:
-        """Return when the proxy stands there, within the first transaction of these records. One of
-        the two pauses is over by then, though the proxy cannot have heard of it."""
+        """Return when the proxy stops at the step, within the first transaction of these records.
+        One of the two pauses has ended by then, and the proxy cannot know it yet."""
         target = self.installation.target(partitions=2)
         self.held.start_ready()
         self.installation.send(asking(number, target) for number in range(PARTITIONS))
@@ -88,29 +88,27 @@ class Scene:
         self._resume("over")
 
     def heir(self) -> ProxyProcess:
-        """Another instance of the same group, not started yet."""
         return self.installation.proxy("two", **self.settings)
 
     def await_session_lost(self) -> None:
-        """Return when the held proxy says so."""
         wait_for(self._has_lost_session, HARM_WITHIN_S, LOST)
 
     def await_failed_call(self) -> None:
-        """Return when a call of its transaction has failed, or was given up."""
+        """Return when a call of the transaction has failed or was given up."""
         wait_for(
             lambda: self.held.has_failed or self._has_lost_session(), HARM_WITHIN_S, "a failed call"
         )
 
     def await_a_shard_each(self) -> None:
-        """Return when the held proxy and its heir share the partitions, and serve them."""
+        """Return when the stopped proxy and its heir serve one partition each."""
         both = self.installation.proxies.values()
         wait_for(
             lambda: [proxy.shards() for proxy in both] == [1, 1], HARM_WITHIN_S, "a shard for each"
         )
 
     def await_all_ends(self) -> None:
-        """Return when everything has ended, though the first may stand still; the pause that is
-        left has held something back, and is over."""
+        """Return when all records have ended, even if the first proxy is frozen. The remaining
+        pause must have delayed a record, and is over."""
         if self._paused:
             wait_for(self._has_parked_all, HARM_WITHIN_S, "what a pause holds back")
             self._resume(*self._paused)
@@ -118,9 +116,9 @@ class Scene:
             await_ends(self.installation, wanted, ENDED_WITHIN_S)
 
     def judge(self) -> None:
-        """Every record ended once, as it asked: none lost, repeated, early or altered.
+        """Check that each record ended once, as requested: none lost, repeated, early or altered.
 
-        And no proxy ever believed what the broker did not have.
+        The proxy must never have assumed a commit that the broker did not have.
         """
         self.await_all_ends()
         wait_for(self._has_nothing_waiting, HARM_WITHIN_S, "nothing to wait any more")
@@ -139,7 +137,7 @@ class Scene:
             assert AHEAD_OF_THE_BROKER not in proxy.whole_log, f"{proxy.folder.name} was ahead"
 
     def _who_signs(self) -> HopAuthenticator:
-        """What only the proxy may write."""
+        """Return the signer of records that only the proxy may write."""
         ingress = describe_topic(
             self.installation.ingress, admin_client(self._of_held), self._of_held
         )
@@ -147,7 +145,7 @@ class Scene:
             return HopAuthenticator(known.signing_key(), ingress.topic_id)
 
     def _pause(self, *names: str) -> None:
-        """Have these targets paused, as the proxy knows then."""
+        """Pause these targets. The proxy knows it on return."""
         self._paused = {name: self.installation.target(name) for name in names}
         for target in self._paused.values():
             self._operator.pause(target, int(time.time() * 1_000))
@@ -164,7 +162,7 @@ class Scene:
             wait_for(resume, HARM_WITHIN_S, f"the end of the pause of {name}")
 
     def _is_resumed(self, target: str, now_ms: int) -> bool:
-        """Ask again, with the same words, where a slow broker has not confirmed it in time."""
+        """Retry the same request if a slow broker has not confirmed it in time."""
         try:
             self._operator.resume(target, None, now_ms)
         except Problem as problem:
@@ -180,7 +178,8 @@ class Scene:
         return sum(why in (outcome.value or b"") for outcome in outcomes) == PAUSED
 
     def _has_nothing_waiting(self) -> bool:
-        """What was cancelled or moved is gone for good, and not only late."""
+        """Return whether no proxy has pending records. Cancelled and moved records must be gone,
+        not just late."""
         running = [proxy for proxy in self.installation.proxies.values() if proxy.is_running]
         return not any(call(proxy, "GET", "/pending")[1]["pending"] for proxy in running)
 
@@ -192,7 +191,8 @@ class Scene:
 def held_scene(
     bootstrap: str, folder: Path, step: str, patience_s: int = IMPATIENT_S
 ) -> Iterator[Scene]:
-    """The proxy stands at the step: the caller does harm, and makes good; then all is judged."""
+    """Yield a scene whose proxy has stopped at the step. The caller injects and repairs a fault.
+    Then everything is judged."""
     scene = Scene(bootstrap, folder, step, patience_s)
     try:
         scene.bring_to_step()

@@ -1,6 +1,7 @@
-"""More than may wait: nothing more is read until there is room, and all ends once.
+"""Limits on pending records and on disk space: reading stops, and all records end once.
 
-Less left on the disk than its reserve: nothing new is read, and what is due goes out."""
+Below the disk reserve the proxy reads no new records and still delivers due ones.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ SENT, HALVES = 20_000, 20
 DELAY_MS = 30_000
 WITHIN_S = 120
 RECORD_BYTES = 40
-"""About what a record of the flood takes."""
+"""Approximate size of a flood record."""
 FIRST, THEN = 200, 300
 LEFT_BYTES = 8 << 20
 
 
 def _flood(targets: list[str]) -> Iterator[Outgoing]:
-    """Some have an id, and are cancelled behind all others. Half messages among them are decided
-    there, too."""
+    """Yield the flood. Some records have an id and are cancelled at the end. Half messages are
+    decided at the end, too."""
     for number in range(SENT):
         headers = [
             ("timer-topic", targets[number % len(targets)].encode()),
@@ -56,8 +57,8 @@ def _flood(targets: list[str]) -> Iterator[Outgoing]:
 def test_a_full_partition_is_read_on_as_room_is_made_and_all_arrive_once(
     installation: Installation, auditor: Auditor, unit: str
 ) -> None:
-    """Beyond the limit nothing is read. The disk is lost while reading is held: all is read again,
-    to the end of the partitions."""
+    """Above the limit nothing is read. The disk is lost while reading is paused. The proxy then
+    reads the partitions again to their ends."""
     targets = [installation.target(name) for name in ("orders", "bills")]
     limits = {"records": ROOM} if unit == "records" else {"bytes": ROOM * RECORD_BYTES}
     proxy = installation.proxy(admission=limits)
@@ -78,7 +79,7 @@ def test_a_full_partition_is_read_on_as_room_is_made_and_all_arrive_once(
 def test_below_its_reserve_a_disk_takes_no_new_records_and_none_is_lost(
     installation: Installation,
 ) -> None:
-    """A small disk is filled from outside while records wait, and freed again."""
+    """A small disk is filled from outside while records are pending, and freed again."""
     target = installation.target("orders")
     proxy = installation.proxy()
     with small_disk(proxy.data_dir) as is_mounted:
@@ -105,7 +106,7 @@ def test_below_its_reserve_a_disk_takes_no_new_records_and_none_is_lost(
 def test_an_instance_without_room_takes_no_partition_from_one_that_serves(
     installation: Installation,
 ) -> None:
-    """Once it has room it takes its share."""
+    """The instance takes its share once it has room."""
     healthy, full = installation.proxy("healthy"), installation.proxy("full")
     healthy.start_ready()
     with small_disk(full.data_dir) as is_mounted:
@@ -132,7 +133,7 @@ def _plain(target: str, count: int, delay_ms: int) -> Iterator[Outgoing]:
 
 @contextmanager
 def _filled(folder: Path) -> Iterator[None]:
-    """All but a few megabytes of its file system are taken by somebody else."""
+    """Fill the file system but for a few megabytes."""
     left = os.statvfs(folder)
     with (folder / FILLER).open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - LEFT_BYTES)

@@ -1,4 +1,4 @@
-"""The broker goes away under load and comes back: late then, but once and never early."""
+"""Broker outages under load: records are late, but delivered once and never early."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ from tests.support.waiting import wait_for
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 BEFORE_S, OUTAGE_S, AFTER_S = 2, 8, 1
-"""The outage outlasts the session and the transaction of the proxy, 6 s each."""
+"""The outage outlasts the proxy's session and transaction, 6 s each."""
 RETRIED = 50
 NOTICED_WITHIN_S = 120
 IDLE_OUTAGE_S = 2
-"""The proxy keeps its place in the group."""
 
 
 @pytest.fixture
@@ -37,14 +36,13 @@ def broker(own_broker: StartBroker) -> EmbeddedBroker:
 
 @pytest.fixture
 def installation(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Installation]:
-    """An installation on a broker of its own."""
+    """Yield an installation on a broker of its own."""
     made = Installation(broker.bootstrap_servers, tmp_path)
     yield made
     made.close()
 
 
 def _go_away(broker: EmbeddedBroker, how: str, outage_s: float) -> None:
-    """Stop, kill or freeze the broker for a while."""
     if how == "freeze":
         broker.signal(SIGSTOP)
         time.sleep(outage_s)
@@ -84,7 +82,7 @@ def test_broker_away_for_a_while_costs_nothing_but_time(
 def test_proxy_that_was_idle_while_the_broker_was_away_goes_on(
     broker: EmbeddedBroker, installation: Installation
 ) -> None:
-    """librdkafka 2.16 never returns from its next call then, whatever time-out it is given."""
+    """librdkafka 2.16 never returns from its next call in this case, and ignores the time-out."""
     target = installation.target(partitions=2)
     installation.proxy().start_ready()
     delayed = [("timer-topic", target.encode()), ("timer-delay", b"8000")]
@@ -121,9 +119,9 @@ def _waits(proxy: ProxyProcess) -> bool:
 def test_records_that_are_tried_again_outlive_an_outage(
     broker: EmbeddedBroker, installation: Installation
 ) -> None:
-    """Their topic is made once the broker is back; they still know where they began.
+    """The target topic is created after the outage. The records keep their first origin.
 
-    No transaction is open when the broker dies: Kafka may then never end it (KAFKA-20734).
+    No transaction is open when the broker dies: Kafka may never end it (KAFKA-20734).
     """
     topic, kafka = f"{installation.name}.late", installation.kafka()
     levels = " ".join(["6s"] * 15)

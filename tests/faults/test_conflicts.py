@@ -1,4 +1,4 @@
-"""Two processes that must not be two: the error says so, and no record suffers."""
+"""Two processes with the same identity: one stops with an error, and no record suffers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 REFUSED_WITHIN_S = 180
 LONG_SESSION_MS = 45_000
-"""Longer than a start takes on a machine that has much to do."""
+"""Longer than a start takes on a busy machine."""
 WAITED = "another process has this instance id"
 
 
@@ -33,7 +33,7 @@ def test_second_process_on_the_same_data_folder_is_refused(installation: Install
 
 
 def test_second_process_under_the_same_instance_id_yields(installation: Installation) -> None:
-    """The first does not notice it, be it with a start or with a restart of the second."""
+    """The first process notices neither a start of the second nor its restart."""
     topic = installation.target()
     kafka = installation.kafka(**{"session.timeout.ms": str(LONG_SESSION_MS)})
     first = installation.proxy("first", instance_id="twin", kafka=kafka)
@@ -74,7 +74,7 @@ def test_two_processes_of_one_instance_id_that_start_at_once_end_as_one(
 def test_only_a_killed_process_whose_data_folder_is_gone_is_waited_for(
     installation: Installation,
 ) -> None:
-    """A restart with the folder takes the place of its predecessor at once."""
+    """A restart with its data folder replaces its predecessor at once."""
     session = {"session.timeout.ms": str(LONG_SESSION_MS)}
     headers = [("timer-topic", installation.target().encode())]
     proxy = installation.proxy(kafka=installation.kafka() | session)

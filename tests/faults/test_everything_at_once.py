@@ -1,5 +1,5 @@
-"""Ids, cancels, replacements, half messages, retries and rolls while the proxy dies again and
-again, once with its disk: each record ends once, as the log says."""
+"""Ids, cancels, replacements, half messages, retries and rolls while the proxy dies repeatedly,
+once with its disk. Each record ends once, as the log says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each step of a transaction times each fault of the proxy's process and connections."""
+"""Each step of a transaction with each fault of the proxy's process and connections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def test_killed_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_stopped_at_a_step_while_another_takes_over(kafka: str, tmp_path: Path, step: str) -> None:
-    """Its session ends, another delivers everything, and then it goes on where it was."""
+    """Its session ends and another proxy delivers everything. Then it continues where it
+    stopped."""
     with held_scene(kafka, tmp_path, step) as scene:
         scene.held.signal(SIGSTOP)
         heir = scene.heir()

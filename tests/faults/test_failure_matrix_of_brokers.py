@@ -1,4 +1,4 @@
-"""Each step of a transaction times each fault of the broker."""
+"""Each step of a transaction with each fault of the broker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 def test_broker_that_answers_nothing_from_a_step_on(
     broker: EmbeddedBroker, tmp_path: Path, step: str
 ) -> None:
-    """Calls time out; what was asked the broker does once it goes on, a commit too."""
+    """Calls time out. Once it resumes, the broker executes the pending requests, a commit
+    included."""
     with held_scene(broker.bootstrap_servers, tmp_path, step, PATIENT_S) as scene:
         broker.signal(SIGSTOP)
         try:
@@ -37,7 +38,7 @@ def test_broker_that_answers_nothing_from_a_step_on(
 
 @pytest.mark.parametrize("step", STEPS)
 def test_coordinators_gone_at_a_step(broker: EmbeddedBroker, tmp_path: Path, step: str) -> None:
-    """With the only broker go those of the group and of the transaction; what was asked is lost."""
+    """The only broker hosts both coordinators. Pending requests are lost."""
     with held_scene(broker.bootstrap_servers, tmp_path, step, PATIENT_S) as scene:
         broker.kill()
         scene.held.go_on()

@@ -1,4 +1,4 @@
-"""Each step of a transaction times each way to lose the right to commit it."""
+"""Each step of a transaction with each way to lose the right to commit it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults]
 OWNS = ("shard taken over", "waiting for committed offsets")
 REFUSED = "the group has moved on"
 SEEN_TO_BE_REFUSED = STEPS[: STEPS.index("all records")]
-"""From there on the thread that waits for the commit is held, and the loop hears of it first."""
+"""From this step on the commit thread is blocked, and the loop notices the loss first."""
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_fenced_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
-    """Another producer of the same transactional id is initialised; then it is gone."""
+    """Another producer with the same transactional id is initialised and then closed."""
     with held_scene(kafka, tmp_path, step) as scene:
         ident = f"{scene.group_id}-one-0/{len(scene.group_id)}"
         named = {"bootstrap.servers": kafka, "transactional.id": ident}
@@ -34,7 +34,8 @@ def test_fenced_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_generation_lost_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
-    """Removed from the group by an operator; another has its partitions before it goes on."""
+    """An operator removes it from the group. Another member has its partitions before it
+    continues."""
     with held_scene(kafka, tmp_path, step, PATIENT_S) as scene:
         remove_members(kafka, scene.group_id)
         heir = scene.heir()
@@ -47,7 +48,8 @@ def test_generation_lost_at_a_step(kafka: str, tmp_path: Path, step: str) -> Non
 
 @pytest.mark.parametrize("step", STEPS)
 def test_generation_gone_on_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
-    """Another joins and gets one of the two partitions: the other is kept, and planned anew."""
+    """Another member joins and gets one of the two partitions. The other partition is kept and
+    planned again."""
     with held_scene(kafka, tmp_path, step, PATIENT_S) as scene:
         scene.heir().start()
         wait_for(lambda: is_settled(kafka, scene.group_id, 2), HARM_WITHIN_S, "two members")

@@ -1,4 +1,4 @@
-"""The proxy dies at any moment, and its disk may die with it: every record once, none early."""
+"""Proxy crashes at any moment, also with loss of its disk: every record once, none early."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STOPPED_WITHIN_S = 30
 
 
 def _crash(proxy: ProxyProcess, draw: random.Random) -> None:
-    """Start, then SIGKILL: as often while it starts as while it works."""
+    """Start the proxy and kill it, as often during its start as during its work."""
     proxy.start()
     if draw.random() < 0.5:
         proxy.wait_ready()
@@ -109,7 +109,7 @@ def _empty(_content: bytes, _draw: random.Random) -> bytes:
 
 
 def _damage(proxy: ProxyProcess, how: Callable[[bytes, random.Random], bytes]) -> int:
-    """Damage every file of every shard's folder; how many."""
+    """Damage every file of each shard's folder, and return the number of files."""
     draw = random.Random(3)
     files = [
         path
@@ -123,7 +123,7 @@ def _damage(proxy: ProxyProcess, how: Callable[[bytes, random.Random], bytes]) -
 
 
 def test_damaged_files_are_put_aside_and_the_shard_is_rebuilt(installation: Installation) -> None:
-    """Cut, scrambled and emptied files, each with records pending."""
+    """Files are cut, scrambled and emptied, each with records pending."""
     topic = installation.target()
     proxy = installation.proxy(wheel={"slots": 2_000, "precision_ms": 100})
     for how in (_cut, _scramble, _empty):

@@ -1,4 +1,4 @@
-"""Records are taken back by their receipts on a real broker; two judges agree on the ends."""
+"""Recalls by receipt on a real broker. Two judges agree on the ends."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_what_was_rewritten_is_taken_back_also_while_the_proxy_is_dead(
     ident: str | None,
     loses_its_data: bool,
 ) -> None:
-    """By the receipt, however often it was rewritten, and by the origin under which it waits."""
+    """Recall by the receipt after any number of rewrites, and by the current origin."""
     target = installation.target()
     proxy = installation.proxy(roll_after=f"{ROLL_AFTER_MS}ms")
     proxy.start_ready()
@@ -117,7 +117,7 @@ def test_what_was_rewritten_is_taken_back_also_while_the_proxy_is_dead(
 
 
 def _recall_as_it_waits(proxy: ProxyProcess, installation: Installation, first: Receipt) -> None:
-    """An operator takes it back by the origin that it has now, which changes all the time."""
+    """Recall a pending record by its current origin, which changes all the time."""
 
     def is_done() -> bool:
         offset = max(

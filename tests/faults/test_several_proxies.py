@@ -1,4 +1,4 @@
-"""Several processes share the ingress: they come, go, die and freeze, and nothing is done twice."""
+"""Several processes share the ingress, join, leave, die and freeze. Nothing is done twice."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ REBALANCED_WITHIN_S = 180
 
 @pytest.fixture
 def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
-    """With partitions for several to share."""
+    """Yield an installation with partitions for several proxies."""
     made = Installation(kafka, tmp_path, PARTITIONS)
     yield made
     made.close()
 
 
 def _shared(installation: Installation, *instances: str) -> None:
-    """Wait until these serve all partitions together, each at least one."""
+    """Wait until these proxies serve all partitions, each at least one."""
 
     def is_shared() -> bool:
         counts = [installation.proxy(name).shards() for name in instances]
@@ -62,7 +62,8 @@ def test_one_joins_and_leaves_and_another_joins_and_is_killed(
 def test_restart_in_the_middle_of_a_rebalance_leaves_no_partition_to_nobody(
     installation: Installation,
 ) -> None:
-    """Killed between giving a partition up and joining again: Kafka forgets the second round."""
+    """It is killed between giving a partition up and joining again: Kafka forgets the second
+    round."""
     targets = [installation.target(partitions=2)]
     one = installation.proxy("one")
     one.start_ready()
@@ -80,7 +81,7 @@ def test_restart_in_the_middle_of_a_rebalance_leaves_no_partition_to_nobody(
 def test_frozen_proxy_that_wakes_up_is_fenced_and_does_nothing_twice(
     installation: Installation,
 ) -> None:
-    """It sleeps past its session; another has its partitions when it wakes."""
+    """It freezes until its session has ended. Another proxy has its partitions when it wakes."""
     targets = [installation.target(partitions=2)]
     zombie, heir = installation.proxy("zombie"), installation.proxy("heir")
     zombie.start_ready()

@@ -1,4 +1,4 @@
-"""Three minutes of the soak: faults drawn from a seed, on three brokers, judged twice."""
+"""Three minutes of the soak test: faults from a seed, on three brokers, judged twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.slow]
 
 MINUTES, SEED, PER_SECOND = 3, 18, 60
 LEAST_FAULTS = 6
-"""As few as that where other tests keep the machine busy."""
+"""Few enough for a machine that also runs other tests."""
 
 
 def test_everything_that_can_happen_to_three_brokers_and_two_proxies(

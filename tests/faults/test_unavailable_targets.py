@@ -1,4 +1,4 @@
-"""A target partition that cannot be written to delays its own records, and no others."""
+"""An unwritable target partition delays its own records, and no others."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from tests.support.records import Outgoing
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 LEVELS = " ".join(["5s"] * 6 + ["20s"] * 12)
-"""Sixteen attempts take four minutes: far longer than the node is away, however slow its start."""
+"""Sixteen attempts take four minutes, far longer than the node is away."""
 RULES = Rules(levels_ms=levels_ms(LEVELS))
 PER_SECOND = 60
 BEFORE_S, OUTAGE_S, AFTER_S = 4, 60, 2
 DUE_FROM_S, DUE_TO_S = 25, 35
-"""What is due then arrives while the node is away; unaware, nothing arrives before it is back."""
+"""Records due in these seconds fall into the outage. A proxy that ignores it delivers none of them
+before the node is back."""
 JUDGED_WITHIN_S = 300
 FIRST = 60
-"""Records that show the proxy that their targets are well: it asks again after a minute."""
+"""Records that show the proxy that their targets are healthy. It asks again after a minute."""
 
 
 @dataclass
 class Loss:
-    """What is left of a run in which a node was lost: the ends of all records, and the log."""
+    """Result of a run in which a node was lost: the ends of all records, and the log."""
 
     lost: str
     short: str
@@ -46,14 +47,15 @@ class Loss:
     log: str
 
     def set_aside(self, target: str) -> set[str]:
-        """The partitions of a target whose records were requeued, and why, attempts left out."""
+        """Return the target partitions whose records were requeued, and why, without attempt
+        numbers."""
         outcomes = [o for found in self.ends.outcomes.values() for o in found]
         details = [str(o["detail"]).partition("; attempt")[0] for o in outcomes]
         begin = f"partition-unavailable: {target}"
         return {detail.removeprefix(begin) for detail in details if detail.startswith(begin)}
 
     def arrived_ms(self, targets: list[str]) -> list[int]:
-        """When the records arrived that were due in the middle of the outage."""
+        """Return the arrival times of records that were due in the middle of the outage."""
         from_ms, to_ms = (self.went_ms + s * 1_000 for s in (DUE_FROM_S, DUE_TO_S))
         placed = [p for found in self.ends.deliveries.values() for p in found]
         timed = [
@@ -83,8 +85,8 @@ def _lose_a_node(cluster: Cluster, folder: Path) -> Loss:
             time.sleep(BEFORE_S)
             went_ms = wall_clock_ms()
             cluster.kill(spare)
-            # Neither before nor while it goes: Kafka leaves a transaction that has written to a
-            # partition open there when its leader goes before the end is written (KAFKA-20734).
+            # No load starts before the node is gone. Kafka may never end a transaction whose
+            # partition loses its leader before the end is written (KAFKA-20734).
             with Load(installation, [lost, short, mixed], per_second=PER_SECOND) as load:
                 time.sleep(OUTAGE_S)
                 came_ms = wall_clock_ms()
@@ -106,14 +108,14 @@ def _first_records(targets: list[str]) -> Iterator[Outgoing]:
 
 @pytest.fixture(scope="module")
 def loss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loss]:
-    """One node of three is killed under load, and comes back."""
+    """Kill one node of three under load, start it again, and return the result."""
     folder = tmp_path_factory.mktemp("unavailable")
     with running_cluster(folder / "cluster") as cluster:
         yield _lose_a_node(cluster, folder)
 
 
 def test_every_record_is_delivered_once_and_none_early(loss: Loss) -> None:
-    """The judge has seen to it; here, that none of them became a dead letter."""
+    """The judge checks both. This test checks that no record became a dead letter."""
     assert loss.ends.counts["delivered"] == loss.sent
     assert set(loss.ends.counts) == {"delivered", "requeued"}
 

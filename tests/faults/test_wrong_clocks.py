@@ -1,4 +1,4 @@
-"""A clock that is wrong when the proxy starts: nothing is early, and it is said everywhere."""
+"""A wrong clock when the proxy starts: no record is early, and every place reports it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 AHEAD_S = 3_600
 LATE_AT_MOST_MS = 120_000
-"""Far less than the clock was wrong by, and more than any machine takes."""
+"""Far less than the clock error, and more than any machine takes."""
 SAID_WITHIN_S = 180
 MINUTES_MS = str(120_000)
 PRODUCERS_TIME = {
@@ -28,7 +28,7 @@ PRODUCERS_TIME = {
     "message.timestamp.before.max.ms": MINUTES_MS,
     "message.timestamp.after.max.ms": MINUTES_MS,
 }
-"""A topic that refuses records whose time is some minutes from the broker's."""
+"""A topic that refuses records whose time is minutes away from the broker's time."""
 
 
 def _asking(topic: str, delay: str, ident: str) -> Outgoing:
@@ -43,7 +43,7 @@ def _due(topic: str, before_s: float) -> Outgoing:
 
 
 def _check(proxy: ProxyProcess, subject: str = "clock") -> list[dict[str, str]]:
-    """What `check` finds of the clock, with the one that the proxy has."""
+    """Return the findings of `check` on the clock, run with the proxy's clock."""
     command = [sys.executable, "-m", "proxy", "check", "--json", "--config", str(proxy.config_path)]
     env = proxy.environment()
     done = subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, check=False)
@@ -79,7 +79,7 @@ def test_a_clock_that_is_ahead_at_the_start_delivers_nothing_early(
 def test_a_watermark_that_was_left_ahead_is_named_and_can_be_set_back(
     installation: Installation,
 ) -> None:
-    """The broker could not be asked, so a record went early; what comes later must not wait."""
+    """The broker's time was unknown, so a record was early. Later records must not be delayed."""
     topic, proxy = installation.target(), installation.proxy()
     installation.create_settings_topic({"message.timestamp.type": "CreateTime"})
     installation.send([_asking(topic, "30m", "early"), _asking(topic, "61m", "later")])
@@ -126,7 +126,7 @@ def test_what_is_delivered_carries_a_time_that_its_target_takes(
 def test_a_record_whose_time_is_refused_waits_until_the_clock_is_right(
     installation: Installation,
 ) -> None:
-    """The broker could not be asked for its time."""
+    """The broker's time was unknown."""
     topic, proxy = installation.target(config=PRODUCERS_TIME), installation.proxy()
     installation.create_settings_topic({"message.timestamp.type": "CreateTime"})
     proxy.start_ready(clock_ahead_s=-AHEAD_S - 100)

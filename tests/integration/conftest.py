@@ -12,7 +12,6 @@ from tests.support.installation.rights import ASKING
 
 @pytest.fixture
 def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
-    """Topics, group and proxies of one test, on the shared broker."""
     made = Installation(kafka, tmp_path)
     yield made
     made.close()
@@ -20,7 +19,7 @@ def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
 
 @pytest.fixture
 def asking_installation(own_broker: StartBroker, tmp_path: Path) -> Iterator[Installation]:
-    """The same on a broker of its own that asks for rights; one partition."""
+    """Yield an installation with one partition, on a broker of its own that checks rights."""
     made = Installation(own_broker(overrides=ASKING).bootstrap_servers, tmp_path, partitions=1)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""A person at the command line before a dead-letter topic of their own, on a real broker."""
+"""An operator at the command line with a dead-letter topic of their own, on a real broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """How a command ended, and what it printed."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -38,13 +38,13 @@ class Said:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What it printed for a program."""
+        """Return the JSON lines of stdout."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 @dataclass
 class Operator:
-    """Works under settings with topics that nobody else uses; ingress and dead letters exist."""
+    """An operator with topics that nobody else uses. Ingress and dead letters exist."""
 
     kafka: str
     ingress_config: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +70,8 @@ class Operator:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The operator's settings as variables; a settings file's own where there is one."""
+        """Return the operator's settings as variables, or the path of the settings file if there is
+        one."""
         if self.settings_file is not None:
             return {"DELAY_PROXY_CONFIG": str(self.settings_file)}
         topics = {f"DELAY_PROXY_TOPICS__{r.upper()}": f"operator-{r}-{self.mark}" for r in ROLES}
@@ -82,11 +83,11 @@ class Operator:
 
     @property
     def edit(self) -> tuple[str, str]:
-        """What mends the operator's letters."""
+        """Return the arguments that repair the operator's letters."""
         return "--set", f"timer-topic={self.orders}"
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
-        """A topic that keeps its records, unless configured otherwise (`a_b` is `a.b`)."""
+        """Create a topic without retention, unless configured otherwise (`a_b` is `a.b`)."""
         given = {name.replace("_", "."): text for name, text in config.items()}
         settings = {"retention.ms": "-1", **given}
         admin = admin_client(self.kafka)
@@ -94,11 +95,12 @@ class Operator:
         admin.create_topics([wanted])[topic].result(COMMAND_LIMIT_S)
 
     def origin(self, number: int) -> str:
-        """Where the letter of that number came from; odd ones from partition 1."""
+        """Return the origin of the letter with that number. Odd numbers are from partition 1."""
         return f"{self.ingress}/{number % 2}/{number}"
 
     def letters(self, count: int, more: Headers | None = None, value: bytes | None = b"v") -> None:
-        """So many letters refused because of their target, with keys k0, k1, and so on."""
+        """Write this number of letters refused because of their target, with keys k0, k1, and so
+        on."""
         write(self.kafka, self.dead_letters, [self.letter(n, more, value) for n in range(count)])
 
     def letter(
@@ -108,11 +110,11 @@ class Operator:
         return Outgoing(b"k%d" % number, value, headers)
 
     def write(self, records: Sequence[Outgoing]) -> None:
-        """Records into the dead-letter topic."""
+        """Write records into the dead-letter topic."""
         write(self.kafka, self.dead_letters, records)
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        """`dead-letters ...`, as a process of its own, without a terminal."""
+        """Start `dead-letters ...` as a process of its own, without a terminal."""
         return subprocess.Popen(
             [sys.executable, "-m", "proxy", "dead-letters", *arguments],
             cwd=REPOSITORY,
@@ -124,7 +126,8 @@ class Operator:
         )
 
     def say(self, *arguments: str, **environment: str) -> Said:
-        """The same to its end, in this process: a new one is longer in starting than at work."""
+        """Run `dead-letters ...` in this process: a new process takes longer to start than to
+        work."""
         return patiently(arguments, lambda: self._say(*arguments, **environment))
 
     def _say(self, *arguments: str, **environment: str) -> Said:
@@ -137,15 +140,16 @@ class Operator:
                 return Said(int(ended.code or 0), raw.getvalue().decode(), err.getvalue())
 
     def replay(self, *arguments: str) -> Said:
-        """Replay to the operator's own target, unasked, for a program."""
+        """Replay to the operator's own target, without a question, as JSON."""
         return self.say("replay", "--yes", "--json", *self.edit, *arguments)
 
     def await_marks(self, at_least: int) -> None:
-        """Return when so many marks can be read: a moment after the end of a replay."""
+        """Return when this number of marks can be read, which is shortly after the end of a
+        replay."""
         read_to_end(self.kafka, self.marks, at_least)
 
     def run_python(self, script: str, *arguments: str) -> int:
-        """The exit code of a script under the operator's settings."""
+        """Return the exit code of a script under the operator's settings."""
         command = [sys.executable, "-c", script, *arguments]
         environment = {**os.environ, **self.environment}
         return subprocess.run(
@@ -153,5 +157,5 @@ class Operator:
         ).returncode
 
     def sent_in(self, at_least: int = 0) -> list[Incoming]:
-        """What the ingress holds."""
+        """Return the records of the ingress."""
         return read_to_end(self.kafka, self.ingress, at_least)

@@ -1,4 +1,4 @@
-"""A collector of spans: OTLP over HTTP, as OpenTelemetry's exporter sends it."""
+"""OTLP/HTTP collector of spans, as OpenTelemetry's exporter sends them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 
 class Collected(NamedTuple):
-    """A span as it has come; ids in hexadecimal digits."""
+    """A received span. Ids are hexadecimal."""
 
     service: str
     name: str
@@ -25,12 +25,12 @@ class Collected(NamedTuple):
     end_ms: int
     attributes: dict[str, str | int]
     error: str
-    """What a span that failed says; else empty."""
+    """Error text of a failed span, else empty."""
     events: tuple[str, ...]
 
 
 class Collector:
-    """Takes spans while it is open."""
+    """HTTP server that collects spans while it is open."""
 
     def __init__(self) -> None:
         self.spans: list[Collected] = []
@@ -63,7 +63,7 @@ class Collector:
         self._server.server_close()
 
     def of(self, origin: str) -> dict[str, Collected]:
-        """The spans of one record, by name; what comes again has to be the same."""
+        """Return the spans of one record by name. Repeated spans must be equal."""
         found: dict[str, Collected] = {}
         for span in self.spans:
             if span.attributes["timer.origin"] == origin:

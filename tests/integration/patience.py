@@ -1,4 +1,4 @@
-"""Commands that ask a broker, asked again where it was too slow for them, as by a person."""
+"""Repeats of commands that failed because the broker was too slow, as a person would do."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final, Protocol, TypeVar
 TOO_SLOW: Final = re.compile("does not answer in time|No Kafka broker answers")
 TRIES: Final = 3
 CHANGES: Final = {"replay", "--bootstrap"}
-"""What is not to be done twice, and a broker that is away on purpose."""
+"""Commands that must not run twice, or whose broker is away on purpose."""
 
 
 class Ended(Protocol):
-    """How a command ended, and what it said of errors."""
+    """Exit code and error output of a command."""
 
     @property
     def code(self) -> int: ...
@@ -25,7 +25,7 @@ Said = TypeVar("Said", bound=Ended)
 
 
 def patiently(arguments: tuple[str, ...], run: Callable[[], Said]) -> Said:
-    """What the command says with these arguments."""
+    """Run the command, and repeat it while the broker is too slow."""
     for _ in range(TRIES):
         said = run()
         if said.code == 0 or CHANGES & {*arguments} or not TOO_SLOW.search(said.err):

@@ -1,8 +1,8 @@
-"""A retry consumer as a process of its own, to be killed: `python -m` with its options as JSON.
+"""A retry consumer process for kill tests: `python -m` with its options as JSON.
 
-Every third number fails twice before it can be handled, and the number `stuck` does not end at its
-first attempt: it waits for the next when the consumer is orderly, else its handler hangs. What is
-handled goes into the journal, a line for each call of the handler.
+Every third number fails twice before it succeeds. The number `stuck` does not end at its first
+attempt: an orderly consumer retries it later, otherwise its handler hangs. The journal gets a line
+for each call of the handler.
 """
 
 from __future__ import annotations
@@ -33,17 +33,14 @@ CALLS = {
     "finish": "kafka_delay.consumer_loop:ConsumerLoop._finish",
     "revoke": "kafka_delay.consumer_loop:ConsumerLoop._on_revoke",
 }
-"""Before which a process may be killed."""
+"""Calls before which a process may be killed."""
 
 
 def fails(number: int) -> bool:
-    """Whether this one fails at first."""
     return number % 3 == 0
 
 
 class Handlers:
-    """The same work as a function and as a coroutine function."""
-
     def __init__(self, journal: str, work_s: float, stuck: int | None, *, is_orderly: bool) -> None:
         self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._work_s, self._stuck, self._is_orderly = work_s, stuck, is_orderly
@@ -64,14 +61,13 @@ class Handlers:
         return self._work_s * (int(record.value or b"") % UNEVEN)
 
     def _is_stuck(self, record: Received) -> bool:
-        """Whether it does not end at this attempt, which is noted in any case."""
+        """Note the attempt, and return whether this record hangs now."""
         number = int(record.value or b"")
         os.write(self._journal, b"%d %d\n" % (number, record.attempt))
         return number == self._stuck and not record.attempt
 
 
 def main(options: dict[str, Any]) -> None:
-    """Work until SIGTERM."""
     dies_in = options.pop("dies_in", None)
     if dies_in is not None:
         _die_in(dies_in)
@@ -98,7 +94,7 @@ def _fail_at_first(record: Received) -> None:
 
 
 def _die_in(moment: tuple[str, int]) -> None:
-    """By SIGKILL, before such a call."""
+    """Kill the process with SIGKILL before the given call."""
     named, calls = moment
     place, name = re.split(r"[.:](?=\w+$)", CALLS[named])
     owner = resolve_name(place)

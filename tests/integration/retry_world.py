@@ -1,4 +1,4 @@
-"""A group of retry consumers on a real broker; a relay stands in for the proxy, at once."""
+"""A group of retry consumers on a real broker. A relay replaces the proxy and delivers at once."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from tests.support.records import Incoming, Outgoing, new_topic, read_to_end, wr
 WITHIN_S = 180
 Handle = Callable[[Received], object]
 CLASSIC = {"session.timeout.ms": 45_000, "heartbeat.interval.ms": 500}
-"""A consumer that leaves says so; a session that ends while the machine does something else would
-have records handled twice."""
+"""A leaving consumer says so. If a slow machine ended a session, records would be handled twice."""
 IMPATIENT = {**CLASSIC, "session.timeout.ms": 6_000}
-"""For one that is gone without a word."""
+"""Session time-out of a consumer that disappears silently."""
 
 
 class World:
@@ -45,11 +44,11 @@ class World:
         write(self.bootstrap, self.orders, records)
 
     def write_retry(self, value: bytes) -> None:
-        """A record of the retry topic's own."""
+        """Write a record to the retry topic."""
         write(self.bootstrap, self.retry, [Outgoing(b"k", value)])
 
     def retries_committed(self) -> int:
-        """How many records of the retry topic are, in all its partitions."""
+        """Return the number of committed records of the retry topic, over all partitions."""
         found = admin_client(self.bootstrap).list_topics(self.retry, WITHIN_S)
         numbers = found.topics[self.retry].partitions
         return sum(max(0, self.committed(self.retry, number)) for number in numbers)
@@ -69,7 +68,7 @@ class World:
 
 
 class Running:
-    """A consumer in a thread of its own, stopped at the end; what it raised is raised again."""
+    """A consumer in a thread, stopped at the end. The end raises the consumer's error again."""
 
     def __init__(self, consumer: RetryConsumer) -> None:
         self.consumer = consumer
@@ -95,7 +94,7 @@ class Running:
 
 
 class Relay:
-    """Takes retry requests from the ingress and delivers them at once, as the proxy does late."""
+    """Relay that takes retry requests from the ingress and delivers them at once."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -144,7 +143,7 @@ def at_work(world: World, handler: Handle, **options: Any) -> Iterator[Running]:
 
 
 def fails(*values: bytes) -> Handle:
-    """A handler that cannot do with these values."""
+    """Return a handler that fails for these values."""
 
     def handle(record: Received) -> None:
         if record.value in values:

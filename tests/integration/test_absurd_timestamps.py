@@ -1,4 +1,4 @@
-"""Records whose own timestamps are no clock's: they end alone, and stop nothing behind them."""
+"""Records with impossible timestamps end alone, and stop no records behind them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_TIME_MS = -1
 
 @pytest.fixture
 def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
-    """With an ingress that keeps whatever time producers write."""
+    """Yield an installation whose ingress keeps the producers' timestamps."""
     made = Installation(kafka, tmp_path, partitions=1, ingress_config=ANY_TIME)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""Partitions that are added to the ingress of running proxies."""
+"""Partitions added to the ingress of running proxies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.integration
 
 WITHIN_S = 180
-"""librdkafka by itself looks every 300 s."""
+"""librdkafka's own refresh interval is 300 s."""
 
 
 def test_added_partitions_are_served_soon_and_said(installation: Installation) -> None:
-    """By members that share the group."""
+    """Two members share the group."""
     headers = [("timer-topic", installation.target().encode())]
     proxies = [installation.proxy(name) for name in ("one", "two")]
     for proxy in proxies:

@@ -1,4 +1,4 @@
-"""An operator at work on a real proxy: pauses, caps, look-ups, cancels."""
+"""An operator pauses, caps, looks up and cancels on a real proxy."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def delivered(installation: Installation, target: str) -> list[Incoming]:
 
 
 def run_example(proxy: ProxyProcess, name: str, *arguments: str) -> str:
-    """What an example prints."""
+    """Run an example and return its output."""
     done = subprocess.run(
         ["/bin/sh", str(EXAMPLES / name), *arguments],
         env={**os.environ, "ADMIN": api_address(proxy)},
@@ -262,13 +262,13 @@ def test_a_record_whose_headers_nobody_can_read_has_ended(installation: Installa
 
 
 def loggers(log: str, event: str) -> set[int | None]:
-    """The workers that have logged it; None is the only worker."""
+    """Return the workers that logged it. None is the only worker."""
     lines = map(json.loads, log.rpartition("\n")[0].splitlines())
     return {line.get("worker") for line in lines if line["event"] == event}
 
 
 def step_counts(proxy: ProxyProcess) -> list[float]:
-    """How often each worker has gone through each step of its loop."""
+    """Return the number of runs of each loop step, by worker."""
     lines = proxy.get("/metrics")[1].splitlines()
     counts = [line for line in lines if line.startswith("delay_proxy_loop_step_seconds_count{")]
     return [float(line.rpartition(" ")[2]) for line in counts]

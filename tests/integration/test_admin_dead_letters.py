@@ -1,4 +1,4 @@
-"""Dead letters over the admin API, on a real broker: listed, shown and replayed, none twice."""
+"""Dead letters over the admin API on a real broker: listed, shown and replayed, none twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KafkaLetters(settings).replay(wanted, lambda *_: None, lambda _: None, lambda: F
 
 
 class Api:
-    """The calls under an operator's settings, without a port."""
+    """The API calls under an operator's settings, without a port."""
 
     def __init__(self, operator: Operator) -> None:
         self.topic = operator.dead_letters
@@ -69,7 +69,7 @@ class Api:
         return self.ask("POST", f"/replays{wait}", said)
 
     def replay(self, **body: Any) -> dict[str, Any]:
-        """Until it has ended."""
+        """Replay, and return when the replay has ended."""
         said = self.begin(**body)
         while said["state"] == "running":
             said = self.follow(said["id"])
@@ -154,7 +154,7 @@ def test_a_replay_that_another_one_takes_over_ends_and_no_letter_goes_twice(
 def test_a_process_that_is_killed_amid_a_replay_loses_none_and_repeats_none(
     operator: Operator,
 ) -> None:
-    """Killed between writing the second batch and committing it."""
+    """It is killed between writing the second batch and committing it."""
     operator.letters(12)
     edit = {"timer-topic": operator.orders}
     body = {"topic": operator.dead_letters, "dry_run": False, "set": edit, "rate": "20/s"}

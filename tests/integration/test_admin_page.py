@@ -1,4 +1,4 @@
-"""An operator at the page, in Chromium, over a real proxy with real records."""
+"""An operator uses the admin page in Chromium, with a real proxy and real records."""
 
 from __future__ import annotations
 
@@ -41,17 +41,16 @@ def violations(browser: Any) -> list[str]:
 
 
 def press_button(browser: Any, name: str) -> None:
-    """Tab on to the button, and press it."""
     focused = "const at = document.activeElement; return at.ariaLabel ?? at.textContent"
     for _ in range(30):
-        press(browser, "\ue004")  # Tab
+        press(browser, "\ue004")
         if browser.execute_script(focused) == name:
             break
-    press(browser, "\ue007")  # Enter
+    press(browser, "\ue007")
 
 
 def move_by_keyboard(browser: Any) -> None:
-    """Give the record that is shown another time, and see it move."""
+    """Give the displayed record another time by keyboard, and see it move."""
     before = text(browser, "record").splitlines()[0]
     press_button(browser, "Reschedule…")
     wait_for(lambda: "at another time" in text(browser, "dialog"), WITHIN_S, "the question")
@@ -123,7 +122,7 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
 
 
 def answer_question(browser: Any, asked: str) -> None:
-    """Say yes by keyboard to the question that has to say this."""
+    """Answer yes by keyboard to the question with this text."""
     wait_for(lambda: asked in text(browser, "dialog"), WITHIN_S, "the question")
     assert violations(browser) == []
     press(browser, "\ue004", "\ue007")  # past "Keep as it is"
@@ -186,12 +185,12 @@ def test_an_operator_finds_records_recalls_one_and_purges_those_of_an_hour(
 
 
 def fill(browser: Any, **fields: str) -> None:
-    """Put these into the fields of the dead letters, and show what fits."""
+    """Fill in the filter of the dead letters, and show the matches."""
     fill_form(browser, "letters", {f"letters-{name}": fields[name] for name in fields})
 
 
 def replay_on_the_page(browser: Any, button: str, asked: str, done: str) -> None:
-    """Press the button; the question has to say `asked`, the page `done` after a yes."""
+    """Press the button. The question must say `asked`. After a yes the page must say `done`."""
     click(browser, button)
     answer_question(browser, asked)
     wait_for(lambda: done in text(browser, "said"), WITHIN_S, "the replay")

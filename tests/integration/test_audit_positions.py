@@ -1,4 +1,4 @@
-"""Where things stand is read in an order that cannot lie, and refused where it cannot be known."""
+"""Positions are read in an order that gives a consistent state, and refused if they are unknown."""
 
 import hashlib
 import json
@@ -271,7 +271,7 @@ def test_what_the_proxy_writes_is_read_as_it_was_meant(written: Position) -> Non
 
 
 class GrowingBroker(Broker):
-    """Once, a partition is added to `topic` while it is asked where topics end."""
+    """Broker that once gets a new partition for `topic` while the end offsets are read."""
 
     topic = ""
 
@@ -295,7 +295,7 @@ def growing(place: Place) -> GrowingBroker:
 def test_ends_of_partitions_that_were_not_asked_for_are_not_judged(
     place: Place, growing: GrowingBroker
 ) -> None:
-    """A record that is written to a new partition and delivered meanwhile has no request here."""
+    """A record written to a new partition and delivered during the read has no request here."""
     place.commits(3)
     state = place.committed_state()
     with pytest.raises(IngressGrew, match="has 3 partitions, and had 2"):

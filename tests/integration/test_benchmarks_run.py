@@ -1,4 +1,4 @@
-"""The benchmarks, run small: that they work and find nothing wrong. No time is judged here."""
+"""Small benchmark runs: they work and find no errors. Times are not judged."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ NO_FAULT = {"early": 0, "missing": 0, "duplicate": 0}
 
 
 def _run_quickly(scenarios: str, folder: Path, *more: str) -> tuple[dict[str, Any], str]:
-    """The report, and what was printed."""
+    """Run scenarios and return the report and the output."""
     report = folder / "report.json"
     command = [sys.executable, "-m", "tools.benchmarks", "--quick", "--only", scenarios]
     command += ["--json", str(report), "--folder", str(folder), *more]
@@ -29,7 +29,7 @@ def _run_quickly(scenarios: str, folder: Path, *more: str) -> tuple[dict[str, An
 
 
 def _better_than_can_be(folder: Path) -> Path:
-    """A report of an earlier run on another machine."""
+    """Write a report of an earlier run on another machine."""
     path = folder / "earlier.json"
     figures = [{"name": name, "value": 100.0} for name in ("burst / relay", "light p50")]
     machine = {"cpu": "another", "cores": 64}
@@ -57,7 +57,7 @@ def test_quick_benchmarks_find_no_fault_and_tell_what_they_measured(tmp_path: Pa
 
 
 def _compare_quickly(peer: str, scenarios: str, folder: Path) -> dict[str, dict[str, object]]:
-    """What was found, by scenario."""
+    """Compare with a peer, and return the findings by scenario."""
     command = [sys.executable, "-m", "tools.benchmarks.peers", "--quick", "--peers", peer]
     command += ["--only", scenarios, "--results", str(folder)]
     done = subprocess.run(

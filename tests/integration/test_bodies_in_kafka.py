@@ -1,4 +1,4 @@
-"""With `bodies: kafka` the local disk holds no record bytes, and what was asked for happens."""
+"""With `bodies: kafka` the local disk holds no record bytes, and requests are still fulfilled."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 LARGE_BYTES = 900_000
 WITHIN_S = 180
 WAITS_MS = 20_000
-"""Time to stop a proxy, or to delete what waits, on a machine that is busy."""
+"""Time to stop a proxy, or to delete pending records, on a busy machine."""
 LARGE, SMALL, HALVES = 40, 6_000, 20
 
 
@@ -40,7 +40,8 @@ def _any_headers(draw: random.Random) -> Headers:
 
 
 def _records(topic: str, longest_ms: int, *, seed: int = 5) -> list[Outgoing]:
-    """Small records with null keys and values among them, and large ones, due in random order."""
+    """Return small records, null keys and values among them, and large ones, due in random
+    order."""
     draw = random.Random(seed)
     sizes = [LARGE_BYTES] * LARGE + [None, 0, 20, 300] * (SMALL // 4)
     draw.shuffle(sizes)
@@ -60,7 +61,8 @@ def _bodies_on_disk(proxy: ProxyProcess) -> Iterator[bytes]:
 
 
 def _modes(proxy: ProxyProcess) -> set[int]:
-    """The permissions of all files and folders of the proxy; files may come and go meanwhile."""
+    """Return the permissions of all files and folders of the proxy. Files may vanish during the
+    search."""
     found = set[int]()
     for path in [proxy.data_dir, *proxy.data_dir.rglob("*")]:
         with suppress(FileNotFoundError):
@@ -83,7 +85,7 @@ def test_killed_in_the_middle_every_record_appears_once_to_the_byte(
 
 
 def _halves(topic: str, turn: int) -> list[Outgoing]:
-    """Half messages that wait, unasked, until they are committed."""
+    """Return half messages that stay pending, without check-backs, until they are committed."""
     asking: Headers = [("timer-topic", topic.encode()), ("timer-check-immunity", b"1h")]
     return [
         Outgoing(b"k", b"half %d of %d" % (n, turn), [*asking, *_decides(turn, n, b"prepare")], 0)
@@ -92,7 +94,8 @@ def _halves(topic: str, turn: int) -> list[Outgoing]:
 
 
 def _until_replaced(topic: str, turn: int, delay: bytes) -> Iterator[Outgoing]:
-    """Records that wait until they are sent again to be delivered at once: stubs stay stubs."""
+    """Return records that stay pending until a replacement is delivered at once. Stubs remain
+    stubs."""
     for n in range(HALVES):
         headers = [("timer-topic", topic.encode()), ("timer-id", b"w%d-%d" % (turn, n))]
         yield Outgoing(b"k", b"waits %d" % n, [*headers, ("timer-delay", delay)], 0)

@@ -1,4 +1,4 @@
-"""Limits of the broker that do not allow the settings of the proxy: said, and no endless trying."""
+"""Broker limits that contradict the proxy's settings are reported, and not retried for ever."""
 
 from __future__ import annotations
 

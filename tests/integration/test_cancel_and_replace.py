@@ -1,4 +1,4 @@
-"""Cancel and replace by id on a real broker: at once whatever the due, and never half of it."""
+"""Cancel and replace by id on a real broker: effective at once, and never by half."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _ask_across_restarts(story: Story, orders: str, bills: str) -> None:
 
 @pytest.fixture(scope="module")
 def story(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Everything that cancels and replaces, told to one proxy that dies twice."""
+    """Run all cancels and replacements against one proxy that dies twice."""
     installation = Installation(kafka, tmp_path_factory.mktemp("cancels"))
     told = Story(installation, Rules(), roll_after=f"{ROLL_AFTER_MS}ms")
     orders, bills = installation.target(), installation.target("bills")
@@ -138,7 +138,6 @@ def test_rest_of_a_cancel_is_ignored_whatever_it_says(story: Story) -> None:
 def test_cancel_and_replacement_written_while_the_proxy_was_dead_count(
     story: Story, how: str
 ) -> None:
-    """Also when its data folder has gone with it."""
     assert story.said(f"{how} cancelled")[-1] == "cancelled"
     assert story.said(f"{how} cancel") == ["applied"]
     assert story.said(f"{how} replaced")[-1] == "replaced"
@@ -164,7 +163,7 @@ def _asking(topic: str, delay_ms: int, ident: bytes) -> Headers:
 def test_many_ids_are_cancelled_at_once_a_year_before_they_are_due(
     installation: Installation,
 ) -> None:
-    """Across a restart, so that they have to be found again on disk."""
+    """They lie across a restart and must be found again on disk."""
     topic, proxy = installation.target(), installation.proxy()
     proxy.start_ready()
     ids = [b"order-%d" % number for number in range(MANY)]
@@ -183,7 +182,7 @@ def test_many_ids_are_cancelled_at_once_a_year_before_they_are_due(
 def test_records_that_race_with_their_cancel_or_successor_end_in_one_way(
     installation: Installation,
 ) -> None:
-    """Written again or cancelled just as they fire: never both, never neither."""
+    """Records are rewritten or cancelled just as they fire. Exactly one of the two happens."""
     topic, proxy, draw = installation.target(), installation.proxy(), random.Random(4)
     proxy.start_ready()
     timed: list[tuple[int, Outgoing]] = []
@@ -196,4 +195,4 @@ def test_records_that_race_with_their_cancel_or_successor_end_in_one_way(
     with installation.writer() as writer:
         writer.write_at(timed)
     ends = installation.judge()
-    assert {"cancelled", "replaced", "applied"} <= set(ends.counts)  # who wins is chance
+    assert {"cancelled", "replaced", "applied"} <= set(ends.counts)  # either may win

@@ -1,4 +1,4 @@
-"""The commands of a person's hands, against a real broker."""
+"""Operator commands against a real broker."""
 
 import json
 import os
@@ -22,7 +22,8 @@ Call = Callable[..., tuple[int, str, str]]
 ACL_LIMIT_S = 180.0
 KNOWN_WITHIN_S = 180.0
 JAVA_S_PARTITION_OF_O1 = 3
-"""Of four: by murmur2 of the key (org.apache.kafka.common.utils.Utils), not librdkafka's CRC32."""
+"""Partition of four by murmur2 of the key (org.apache.kafka.common.utils.Utils), not by
+librdkafka's CRC32."""
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 
 pytestmark = [pytest.mark.integration, pytest.mark.core]
@@ -42,7 +43,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
 
 @pytest.fixture(autouse=True)
 def topics(kafka: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
-    """The proxy's topics under names of this test's own, named by the environment."""
+    """Set the environment to proxy topics of this test's own."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("DELAY_PROXY_")]:
         monkeypatch.delenv(name)
@@ -56,7 +57,7 @@ def topics(kafka: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[
 
 
 def findings(call: Call, *arguments: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
-    """Exit code, and what `check` found by subject."""
+    """Return the exit code of `check`, and its findings by subject."""
     code, out, _ = call("check", "--json", *arguments)
     by_subject: dict[str, list[dict[str, str]]] = {}
     for finding in json.loads(out)["findings"]:

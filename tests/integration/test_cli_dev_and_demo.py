@@ -31,7 +31,7 @@ pytestmark = pytest.mark.integration
 
 @contextmanager
 def a_dev(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """`dev` on a port of its own choosing, and the file its output goes to."""
+    """Yield `dev` on a free port, and its output file."""
     said = folder / "said"
     with said.open("ab") as out:
         process = subprocess.Popen(
@@ -47,7 +47,7 @@ def a_dev(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes]
 
 
 def call(*arguments: str, exit_code: int = 0) -> str:
-    """What a command prints; asked again where the broker was too slow, as by a person."""
+    """Run a command and return its output. Repeat it while the broker is too slow."""
     for _ in range(TRIES):
         done = subprocess.run(
             [*COMMAND, *arguments], capture_output=True, text=True, timeout=180, check=False
@@ -66,7 +66,7 @@ def admin_port(said: str) -> int:
 
 
 def pending(said: Path) -> int:
-    """How many records wait."""
+    """Return the number of pending records."""
     shown = call("pending", "--admin", f"127.0.0.1:{admin_port(said.read_text())}", "--json")
     return int(json.loads(shown)["pending"])
 
@@ -95,7 +95,8 @@ def test_dev_delivers_what_is_pasted_and_stops_cleanly_with_one_signal(tmp_path:
 
 
 def test_dev_takes_a_settings_file(tmp_path: Path) -> None:
-    """Without it nobody would heed another scheduler's header: the record would not wait."""
+    """Without the file another scheduler's header would be ignored, and the record delivered at
+    once."""
     with a_dev(tmp_path, "--config", str(EXAMPLE)) as (_process, said):
         wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
         where = ("-b", broker(said.read_text()), "-t", "orders")
@@ -147,7 +148,7 @@ def test_demo_holds_through_a_kill_and_says_what_the_audit_found() -> None:
 
 
 def processes_in(folder: Path) -> list[str]:
-    """Command lines and environments of living processes that name the folder."""
+    """Return command lines and environments of running processes that name the folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -47,7 +47,7 @@ def consumer_of(world: World, handler: AsyncHandle, **options: Any) -> AsyncRetr
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait in the loop; look in a thread, for looking may block."""
+    """Wait in the loop. Check the condition in a thread, because the check may block."""
     deadline_s = time.monotonic() + WITHIN_S
     while not await asyncio.to_thread(condition):
         assert time.monotonic() < deadline_s, f"waited in vain for {what}"
@@ -55,7 +55,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 async def work(consumer: AsyncRetryConsumer, condition: Callable[[], bool]) -> None:
-    """Run the consumer until something is so."""
+    """Run the consumer until the condition holds."""
     running = asyncio.create_task(consumer.run())
     try:
         await until(lambda: running.done() or condition(), "the consumer")
@@ -146,7 +146,7 @@ def test_run_that_is_cancelled_commits_what_is_handled_and_leaves_what_is_in_han
 def test_a_handler_that_blocks_the_loop_for_good_leaves_its_partitions_to_others(
     world: World,
 ) -> None:
-    """It is handed over to be retried, and the others are handled by somebody else."""
+    """Its record is handed over for a retry, and another consumer handles the other records."""
     world.write(*numbered(30))
     may_go = threading.Event()
     seen: list[bytes | None] = []

@@ -1,4 +1,4 @@
-"""The Python client with the proxy behind it: what was asked for is what arrives."""
+"""The Python client with the proxy: each request is fulfilled."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def producer(installation: Installation) -> Iterator[DelayProducer]:
 
 
 def arrived(installation: Installation, topic: str, at_least: int) -> dict[bytes | None, Incoming]:
-    """What a topic holds, by value."""
+    """Return the records of a topic by value."""
     return {r.value: r for r in read_to_end(installation.bootstrap, topic, at_least)}
 
 
@@ -171,12 +171,12 @@ def test_a_dead_letter_skips_the_levels(
 
 
 def returning(state: State) -> Callable[[HalfMessage], State]:
-    """A local transaction that ends so."""
+    """Return a local transaction with this result."""
     return lambda _: state
 
 
 class Listener:
-    """Commits what is named in it."""
+    """Listener that commits the named transactions."""
 
     def __init__(self, *committed: bytes) -> None:
         self._committed = committed

@@ -1,4 +1,5 @@
-"""The client installs beside other libraries, with old and new Pythons and confluent-kafka."""
+"""The client installs beside other libraries, with old and new Python and confluent-kafka
+versions."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ for name in sys.argv[1:]:
 
 
 def _pythons() -> Iterator[tuple[str, str]]:
-    """The Pythons of this machine that the client allows, by version."""
+    """Return this machine's supported Pythons by version."""
     for version in PYTHONS:
         versions = Path.home().joinpath(".pyenv", "versions").glob(f"{version}.*/bin/python")
         found = next(map(str, sorted(versions)), None) or shutil.which(f"python{version}")
@@ -67,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _works(python: str, folder: Path, packages: list[object], *imported: str) -> None:
-    """Install these into an environment of their own, and use the client there."""
+    """Install these into a new environment, and use the client there."""
     assert _run(python, "-m", "venv", folder).returncode == 0
     own = folder / "bin" / "python"
     pip = (own, "-m", "pip", "--disable-pip-version-check")

@@ -1,4 +1,4 @@
-"""Every piece of code in the client's guide does what it says, one after the other."""
+"""Every code block of the client's guide works, in order."""
 
 from __future__ import annotations
 

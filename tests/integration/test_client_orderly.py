@@ -1,4 +1,4 @@
-"""Keys that wait for their failed record, on a real broker: order and dead letters."""
+"""Keys blocked by their failed record, on a real broker: order and dead letters."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def may_go() -> Iterator[threading.Event]:
 
 
 class Journal:
-    """Handles records; `calls` has (number, attempt) of each key, in order of time.
+    """Handler whose `calls` lists (number, attempt) of each key by time.
 
-    Which of them fail, and how often, is drawn once: at most three times.
+    Failures are drawn once, at most three per record.
     """
 
     def __init__(self, seed: int = 20) -> None:
@@ -66,9 +66,8 @@ class Journal:
             raise ValueError(f"{number} fails")
 
     def hold(self, key: bytes, numbers: list[int]) -> None:
-        """Each number succeeds before the next one is called. Its counts leave none out, and may
-        begin at 0 again with another consumer. What comes again after its success is left out.
-        """
+        """Check that each number succeeds before the next is called. Attempts have no gaps. Another
+        consumer may restart them at 0. Repeats after a success are ignored."""
         done: list[int] = []
         seen: dict[int, list[int]] = defaultdict(list)
         for number, attempt in self.calls[key]:
@@ -82,7 +81,7 @@ class Journal:
             assert set(attempts) == set(range(self.failures(number) + 1))
 
     def expected(self, numbers: list[int]) -> list[tuple[int, int]]:
-        """Each number until it succeeds, then the next."""
+        """Return each number until it succeeds, then the next."""
         return [(n, attempt) for n in numbers for attempt in range(self.failures(n) + 1)]
 
 

@@ -1,4 +1,4 @@
-"""Handlers that are slow, hang, or run beside each other, on a real broker."""
+"""Slow, hanging and concurrent handlers on a real broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.integration
 
 POLL_INTERVAL_MS = 6_000
 SLOW_INTERVAL_MS, LONGER_S = 20_000, 23.0
-"""The session cannot be longer than the poll interval: no machine may stand still for so long."""
+"""The session cannot outlast the poll interval, so the machine must not freeze that long."""
 HANGS = b"hangs"
 
 
@@ -27,7 +27,7 @@ def world(kafka: str) -> World:
 
 
 class Handler:
-    """Notes what it is given; what is called HANGS it holds until `may_go`, at most."""
+    """Handler that notes its records. It blocks on HANGS until `may_go`."""
 
     def __init__(self) -> None:
         self.may_go = threading.Event()
@@ -163,9 +163,8 @@ def test_behind_a_record_that_hangs_all_others_of_its_partition_are_handled(
 def test_a_partition_that_comes_back_is_read_though_it_was_paused_when_it_went(
     world: World, handler: Handler
 ) -> None:
-    """The first consumer is full, so that it reads nothing, when the second comes; it waits half
-    the poll interval for the handler that has a record in hand.
-    """
+    """The first consumer is full and has stopped reading when the second joins. It waits half the
+    poll interval for its busy handler."""
     config = {**IMPATIENT, "max.poll.interval.ms": POLL_INTERVAL_MS}
     records = [Outgoing(None, b"%d" % n, partition=n % 4) for n in range(400)]
     world.write(*[Outgoing(None, HANGS, partition=part) for part in range(4)], *records)

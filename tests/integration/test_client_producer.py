@@ -1,4 +1,4 @@
-"""The Python client on a real broker: what lands in the ingress, and where."""
+"""Ingress records of the Python client on a real broker, and their partitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BROKER_STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 @pytest.fixture
 def ingress(kafka: str) -> str:
-    """An ingress topic as the proxy makes it."""
+    """Create an ingress topic as the proxy does."""
     return new_topic(kafka, "ingress", 4, BROKER_STAMPED)
 
 
@@ -91,7 +91,7 @@ def test_keys_and_ids_go_where_java_producers_would_send_them(
 
 
 def _murmur2(key: bytes) -> int:
-    """Kafka's own partitioner hash (org.apache.kafka.common.utils.Utils.murmur2)."""
+    """Return Kafka's partitioner hash (org.apache.kafka.common.utils.Utils.murmur2)."""
     factor, mask = 0x5BD1E995, 0xFFFFFFFF
     mixed = 0x9747B28C ^ len(key)
     whole = len(key) - len(key) % 4
@@ -144,7 +144,7 @@ def _break_off(producer: DelayProducer, audit: str) -> None:
 def test_a_record_the_broker_refuses_aborts_its_transaction_and_a_later_one_goes_through(
     kafka: str, transactional: dict[str, str]
 ) -> None:
-    """librdkafka may abort the next one as well, for the sequence number that was skipped."""
+    """librdkafka may also abort the next transaction, because a sequence number was skipped."""
     narrow = new_topic(kafka, "narrow", 1, {"max.message.bytes": "1000"})
     with DelayProducer(transactional, ingress=narrow) as producer:
         with pytest.raises(TransactionFailed), producer.transaction():
@@ -193,7 +193,7 @@ def test_a_producer_that_another_has_replaced_says_so(
 
 
 def test_a_batch_after_a_rest_that_the_broker_forgot_goes_through(own_broker: StartBroker) -> None:
-    """The broker forgets idle transactional ids, after seven days unless it is told otherwise."""
+    """The broker forgets idle transactional ids, by default after seven days."""
     broker = own_broker(
         overrides={
             "transactional.id.expiration.ms": "2000",
@@ -213,7 +213,7 @@ def test_a_batch_after_a_rest_that_the_broker_forgot_goes_through(own_broker: St
 
 
 def _is_forgotten(plain: Producer, topic: str) -> bool:
-    """Whether a client that does not try again fails after some more seconds."""
+    """Return whether a client without retries fails after some more seconds."""
     time.sleep(4)
     plain.begin_transaction()
     plain.produce(topic, b"any")
@@ -227,7 +227,7 @@ def _is_forgotten(plain: Producer, topic: str) -> bool:
 def test_an_ingress_that_does_not_exist_is_named_with_what_to_do(
     kafka: str, settings: dict[str, str]
 ) -> None:
-    """The broker does not create it: its metrics could not tell it from another topic."""
+    """The broker must not create it: its metrics could not tell it from another topic."""
     quick = {**settings, "topic.metadata.propagation.max.ms": "100", "message.timeout.ms": "5000"}
     missing = new_topic(kafka, "missing_ingress").replace("_", ".")
     with DelayProducer(quick, ingress=missing) as producer:
@@ -240,7 +240,7 @@ def test_an_ingress_that_does_not_exist_is_named_with_what_to_do(
 def test_it_goes_beside_a_plain_producer_and_consumer(
     kafka: str, settings: dict[str, str], ingress: str
 ) -> None:
-    """What the README's plain producer writes and what the client writes is the same record."""
+    """The README's plain producer and the client write the same record."""
     headers: list[tuple[str, str | bytes | None]] = [
         ("timer-topic", "orders"),
         ("timer-delay", "10s"),

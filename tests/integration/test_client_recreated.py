@@ -1,4 +1,4 @@
-"""Topics that are deleted and made anew, or cut off, while a retry consumer reads them."""
+"""Topics deleted and recreated, or truncated, while a retry consumer reads them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.integration
 
 OLD = 20
 PATIENT = {"session.timeout.ms": 300_000, "max.poll.interval.ms": 300_000}
-"""The member stays in its group while the broker starts again."""
+"""The member stays in its group while the broker restarts."""
 ANEW = "the topic was deleted and made anew"
 
 
 class Handler:
-    """The first old record is not done before `may_go`: it hangs, or waits for its next attempt."""
+    """Handler whose first old record does not end before `may_go`: it hangs or is retried."""
 
     def __init__(self, *, is_orderly: bool) -> None:
         self.may_go = threading.Event()
@@ -81,7 +81,8 @@ def make_anew(world: World) -> None:
 def test_of_a_topic_that_is_made_anew_all_records_are_handled_and_no_old_offset_is_committed(
     kafka: str, handler: Handler, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether the client library sees an offset out of range, or goes on in silence."""
+    """This holds whether the client library reports an offset out of range or continues
+    silently."""
     world = World(kafka)
     write(world, "old", OLD)
     with at_work(world, handler, **options(handler)):
@@ -95,7 +96,7 @@ def test_of_a_topic_that_is_made_anew_all_records_are_handled_and_no_old_offset_
 
 
 def test_a_topic_that_is_deleted_for_good_ends_nothing(kafka: str) -> None:
-    """What is read of others goes on, and is committed."""
+    """Records of other topics are still handled and committed."""
     world, handler = World(kafka), Handler(is_orderly=False)
     write(world, "old", OLD)
     with at_work(world, handler, parallel=4):
@@ -109,7 +110,7 @@ def test_a_topic_that_is_deleted_for_good_ends_nothing(kafka: str) -> None:
 
 
 def cut_off(broker: EmbeddedBroker, topic: str, folder: Path) -> None:
-    """The partition loses all its records, as it may by an unclean election."""
+    """Delete all records of the partition, as an unclean election may."""
     broker.stop()
     (log,) = folder.rglob(f"{topic}-0")
     shutil.rmtree(log)
@@ -119,7 +120,7 @@ def cut_off(broker: EmbeddedBroker, topic: str, folder: Path) -> None:
 def test_of_a_log_that_was_cut_off_and_has_grown_again_all_new_records_are_handled(
     own_broker: StartBroker, tmp_path: Path, handler: Handler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The topic is the same, its records are others."""
+    """The topic id is the same, the records are not."""
     broker = own_broker()
     world = World(broker.bootstrap_servers)
     write(world, "old", OLD)

@@ -1,4 +1,4 @@
-"""The retry consumer on a real broker; a relay stands in for the proxy and delivers at once."""
+"""The retry consumer on a real broker. A relay replaces the proxy and delivers at once."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_an_ingress_that_takes_nothing_stops_the_consumer_and_loses_nothing(worl
 
 
 def test_offsets_with_the_metadata_of_older_versions_are_read_without_it(world: World) -> None:
-    """Those versions wrote beside an offset which records behind it are done."""
+    """Older versions wrote the completed records beside the offset."""
     world.write(*(Outgoing(b"k", b"%d" % n, partition=0) for n in range(4)))
     config = {"bootstrap.servers": world.bootstrap, "group.id": world.group, **QUIET}
     older = TopicPartition(world.orders, 0, 1, metadata="retry-1 - 1;failed 1 0:2:0;done 1 1")
@@ -173,13 +173,12 @@ def test_offsets_with_the_metadata_of_older_versions_are_read_without_it(world: 
 
 
 WORK_S = 0.001
-"""A handler takes this long, so that it is at work, with records not yet committed, whenever the
-group is shared out."""
+"""Duration of a handler. It is busy, with uncommitted records, whenever the group rebalances."""
 AT_ONCE = 100
 
 
 class Shared:
-    """What several consumers have handled; every third record fails at first."""
+    """Records handled by several consumers. Every third record fails at first."""
 
     def __init__(self, world: World) -> None:
         self.handled: dict[str, list[int]] = {"first": [], "second": []}
@@ -314,7 +313,7 @@ KEY = "a key that only the group knows"
 def test_with_a_key_a_forged_retry_goes_to_the_dead_letters_and_a_real_one_to_the_handler(
     world: World,
 ) -> None:
-    """The forger may write to the ingress, and nowhere else."""
+    """The forger may write to the ingress only."""
     calls: list[tuple[str, bytes | None, int]] = []
 
     def handler(record: Received) -> None:

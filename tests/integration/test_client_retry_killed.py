@@ -1,6 +1,6 @@
-"""Processes of a retry consumer are killed, and come and go: nothing is lost, every failure counts.
+"""Retry consumer processes are killed, started and stopped: nothing is lost, every failure counts.
 
-A relay stands in for the proxy and delivers at once.
+A relay replaces the proxy and delivers at once.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ KEYS = 40
 HANGS_ONCE = 1
 KILLS = 4
 GIVEN_UP = {False: ("give_up", 1), True: ("give_up_task", 1)}
-"""What hangs, of threads and of tasks."""
+"""Calls that give up a hanging thread or task."""
 STOPPING, REVOKED = ("finish", 1), ("revoke", 1)
 COMMITTED, STORED = ("settled", 1), ("commit", 1)
-"""STORED: the retry requests, and not the offsets yet."""
+"""STORED: the retry requests are committed, but not the offsets yet."""
 STORE_WITHIN_MS = 10_000
 POLLS = {"max.poll.interval.ms": 20_000}
-"""Half of it is waited for what hangs when the group is shared out anew."""
+"""A rebalance waits for hanging handlers for half of this interval."""
 
 
 class Fleet:
-    """Processes of one group and the journal in which they say what they have handled."""
+    """Processes of one group, and the journal of their handled records."""
 
     def __init__(
         self,
@@ -59,7 +59,8 @@ class Fleet:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *, is_static: bool, dies_in: tuple[str, int] | None = None) -> None:
-        """With a name of its own in the group, which a successor takes over at once, if static."""
+        """Start a process with its own member name. If static, a successor takes it over at
+        once."""
         world = self.world
         config = {"bootstrap.servers": world.bootstrap, **QUIET, **IMPATIENT, **POLLS}
         producer: dict[str, Any] = {"message.timeout.ms": STORE_WITHIN_MS}
@@ -86,7 +87,6 @@ class Fleet:
         process.wait(WITHIN_S)
 
     def await_death(self, name: str) -> None:
-        """It kills itself."""
         assert self._running.pop(name).wait(WITHIN_S) == -signal.SIGKILL
 
     def tell_to_stop(self, name: str) -> None:
@@ -98,7 +98,7 @@ class Fleet:
         assert process.wait(WITHIN_S) == 0
 
     def stop_or_forget(self, name: str) -> None:
-        """One that has only been started may end before it knows the signal."""
+        """Stop a process. One that has just started may end before it handles the signal."""
         process = self._running.pop(name)
         process.terminate()
         assert process.wait(WITHIN_S) in {0, -signal.SIGTERM}
@@ -111,16 +111,16 @@ class Fleet:
         return self.journal.read_text("ascii").splitlines()
 
     def await_progress(self, lines: int = 100) -> None:
-        """Until the handlers have been called so often again."""
+        """Return when the handlers have been called this many more times."""
         wanted = len(self.lines()) + lines
         wait_for(lambda: len(self.lines()) >= wanted, WITHIN_S, f"{wanted} calls of handlers")
 
     def calls(self) -> list[tuple[int, int]]:
-        """Of the handler, in order: the number and its count."""
+        """Return the handler's calls in order: number and attempt."""
         return [(int(number), int(attempt)) for number, attempt in map(str.split, self.lines())]
 
     def attempts(self) -> dict[int, set[int]]:
-        """With which counts each number has been handled."""
+        """Return the attempts of each number."""
         found: dict[int, set[int]] = defaultdict(set)
         for number, attempt in self.calls():
             found[number].add(attempt)
@@ -136,7 +136,7 @@ def fleet(kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
 
 
 def all_committed(world: World) -> bool:
-    """Whether the group has committed all there is, in its own topic and in the retry topic."""
+    """Return whether the group has committed all records of its own topic and the retry topic."""
     group = {"bootstrap.servers": world.bootstrap, "group.id": world.group, **QUIET}
     consumer = Consumer({**group, "isolation.level": "read_committed"})
     try:
@@ -153,7 +153,7 @@ def all_committed(world: World) -> bool:
 
 
 def asked_attempts(world: World) -> dict[int, list[int]]:
-    """Of each number, in order, the failures that were handed to the proxy."""
+    """Return the failures handed to the proxy, by number and in order."""
     asked: dict[int, list[int]] = defaultdict(list)
     for request in world.requests(0):
         asked[int(request.value or b"")].append(int(request.header("timer-attempt") or b""))
@@ -161,7 +161,7 @@ def asked_attempts(world: World) -> dict[int, list[int]]:
 
 
 def come_and_go(fleet: Fleet) -> None:
-    """Processes are killed, and stopped, while they handle all that is written here."""
+    """Kill and stop processes while they handle the records written here."""
     fleet.world.write(*(Outgoing(b"%d" % (n % KEYS), b"%d" % n) for n in range(RECORDS)))
     fleet.start("one", is_static=True)
     for _ in range(KILLS):
@@ -177,7 +177,7 @@ def come_and_go(fleet: Fleet) -> None:
 
 
 def die_in_each_moment(fleet: Fleet) -> None:
-    """Processes are killed where it matters most, while they handle all that is written here."""
+    """Kill processes at the critical moments while they handle the records written here."""
     first, second = range(RECORDS // 2), range(RECORDS // 2, RECORDS)
     fleet.world.write(*(Outgoing(b"%d" % (n % KEYS), b"%d" % n) for n in first))
     for moment in (GIVEN_UP[fleet.is_async], STORED, COMMITTED, STOPPING, REVOKED):
@@ -197,7 +197,6 @@ def die_in_each_moment(fleet: Fleet) -> None:
 def test_killed_and_shared_out_anew_no_record_is_lost_and_every_failure_counts(
     fleet: Fleet, happens: Callable[[Fleet], None]
 ) -> None:
-    """Each failure is handed over at least once."""
     world = fleet.world
     with Relay(world):
         happens(fleet)
@@ -213,7 +212,7 @@ def test_killed_and_shared_out_anew_no_record_is_lost_and_every_failure_counts(
 
 
 def _is_done(fleet: Fleet) -> bool:
-    """Whether what fails at first has been handled in the end, with every failure counted."""
+    """Return whether each failing record was handled in the end, with every failure counted."""
     return all(
         attempts == set(range(FAILS_TIMES + 1 if fails(number) else 1 + (number == HANGS_ONCE)))
         for number, attempts in fleet.attempts().items()
@@ -221,9 +220,8 @@ def _is_done(fleet: Fleet) -> bool:
 
 
 def test_killed_in_mid_retry_each_key_goes_on_in_order(kafka: str, tmp_path: Path) -> None:
-    """Each number succeeds before the next one of its key is handled. The counts of a number may
-    begin at 0 again with each consumer; they leave none out.
-    """
+    """Each number succeeds before the next of its key is handled. A new consumer may restart the
+    attempts at 0. Attempts have no gaps."""
     options: dict[str, Any] = {"orderly": True, "orderly_delays": "100ms"}
     fleet = Fleet(World(kafka), tmp_path, **options)
     try:
@@ -238,7 +236,7 @@ def test_killed_in_mid_retry_each_key_goes_on_in_order(kafka: str, tmp_path: Pat
 
 
 def _hold_order(fleet: Fleet, numbers: list[int]) -> None:
-    """What comes again after its end is left out."""
+    """Check the order. Repeats after a success are ignored."""
     done: list[int] = []
     counts: dict[int, set[int]] = defaultdict(set)
     for number, attempt in fleet.calls():

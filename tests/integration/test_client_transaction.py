@@ -1,4 +1,4 @@
-"""Half messages from the Python client on a real broker; the test asks as the proxy would."""
+"""Half messages from the Python client on a real broker. The test asks as the proxy would."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITHIN_S = 180
 
 
 class Listener:
-    """Knows what became of transactions, and notes who was asked for."""
+    """Listener that knows the results of transactions, and notes the questions."""
 
     def __init__(self) -> None:
         self.states: dict[str, State] = {}
@@ -56,7 +56,6 @@ class World:
         return read_to_end(self.bootstrap, self.ingress, count)
 
     def ask(self, ident: str, number: int = 1) -> None:
-        """Write a check-back in the proxy's form."""
         headers: Headers = [
             ("trace", b"7"),
             ("timer-transaction", b"check"),

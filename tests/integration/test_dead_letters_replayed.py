@@ -1,4 +1,5 @@
-"""`dead-letters replay` on a real broker: what goes, what stays, and nothing twice."""
+"""`dead-letters replay` on a real broker: replayed letters, remaining letters, and nothing
+twice."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.integration
 WITHIN_S = 180
 OWN = [("timer-topic", b"secret-orders")]
 SLOWLY = "1/s"
-"""So that it is still at work when something else happens, on any machine."""
+"""Enough letters to keep the replay busy on any machine."""
 
 
 @pytest.fixture
@@ -35,12 +36,13 @@ def operator(kafka: str) -> Operator:
 
 
 def times_sent(operator: Operator) -> Counter[bytes | None]:
-    """How often each letter has gone into the ingress, by key."""
+    """Return how often each letter was written to the ingress, by key."""
     return Counter(record.key for record in operator.sent_in())
 
 
 def await_begun(operator: Operator, replay: subprocess.Popen[str]) -> None:
-    """Until some letters have gone; one that ends before says why."""
+    """Return when some letters are written. If the replay has ended before, fail with its
+    output."""
     wait_for(
         lambda: sent_by_now(operator) >= 3 or replay.poll() is not None, WITHIN_S, "a part to go"
     )
@@ -48,7 +50,7 @@ def await_begun(operator: Operator, replay: subprocess.Popen[str]) -> None:
 
 
 def sent_by_now(operator: Operator) -> int:
-    """How many records the ingress holds, counted while more may come."""
+    """Return the number of ingress records. More may follow."""
     config = {
         "bootstrap.servers": operator.kafka,
         "group.id": operator.mark,
@@ -169,7 +171,8 @@ def test_no_letter_goes_twice_when_a_replay_is_killed_half_way(operator: Operato
 def test_batch_that_was_open_when_its_replay_was_killed_is_undone_and_goes_once(
     operator: Operator,
 ) -> None:
-    """Killed between writing and committing: the next one fences it and starts from the marks."""
+    """It is killed between writing and committing. The next replay fences it and starts from the
+    marks."""
     operator.letters(5)
     script = (
         "import os\n"

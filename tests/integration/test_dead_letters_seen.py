@@ -26,7 +26,7 @@ def operator(kafka: str) -> Operator:
 
 
 def write_at(operator: Operator, times_ms: list[int]) -> None:
-    """Letters 0, 1, ... written at these times by the clock of whoever wrote them."""
+    """Write letters 0, 1, ... with these producer timestamps."""
     producer = Producer({"bootstrap.servers": operator.kafka})
     refused: list[object] = []
     for number, time_ms in enumerate(times_ms):
@@ -88,7 +88,7 @@ def test_letters_are_filtered_by_reason_target_and_origin(operator: Operator) ->
 
 
 def test_letters_are_filtered_by_when_they_were_written(operator: Operator) -> None:
-    """Also when clocks of several proxies were a little apart."""
+    """The clocks of several proxies may differ a little."""
     write_at(operator, [START_MS, START_MS + 5_000, START_MS + 4_000, START_MS + 9_000])
     after = ("--from", str(START_MS + 4_500))
     assert keys(operator, *after) == ["k3", "k1"]

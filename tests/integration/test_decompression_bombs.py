@@ -1,4 +1,4 @@
-"""Batches that grow when they are unpacked. New topics refuse them; in older ones they stop neither
+"""Batches that grow when decompressed. New topics refuse them. In older topics they stop neither
 the proxy nor the audit."""
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ CODECS = ["zstd", "gzip", "lz4", "snappy"]
 
 
 def _written(kafka: str, codec: str, size_bytes: int, config: dict[str, str]) -> int:
-    """The error code with which the broker answers a record of so many zeros; 0 where it takes
-    it."""
+    """Write a record of this many zeros. Return the broker's error code, 0 for success."""
     topic, codes = new_topic(kafka, "bombs", config=config), list[int]()
     client = {"compression.type": codec, "message.max.bytes": 1_000_000_000, "linger.ms": 0}
     producer = Producer({"bootstrap.servers": kafka, **client})
@@ -64,7 +63,7 @@ def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
 def test_bombs_that_clients_unpack_stop_neither_the_proxy_nor_the_audit(
     installation: Installation, tmp_path: Path
 ) -> None:
-    """One lies in the ingress, and one in the target, where another producer has put it."""
+    """One is in the ingress, and one in the target, from another producer."""
     target, proxy = installation.target(partitions=1), installation.proxy()
     proxy.start_ready()
     asked = [("timer-topic", target.encode())]

@@ -1,4 +1,4 @@
-"""The main journey on a real broker: what was asked for in headers happens, to the byte."""
+"""The main journey on a real broker: each requested header takes effect, to the byte."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _headers(topic: str, **asked: bytes) -> Headers:
 
 
 class Journey:
-    """Many requests in one run of the proxy, told apart by their values' first word."""
+    """Requests of one proxy run, named by the first word of their values."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
@@ -37,12 +37,12 @@ class Journey:
         self.ends = Ends()
 
     def ask(self, name: str, *more: tuple[str, bytes | None], **asked: bytes) -> None:
-        """A keyed record that asks for these `timer-` headers, with others behind them."""
+        """Add a keyed record with these `timer-` headers, followed by others."""
         headers = [*_headers(self.topic, **asked), *more]
         self.send(Outgoing(b"key", f"{name} and its value".encode(), headers))
 
     def send(self, record: Outgoing) -> None:
-        """Any record at all."""
+        """Add any record."""
         self._records.append(record)
 
     def run(self) -> None:
@@ -52,17 +52,15 @@ class Journey:
         self.ends = self._installation.judge()
 
     def all(self) -> list[Incoming]:
-        """Every delivery."""
         return [p.record for found in self.ends.deliveries.values() for p in found]
 
     def delivered(self, name: str) -> Incoming:
-        """The one delivery of that name."""
         first_word = name.encode() + b" "
         (record,) = [r for r in self.all() if (r.value or b"").startswith(first_word)]
         return record
 
     def waited_ms(self, name: str) -> int:
-        """From the ingress record's timestamp to the stamped due."""
+        """Return the milliseconds from the ingress timestamp to the stamped due time."""
         record = self.delivered(name)
         sent = self.ends.ingress[(record.header("timer-origin") or b"").decode()]
         return int(record.header("timer-due") or b"") - sent.timestamp_ms
@@ -70,7 +68,7 @@ class Journey:
 
 @pytest.fixture(scope="module")
 def asked_ms() -> int:
-    """An instant that all absolute requests of this module name."""
+    """Return the due time of all absolute requests of this module."""
     return _now_ms() + 6_000
 
 
@@ -78,7 +76,7 @@ def asked_ms() -> int:
 def journey(
     kafka: str, tmp_path_factory: pytest.TempPathFactory, asked_ms: int
 ) -> Iterator[Journey]:
-    """All requests of this module, served by one proxy."""
+    """Run all requests of this module with one proxy."""
     installation = Installation(kafka, tmp_path_factory.mktemp("journey"))
     told = Journey(installation)
     _ask_for_times(told, asked_ms)
@@ -185,7 +183,7 @@ def _numbered(journey: Journey, number: int) -> Incoming:
 
 
 def _murmur2(key: bytes) -> int:
-    """Kafka's own partitioner hash (org.apache.kafka.common.utils.Utils.murmur2)."""
+    """Return Kafka's partitioner hash (org.apache.kafka.common.utils.Utils.murmur2)."""
     factor, mask = 0x5BD1E995, 0xFFFFFFFF
     mixed = 0x9747B28C ^ len(key)
     whole = len(key) - len(key) % 4

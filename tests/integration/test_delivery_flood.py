@@ -1,4 +1,4 @@
-"""A flood of records nobody can deliver does not delay the others."""
+"""A flood of undeliverable records does not delay the others."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ pytestmark = pytest.mark.integration
 BAD, GOOD = 40_000, 400
 LEAD_MS, SPREAD_MS = 8_000, 2_000
 TRANSACTIONS_AT_MOST = BAD // 10
-"""A transaction for each record nobody can deliver would be ten times as many."""
+"""One transaction per undeliverable record would need ten times as many."""
 
 
 def _flood(topic: str) -> Iterator[Outgoing]:
-    """All due within a few seconds, the good ones evenly among the bad."""
+    """Return records due within a few seconds, the good ones evenly among the bad."""
     start_ms = time.time_ns() // 1_000_000 + LEAD_MS
     unknown = b"nobody-made-this-topic"
     for number in range(BAD):

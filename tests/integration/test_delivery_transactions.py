@@ -1,4 +1,4 @@
-"""Producers that write to the ingress in transactions: only what they commit is a request."""
+"""Transactional producers: only their committed records are requests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 180
 WAITS_S = 20
-"""Time to read a record on a machine that is busy."""
+"""Time to read a record on a busy machine."""
 STAYS_OPEN = {"transaction.timeout.ms": 600_000}
-"""Until the test ends it: a proxy may take longer to start than a broker waits by default."""
+"""The test ends the transaction. A proxy may take longer to start than the broker's default
+allows."""
 
 
 def _transaction(installation: Installation, topic: str, values: list[bytes]) -> Producer:
@@ -55,7 +56,7 @@ def test_aborted_requests_never_fire_and_open_ones_hold_back_what_follows(
 def test_after_a_takeover_what_waits_is_held_until_an_open_transaction_can_be_read(
     installation: Installation,
 ) -> None:
-    """Behind it lies a cancel that was written before the takeover."""
+    """A cancel lies behind the transaction. It was written before the takeover."""
     topic, proxy = installation.target(), installation.proxy()
     proxy.start_ready()
     due_s = time.time() + WAITS_S

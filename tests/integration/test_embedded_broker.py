@@ -1,4 +1,4 @@
-"""The embedded broker is a whole broker, and leaves nothing behind."""
+"""The embedded broker is a complete broker, and leaves nothing behind."""
 
 import signal
 import socket

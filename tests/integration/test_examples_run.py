@@ -1,4 +1,4 @@
-"""The examples, and the commands of the README, run as a reader would run them."""
+"""The examples and the README's commands, run as a reader would run them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BY_OWN_SETTINGS = {
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker of its own: the examples use the names that `make run` gives."""
+    """Yield a broker for the examples only: they use the names of `make run`."""
     with EmbeddedBroker(tmp_path_factory.mktemp("examples") / "broker") as broker:
         admin = admin_client(broker.bootstrap_servers)
         for made in admin.create_topics([NewTopic(t, 3) for t in ("orders", OWN_TOPIC)]).values():
@@ -64,7 +64,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def served(bootstrap: str, folder: Path, settings: dict[str, Any]) -> Iterator[None]:
-    """A proxy with these settings."""
+    """Start a proxy with these settings."""
     proxy = ProxyProcess(folder, {"kafka": {"bootstrap.servers": bootstrap}, **settings})
     proxy.start_ready()
     try:
@@ -76,21 +76,21 @@ def served(bootstrap: str, folder: Path, settings: dict[str, Any]) -> Iterator[N
 
 @pytest.fixture(scope="class")
 def by_default(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The proxy that `make run` starts."""
+    """Start the proxy of `make run`."""
     with served(bootstrap, tmp_path_factory.mktemp("proxy"), {}):
         yield
 
 
 @pytest.fixture(scope="class")
 def by_own_settings(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The proxy with the examples' settings."""
+    """Start the proxy with the examples' settings."""
     settings = yaml.safe_load((EXAMPLES / "proxy.yaml").read_text())
     with served(bootstrap, tmp_path_factory.mktemp("proxy"), settings):
         yield
 
 
 def run(file: str, bootstrap: str) -> str:
-    """What an example prints."""
+    """Run an example and return its output."""
     interpreter = ["sh"] if file.endswith(".sh") else [sys.executable]
     own = {"KAFKA_BOOTSTRAP_SERVERS": bootstrap, "PYTHONPATH": str(REPOSITORY)}
     ran = subprocess.run(
@@ -107,7 +107,7 @@ def run(file: str, bootstrap: str) -> str:
 
 
 def show(bootstrap: str, file: str, shown: list[str]) -> None:
-    """Run it and look for what it is about."""
+    """Run an example and check its output."""
     said = run(file, bootstrap)
     assert all(text in said for text in shown), said
     assert "never to be seen" not in said
@@ -115,7 +115,7 @@ def show(bootstrap: str, file: str, shown: list[str]) -> None:
 
 
 def paste(code: str, bootstrap: str) -> str:
-    """What the README's code prints; no other example writes to the topic that it gets here."""
+    """Run the README's code on a topic of its own, and return its output."""
     code = re.sub(r"\borders\b", OWN_TOPIC, code.replace("localhost:9092", bootstrap))
     ran = subprocess.run(
         ["sh", "-ec", code.replace(".venv/bin/", f"{COMMAND.parent}/")],  # noqa: S607
@@ -131,7 +131,7 @@ def paste(code: str, bootstrap: str) -> str:
 
 
 def without_figures(line: str) -> str:
-    """Times, offsets and partitions differ from run to run; a time on another day has its date."""
+    """Remove values that differ between runs: times, dates, offsets and partitions."""
     line = re.sub(r"\d{4}-\d\d-\d\d (?=\d\d:)", "", line)
     return re.sub(r"\s+", " ", re.sub(r"[\d:.]+", "0", line))
 

@@ -1,5 +1,5 @@
-"""`dead-letters --group` on a real broker and a real proxy: what a group gave up, listed, shown and
-replayed to that group alone."""
+"""`dead-letters --group` on a real broker and proxy: a group's letters are listed, shown and
+replayed to that group only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WITHIN_S = 180
 
 
 class Site:
-    """An installation with consumers of one group, and a person at its command line."""
+    """An installation with consumers of one group, and an operator at its command line."""
 
     def __init__(self, installation: Installation) -> None:
         self.installation, self.bootstrap = installation, installation.bootstrap
@@ -35,7 +35,7 @@ class Site:
 
     @contextmanager
     def consuming(self, **options: Any) -> Iterator[None]:
-        """A consumer of the group that notes what it gets."""
+        """Yield a consumer of the group, and its records."""
         config = {"bootstrap.servers": self.bootstrap}
         ingress = self.installation.ingress
         consumer = RetryConsumer(
@@ -55,7 +55,7 @@ class Site:
             raise ValueError(f"no {record.value!r}")
 
     def give_up(self, *values: bytes) -> None:
-        """Have the group's consumer give these records up, one after the other."""
+        """Let the group's consumer give these records up, one after the other."""
         with self.consuming(give_up=[ValueError]):
             for number, value in enumerate(values, 1):
                 write(self.bootstrap, self.orders, [Outgoing(value, value, [("trace", b"7")])])

@@ -1,4 +1,4 @@
-"""Who owns what is told by a real cluster, also while one of its brokers is away."""
+"""A real cluster tells the owners of groups, also while one of its brokers is away."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Half messages on a real broker: decided, asked about, given up, killed between any two steps."""
+"""Half messages on a real broker: decided, asked about, expired, and killed between any two
+steps."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ DEFAULT_CHECKS, MANY_CHECKS = 15, 1_000
 
 
 class Halves(Story):
-    """A story with half messages; the id of each is its name unless it says otherwise."""
+    """Half messages of a story. The id of each is its name unless given."""
 
     def __init__(self, installation: Installation, checks: int = CHECKS) -> None:
         settings = {"transactions": {**SETTINGS["transactions"], "max_checks": checks}}
@@ -35,21 +36,19 @@ class Halves(Story):
         self.orders, self.checks = installation.target(), installation.check_topic()
 
     def prepare(self, name: str, **asked: str) -> None:
-        """Write a half message."""
         given = {"topic": self.orders, "check_topic": self.checks, "id": name, **asked}
         self.ask(name, {**given, "transaction": "prepare"})
 
     def decide(self, name: str, what: str) -> None:
-        """Commit or roll back the half message with that id."""
         self.tell(f"{what} {name}", id=name, transaction=what)
 
     def asked(self, name: str) -> list[Incoming]:
-        """The check-backs about it."""
+        """Return the check-backs for it."""
         about = [placed.record for placed in self.ends.checks]
         return [record for record in about if record.header("timer-id") == name.encode()]
 
     def await_check(self, count: int) -> list[Incoming]:
-        """Return when so many check-backs have been written, whomever they are about."""
+        """Return when this number of check-backs has been written."""
         with CommittedReader(self.installation.bootstrap) as reader:
             return [placed.record for placed in reader.read([self.checks], count)]
 
@@ -95,7 +94,7 @@ def _undecided(told: Halves) -> None:
 
 @pytest.fixture(scope="module")
 def halves(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Halves]:
-    """Half messages of every kind, served by one proxy."""
+    """Run half messages of every kind with one proxy."""
     installation = Installation(kafka, tmp_path_factory.mktemp("halves"), partitions=1)
     told = Halves(installation)
     try:
@@ -131,7 +130,7 @@ def test_half_message_with_a_delay_arrives_at_its_own_due(halves: Halves) -> Non
 def test_half_message_committed_after_its_due_arrives_at_once_with_that_due(
     installation: Installation,
 ) -> None:
-    """When it is asked about; however late the answer comes, it is not given up before."""
+    """It is asked about at its due time. It does not expire before the answer, however late."""
     told = Halves(installation, MANY_CHECKS)
     told.proxy.start_ready()
     told.prepare("answered", delay="50ms")
@@ -170,7 +169,7 @@ def test_cancel_ends_a_half_message_undecided_or_committed(halves: Halves) -> No
 
 
 def test_undecided_half_message_is_asked_about_until_it_expires(halves: Halves) -> None:
-    """What is asked about is the message as it would arrive."""
+    """Check-backs show the message as it would arrive."""
     assert [r.header("timer-check") for r in halves.asked("forgotten")] == [b"1", b"2", b"3"]
     assert {r.key for r in halves.asked("forgotten")} == {b"the key at the target"}
     assert {r.header("name") for r in halves.asked("forgotten")} == {b"forgotten"}
@@ -179,8 +178,8 @@ def test_undecided_half_message_is_asked_about_until_it_expires(halves: Halves) 
 
 
 def test_questions_come_after_the_immunity_and_in_their_interval(halves: Halves) -> None:
-    """Not before: the judge holds that. Here: what is immune for less is asked about sooner than
-    what was prepared before it."""
+    """The judge checks that no question is early. Here a message with a shorter immunity is asked
+    about before an older one."""
     asked = [placed.record.header("timer-id") for placed in halves.ends.checks]
     assert asked.index(b"unasked") < asked.index(b"forgotten")
     assert halves.said("unasked") == ["expired"]
@@ -214,7 +213,7 @@ def test_fifteen_checks_are_made_before_a_half_message_expires(
 def test_proxy_killed_between_any_two_steps_loses_and_repeats_nothing(
     installation: Installation,
 ) -> None:
-    """Prepared, asked about, decided, delivered: dead after each of them."""
+    """The proxy dies after each step: prepared, asked about, decided, delivered."""
     told, patience = Halves(installation), "1h"
     told.prepare("at once", check_immunity=patience)
     told.prepare("later", check_immunity=patience, delay="6s")

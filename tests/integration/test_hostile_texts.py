@@ -1,4 +1,4 @@
-"""Hostile texts in the proxy's own topics, on a real broker: each reader passes them over."""
+"""Hostile texts in the proxy's own topics on a real broker: each reader skips them."""
 
 from __future__ import annotations
 

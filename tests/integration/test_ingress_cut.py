@@ -1,4 +1,4 @@
-"""What the proxy was still to read is deleted under it: it ends with the range, never silently."""
+"""Unread ingress records are deleted: the proxy stops with the range, never silently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENDS_WITHIN_S = 180
 
 @pytest.fixture
 def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
-    """An ingress of one partition."""
+    """Yield an installation with one ingress partition."""
     made = Installation(kafka, tmp_path, partitions=1)
     yield made
     made.close()
@@ -33,9 +33,9 @@ def _asking(topic: str, value: bytes) -> list[Outgoing]:
 
 
 def _proxy_that_lost_records(installation: Installation, topic: str) -> tuple[ProxyProcess, int]:
-    """It has ended by itself; and where the ingress begins now.
+    """Return a proxy that has stopped by itself, and the new start of the ingress.
 
-    It was frozen while they were written, one by one: a fetch under way may take the first.
+    It was frozen while the records were written one by one: a fetch in progress may take the first.
     """
     proxy = installation.proxy()
     proxy.start_ready()
@@ -59,7 +59,7 @@ def test_records_deleted_before_they_were_read_end_the_proxy_with_their_range(
 def test_what_a_producer_has_aborted_and_retention_deleted_is_no_loss(
     installation: Installation, kafka: str
 ) -> None:
-    """Nothing else comes behind it: the proxy has to notice the end alone, in quiet."""
+    """No other record follows. The proxy must notice the end by itself."""
     topic, proxy = installation.target(), installation.proxy()
     proxy.start_ready()
     installation.send(_asking(topic, b"before"))

@@ -1,4 +1,4 @@
-"""Single records are read back from a real broker, which may go away meanwhile."""
+"""Single records are read back from a real broker, which may be away at times."""
 
 import time
 from contextlib import closing

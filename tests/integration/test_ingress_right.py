@@ -1,4 +1,4 @@
-"""A right to write to the ingress that is taken away is named, and waited for."""
+"""A lost right to write to the ingress is named, and the proxy waits for it."""
 
 from __future__ import annotations
 

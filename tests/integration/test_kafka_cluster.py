@@ -1,4 +1,4 @@
-"""The tests' cluster stands the loss of any node, as three brokers in production do."""
+"""The tests' cluster survives the loss of any node, as three production brokers do."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults]
 ANSWER_S = 180
 GIVEN_UP_AFTER_S = 90
 TRANSACTION_TIMEOUT_MS = 2 * ANSWER_S * 1000
-"""Well above what a step may take: at its end the cluster aborts, and calls the producer fenced."""
+"""Well above the duration of a step. At its end the cluster aborts and fences the producer."""
 
 
 @pytest.fixture(scope="module")
@@ -138,13 +138,11 @@ def _transactional(cluster: Cluster) -> Producer:
 
 
 def _committed(cluster: Cluster, producer: Producer, consumer: Consumer, number: int) -> Producer:
-    """Commit the open transaction, as every user of transactions has to: a producer that is called
-    fenced, or does not come back, has a successor, which makes the transaction again unless it was
-    committed. Gives the one to go on with.
+    """Commit the open transaction and return the producer to continue with.
 
-    Twice on a machine with much else to do Kafka has answered so to the offsets, for no reason that
-    was found: what it has committed is still there once. And the offsets may be waited for without
-    an end (librdkafka issues 5456 and 5511).
+    A fenced or hanging producer gets a successor. The successor repeats the transaction unless it
+    was committed. On a busy machine Kafka has fenced producers twice for no known reason. Offset
+    commits may also hang for ever (librdkafka issues 5456 and 5511).
     """
     try:
         CommitThread().submit(_commit, producer, consumer, number).result(GIVEN_UP_AFTER_S)

@@ -1,4 +1,5 @@
-"""While nothing comes, a second consumer waits in the place of the group's, on a real broker."""
+"""While the ingress is quiet, a second consumer long-polls instead of the group's, on a real
+broker."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ WITHIN_S = 120
 
 
 class Quiet:
-    """An ingress of which nothing is heard. Its time stands still: what is heard then is heard by
-    the second consumer, not since the first one fetches again now and then."""
+    """A quiet ingress with a manual clock. With the clock stopped the first consumer fetches no
+    more, so the second one finds all new records."""
 
     def __init__(self, bootstrap: str) -> None:
         self.topic = new_topic(bootstrap, partitions=PARTITIONS)
@@ -40,38 +41,37 @@ class Quiet:
         self._fetch_until(lambda: self._owned == PARTITIONS, "partitions")
 
     def wait_long(self) -> None:
-        """From here on it waits for what comes next."""
+        """Switch to long-polling."""
         self._now_s += QUIET_S
         self._fetch_until(lambda: self.is_waiting, "second consumer")
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the second consumer waits for all partitions."""
+        """Return whether the second consumer waits for all partitions."""
         return any(len(one.assignment()) == PARTITIONS for one in self._listeners)
 
     def await_values(self, *values: bytes) -> None:
-        """Return once these have come; each comes once."""
+        """Return once these values have arrived, each once."""
         self._fetch_until(lambda: len(self.values) >= len(values), "records")
         assert sorted(map(bytes, filter(None, self.values))) == sorted(values)
 
     def await_end(self, partition: int, offset: int) -> None:
-        """Return once it is known that nothing to be read lies below."""
+        """Return once the end offset is known to be read."""
         self._fetch_until(lambda: self.ends.get(partition) == offset, "end of the partition")
 
     def fetch(self) -> None:
-        """As the loop does while it has nothing to do."""
+        """Fetch as the idle loop does."""
         fetched = self.ingress.fetch(0.1, is_idle=True)
         self.ends |= fetched.ends
         for records in fetched.records.values():
             self.values += [record.value() for record in records]
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
-        """Read them from the beginning."""
+        """Take partitions over from their beginning."""
         self._owned += len(partitions)
         return dict.fromkeys(partitions, 0)
 
     def hand_over(self, partitions: list[int]) -> None:
-        """They are gone."""
         self._owned -= len(partitions)
 
     lose = hand_over

@@ -1,4 +1,4 @@
-"""Each series that an alert or a panel asks for is there, before anything has gone wrong."""
+"""Each series that an alert or a panel uses exists from the start."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _of_the_audit() -> str:
 def test_a_proxy_for_which_nothing_is_due_yet_has_all_that_is_watched(
     installation: Installation,
 ) -> None:
-    """With two workers: what they have is shown by their parent, and not less."""
+    """With two workers their parent exports the series."""
     waits = [("timer-topic", b"orders"), ("timer-delay", b"1h")]
     installation.send([Outgoing(b"k", b"v", waits)])
     proxy = installation.proxy("watched", workers=WORKERS)

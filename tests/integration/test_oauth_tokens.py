@@ -1,4 +1,4 @@
-"""A listener that asks for OAUTHBEARER tokens, which end while the proxy rests."""
+"""A listener with OAUTHBEARER tokens, which expire while the proxy is idle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOGIN = (
 
 
 def with_tokens(plain: int, tokens: int) -> dict[str, str]:
-    """The properties of a broker that ends each connection with the token's life."""
+    """Return properties of a broker that closes connections when their token expires."""
     controller = pick_free(HOST)
     listeners = f"PLAINTEXT://{HOST}:{plain},OAUTH://{HOST}:{tokens}"
     return {

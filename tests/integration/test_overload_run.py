@@ -1,5 +1,4 @@
-"""The loads beyond capacity, run small: that they work and find nothing wrong. No time is judged
-here."""
+"""Small overload runs: they work and find no errors. Times are not judged."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Targets the proxy may not write to, on a broker that asks for rights."""
+"""Targets the proxy may not write to, on a broker that checks rights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def installation(own_broker: StartBroker, tmp_path: Path) -> Iterator[Installation]:
-    """An installation on a broker that refuses what an ACL denies, and allows all else."""
+    """Yield an installation on a broker that allows everything without an ACL."""
     made = Installation(own_broker(overrides=ASKING).bootstrap_servers, tmp_path)
     yield made
     made.close()
@@ -29,7 +29,7 @@ def _to(topic: str, name: str) -> Outgoing:
 
 
 def test_targets_not_allowed_end_their_records_and_no_others(installation: Installation) -> None:
-    """Denied from the start, hidden altogether, and denied after it was found to be allowed."""
+    """They are denied from the start, hidden, or denied after a successful check."""
     orders, later = installation.target(), installation.target("later")
     forbidden, hidden = installation.target("forbidden"), installation.target("hidden")
     allow(installation.bootstrap, forbidden, AclOperation.READ)

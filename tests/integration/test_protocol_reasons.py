@@ -1,4 +1,4 @@
-"""Every reason for a dead letter on a real broker; none holds up the records around it."""
+"""Every reason for a dead letter on a real broker. None delays the records around it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SHOWN_ELSEWHERE = {
     "defect",
     "record-unreadable",
 }
-"""In test_protocol_authorisation, faults/test_unavailable_targets (requeued; a dead letter in
-unit/dispatch/test_dispatcher), test_bodies_in_kafka, test_half_messages, the tests of release
-control, and, for headers that an older policy did not serve, in
-unit/test_protocol. No defect is known: unit/session/test_forged_hops makes one. What no client
-can read: test_unreadable_batch."""
+"""Reasons with other tests: test_protocol_authorisation, test_bodies_in_kafka, test_half_messages,
+the tests of release control and faults/test_unavailable_targets (requeued; the dead letter is in
+unit/dispatch/test_dispatcher). unit/test_protocol has headers that an older policy did not serve.
+unit/session/test_forged_hops makes a defect, as none is known. test_unreadable_batch has the
+unreadable batch."""
 
 ASKED: dict[str, dict[str, bytes | None]] = {
     "header-unknown": {"dely": b"5s"},
@@ -92,7 +92,7 @@ WRONG = len(ASKED) + len(ALSO)
 
 
 class Story:
-    """One run of the proxy over records that cannot be delivered, among good ones."""
+    """A proxy run with undeliverable records among good ones."""
 
     def __init__(self, kafka: str, installation: Installation) -> None:
         self.installation = installation
@@ -103,7 +103,7 @@ class Story:
         self._kafka = kafka
 
     def run(self) -> None:
-        """Write all of it twice: what was waiting at takeover, and what comes later."""
+        """Write all records twice: before the takeover and after it."""
         proxy = self.installation.proxy(
             targets={"deny": ["secret-*"]}, retry={"max_attempts": 1}, max_past="366d"
         )
@@ -113,7 +113,7 @@ class Story:
         self.ends = self.installation.judge()
 
     def reasons(self, name: str) -> list[str]:
-        """The codes of all dead letters of that name."""
+        """Return the codes of all dead letters of that name."""
         return [
             (letter.header("timer-error") or b"").decode()
             for letters in self.ends.dead_letters.values()
@@ -142,7 +142,8 @@ class Story:
         return Outgoing(b"key", b"value", [*headers, ("name", name.encode())])
 
     def _refused_by_the_broker(self) -> Iterator[Outgoing]:
-        """Too large beside small ones, keyless for a compacted topic beside keyed ones."""
+        """Add records that are too large beside small ones, and keyless ones beside keyed ones for
+        a compacted topic."""
         for number in range(30):
             large = b"x" * (2 * SMALL_BYTES if number % 10 == 0 else 100)
             name = b"too-large" if number % 10 == 0 else b""
@@ -156,7 +157,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Everything that can be wrong with a record, told once."""
+    """Run records with every possible error."""
     installation = Installation(kafka, tmp_path_factory.mktemp("reasons"), partitions=1)
     told = Story(kafka, installation)
     try:

@@ -1,4 +1,4 @@
-"""Targets that take little: each record is judged by its own size, to the byte."""
+"""Targets with low size limits: each record is judged by its own size, to the byte."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _to(topic: str, key: bytes | None, size_bytes: int) -> Outgoing:
 def test_small_records_pass_where_large_batches_do_not(
     installation: Installation, compression: str
 ) -> None:
-    """Hundreds of small records due together make batches the topic refuses; none is lost."""
+    """Small records due together form batches that the topic refuses. None is lost."""
     tight = installation.target(
         "tight", partitions=2, config={"max.message.bytes": str(SMALL_BYTES)}
     )
@@ -78,7 +78,7 @@ def _as_delivered_bytes(letter: Incoming) -> int:
 def test_dead_letters_go_without_their_value_where_that_does_not_fit(
     installation: Installation,
 ) -> None:
-    """Beside small dead letters in the same batch, which keep theirs."""
+    """Small dead letters in the same batch keep their values."""
     installation.create_dead_letters({"max.message.bytes": str(SMALL_BYTES)})
     sizes = [10] * 50 + [3 * SMALL_BYTES] * 3 + [10] * 50
     installation.send([_to("nobody-made-this-topic", b"k", size) for size in sizes])
@@ -93,7 +93,7 @@ def test_dead_letters_go_without_their_value_where_that_does_not_fit(
 def test_records_that_only_the_broker_can_measure_delay_no_others(
     installation: Installation,
 ) -> None:
-    """Compressed, their size is known to the broker alone, and each refusal costs a transaction."""
+    """Only the broker knows their compressed size, and each refusal costs a transaction."""
     small = installation.target("small", config={"max.message.bytes": "1500"})
     good = installation.target("good")
     patient = {"compression.type": "lz4", "session.timeout.ms": "45000"}

@@ -1,4 +1,4 @@
-"""Targets that do not take what is due: tried again, mended, given up; and nobody else waits."""
+"""Targets that refuse due records: retried, repaired, given up, without delay for others."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.support.records import Outgoing
 pytestmark = pytest.mark.integration
 
 LEVELS = " ".join(["50ms"] * 3 + ["200ms"] * 2 + ["700ms"] * 8 + ["10s"] * 2)
-"""Sixteen attempts in half a minute: longer than the proxy takes a missing topic for missing
-without asking again, and than it takes to mend some of it on a machine that is busy."""
+"""Sixteen attempts in half a minute. This outlasts the cache of missing topics, and a repair on a
+busy machine."""
 ATTEMPTS = 16
 SMALL_BYTES = 2_000
 GOOD = 60
-"""The last is due well before the sixteenth attempt."""
+"""The last record is due well before the sixteenth attempt."""
 
 
 class Failures(Story):
-    """A story with targets that are missing, denied, too small, and well."""
+    """A story with missing, denied, too small and healthy targets."""
 
     def __init__(self, installation: Installation) -> None:
         rules = Rules(levels_ms=levels_ms(LEVELS))
@@ -41,7 +41,7 @@ class Failures(Story):
         self.nowhere = f"{installation.name}.nowhere"
 
     def ask_all(self) -> None:
-        """Records that fail, with good ones around them."""
+        """Write failing records with good ones around them."""
         self.tell("missing", topic=self.nowhere, delay="100ms", id="missing")
         self.tell("cancelled", topic=self.nowhere, id="cancelled")
         self.tell("replaced", topic=self.nowhere, id="replaced")
@@ -61,7 +61,7 @@ class Failures(Story):
         self.tell_record(replace(large, value=bytes(2 * SMALL_BYTES)))
 
     def mend(self) -> None:
-        """What an operator does about it, some of it too late."""
+        """Repair the targets, some of them too late."""
         self.installation.named_target(self.made_later)
         allow(self.installation.bootstrap, self.allowed_later, AclOperation.WRITE)
         self.tell("cancel", cancel="cancelled")
@@ -71,7 +71,7 @@ class Failures(Story):
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failures]:
-    """All of it, on a broker that asks for rights."""
+    """Run all failures on a broker that checks rights."""
     folder = tmp_path_factory.mktemp("failures")
     with EmbeddedBroker(folder / "broker", overrides=ASKING) as broker:
         installation = Installation(broker.bootstrap_servers, folder)
@@ -90,7 +90,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failures]:
 
 
 def test_record_for_a_missing_topic_ends_after_sixteen_attempts(failures: Failures) -> None:
-    """Each attempt is told; what was asked for stays as it was."""
+    """Each attempt is recorded. The request stays unchanged."""
     assert failures.said("missing") == ["requeued"] * (ATTEMPTS - 1) + ["dead-lettered"]
     assert failures.reasons("missing") == ["target-unknown"]
     for attempt, detail in enumerate(failures.details("missing")[:-1], 1):

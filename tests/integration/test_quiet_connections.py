@@ -1,4 +1,4 @@
-"""Brokers close connections that nobody uses, and may come back at other addresses."""
+"""Brokers close idle connections, and may come back at other addresses."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.support.records import Outgoing
 pytestmark = pytest.mark.integration
 
 IDLE_MS = 1_500
-"""What the broker calls idle; 600,000 by default."""
+"""Idle time of the broker's connections. The default is 600,000 ms."""
 QUIET_S = 2.5
 RECORDS = 10
 LATE_MS = 1_000
-"""A client that bootstraps anew takes longer than that in about one case of four."""
+"""A client that bootstraps again exceeds this in one case of four."""
 
 
 def test_records_after_a_quiet_time_are_on_time(own_broker: StartBroker, tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_records_after_a_quiet_time_are_on_time(own_broker: StartBroker, tmp_pat
 def test_brokers_that_come_back_elsewhere_are_found(
     own_broker: StartBroker, tmp_path: Path
 ) -> None:
-    """At an address that only `bootstrap.servers` tells: clients keep to the brokers they know."""
+    """Only `bootstrap.servers` has the new address: clients keep their known brokers."""
     broker = own_broker()
     other_port = pick_free(broker.host)
     installation = Installation(broker.bootstrap_servers, tmp_path, partitions=1)

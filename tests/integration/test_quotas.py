@@ -1,4 +1,4 @@
-"""A broker whose quotas throttle the proxy costs time, and no session."""
+"""Broker quotas that throttle the proxy cost time, but no session."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ pytestmark = pytest.mark.integration
 
 CLIENT_ID = "throttled"
 SHORT_WINDOW = {"quota.window.num": "2", "quota.window.size.seconds": "1"}
-"""So the broker lets a burst of one second pass, not of ten, and the test is as much shorter."""
+"""The broker then allows a burst of one second instead of ten, which shortens the test."""
 BYTES_A_SECOND = 100_000
 RECORDS, SIZE_BYTES = 1_500, 1_000
-"""All overdue, and read at once: the broker takes what they hold only after the time of one
-transaction is over."""
+"""All are overdue and read at once. The broker takes their bytes only after the time of one
+transaction."""
 LARGE_BYTES = 900_000
-"""So much more does one record hold that its offset, behind it, would come too late."""
+"""Extra size of one record, which would make its offset commit too late."""
 ENDED_WITHIN_S = 240
 
 
 def _send_in_one_transaction(bootstrap: str, topic: str, headers: dict[str, str]) -> None:
-    """They are read together, once it is committed."""
+    """Send records in one transaction, so that the proxy reads them together."""
     producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(ENDED_WITHIN_S)
     producer.begin_transaction()

@@ -1,4 +1,5 @@
-"""What waits is moved to another time, and let go after a pause, on a real broker through kills."""
+"""Pending records are moved to another time or released from a pause, on a real broker with
+kills."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ RECORDS, PARKED = 40, 400
 
 
 def reschedule(proxy: ProxyProcess, origin: str, *when: str) -> tuple[int, Any]:
-    """Exit code and JSON of the command."""
+    """Return the exit code and JSON of the command."""
     asked = ["reschedule", origin, *when, "--admin", api_address(proxy), "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "proxy", *asked],

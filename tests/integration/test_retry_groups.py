@@ -1,4 +1,4 @@
-"""Retries of consumer groups on a real broker: levels, policies, the end in a group's own topic."""
+"""Retries of consumer groups on a real broker: levels, policies, a group's own dead letters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BAD: dict[str, tuple[str, dict[str, bytes]]] = {
 
 
 class Groups(Story):
-    """A story with consumer groups that nobody else has."""
+    """A story with consumer groups of its own."""
 
     def __init__(self, installation: Installation) -> None:
         self._mark = uuid.uuid4().hex[:6]
@@ -75,17 +75,16 @@ class Groups(Story):
         super().__init__(installation, rules, targets={"deny": ["retry.denied"]}, **settings)
 
     def group(self, name: str) -> str:
-        """A group's own name."""
         return f"{name}-{self._mark}"
 
     def failed(self, name: str, group: str, attempt: int, **asked: str) -> None:
-        """A consumer of the group sends a record back."""
+        """Write a record back as a consumer of the group does."""
         self.ask(name, {"retry_group": self.group(group), "attempt": str(attempt), **asked})
 
 
 @pytest.fixture(scope="module")
 def groups(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
-    """All groups' records, retried by one proxy."""
+    """Run the records of all groups with one proxy."""
     installation = Installation(kafka, tmp_path_factory.mktemp("groups"))
     told = Groups(installation)
     try:
@@ -145,7 +144,7 @@ def test_topic_and_time_that_are_asked_for_win(groups: Groups) -> None:
 def test_record_that_failed_too_often_goes_to_its_groups_dead_letters_at_once(
     groups: Groups, group: str, attempt: int
 ) -> None:
-    """Whatever target or time it asks for."""
+    """Its target and its time do not matter."""
     name = f"exhausted {group} {attempt}"
     assert groups.topics(name) == [f"dlq.{groups.group(group)}"]
     assert groups.waited_ms(name) == 0
@@ -163,7 +162,7 @@ def test_retry_with_something_wrong_is_a_dead_letter(groups: Groups, name: str) 
 def test_consumer_that_always_fails_sees_a_record_sixteen_times(
     installation: Installation,
 ) -> None:
-    """It sends each delivery back as it came, with one more failure; then the group gives it up."""
+    """It returns each delivery with one more failure until the group gives up."""
     group, levels = f"fails-{uuid.uuid4().hex[:6]}", "1ms 2ms 3ms 4ms 5ms"
     retry = installation.named_target(f"retry.{group}")
     dlq = installation.named_target(f"dlq.{group}")
@@ -183,7 +182,7 @@ def test_consumer_that_always_fails_sees_a_record_sixteen_times(
 
 
 def _commit(installation: Installation, group: str) -> None:
-    """The broker knows the group from now on."""
+    """Commit an offset, so that the broker knows the group."""
     offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(installation.ingress, 0, 0)])
     admin = admin_client(installation.bootstrap)
     admin.alter_consumer_group_offsets([offsets])[group].result()

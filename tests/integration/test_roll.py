@@ -1,4 +1,4 @@
-"""Delays many times longer than the ingress keeps records, on a broker that really deletes them."""
+"""Delays many times longer than the ingress retention, on a broker that deletes old segments."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ DELETES_SOON = {
 SHORT = {"retention.ms": str(RETENTION_MS), "segment.ms": "500"}
 RACES, RACE_APART_MS = 300, 7
 WINDOW_MS = [-200, *range(-20, 60, 2), 150, 300, 600]
-"""When a cancel is written, from the moment at which its record is rolled."""
+"""Times of a cancel, relative to the rewrite of its record."""
 DELETED_WITHIN_S = 180
 
 
 @pytest.fixture
 def installation(own_broker: StartBroker, tmp_path: Path) -> Iterator[Installation]:
-    """An ingress with a retention of seconds, on a broker that looks for old segments all the
-    time."""
+    """Yield an installation with an ingress retention of seconds, on a broker that checks it
+    often."""
     broker = own_broker(overrides=DELETES_SOON)
     made = Installation(broker.bootstrap_servers, tmp_path, 1, SHORT)
     yield made
@@ -47,7 +47,7 @@ def installation(own_broker: StartBroker, tmp_path: Path) -> Iterator[Installati
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """A record, and the cancel or the successor that comes as it is rolled."""
+    """A record, and its cancel or successor during a rewrite."""
 
     ident: bytes
     begins_ms: int
@@ -55,7 +55,7 @@ class Race:
     is_cancel: bool
 
     def timed(self, topic: str) -> Iterator[tuple[int, Outgoing]]:
-        """Both, each with its moment."""
+        """Yield both records with their times."""
         yield self.begins_ms, Outgoing(self.ident, b"old", _asking(topic, DELAY_MS, self.ident))
         headers: Headers = [("timer-cancel", self.ident)]
         if not self.is_cancel:
@@ -96,8 +96,8 @@ def _tell(story: Story, topic: str) -> None:
 def test_record_outlives_its_retention_many_times_and_can_be_taken_back_at_any_moment(
     installation: Installation,
 ) -> None:
-    """Rolled again and again while the broker deletes what was written; then the proxy is killed
-    and its disk lost: what the broker still has is enough."""
+    """It is rewritten repeatedly while the broker deletes the copies. Then the proxy and its disk
+    are lost. The broker's records are enough."""
     story = Story(installation, Rules(), roll_after=f"{ROLL_AFTER_MS}ms")
     topic = installation.target()
     story.proxy.start_ready()
@@ -106,7 +106,7 @@ def test_record_outlives_its_retention_many_times_and_can_be_taken_back_at_any_m
         with installation.writer() as writer:
             writer.write_at(timed for race in _races() for timed in race.timed(topic))
         _await_deletion(witness, b"taken back")
-        installation.keep_ingress()  # however long this machine takes to start a proxy again
+        installation.keep_ingress()  # a new proxy may start slowly
         story.proxy.kill()
         shutil.rmtree(story.proxy.data_dir)
         story.proxy.start_ready()
@@ -123,7 +123,7 @@ def test_record_outlives_its_retention_many_times_and_can_be_taken_back_at_any_m
 
 
 def _await_deletion(witness: IngressWitness, ident: bytes) -> None:
-    """Return when the record has been rolled and all of its first copies are gone."""
+    """Return when the record has been rewritten and all its first copies are deleted."""
 
     def is_gone() -> bool:
         seen = witness.of(ident)
@@ -133,7 +133,7 @@ def _await_deletion(witness: IngressWitness, ident: bytes) -> None:
 
 
 def _windows(ends: Ends, witness: IngressWitness) -> set[str]:
-    """When records were taken back: before they were rolled, while they were, or thereafter."""
+    """Return the recalls by time: before, during or after the rewrite."""
     found = set()
     for number in range(RACES):
         copies = [r for r in witness.of(b"race-%d" % number) if r.value == b"old"]

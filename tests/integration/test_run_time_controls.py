@@ -1,4 +1,4 @@
-"""Operators change taking in and limits at run time, on two instances, over kills and restarts."""
+"""Operators change ingest and limits at run time, on two instances, across kills and restarts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDS = 6
 
 
 def requests(target: str, count: int, *when: tuple[str, bytes]) -> list[Outgoing]:
-    """For both partitions of the ingress."""
+    """Return requests in both ingress partitions."""
     return [
         Outgoing(b"%d" % n, b"value", [("timer-topic", target.encode()), *when], n % 2)
         for n in range(count)
@@ -46,7 +46,7 @@ def two_proxies(installation: Installation, **more: Any) -> tuple[ProxyProcess, 
 
 
 def command(*arguments: str, asked: tuple[ProxyProcess, ...]) -> Any:
-    """What a command says in JSON, having asked these instances."""
+    """Run a command against these instances and return its JSON."""
     admin = [part for proxy in asked for part in ("--admin", api_address(proxy))]
     done = subprocess.run(
         [sys.executable, "-m", "proxy", *arguments, *admin, "--json"],
@@ -85,9 +85,9 @@ def test_with_taking_in_paused_what_waits_is_delivered_over_a_kill_and_nothing_m
 def _written_and_left(
     installation: Installation, target: str, both: tuple[ProxyProcess, ProxyProcess]
 ) -> tuple[int, int]:
-    """Write until ten are left unread; how many were written, with the ten before, and are left.
+    """Write until ten records are unread. Return how many were written and how many are unread.
 
-    At a take-over what is there is read up to its end, and the two may take over once more.
+    A takeover reads existing records to their end, and the two proxies may take over once more.
     """
     for rounds in range(2, ROUNDS):
         installation.send(requests(target, 10))
@@ -104,8 +104,8 @@ def _unread(both: tuple[ProxyProcess, ProxyProcess]) -> int:
 def test_all_targets_are_paused_on_all_instances_and_what_waits_is_seen_in_each(
     installation: Installation,
 ) -> None:
-    """A pause of everything, told to one instance, holds over a kill of the other; each record goes
-    once it is over, those of one partition in order of due."""
+    """One instance sets a pause of all targets. The pause survives a kill of the other. After the
+    pause the records of a partition are delivered in due order."""
     target, other = installation.target("orders"), installation.target("bills")
     both = two_proxies(installation)
     first, second = both
@@ -140,7 +140,7 @@ def test_all_targets_are_paused_on_all_instances_and_what_waits_is_seen_in_each(
 
 
 def _waiting_for(target: str, why: str, asked: tuple[ProxyProcess, ...]) -> int:
-    """How many records wait there for this reason, by what the command says of these instances."""
+    """Return the number of pending records with this reason on these instances."""
     found = command("pending", "list", "--target", target, asked=asked)["records"]
     return sum(record["why"] == why for record in found)
 

@@ -1,4 +1,4 @@
-"""What a failed wait for ends says: where a transaction is open, and which records lack an end."""
+"""A failed wait for ends names open transactions and the records without an end."""
 
 from pathlib import Path
 

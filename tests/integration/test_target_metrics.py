@@ -1,4 +1,4 @@
-"""What becomes of each target's records, as its metrics count it and as the listing tells it."""
+"""Each target's records, in its metrics and in the listing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def request(target: str, delay: str, *more: tuple[str, bytes]) -> Outgoing:
 
 
 def by_target(proxy: ProxyProcess, name: str) -> Counter[tuple[str, ...]]:
-    """The samples of a metric, by target and, where it has one, by end."""
+    """Return the samples of a metric by target, and by end if it has that label."""
     counts = Counter[tuple[str, ...]]()
     for family in text_string_to_metric_families(proxy.get("/metrics")[1]):
         for sample in family.samples:

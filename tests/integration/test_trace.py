@@ -1,4 +1,4 @@
-"""`trace` on a real broker and a real proxy: each way that a record can go."""
+"""`trace` on a real broker and proxy: each possible history of a record."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ CONTEXT: Headers = [("traceparent", TRACEPARENT), ("tracestate", TRACESTATE)]
 
 
 def trace_context(headers: Headers) -> Headers:
-    """The headers of W3C Trace Context, in their order."""
+    """Return the W3C Trace Context headers in order."""
     return [header for header in headers if header[0] in {"traceparent", "tracestate"}]
 
 
 class Site(Installation):
-    """One partition, so that ids meet; a proxy that rolls and tries again soon."""
+    """An installation with one partition, so that ids meet. Its proxy rewrites and retries soon."""
 
     def start(self) -> None:
         self.orders = self.target()
@@ -48,7 +48,7 @@ class Site(Installation):
         ).start_ready()
 
     def write(self, mark: str, **asked: str) -> str:
-        """A record that asks for this, with a W3C trace context; its origin."""
+        """Write a record with this request and trace context, and return its origin."""
         named = {f"timer-{name.replace('_', '-')}": text for name, text in asked.items()}
         headers = [(name, text.encode()) for name, text in {**named, "mark": mark}.items()]
         self.send([Outgoing(b"k", mark.encode(), [*headers, *CONTEXT])])
@@ -57,7 +57,6 @@ class Site(Installation):
         return place(self.ingress, found)
 
     def delivered(self, topic: str, origin: str) -> Incoming:
-        """The record that reached its target."""
         found: list[Incoming] = []
 
         def is_there() -> bool:
@@ -124,7 +123,7 @@ def test_requeued_record_says_why_it_had_to_wait(site: Site) -> None:
 
 
 def test_cancelled_record_says_who_ended_it_and_the_cancel_what_it_ended(site: Site) -> None:
-    """That may have been rolled before."""
+    """The record may have been rewritten before."""
     origin = site.write("to cancel", topic=site.orders, delay="1h", id="c1")
     assert trace(site, origin).story["state"] == "waiting"
     cancel = site.write("the cancel", cancel="c1")
@@ -175,7 +174,7 @@ def test_half_message_that_is_rolled_back_says_by_whom(site: Site) -> None:
 
 
 def test_failures_of_a_consumer_are_followed_from_the_first_delivery_on(site: Site) -> None:
-    """Two failures, by the client: then all is well, and the trace context is still there."""
+    """The client reports two failures and then succeeds. The trace context remains."""
     seen: list[Received] = []
 
     def handle(record: Received) -> None:
@@ -236,7 +235,7 @@ def test_place_of_no_record_is_told_in_a_sentence(site: Site, origin: str, sente
 def test_what_retention_has_deleted_is_named_and_the_rest_is_told(
     installation: Installation,
 ) -> None:
-    """Of a record that was rewritten its outcome is left, of one that was delivered nothing."""
+    """A rewritten record keeps its outcome. A delivered one keeps nothing."""
     orders = installation.target()
     installation.proxy(roll_after="1s").start_ready()
     asked = [("timer-topic", orders.encode()), ("timer-delay", b"2500")]

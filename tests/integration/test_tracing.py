@@ -25,7 +25,7 @@ TRACED = "delay_proxy_traced_records_total"
 
 
 def written(installation: Installation, target: str, traceparent: bytes, delay: str) -> Incoming:
-    """A record with this trace context, as it lies in the ingress."""
+    """Write a record with this trace context, and return the ingress record."""
     asked = [("timer-topic", target.encode()), ("timer-delay", delay.encode())]
     before = len(read_to_end(installation.bootstrap, installation.ingress))
     installation.send([Outgoing(b"k", b"v", [*asked, ("traceparent", traceparent)])])
@@ -41,7 +41,7 @@ def origin_of(installation: Installation, record: Incoming) -> str:
 def test_one_trace_links_producer_waiting_and_publishing_also_over_a_sigkill(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What waits while the proxy is killed, and its local data lost, has its spans as any other."""
+    """Records pending during the kill and the loss of local data have all spans."""
     target = installation.target()
     with Collector() as collector:
         monkeypatch.setenv(ENDPOINT, collector.url)

@@ -1,4 +1,4 @@
-"""The rendered chart, run: two pods share the work, and one takes over from the other."""
+"""The rendered chart runs: two pods share the work, and one takes over from the other."""
 
 import pytest
 

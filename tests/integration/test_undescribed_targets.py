@@ -1,4 +1,4 @@
-"""A target that takes small record batches only, and may not be asked how small."""
+"""A target with a low limit for batches, which the proxy may not describe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMIT_BYTES = 2_000
 RECORDS = 1_000
 LARGE_EVERY = 10
 LATE_MS = 60_000
-"""One abort for each record that is too large took minutes, then the session, and again."""
+"""One abort for each record that is too large took minutes, and then the session."""
 
 
 def _record(topic: str, due_ms: int, size_bytes: int) -> Outgoing:
@@ -28,7 +28,7 @@ def _record(topic: str, due_ms: int, size_bytes: int) -> Outgoing:
 def test_records_too_large_for_a_target_that_may_not_be_described_delay_no_others(
     asking_installation: Installation,
 ) -> None:
-    """Those that it takes arrive, each of the others is a dead letter."""
+    """Records within the limit arrive. Each of the others is a dead letter."""
     config = {"max.message.bytes": str(LIMIT_BYTES)}
     small, good = (
         asking_installation.target("small", config=config),

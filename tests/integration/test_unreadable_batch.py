@@ -1,4 +1,5 @@
-"""A batch of 4.6 kB that holds 150 MB: no client reads it. It is seen, and skipped on the books."""
+"""A batch of 4.6 kB with 150 MB that no client can read. It is detected, and skipped with a
+record."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ END = BEFORE + BATCH_RECORDS + BEHIND
 
 
 def command(*arguments: str, proxy: ProxyProcess) -> tuple[int, Any]:
-    """Exit code of a command, and its JSON or what it says of an error."""
+    """Return the exit code of a command, and its JSON or its error text."""
     asked = [*arguments, "--admin", api_address(proxy), "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "proxy", *asked],
@@ -105,7 +106,7 @@ def test_it_is_seen_and_skipped_with_a_dead_letter_for_each_of_its_records(
 
 
 def _assert_ends(installation: Installation, target: str) -> None:
-    """Every record has exactly one end, except the one that still waits."""
+    """Check that every record has exactly one end, except the pending one."""
     bad = [f"{installation.ingress}/0/{BEFORE + number}" for number in range(BATCH_RECORDS)]
     wait_for(
         lambda: sum(origins(installation, target).values()) == BEFORE + BEHIND,
@@ -121,7 +122,7 @@ def _assert_ends(installation: Installation, target: str) -> None:
 
 
 def _assert_replayed(installation: Installation, proxy: ProxyProcess, target: str) -> None:
-    """The record that waits keeps the floor before the batch: all is read again."""
+    """Check that all is read again: the pending record keeps the floor before the batch."""
     proxy.kill()
     shutil.rmtree(proxy.data_dir)
     proxy.start_ready()

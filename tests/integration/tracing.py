@@ -1,4 +1,4 @@
-"""A person at the command line who traces records of an installation."""
+"""An operator traces records of an installation at the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HAPPENS_WITHIN_S = 180
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How `trace` ended, and what it printed."""
+    """Exit code and output of `trace`."""
 
     code: int
     out: str
@@ -29,21 +29,21 @@ class Told:
 
     @property
     def story(self) -> dict[str, Any]:
-        """What it printed for a program."""
+        """Return its JSON output."""
         return dict(json.loads(self.out))
 
     @property
     def whats(self) -> list[str]:
-        """What happened, in order of time."""
+        """Return the events in order of time."""
         return [step["what"] for step in self.story["steps"]]
 
     def step(self, what: str) -> dict[str, Any]:
-        """The first step of that name."""
+        """Return the first step of that name."""
         return next(step for step in self.story["steps"] if step["what"] == what)
 
 
 def run_command(installation: Installation, *arguments: str) -> Told:
-    """A command under the installation's settings, in this process."""
+    """Run a command in this process under the installation's settings."""
     return patiently(arguments, lambda: _run(installation, *arguments))
 
 
@@ -60,24 +60,22 @@ def _run(installation: Installation, *arguments: str) -> Told:
 
 
 def trace(installation: Installation, origin: str, *more: str) -> Told:
-    """`trace --json`."""
     return run_command(installation, "trace", origin, "--json", *more)
 
 
 def in_ingress(installation: Installation, name: str, value: bytes) -> Incoming | None:
-    """The first ingress record with a header of that value."""
+    """Return the first ingress record with that header value."""
     records = read_to_end(installation.bootstrap, installation.ingress)
     found = (one for one in records if one.header(name) == value)
     return min(found, key=lambda one: one.offset, default=None)
 
 
 def place(topic: str, record: Incoming) -> str:
-    """`topic/partition/offset`."""
     return f"{topic}/{record.partition}/{record.offset}"
 
 
 def await_state(installation: Installation, origin: str, *states: str) -> Told:
-    """The trace of a record, once it is in one of these states."""
+    """Return the trace of a record once it is in one of these states."""
     told: list[Told] = []
 
     def is_there() -> bool:

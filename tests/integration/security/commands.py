@@ -1,4 +1,4 @@
-"""Commands of a person, run within this process with a proxy's settings file."""
+"""Operator commands, run in this process with a proxy's settings file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.installation.proxy_process import ProxyProcess
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """How a command ended, and all that it printed."""
+    """Exit code and whole output of a command."""
 
     code: int
     out: str
@@ -22,24 +22,22 @@ class Said:
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """Of `check`: what is not well."""
+        """Return the findings of `check` that are not ok."""
         found = json.loads(self.out)["findings"]
         return [finding for finding in found if finding["verdict"] != "ok"]
 
     @property
     def stops(self) -> list[str]:
-        """Of `check`: what would stop the proxy, and what to do."""
+        """Return the findings of `check` that stop the proxy, with their remedies."""
         stops = [finding for finding in self.findings if finding["verdict"] == "stop"]
         return [f"{finding['found']}. {finding['remedy']}" for finding in stops]
 
 
 def run_check(proxy: ProxyProcess) -> Said:
-    """`check --json`."""
     return run_command(proxy, "check", "--json")
 
 
 def run_command(proxy: ProxyProcess, *arguments: str) -> Said:
-    """Any command that takes `--config`."""
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         try:

@@ -1,4 +1,4 @@
-"""A secured broker for the tests of a module, and an installation that comes through it."""
+"""A secured broker for the tests of a module, and an installation that connects to it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.support.installation.secured_site import SecuredSite, secured_site
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSite]:
-    """A broker on which whoever gets in may do everything."""
+    """Yield a broker on which every authenticated user may do everything."""
     with secured_site(tmp_path_factory.mktemp("secured"), open_to_all=True) as made:
         yield made
 
 
 @pytest.fixture
 def installation(site: SecuredSite, tmp_path: Path) -> Iterator[Installation]:
-    """An installation there; the tests' own clients come in plain text."""
+    """Yield an installation on the broker. The tests' own clients use plain text."""
     made = Installation(site.broker.bootstrap, tmp_path)
     yield made
     made.close()

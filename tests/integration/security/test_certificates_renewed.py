@@ -1,4 +1,4 @@
-"""Certificates renewed on disk are picked up by a proxy that runs on."""
+"""A running proxy picks up certificates that are renewed on disk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WITHIN_S = 180
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[SecuredSite]:
-    """A broker of the test's own, whose certificates change."""
+    """Yield a broker of the test's own, whose certificates change."""
     with secured_site(tmp_path, open_to_all=True) as made:
         yield made
 
@@ -31,8 +31,8 @@ def site(tmp_path: Path) -> Iterator[SecuredSite]:
 def test_certificates_renewed_on_disk_are_picked_up_without_a_restart(
     site: SecuredSite, installation: Installation
 ) -> None:
-    """The broker changes its certificate, and trusts the old ones no more. A renewal that is only
-    half done (a new certificate beside the old key) is lived through, too."""
+    """The broker changes its certificate and no longer trusts the old ones. A half-done renewal (a
+    new certificate with the old key) must not stop the proxy."""
     told = Story(installation, Rules(), kafka=site.kafka(MUTUAL))
     orders, proxy = installation.target(), told.proxy
     proxy.start_ready()

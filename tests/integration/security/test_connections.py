@@ -1,4 +1,4 @@
-"""Real connections: TLS, mutual TLS, SCRAM. What is refused is said so that a person can act."""
+"""Real connections with TLS, mutual TLS and SCRAM. Refusals tell the operator the remedy."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ pytestmark = pytest.mark.integration
 TOKEN = "a-token-that-must-not-be-shown"
 PAGES = ("/metrics", "/healthz", "/readyz", "/api/v1/status", "/api/v1/pending")
 WITHIN_S = 600
-"""One of the commands is an audit, which starts Spark."""
 AUDITED = (0, 3)
-"""Held, as far as it can be judged while the proxy runs."""
+"""Exit codes of an audit that passes, as far as it can be judged while the proxy runs. It starts
+Spark."""
 
 
 @pytest.mark.parametrize("listener", [TLS, MUTUAL, SCRAM])
@@ -152,7 +152,7 @@ def test_what_the_broker_refuses_is_a_sentence_that_names_the_setting(
 
 
 def test_no_secret_is_in_any_output(installation: Installation, site: SecuredSite) -> None:
-    """All that a proxy says with the most talkative log there is, librdkafka's included."""
+    """Search all output at the most detailed log level, librdkafka's log included."""
     proxy = installation.proxy(
         kafka=site.kafka(SCRAM, debug="security,broker,protocol,conf"),
         admin={"port": 0, "token": TOKEN},
@@ -181,12 +181,12 @@ def test_no_secret_is_in_any_output(installation: Installation, site: SecuredSit
 
 
 def _texts(folder: Path) -> list[str]:
-    """What the files below it hold, as text."""
+    """Return the contents of all files below the folder as text."""
     return [path.read_text("latin-1") for path in folder.rglob("*") if path.is_file()]
 
 
 def _check(proxy: ProxyProcess) -> tuple[int, str]:
-    """Exit code of `check`, and all that it says."""
+    """Return the exit code and the output of `check`."""
     return _command(proxy, "check", "--json")
 
 

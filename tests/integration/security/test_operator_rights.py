@@ -1,4 +1,4 @@
-"""The smallest rights of a person who replays dead letters, as docs/dead-letters.md lists them."""
+"""Minimal rights of an operator who replays dead letters, as in docs/dead-letters.md."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ NEEDED_FOR_OTHER_LETTERS = Right("Read", ResourceType.TOPIC, "timer.ingress")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSite]:
-    """A broker on which nobody may do what is not granted."""
+    """Yield a broker that denies everything that is not granted."""
     with secured_site(tmp_path_factory.mktemp("rights"), open_to_all=False) as made:
         yield made
 
 
 @dataclass
 class LoggedIn(Operator):
-    """An operator whose commands come through the listener that asks for a password."""
+    """An operator whose commands use the listener that asks for a password."""
 
     site: SecuredSite | None = None
 
@@ -41,7 +41,7 @@ class LoggedIn(Operator):
         return {**super().environment, **named}
 
     def named(self, right: Right) -> Right:
-        """The page's right under the names that are used here."""
+        """Return the page's right with the names of this test."""
         own = right.name.replace("timer.dead-letters", self.dead_letters)
         return right._replace(name=own.replace("timer.ingress", self.ingress))
 
@@ -58,7 +58,7 @@ def test_the_rights_of_the_page_are_enough_and_each_is_needed(site: SecuredSite)
     assert len(operator.sent_in(at_least=2)) == 2
     operator.letters(1)
     for right in RIGHTS:
-        is_used_up = right.operation == "Create"  # the topic is there by now
+        is_used_up = right.operation == "Create"  # the topic exists by now
         if not is_used_up and right != NEEDED_FOR_OTHER_LETTERS:
             revoke(site.broker.bootstrap, PRINCIPAL, operator.named(right))
             said = operator.lists_and_replays()

@@ -1,4 +1,4 @@
-"""The smallest rights, as docs/operations/topics.md lists them: enough for all, each one needed."""
+"""Minimal rights, as in docs/operations/topics.md: sufficient, and each one needed."""
 
 from __future__ import annotations
 
@@ -72,20 +72,20 @@ TAKEN_FROM_A_RUNNING_PROXY = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSite]:
-    """A broker on which nobody may do what is not granted."""
+    """Yield a broker that denies everything that is not granted."""
     with secured_site(tmp_path_factory.mktemp("rights"), open_to_all=False) as made:
         yield made
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """An installation whose proxy has the rights of the page, under this installation's names."""
+    """An installation whose proxy has the page's rights, with this installation's names."""
 
     installation: Installation
     group: str
 
     def named(self, right: Right) -> Right:
-        """The page's right under the names that are used here."""
+        """Return the page's right with the names of this test."""
         of = self.installation
         names = {
             "timer.ingress": of.ingress,
@@ -102,7 +102,7 @@ class Granted:
 
     @contextmanager
     def without(self, right: Right) -> Iterator[Right]:
-        """Take one right of the page away for a while."""
+        """Revoke one of the page's rights for a while."""
         named = self.named(right)
         revoke(self.installation.bootstrap, PRINCIPAL, named)
         yield named
@@ -111,7 +111,8 @@ class Granted:
 
 @pytest.fixture
 def granted(site: SecuredSite, tmp_path: Path) -> Iterator[Granted]:
-    """The own topics are there, made by an administrator, as are those of no group."""
+    """Yield an installation whose own topics an administrator has created, with the page's
+    rights."""
     installation = Installation(site.broker.bootstrap, tmp_path, partitions=1)
     for topic in (installation.dead_letters, installation.outcomes):
         installation.named_target(topic)
@@ -176,7 +177,7 @@ def _await_topic(installation: Installation, topic: str) -> None:
 
 
 def _operate(proxy: ProxyProcess, topic: str) -> None:
-    """Pause and resume a target, find what waits, cancel it and be told."""
+    """Pause and resume a target, find a pending record, cancel it and read the confirmation."""
     assert call(proxy, "PUT", f"/pauses/{topic}")[0] == 200
     assert call(proxy, "DELETE", f"/pauses/{topic}")[0] == 200
     status, cancelled = call(proxy, "POST", "/cancellations?wait=30s", {"id": "w", "key": "key"})
@@ -184,7 +185,7 @@ def _operate(proxy: ProxyProcess, topic: str) -> None:
 
 
 def test_check_names_each_right_that_is_missing(granted: Granted, site: SecuredSite) -> None:
-    """What concerns targets is only known when a record is for them."""
+    """Missing rights on targets show only when a record needs them."""
     story = _proxy(granted, site, retry={"groups": {granted.group: {}}})
     unnamed = []
     for right in RIGHTS:
@@ -215,8 +216,8 @@ def test_run_does_not_start_without_a_right_on_its_own_topics(
 def test_a_running_proxy_names_a_right_taken_away_and_goes_on_once_it_is_back(
     granted: Granted, site: SecuredSite
 ) -> None:
-    """Each is needed for what is written meanwhile: a record that is delivered, one that cannot
-    be, and one that is to be tried again."""
+    """Three records need all of the rights: one that is delivered, one that cannot be delivered,
+    and one that is retried."""
     installation = granted.installation
     told, orders = _proxy(granted, site), installation.target()
     told.proxy.start_ready()
@@ -282,7 +283,7 @@ def test_while_records_wait_for_a_right_log_listing_and_metric_say_so(
 
 
 def _has_labels(line: str, series: str) -> bool:
-    """Whether a line of /metrics is of this series, in whatever order its labels are."""
+    """Return whether a line of /metrics is of this series. Labels may have any order."""
     name, _, labels = series.rstrip("}").partition("{")
     return line.startswith(f"{name}{{") and all(label in line for label in labels.split(","))
 
@@ -290,7 +291,7 @@ def _has_labels(line: str, series: str) -> bool:
 def test_a_retry_consumer_names_the_right_that_it_lacks(
     granted: Granted, site: SecuredSite
 ) -> None:
-    """The proxy's user may not join other groups, nor read targets."""
+    """The proxy's user may neither join other groups nor read targets."""
     orders, connection = granted.installation.target(), site.connection(SCRAM)
     consumer = RetryConsumer(connection, granted.group, [orders], lambda _: None)
     with pytest.raises(ClientError, match="Grant it: kafka-acls.sh ") as refused:
@@ -318,7 +319,7 @@ def test_the_admin_api_names_a_right_that_it_lacks(granted: Granted, site: Secur
 
 
 def _names(text: str, right: Right) -> bool:
-    """Whether it has the line of Kafka's tool that grants the right, be it on one name alone."""
+    """Return whether the text has the kafka-acls.sh line that grants the right."""
     lines = [line for line in text.splitlines() if f" --operation {right.operation}" in line]
     kind = right.kind.name.lower().replace("_", "-")
     return any(re.search(rf" --{kind} {re.escape(right.name)}(?![\w-])", line) for line in lines)

@@ -1,4 +1,4 @@
-"""The smallest rights of a person who traces records, as docs/trace.md lists them."""
+"""Minimal rights of an operator who traces records, as in docs/trace.md."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ LIMIT_S = 180
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSite]:
-    """A broker on which nobody may do what is not granted."""
+    """Yield a broker that denies everything that is not granted."""
     with secured_site(tmp_path_factory.mktemp("rights"), open_to_all=False) as made:
         yield made
 
 
 def write_topics(bootstrap: str) -> None:
-    """A record that waits, and one that became a dead letter."""
+    """Write a pending record and a dead letter."""
     admin = admin_client(bootstrap)
     wanted = [NewTopic(name, 1, 1) for name in ["orders", *(f"timer.{name}" for name in TOPICS)]]
     for made in admin.create_topics(wanted).values():

@@ -1,4 +1,4 @@
-"""Whatever bytes come to the admin port: a whole HTTP answer or a closed door, and it serves on."""
+"""Random bytes at the admin port get a complete HTTP answer or a closed connection."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def port() -> Iterator[int]:
 
 
 def answer_to(port: int, sent: bytes) -> bytes:
-    """All that comes back; the server may close the door while something is still being sent."""
+    """Return the whole answer. The server may close the connection while the test still sends."""
     with socket.create_connection(("127.0.0.1", port), LIMIT_S) as connection:
         received = bytearray()
         with suppress(ConnectionError):
@@ -109,8 +109,8 @@ def answer_to(port: int, sent: bytes) -> bytes:
 )
 @example(b"GET http://[::1/ HTTP/1.1\r\nHost: a\r\n\r\n")
 def test_any_bytes_get_a_clean_answer(port: int, sent: bytes) -> None:
-    """No server's error (what names no version of HTTP gets no status at all), and the next one is
-    answered."""
+    """Invariant: no bytes cause a server error, and the next request is answered. Text without an
+    HTTP version gets no status line."""
     answer = answer_to(port, sent)
     status = STATUS.match(answer)
     assert not status or int(status[1]) not in {500, 501, 502}

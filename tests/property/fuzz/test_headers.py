@@ -1,6 +1,6 @@
-"""Whatever bytes a producer puts into headers: an answer in range, never an exception.
+"""Random header bytes get an answer in range, never an exception.
 
-What was found once, or is likely to be found first, stays as an example.
+Cases found once, and likely cases, are kept as examples.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_MS = 2**63 - 1
 LARGE_BYTES = 2**20
 LONGEST_DETAIL = 1_000
 SLOWEST = timedelta(seconds=1)
-"""For two readings of a record of a megabyte or more, on a machine that has other work."""
+"""Time for two parses of a record of 1 MB or more on a busy machine."""
 Value = bytes | None
 Headers = list[tuple[str, Value]]
 
@@ -68,7 +68,8 @@ timestamps = st.one_of(st.integers(-1, MOST_MS), st.sampled_from([-1, 0, MOST_MS
 def test_any_headers_have_an_answer(
     headers: Headers, key: Value, value: Value, timestamp_ms: int
 ) -> None:
-    """No exception; a refusal has a known reason and a short sentence; times fit 64 bits."""
+    """Invariant: no headers raise. A refusal has a known reason and a short sentence. Times fit 64
+    bits."""
     for reader in (plain, knowing):
         judge(reader.read(list(headers), key, value, timestamp_ms, 0, 7), key, value)
 

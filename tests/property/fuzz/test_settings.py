@@ -1,4 +1,4 @@
-"""Whatever a settings file or a variable holds: settings, or a sentence without its secrets."""
+"""Random settings files and variables give settings, or an error without secrets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ trees = st.recursive(
 
 
 def loaded(path: Path, content: bytes, variables: Mapping[str, str]) -> Settings | str:
-    """The settings, or the sentence that refuses them; anything else fails the test."""
+    """Return the settings or the error sentence. Other errors fail the test."""
     path.write_bytes(content)
     kept = {name: text for name, text in os.environ.items() if not name.startswith("DELAY_PROXY_")}
     with patch.dict(os.environ, {**kept, **variables}, clear=True):
@@ -68,7 +68,8 @@ def judge(found: Settings | str) -> None:
 @example(b"levels: " + b"[" * 5_000)
 @example(b"log: !!python/object/apply:os.system [true]")
 def test_any_file_gives_settings_or_a_sentence(tmp_path: Path, content: bytes) -> None:
-    """Bytes that are no YAML, YAML that is no mapping, aliases, tags: refused in a sentence."""
+    """Invariant: any file gives settings or an error sentence, also with invalid YAML, aliases and
+    tags."""
     judge(loaded(tmp_path / "proxy.yaml", content, {}))
 
 
@@ -82,7 +83,7 @@ def test_any_file_gives_settings_or_a_sentence(tmp_path: Path, content: bytes) -
 def test_any_value_at_any_key_is_followed_or_refused(
     tmp_path: Path, path: tuple[str, ...], tree: object
 ) -> None:
-    """Of the right type or not, in range or not."""
+    """Invariant: any value at any key is used or refused, with any type and range."""
     document = tree
     for name in reversed(path):
         document = {name: document}
@@ -101,7 +102,7 @@ def test_any_value_at_any_key_is_followed_or_refused(
 def test_any_variable_is_followed_or_refused(
     tmp_path: Path, path: tuple[str, ...], text: str
 ) -> None:
-    """JSON where a section is named, text elsewhere."""
+    """Invariant: any variable is used or refused. Sections take JSON, other variables text."""
     judge(loaded(tmp_path / "proxy.yaml", b"", {variable_name(path): text}))
 
 
