@@ -1,7 +1,7 @@
-"""One, two and four workers of one `run`, in turns on one broker: what they cost, and how late.
+"""One, two and four workers of one `run`, in turns on one broker, with CPU and lateness.
 
-`python -m tools.benchmarks.several_workers`; about half an hour. `--help` names a part of it.
-"""
+`python -m tools.benchmarks.several_workers` takes about half an hour. See `--help` for parts of
+it."""
 
 import sys
 from dataclasses import replace
@@ -28,8 +28,9 @@ def measure(
     rounds: Annotated[int, typer.Option(help="Rounds of each rate.")] = 1,
     seconds: Annotated[int, typer.Option(help="Of each stream.")] = 45,
 ) -> None:
-    """Print lateness, CPU and memory by rate and number of workers: scattered dues, as in
-    `make bench`, over half a minute at the most."""
+    """Print lateness, CPU and memory by rate and number of workers.
+
+    Due times are scattered as in `make bench`, over half a minute at most."""
     leave_on_sigterm()
     with made_world(None, (sys.executable, "-m", "proxy"), SCALE) as world:
         warm_broker(world)

@@ -1,4 +1,4 @@
-"""A steady stream through the proxy, and how late its records came."""
+"""Steady stream through the proxy, and the lateness of its records."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -20,11 +20,10 @@ Beside: TypeAlias = Callable[[Trial], AbstractContextManager[object]]
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """`rate` records/s for `seconds`, each due after a delay drawn from `delay_ms`.
+    """`rate` records/s for `seconds`, each with a random delay from `delay_ms`.
 
-    Judged for lateness are records due from `settle_ms` after the start until the generator
-    ends: from there on as many records fall due each second as are sent.
-    """
+    Records due between `settle_ms` and the end of sending are judged. In this time as many
+    records are due each second as are sent."""
 
     rate: int
     seconds: int
@@ -34,7 +33,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What came of a stream. Rates in records/s; memory is the proxy's, mapped files apart."""
+    """Result of a stream. Rates are records/s. Memory is the proxy's, without mapped files."""
 
     rate: int
     records: int
@@ -47,17 +46,17 @@ class Streamed:
 
     @property
     def was_offered(self) -> bool:
-        """Whether the rate was really offered, and each record came once and not early."""
+        """Return whether the rate was really offered, without faults."""
         return self.offered_per_s >= OFFERED_ENOUGH * self.rate and not self.verdict.faults
 
     def held(self, p99_ms: float) -> bool:
-        """Whether its records came in time, too."""
+        """Return whether the records also came in time."""
         return self.was_offered and self.lateness.p99_ms <= p99_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """Streams of rising rates, and the highest that was held."""
+    """Streams of rising rates, and the highest held rate."""
 
     held_per_s: int
     p99_limit_ms: float
@@ -74,14 +73,14 @@ def run_stream(
     stream: Stream,
     beside: Beside = _nothing,
 ) -> Streamed:
-    """Sends one stream through a fresh proxy; `beside` it something else goes on."""
+    """Send one stream through a fresh proxy, with `beside` running at the same time."""
     world.say(f"{name}: {stream.rate} records/s for {stream.seconds} s")
     with trial(world, name) as made:
         return measure_stream(made, stream, beside)
 
 
 def warm_broker(world: World) -> None:
-    """Sends a stream through broker and proxy that counts for nothing: a cold JVM is slow."""
+    """Send an unmeasured stream through broker and proxy, because a cold JVM is slow."""
     seconds = world.scale.warm_broker_s
     run_stream(world, "warm-up", Stream(WARM_RATE, seconds, (0, 1_000), settle_ms=0))
 
@@ -94,10 +93,9 @@ def climb(
     *,
     is_short: bool = False,
 ) -> Ladder:
-    """Tries every rate, then halves the gap between the highest held and the next above.
+    """Try every rate, then halve the gap between the highest held rate and the next one.
 
-    A short climb ends with the first rate that is not held; the next tried is below it.
-    """
+    A short climb stops at the first rate that is not held. The next rate tried is below it."""
     streams: list[Streamed] = []
     for rate in rates:
         streams.append(run(rate))
@@ -116,14 +114,13 @@ def _held(streams: list[Streamed], p99_ms: float) -> int:
 
 
 def measure_stream(made: Trial, stream: Stream, beside: Beside = _nothing) -> Streamed:
-    """The same through the proxy of a trial."""
     return measured_stream(made, stream, beside)[0]
 
 
 def measured_stream(
     made: Trial, stream: Stream, beside: Beside = _nothing
 ) -> tuple[Streamed, Arrivals]:
-    """The same, with all that arrived."""
+    """Send the stream through the proxy of a trial. Return all arrivals too."""
     count = stream.rate * stream.seconds
     load = replace(made.load(count, stream.delay_ms), rate_per_s=stream.rate)
     patience_s = 3 * stream.seconds + stream.delay_ms[1] / 1000 + 60

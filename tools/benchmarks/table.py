@@ -1,4 +1,4 @@
-"""A report for people: the figures beside their goals and an earlier run's, the streams in full."""
+"""Report for people: figures with their goals and an earlier run, and all streams."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class _Line:
 
 
 def show(report: Report, earlier: Earlier | None, console: Console) -> None:
-    """Prints everything, beside an earlier report if there is one."""
+    """Print everything, with an earlier report if there is one."""
     machine = report.machine
     console.print(
         f"{report.date}  {machine.cpu}, {machine.cores} cores, {machine.memory_gb} GB; "
@@ -73,7 +73,7 @@ def _change_cells(change: Change) -> tuple[str, ...]:
 
 
 def _compared(report: Report, earlier: Earlier | None, changed: Mapping[str, Change]) -> str:
-    """What got worse beyond the noise, in one sentence."""
+    """Return the figures that got worse beyond the noise, in one sentence."""
     if earlier is None:
         return (
             f"Compared with nothing: no committed result of this machine kind ({report.setting})."

@@ -1,4 +1,4 @@
-"""Fresh topics for each measurement, and their removal, so that no log grows into the next."""
+"""Fresh topics for each measurement, removed afterwards so that logs do not accumulate."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ AT_ONCE = 250
 
 
 def numbered(name: str, count: int) -> list[str]:
-    """The names of `count` topics; one alone has no number."""
+    """Return the names of `count` topics. A single topic has no number."""
     return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]
 
 
@@ -23,7 +23,7 @@ def create(
     partitions: int = PARTITIONS,
     config: Mapping[str, str] | None = None,
 ) -> None:
-    """Creates topics whose records no retention takes away; the broker stamps them by default."""
+    """Create topics without retention. The broker sets the timestamps by default."""
     settings = {"retention.ms": "-1", "message.timestamp.type": stamped_by, **(config or {})}
     topics = [NewTopic(name, partitions, 1, config=settings) for name in names]
     admin = _admin(bootstrap_servers)
@@ -33,7 +33,7 @@ def create(
 
 
 def delete_starting_with(bootstrap_servers: str, prefix: str) -> None:
-    """Deletes every topic of one measurement."""
+    """Delete every topic of one measurement."""
     admin = _admin(bootstrap_servers)
     names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]
     if names:

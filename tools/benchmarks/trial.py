@@ -1,4 +1,4 @@
-"""One measurement's surroundings: fresh topics, a fresh folder and a warm proxy between them."""
+"""Environment of a measurement: fresh topics, a fresh folder and a warm proxy."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -19,7 +19,7 @@ from tools.benchmarks.verdict import judge
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What all measurements of a run share; `settings` of its proxies that are not the defaults."""
+    """Common data of all measurements in a run. `settings` are the proxy's non-default settings."""
 
     bootstrap_servers: str
     broker_pid: int
@@ -32,7 +32,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A proxy and its topics; `load` and `order` describe what to send and read there."""
+    """A proxy and its topics."""
 
     world: World
     name: str
@@ -40,16 +40,14 @@ class Trial:
 
     @property
     def ingress(self) -> str:
-        """The topic that the proxy reads."""
         return f"{self.name}.ingress"
 
     @property
     def target(self) -> str:
-        """The topic that the measured records go to."""
         return f"{self.name}.target"
 
     def load(self, count: int, delay_ms: tuple[int, int], anchor_ms: int | None = None) -> Load:
-        """Records for the target, as fast as they go."""
+        """Return a load for the target at an unlimited rate."""
         return Load(
             bootstrap_servers=self.world.bootstrap_servers,
             ingress=self.ingress,
@@ -62,22 +60,21 @@ class Trial:
         )
 
     def order(self, count: int, deadline_s: float) -> ReadOrder:
-        """Reading the target from its beginning."""
+        """Return the order to read the target from its beginning."""
         return ReadOrder(self.world.bootstrap_servers, self.target, count, deadline_s)
 
     def meter(self) -> Meter:
-        """Counts what broker and proxy use from now on."""
+        """Start a meter of broker and proxy."""
         return Meter({"broker": self.world.broker_pid, "proxy": self.proxy.pid})
 
     @contextmanager
     def offsets(self) -> Iterator[IngressOffsets]:
-        """A look at how far the proxy is."""
         bootstrap_servers = self.world.bootstrap_servers
         with closing(IngressOffsets(bootstrap_servers, self.proxy.group_id, self.ingress)) as looks:
             yield looks
 
     def wait_until_ingested(self, timeout_s: float) -> int:
-        """Waits until the proxy has committed all that was sent; returns how many that are."""
+        """Wait until the proxy has committed all sent records. Return their number."""
         with self.offsets() as offsets:
             written = offsets.written()
             offsets.wait_for(written, timeout_s)
@@ -86,7 +83,7 @@ class Trial:
 
 @contextmanager
 def trial(world: World, name: str) -> Iterator[Trial]:
-    """A running, warm proxy on topics of its own; removed without a trace afterwards."""
+    """Yield a warm proxy on topics of its own, and remove both afterwards."""
     folder, servers = world.folder / name, world.bootstrap_servers
     proxy = ProxyProcess(world.proxy_command, folder, servers, name, world.settings)
     made = Trial(world, name, proxy)
@@ -102,7 +99,7 @@ def trial(world: World, name: str) -> Iterator[Trial]:
 
 
 def warm_up(made: Trial) -> None:
-    """Sends some records through to another target, so that nothing measured runs cold."""
+    """Send some records to another target to warm up the proxy."""
     count = made.world.scale.warm_records
     warm = f"{made.name}.warm"
     load = Load(made.world.bootstrap_servers, made.ingress, warm, count, delay_ms=(100, 1_000))

@@ -1,31 +1,30 @@
-"""Kinds measured in turns: the machine changes more between two runs than what is compared.
+"""Measurements of several kinds in turns, because machines vary more than the compared kinds.
 
-A round measures each kind twice, in mirrored order, and only figures of one round are compared:
-a machine that slows down evenly meanwhile changes no ratio.
-"""
+A round measures each kind twice, in mirrored order. Only figures of one round are compared. An
+even slowdown of the machine therefore changes no ratio."""
 
 from collections.abc import Callable, Sequence
 from statistics import mean, median
 
 Figures = dict[str, float]
 Rounds = list[dict[str, Figures]]
-"""Of each round the figures of each kind, the mean of its time there and its time back."""
+"""Figures by kind for each round, as means of both passes."""
 
 
 def in_turns(
     kinds: Sequence[str], rounds: int, name: str, measure: Callable[[str, str], Figures]
 ) -> Rounds:
-    """`rounds` rounds of `measure(kind, trial_name)`; prints each measurement as it is made."""
+    """Run `measure(kind, trial_name)` for all rounds and print each measurement."""
     return [_round(kinds, f"{name}-{number}", measure) for number in range(rounds)]
 
 
 def told(found: Sequence[float]) -> str:
-    """The median of some figures, and their range."""
+    """Return the median of some figures, and their range."""
     return f"{median(found):,.2f} ({min(found):,.2f} to {max(found):,.2f})"
 
 
 def ratios(rounds: Rounds, kind: str, other: str, figure: str) -> list[float]:
-    """One kind's figure against another's, round by round."""
+    """Return a figure of one kind over that figure of another, round by round."""
     return [of[kind][figure] / of[other][figure] for of in rounds]
 
 
@@ -42,5 +41,4 @@ def _round(
 
 
 def mean_of(measured: Sequence[Figures]) -> Figures:
-    """Each figure's mean; all measured the same ones."""
     return {name: mean(one[name] for one in measured) for name in measured[0]}

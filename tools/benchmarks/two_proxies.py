@@ -1,8 +1,7 @@
-"""Two proxies on one broker, in turns or at once: what a change costs or gains.
+"""Comparison of two proxies on one broker, in turns or at once.
 
-`python -m tools.benchmarks.two_proxies OTHER`, where OTHER is the command of another checkout
-(`/path/to/it/.venv/bin/kafka-delay-proxy`); about an hour. `--help` names a part of it.
-"""
+`python -m tools.benchmarks.two_proxies OTHER` takes about an hour. OTHER is the command of
+another checkout (`/path/to/it/.venv/bin/kafka-delay-proxy`). See `--help` for parts of it."""
 
 import shlex
 import sys
@@ -29,19 +28,19 @@ THIS, OTHER = "this", "other"
 SCALE = replace(
     FULL, warm_broker_s=20, ingest_records=500_000, pending_records=3_000_000, listing_s=0
 )
-"""Nothing is listed: the other one may have no such call."""
+"""Nothing is listed, because the other proxy may lack the call."""
 SCATTERED = Stream(rate=30_000, seconds=45, delay_ms=(0, 15_000), settle_ms=15_000)
 LIGHT = Stream(rate=100, seconds=30, delay_ms=(1_000, 5_000), settle_ms=0)
 
 
 Commands: TypeAlias = Mapping[str, tuple[str, ...]]
-"""Of each kind of proxy."""
+"""Command by kind of proxy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """How often something is measured, and how: so often that its ratios can be told from the
-    noise. `measure` makes so many rounds of that name."""
+    """Number of rounds and the measurement. The rounds suffice to see the ratios above the
+    noise."""
 
     rounds: int
     measure: Callable[[World, Commands, str, int], Rounds]
@@ -84,8 +83,10 @@ def _in_turns(
 def _at_once(
     measure: Callable[[Trial], Figures],
 ) -> Callable[[World, Commands, str, int], Rounds]:
-    """Both under the same load at the same time: for differences that are smaller than what the
-    machine does from one minute to the next, where it has room for both."""
+    """Measure both at the same time under equal loads.
+
+    This shows differences that are smaller than the variation of the machine. The machine must
+    have room for both."""
 
     def rounds_of(world: World, commands: Commands, name: str, rounds: int) -> Rounds:
         found: Rounds = []

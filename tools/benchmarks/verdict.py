@@ -1,4 +1,4 @@
-"""What the arrivals prove: nothing early, nothing missing, nothing twice, and how late."""
+"""Verdict on arrivals: faults and lateness."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +20,12 @@ class Verdict:
 
     @property
     def faults(self) -> int:
-        """How many things went wrong."""
         return self.early + self.missing + self.duplicate
 
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """Milliseconds between due and arrival at the consumer, over `records` records."""
+    """Milliseconds between due time and arrival at the consumer, over `records` records."""
 
     records: int
     p50_ms: float
@@ -36,7 +35,7 @@ class Lateness:
 
 
 def judge(arrivals: Arrivals, load: Load) -> Verdict:
-    """Holds the arrivals against what was sent, by sequence number."""
+    """Compare the arrivals with the sent records, by sequence number."""
     numbers = arrivals.sequence - load.first_sequence
     ours = numbers[(numbers >= 0) & (numbers < load.count)]
     times = np.bincount(ours, minlength=load.count)
@@ -50,12 +49,12 @@ def judge(arrivals: Arrivals, load: Load) -> Verdict:
 
 
 def lateness(arrivals: Arrivals, due_from_ms: float, due_until_ms: float) -> Lateness:
-    """The lateness of the records that were due in [due_from_ms, due_until_ms)."""
+    """Return the lateness of records due in [due_from_ms, due_until_ms)."""
     return lateness_within(arrivals, [(due_from_ms, due_until_ms)])
 
 
 def lateness_within(arrivals: Arrivals, spans_ms: Sequence[tuple[float, float]]) -> Lateness:
-    """The same of those that were due in any of these spans, together."""
+    """Return the lateness of all records due in these spans."""
     chosen = np.zeros(len(arrivals.due_ms), np.bool_)
     for from_ms, until_ms in spans_ms:
         chosen |= (arrivals.due_ms >= from_ms) & (arrivals.due_ms < until_ms)

@@ -1,4 +1,4 @@
-"""Looking at something once a second while something else goes on."""
+"""Sampling once a second in the background."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -7,7 +7,7 @@ EVERY_S = 1.0
 
 
 class Watch(ABC):
-    """Looks from a thread of its own, from `begin` until `close`."""
+    """Sampler in a thread of its own, from `begin` until `close`."""
 
     def __init__(self) -> None:
         self._closed = threading.Event()
@@ -18,11 +18,10 @@ class Watch(ABC):
         """Look once."""
 
     def begin(self) -> None:
-        """Starts looking."""
         self._thread.start()
 
     def close(self) -> None:
-        """Looks a last time and stops."""
+        """Sample a last time and stop."""
         self._closed.set()
         self._thread.join()
         self.look()

@@ -1,8 +1,8 @@
-"""What a `timer-id` costs: records without it, with it, and with the same bytes in a header that
-means nothing to the proxy, in turns on one broker.
+"""Cost of a `timer-id`.
 
-`python -m tools.benchmarks.what_ids_cost [--quick]`; about fifteen minutes.
-"""
+Records without an id, with an id, and with the same bytes in another header are measured in
+turns on one broker. `python -m tools.benchmarks.what_ids_cost [--quick]` takes about fifteen
+minutes."""
 
 import sys
 from dataclasses import replace
@@ -25,7 +25,7 @@ QUICK_STEADY = Stream(500, 5, (0, 2_000), 2_000)
 
 
 def measure(scale: Scale, stream: Stream) -> None:
-    """Print what was measured: ingest round by round, then a steady rate with scattered dues."""
+    """Print ingest rates by round, then a steady rate with scattered due times."""
     with made_world(None, (sys.executable, "-m", "proxy"), scale) as world:
         warm_broker(world)
 

@@ -1,2 +1,2 @@
-"""The campaign that judges the audit: random runs, one planted fault in each, and what the audit
-says of them. Begin with `campaign`; `operators` are the faults."""
+"""Campaign that judges the audit: random runs with one planted fault each. Begin with
+`campaign`. The faults are in `operators`."""

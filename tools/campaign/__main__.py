@@ -1,4 +1,5 @@
-"""`python -m tools.campaign`: judge the judge (docs/notes/audit.md#how-the-judge-was-judged)."""
+"""Command line of the campaign: `python -m tools.campaign`
+(docs/notes/audit.md#how-the-judge-was-judged)."""
 
 from __future__ import annotations
 
@@ -44,10 +45,9 @@ def main(
     json: Annotated[bool, typer.Option(help="Print JSON, not markdown.")] = False,
     master: Annotated[str, typer.Option(help="Spark's.")] = "local[2]",
 ) -> None:
-    """Random runs of the proxy, each as it was and with one planted fault, before the audit.
+    """Audit random runs of the proxy, each without a fault and with one planted fault.
 
-    Exit code 1 when a fault was not named, or something else was.
-    """
+    The exit code is 1 if a fault was missed, or the audit reported something else."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     numbers = range(runs) if run is None else range(run, run + 1)
     chosen = {} if without_faults else {n: OPERATORS[n] for n in operator or OPERATORS}

@@ -1,5 +1,5 @@
-"""Random runs, each twice side by side: as it was, and with one planted fault; and whether the
-audit names the fault and nothing else."""
+"""Random runs in pairs, without a fault and with one planted fault. The audit must name exactly
+the fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NONE = Said("none", is_violation=False, detail="")
 
 
 class Wrong(NamedTuple):
-    """What the audit said otherwise than it should. operator: None in a run without a fault."""
+    """Wrong statement of the audit. `operator` is None for a run without a fault."""
 
     run: int
     mode: str
@@ -39,8 +39,6 @@ class Wrong(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Faulty:
-    """A run with its fault."""
-
     number: int
     contents: Contents
     operator: Operator
@@ -49,8 +47,10 @@ class Faulty:
 
 @dataclass(slots=True)
 class Figures:
-    """planted, caught: by operator and mode; clean: runs without a fault, by mode; so_far: how
-    often each operator was drawn."""
+    """Counts of the campaign.
+
+    `planted` and `caught` are by operator and mode. `clean` counts runs without a fault by mode.
+    `so_far` counts plantings by operator."""
 
     planted: Counter[tuple[str, str]] = field(default_factory=Counter)
     caught: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -62,7 +62,7 @@ class Figures:
 
 
 class Chunk:
-    """Runs that are judged together: `clean` ones, and their twins with a fault."""
+    """Runs that are judged together: `clean` ones, and twins with a fault."""
 
     def __init__(self, clean: Sequence[Contents], faulty: Sequence[Faulty]) -> None:
         self.clean, self.faulty = list(clean), list(faulty)
@@ -78,9 +78,11 @@ def drawn_chunk(
     operators: Mapping[str, Operator],
     so_far: Counter[str],
 ) -> Chunk:
-    """Of each history a clean run and one with a fault; the operators that were planted least come
-    first. Without operators there are clean runs alone; nor has a history a twin that ends in
-    another way: when a shard rests depends on its number."""
+    """Return a clean run and a faulty twin of each history.
+
+    The least planted operators come first. Without operators there are only clean runs. A
+    history whose twin ends differently has no twin, because a shard's number decides when it
+    rests."""
     clean, faulty = [], []
     for number in numbers:
         clean.append(played(seed, number, 2 * number))
@@ -113,7 +115,7 @@ def _planted(
 
 
 def judge(spark: SparkSession, chunk: Chunk, modes: Iterable[str], figures: Figures) -> None:
-    """Let the audit say what it thinks of a chunk, in each mode."""
+    """Audit a chunk in each mode."""
     with TemporaryDirectory(prefix="audit-campaign-") as place:
         folder = Path(place)
         laid = laid_out(spark, chunk.runs, folder / "topics")

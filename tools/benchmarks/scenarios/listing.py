@@ -1,8 +1,7 @@
-"""listing: within one scattered stream, what waits is listed for some seconds, page after page,
-then not, and so on: what the machine does from one minute to the next falls on both.
+"""Scenario listing: pending records are listed in turns within one scattered stream.
 
-At a rate that the machine holds: beyond it the lateness says nothing of the listing.
-"""
+Turns with and without a listing alternate, so that changes of the machine affect both. The
+machine must hold the rate. Above it, the lateness says nothing about the listing."""
 
 import threading
 import time
@@ -22,19 +21,24 @@ from tools.benchmarks.verdict import Lateness, lateness_within
 STEADY_P99_MS = 200
 LEAST_RATE = 100
 LEFT_OUT = 0.1
-"""Of a turn, at its beginning: what was under way belongs to the one before."""
+"""Share of a turn that is skipped at its beginning. Work in progress there belongs to the
+previous turn."""
 SHORTEST, LONGEST = 0.4, 1.6
-"""Turns, in mean ones, at random: stores write every eight to twenty seconds, and with turns of
-one length each time while there is a listing, or each time while there is none."""
+"""Range of random turn lengths, as multiples of the mean.
+
+Stores write every 8 to 20 seconds. Turns of equal length could always meet those writes, or
+never."""
 
 Spans: TypeAlias = list[tuple[float, float]]
-"""From when to when, epoch ms."""
+"""Start and end times, in epoch ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`tried` until a rate was steady; then one stream a round, and its lateness in the seconds
-    without a listing (`alone`) and `beside` one; pages listed a second, and the slowest."""
+    """Result of the scenario.
+
+    `tried` holds streams until a rate was steady. Each round has one stream, with its lateness
+    without a listing (`alone`) and with one (`beside`)."""
 
     tried: list[Streamed]
     streams: list[Streamed]
@@ -45,13 +49,12 @@ class Listing:
 
     @property
     def p99_ratios(self) -> list[float]:
-        """The p99 beside a listing against that without one, of each round."""
+        """Return the p99 with a listing over the p99 without one, for each round."""
         pairs = zip(self.alone, self.beside, strict=True)
         return [two.p99_ms / one.p99_ms for one, two in pairs]
 
 
 def measure(world: World) -> Listing:
-    """In as many rounds as the others take."""
     scale = world.scale
     spread_ms = scale.scattered_spread_ms
     seconds = 2 * scale.scattered_s
@@ -83,10 +86,10 @@ def _measure_round(made: Trial, stream: Stream, found: Listing) -> "_Turns":
 
 
 class _Turns:
-    """Within the `with` block, and after `settle_s`: no listing, one, none … `turn_s` each or so.
+    """Turns with and without a listing within the `with` block, after `settle_s`.
 
-    Rounds of different names have turns of different lengths. `alone`, `beside`: the spans without
-    and with one."""
+    Turns last about `turn_s`. Their lengths depend on the round's name. `alone` and `beside` are
+    the spans without and with a listing."""
 
     def __init__(self, name: str, proxy: ProxyProcess, settle_s: float, turn_s: float) -> None:
         self.alone: Spans = []
@@ -128,14 +131,14 @@ class _Turns:
             self._failed = None if is_cut_short else error
 
     def _take(self, spans: Spans) -> None:
-        """One turn; one that is cut short does not count."""
+        """Take one turn. An interrupted turn does not count."""
         from_ms = time.time() * 1000 + LEFT_OUT * self._turn_s * 1000
         if not self._closed.wait(self._random.uniform(SHORTEST, LONGEST) * self._turn_s):
             spans.append((from_ms, time.time() * 1000))
 
 
 def _tried(world: World, stream: Stream) -> list[Streamed]:
-    """The stream at its rate, then at half of it, and so on, until it alone is steady."""
+    """Halve the rate until the stream alone is steady."""
     tried: list[Streamed] = []
     while not (tried and tried[-1].held(STEADY_P99_MS)):
         if stream.rate < LEAST_RATE:

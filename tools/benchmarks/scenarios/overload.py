@@ -1,14 +1,13 @@
-"""overload: for half a minute 150 % of the rate that the proxy holds, then nothing more.
+"""Scenario overload: half a minute of 150 % of the held rate, then nothing.
 
-Told second by second: what was sent, fell due and came, how late, and the proxy's memory. Judged:
-whether lateness grows by no more than the excess explains, alike for short delays and for long
-ones, and how long it takes until all is on time again. (`make overload` is something else: loads
-of other kinds beyond capacity, judged for faults and memory.)
+It reports sent, due and delivered records, lateness and memory by second. It judges whether
+lateness grows only as the excess explains, equally for short and long delays, and how long
+recovery takes. `make overload` is a different tool: it judges faults and memory under other
+loads beyond capacity.
 
-Dues lie evenly within the next 5 seconds: a fifth of the delays is shorter than a second, the
-others are scheduled when their time comes. Spread over the 30 seconds of *scattered* there would
-be hardly a short delay, and most would fall due when the overload is over.
-"""
+Due times are even within 5 seconds. A fifth of the delays is shorter than a second, and the
+others are scheduled in time. A spread of 30 seconds would have hardly any short delays, and most
+records would be due after the overload."""
 
 import math
 import time
@@ -43,13 +42,12 @@ START_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """What came of it.
+    """Result of the scenario.
 
-    `before` is of the time when half of the rate held was sent, `stream` of the overload (its CPU
-    and verdict are of both). `seconds` count from the moment it began; `recovered_s` from its end
-    until the p99 of what comes is at most `limit_ms`, NaN where not all came. No `climb` where
-    `held_per_s` was given; where it finds no rate held, `held_per_s` is the lowest tried.
-    """
+    `before` is the lateness while half of the held rate was sent. `stream` is the overload. Its
+    CPU and verdict cover both. `seconds` begin with the overload. `recovered_s` runs from its
+    end until the p99 of arrivals is at most `limit_ms`, NaN with missing records. Without a
+    climb, `climb` is None. `held_per_s` is the lowest tried rate if none was held."""
 
     climb: Ladder | None
     held_per_s: int
@@ -63,25 +61,25 @@ class Overload:
 
     @property
     def offered_against_held(self) -> float:
-        """What was offered against the rate held."""
+        """Return the offered rate over the held rate."""
         return round(self.stream.offered_per_s / self.held_per_s, 2)
 
     @property
     def worst_p99_s(self) -> float:
-        """The p99 of the second since its begin whose records came latest."""
+        """Return the worst p99 of any second of the overload."""
         since = [second.worst_p99_ms for second in self.seconds if second.at_s >= 0]
         return round(float(np.nanmax(since)) / 1000, 2)
 
     @property
     def worst_against_excess(self) -> float:
-        """The worst p99 against the time for what the excess over the rate held leaves undone."""
+        """Return the worst p99 over the time needed to work off the excess."""
         behind_s = (self.offered_against_held - 1) * self.overload_s
         return round(self.worst_p99_s / behind_s, 2) if behind_s > 0 else float("nan")
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A load that was sent, and when each of its records was (epoch ms)."""
+    """A sent load, with the time of each record (epoch ms)."""
 
     loaded: Loaded
     sent_ms: Floats
@@ -89,7 +87,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Both loads, one after the other, and what became of them."""
+    """Both loads in sequence, and their results."""
 
     lead: Loaded
     over: Loaded
@@ -98,7 +96,7 @@ class _Run:
 
 
 def measure(world: World) -> Overload:
-    """Finds the rate that is held, unless it is given, and overloads a fresh proxy."""
+    """Find the held rate unless it is given, and overload a fresh proxy."""
     ladder, held_per_s = _held(world)
     world.say(f"overload: {OVERLOAD:.0%} of {held_per_s} records/s for {world.scale.overload_s} s")
     with trial(world, "overload") as made:
@@ -107,7 +105,7 @@ def measure(world: World) -> Overload:
 
 
 def _held(world: World) -> tuple[Ladder | None, int]:
-    """The rate given; else that of a climb, or the lowest that it tried."""
+    """Return the given rate, the rate of a climb, or the lowest rate it tried."""
     if given := world.scale.overload_held_per_s:
         return None, given
     ladder = _climb(world)
@@ -115,7 +113,7 @@ def _held(world: World) -> tuple[Ladder | None, int]:
 
 
 def send_from(announce: Announce, load: Load, begin_ms: float) -> Sent:
-    """Sends a load from a moment on. Runs in a process of its own."""
+    """Send a load from this moment on. Run in a process of its own."""
     time.sleep(max(begin_ms / 1000 - time.time(), 0))
     steps: list[tuple[int, float]] = []
     loaded = send(announce, load, lambda sent: steps.append((sent, time.time() * 1000)))
@@ -135,7 +133,7 @@ def _climb(world: World) -> Ladder:
 
 
 def _loads(made: Trial, held_per_s: int) -> tuple[Load, Load]:
-    """Before the overload, and the overload."""
+    """Return the load before the overload, and the overload."""
     scale = made.world.scale
     slow_per_s, fast_per_s = int(held_per_s * LEAD_SHARE), int(held_per_s * OVERLOAD)
     lead = made.load(slow_per_s * scale.overload_lead_s, (0, scale.overload_spread_ms))

@@ -1,4 +1,4 @@
-"""pending: millions of waiting records. Memory, disk, and the ways back after a stop."""
+"""Scenario pending: memory, disk and restarts with millions of pending records."""
 
 import shutil
 import signal
@@ -18,17 +18,16 @@ from tools.benchmarks.trial import Trial, World, trial
 
 LEAST_PATIENCE_S = 1_800
 PATIENT_RECORDS_PER_S = 20_000
-"""So slowly a machine may load them."""
+"""Slowest rate at which a machine may load them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """What many waiting records cost. Memory is the proxy's, mapped files apart.
+    """Cost of many pending records. Memory is the proxy's, without mapped files.
 
-    `listing_anonymous_mb` is the peak while what waits is listed, page after page; `rebuilt_per_s`
-    counts from the start of the process to the first delivery, after its disk was taken away;
-    `lost` is by how much the proxy's own count fell short after restarts.
-    """
+    `listing_anonymous_mb` is the peak during a listing. `rebuilt_per_s` runs from the start
+    without a disk to the first delivery. `lost` is the shortfall of the proxy's own counts after
+    restarts."""
 
     records: int
     value_bytes: int
@@ -45,12 +44,11 @@ class Pending:
 
 
 def measure(world: World) -> Pending:
-    """All of it, once."""
     return run_once(world, "pending")
 
 
 def run_once(world: World, name: str) -> Pending:
-    """Loads the schedule, then stops it cleanly, kills it, and takes its disk away."""
+    """Load the schedule, then stop it cleanly, kill it, and delete its disk."""
     world.say(f"{name}: {world.scale.pending_records} records due far away")
     with trial(world, name) as made:
         return _measure(made)
@@ -85,7 +83,7 @@ def _measure(made: Trial) -> Pending:
 
 
 def _load(made: Trial, count: int) -> float:
-    """Seconds until all was sent and ingested."""
+    """Return the seconds until all records were sent and ingested."""
     patience_s = max(LEAST_PATIENCE_S, count / PATIENT_RECORDS_PER_S)
     started_s = time.monotonic()
     with Job(send, made.load(count, FAR_MS)) as generator:
@@ -95,7 +93,8 @@ def _load(made: Trial, count: int) -> float:
 
 
 def _list(made: Trial) -> tuple[int, float]:
-    """The peak of memory meanwhile, and pages a second; nothing where that is to take no time."""
+    """Return the memory peak during a listing and the pages per second. Return zeros if
+    `listing_s` is 0."""
     if not made.world.scale.listing_s:
         return 0, 0.0
     with closing(AnonymousPeak(made.proxy.pid)) as peak, Lister(made.proxy) as lister:

@@ -1,5 +1,6 @@
-"""purge: a million waiting records are purged beside a light stream. How long until each has its
-outcome, and what the stream notices of it."""
+"""Scenario purge: a million pending records are purged beside a light stream.
+
+It measures the time until each has its outcome, and the lateness of the stream."""
 
 import json
 import time
@@ -22,8 +23,10 @@ UNDER_WAY_METRIC = "delay_proxy_purge_under_way"
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """`applied_s`: until the call was answered, so that nothing more of it is delivered; `told_s`:
-    until the proxy says that all have their outcome. Lateness is the stream's."""
+    """Result of the scenario. Lateness is the stream's.
+
+    After `applied_s` the call was answered, and none of the records is delivered. After `told_s`
+    the proxy reports an outcome for all."""
 
     records: int
     applied_s: float
@@ -34,7 +37,6 @@ class Purged:
 
 
 def measure(world: World) -> Purged:
-    """Once."""
     world.say(f"purge: {world.scale.purged_records} records beside {world.scale.light_rate}/s")
     with trial(world, "purge") as made:
         _load(made)
@@ -79,7 +81,7 @@ def _measure(made: Trial) -> Purged:
 
 
 def _purge(made: Trial) -> float:
-    """Seconds until it counts."""
+    """Return the seconds until the purge was answered."""
     started_s = time.monotonic()
     asked = {"targets": f"{made.name}.purged", "dry_run": False}
     status, answer = made.proxy.post("/api/v1/purges", asked, PATIENCE_S)
@@ -89,7 +91,7 @@ def _purge(made: Trial) -> float:
 
 
 def _wait_until_told(made: Trial, streamed: int, began_s: float) -> float:
-    """Seconds until no more waits than the stream has sent, and no purge is under way."""
+    """Return the seconds until only the stream's records are pending and no purge runs."""
     while not (
         _is_at_most(made, PENDING_METRIC, streamed) and _is_at_most(made, UNDER_WAY_METRIC, 0)
     ):
@@ -100,6 +102,6 @@ def _wait_until_told(made: Trial, streamed: int, began_s: float) -> float:
 
 
 def _is_at_most(made: Trial, metric: str, bound: int) -> bool:
-    """False, too, where the proxy says nothing."""
+    """Return whether the metric is at most `bound`, False if it is missing."""
     value = made.proxy.metric(metric)
     return value is not None and value <= bound

@@ -1,8 +1,7 @@
-"""relay: the yardstick. Consume, new headers, produce: the least that a proxy can do.
+"""Scenario relay: the yardstick, a consumer and producer with new headers.
 
-The same records, client and settings as the proxy's, no delay, no schedule, no transactions.
-The other scenarios are shown in ratios of this rate, which carry over to other machines.
-"""
+It uses the proxy's records, client and settings, without delay, schedule or transactions. The
+other scenarios are shown as ratios to its rate, which are valid on other machines."""
 
 import gc
 import signal
@@ -25,8 +24,6 @@ BATCH_WAIT_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """One round of the relay."""
-
     records: int
     records_per_s: float
     cpu_us_per_record: dict[str, float]
@@ -35,7 +32,7 @@ class Relayed:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """The round with the median rate is the yardstick; every round is kept."""
+    """All rounds and the round with the median rate, which is the yardstick."""
 
     median: Relayed
     rounds: list[Relayed]
@@ -48,7 +45,7 @@ class _Passed:
 
 
 def measure(world: World) -> Relay:
-    """Some rounds after two that only warm the broker."""
+    """Measure some rounds, after two that warm up the broker."""
     topics.create(world.bootstrap_servers, "relay.ingress")
     count = world.scale.relay_records
     world.say(f"relay: {count} records through a plain relay, {world.scale.rounds} times")
@@ -91,7 +88,7 @@ def _run(world: World, number: int, count: int) -> Relayed:
 def relay(
     announce: Announce, bootstrap_servers: str, source: str, target: str, count: int
 ) -> _Passed:
-    """Passes `count` records on, timed from the first batch to the broker's last word."""
+    """Pass `count` records on, timed from the first batch to the last acknowledgement."""
     gc.disable()
     consumer = clients.consumer(bootstrap_servers)
     producer = clients.producer(bootstrap_servers)
@@ -112,7 +109,7 @@ def relay(
 
 
 def relay_on(bootstrap_servers: str, source: str) -> None:
-    """Passes on what comes, to the topic that each record names, until SIGTERM ends the process."""
+    """Pass records on to the topic that each one names, until SIGTERM."""
     gc.disable()
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: ending.set())

@@ -1,8 +1,7 @@
-"""scattered: steady rates whose dues lie evenly, in random order, in the next 30 seconds.
+"""Scenario scattered: steady rates with random due times within the next 30 seconds.
 
-The hard case for a scheduler: every millisecond holds a few records, each written at another
-time. Judged once the first 30 seconds have passed, when as many fall due as are sent.
-"""
+This is the hard case for a scheduler, because every millisecond holds a few records with
+different write times. Judging starts after 30 seconds, when as many records are due as are sent."""
 
 from tools.benchmarks.steady import Ladder, Stream, Streamed, climb, run_stream
 from tools.benchmarks.trial import World
@@ -11,7 +10,6 @@ HELD_P99_MS = 500
 
 
 def measure(world: World) -> Ladder:
-    """Lateness at each rate, and the highest rate held."""
     scale = world.scale
 
     def run(rate: int) -> Streamed:

@@ -1,4 +1,4 @@
-"""through: one fixed delay, so that the same rate goes in and comes out at once."""
+"""Scenario through: one fixed delay, so that records enter and leave at the same rate."""
 
 from tools.benchmarks.steady import Ladder, Stream, Streamed, climb, run_stream
 from tools.benchmarks.trial import World
@@ -8,7 +8,6 @@ SETTLE_MS = 2_000
 
 
 def measure(world: World) -> Ladder:
-    """Lateness at each rate, and the highest rate held."""
     scale = world.scale
 
     def run(rate: int) -> Streamed:

@@ -1,1 +1,2 @@
-"""The kinds of store side by side, without a broker. Begin with `scenarios`, then `measurement`."""
+"""Comparison of the kinds of store, without a broker. Begin with `scenarios`, then
+`measurement`."""

@@ -55,11 +55,9 @@ def compare(
         Path | None, typer.Option(help="Where stores lie while they are measured: a real disk.")
     ] = None,
 ) -> None:
-    """Fills, restarts and drains one shard of each kind of store in turns, without a broker.
+    """Fill, restart and drain one shard of each kind of store in turns, without a broker.
 
-    A kind that cannot be had is left out, with one sentence. Exit code 2 when one could not be
-    measured.
-    """
+    A missing kind is skipped with a message. The exit code is 2 if a kind could not be measured."""
     names = _chosen("scenario", only, SCENARIOS) + [WAITING_10M.name] * large
     wanted = _chosen("kind", kinds, KINDS)
     sizes = _chosen("size of bodies", bodies, {str(size): size for size in BODIES_BYTES})

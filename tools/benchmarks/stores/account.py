@@ -1,4 +1,4 @@
-"""What a part of a measurement cost this process, without the making of its entries."""
+"""Cost of a part of a measurement in this process, without the making of its entries."""
 
 import itertools
 import os
@@ -13,13 +13,12 @@ LOOK_EVERY = 64
 
 
 class Account:
-    """Counts inside a `with` block.
+    """Counters inside a `with` block.
 
-    cpu_s: of all threads. loop_s: wall time of the calls, which is taken from a worker's one loop;
-    longest_s: the longest of those that fall between two transactions. peak_bytes: the most
-    anonymous memory seen, beyond what there was at first. read_bytes, written_bytes: as in a
-    `DiskTraffic`.
-    """
+    `cpu_s` covers all threads. `loop_s` is the wall time of the calls, which a worker's only
+    loop loses. `longest_s` is the longest call between two transactions. `peak_bytes` is the
+    peak of anonymous memory above the start. `read_bytes` and `written_bytes` are as in
+    `DiskTraffic`."""
 
     def __init__(self) -> None:
         self.cpu_s = self.loop_s = self.longest_s = 0.0
@@ -41,13 +40,13 @@ class Account:
         self.written_bytes = traffic.written_bytes - self._traffic.written_bytes
 
     def steady(self, call: Callable[[], Result]) -> Result:
-        """A call that falls between two transactions: it delays whatever is due."""
+        """Make a call that falls between two transactions and so delays due records."""
         result, took_s = self.once(call)
         self.longest_s = max(self.longest_s, took_s)
         return result
 
     def once(self, call: Callable[[], Result]) -> tuple[Result, float]:
-        """A call at the beginning or the end, and how many seconds it took."""
+        """Make a call at the beginning or the end. Return its result and its seconds."""
         began_s = time.perf_counter()
         result = call()
         took_s = time.perf_counter() - began_s
@@ -55,7 +54,7 @@ class Account:
         return result, took_s
 
     def uncounted(self, made: Iterator[Result]) -> Iterator[Result]:
-        """The same, with what making them costs left out."""
+        """Yield the items. The cost of making them does not count."""
         for number in itertools.count():
             if number % LOOK_EVERY == 0:
                 self.look()
@@ -67,7 +66,7 @@ class Account:
             yield one
 
     def look(self) -> None:
-        """At the memory; what looking costs is left out."""
+        """Sample the memory. The cost of sampling does not count."""
         began_s = time.thread_time()
         now_bytes = resident(os.getpid()).anonymous_bytes - self._first_bytes
         self.peak_bytes = max(self.peak_bytes, now_bytes)

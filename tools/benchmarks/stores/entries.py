@@ -1,4 +1,4 @@
-"""The entries that are put, made batch by batch: no list of them lies in memory."""
+"""Entries to put, made batch by batch to save memory."""
 
 import random
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ ARRIVALS_PER_MS = 10
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """So many entries for so many targets in turn; `delay_ms` as in a `Scenario`."""
+    """Number and shape of entries. `delay_ms` is as in a `Scenario`."""
 
     records: int
     body_bytes: int
@@ -29,7 +29,7 @@ class Wanted:
 
 
 def batches(wanted: Wanted) -> Iterator[list[Entry]]:
-    """In offset order, the same ones each time."""
+    """Yield batches in offset order, the same each time."""
     draw = np.random.default_rng(1)
     size = max(1, min(BATCH_ENTRIES, BATCH_BYTES // wanted.body_bytes))
     pool = random.Random(1).randbytes(POOL_BYTES)
@@ -44,7 +44,7 @@ def batches(wanted: Wanted) -> Iterator[list[Entry]]:
 
 
 def idents(offsets: range) -> list[bytes]:
-    """The ids of the entries at these offsets: 36 bytes, as UUIDs have, in no order."""
+    """Return one id per offset: 36 bytes, like UUIDs, in no order."""
     return [b"%016x-order-%013d" % (at * 0x9E3779B97F4A7C15 % 2**64, at) for at in offsets]
 
 
@@ -59,7 +59,7 @@ def _delays_ms(wanted: Wanted, offsets: range, draw: np.random.Generator) -> Col
 
 
 def _body(pool: bytes, offset: int, size_bytes: int) -> bytes:
-    """Half of it random, half of it zeros: RocksDB's LZ4 makes half of it."""
+    """Return a body that is half random and half zeros. RocksDB's LZ4 halves it."""
     random_bytes = size_bytes // 2
     at = offset * STRIDE % (POOL_BYTES - random_bytes)
     return pool[at : at + random_bytes] + bytes(size_bytes - random_bytes)

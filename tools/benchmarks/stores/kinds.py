@@ -1,4 +1,4 @@
-"""What is compared: kinds of store, each with bodies on its disk and with stubs instead."""
+"""Kinds of store, each with bodies on disk or with stubs."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,17 @@ YARDSTICK = "wheel"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`has_stubs`: as `bodies: kafka` keeps records; a stub has a few bytes whatever it stands for,
-    so it is measured for bodies of one size only. Reading back from Kafka is not part of it."""
+    """Kind of store.
+
+    `has_stubs` stores records as `bodies: kafka` does. A stub has a few bytes for any body, so
+    one body size suffices. Reading bodies back from Kafka is not included."""
 
     title: str
     store: StoreKind
     has_stubs: bool = False
 
     def takes(self, body_bytes: int) -> bool:
-        """Whether it is measured with bodies of this size."""
+        """Return whether the kind is measured with bodies of this size."""
         return not self.has_stubs or body_bytes == MIDDLE
 
 
@@ -32,7 +34,7 @@ KINDS = {
 
 
 def why_missing(name: str) -> str | None:
-    """A sentence, where the packages of this kind are not installed."""
+    """Return the reason if the packages of this kind are not installed."""
     try:
         require_store(KINDS[name].store)
     except ExtraMissing as missing:

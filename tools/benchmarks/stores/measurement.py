@@ -1,4 +1,4 @@
-"""One measurement: a kind of store through one scenario, with bodies of one size."""
+"""Measurement of one kind of store in one scenario, with one body size."""
 
 import tempfile
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ PATIENCE_S = 1_800
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What all measurements of a table have in common. `scale`: of the counts of all records."""
+    """Common settings of a table. `scale` multiplies all record counts."""
 
     scale: float
     targets: int
 
 
 def measure(scenario: Scenario, kind: Kind, body_bytes: int, setup: Setup, root: Path) -> Figures:
-    """Fill a store in one process, let its records fall due in another; below `root`."""
+    """Fill a store in one process and drain it in another, below `root`."""
     records = scenario.records_of(body_bytes, setup.scale)
     wanted = Wanted(records, body_bytes, scenario.delay_ms, setup.targets, kind.has_stubs)
     with tempfile.TemporaryDirectory(dir=root, ignore_cleanup_errors=True) as home:
@@ -47,7 +47,7 @@ def measure(scenario: Scenario, kind: Kind, body_bytes: int, setup: Setup, root:
 
 
 def _together(filled: Figures, drained: Figures, wanted: Wanted) -> Figures:
-    """Figures of a whole life; stubs count as the bodies that they stand for."""
+    """Return the figures of both phases together. A stub counts as the body it replaces."""
     written_bytes = filled["append_written_bytes"] + drained["due_written_bytes"]
     return {
         "life_cpu_us": filled["append_cpu_us"] + drained["due_cpu_us"],

@@ -1,4 +1,4 @@
-"""The two phases of a measurement, each in a process of its own."""
+"""Two phases of a measurement, each in a process of its own."""
 
 import gc
 from contextlib import closing
@@ -22,8 +22,10 @@ US, MS, MB, KB = 1e6, 1e3, 1e-6, 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One shard's life. Of `cancelled` records, if any, each is the second of two; after `drained`
-    have ended time stands still."""
+    """Life of one shard.
+
+    Each of the `cancelled` records is the second of a pair. Time stops after `drained` records
+    have ended."""
 
     store: StoreKind
     folder: Path
@@ -33,13 +35,12 @@ class Order:
     cancelled: int
 
     def shard(self, next_offset: int) -> Shard:
-        """Opened or made."""
         return Shard(self.store, self.folder, next_offset, has_ids=self.cancelled > 0)
 
 
 def fill(announce: Announce, order: Order) -> Figures:
-    """Put all entries, with a piece of maintenance after each batch, as the pipeline does; cancel
-    what is to be cancelled; stop cleanly."""
+    """Put all entries, with maintenance after each batch as in the pipeline. Then cancel and
+    stop cleanly."""
     gc.disable()  # as in the worker's loop
     with Account() as append:
         shard = order.shard(0)
@@ -91,7 +92,7 @@ def drain(announce: Announce, order: Order) -> Figures:
 
 
 def _cancel(shard: Shard, cancelled: int, cancel: Account) -> None:
-    """In the order in which they were written, a batch at a time."""
+    """Cancel records in the order of their writing, a batch at a time."""
     for first in range(0, cancelled, CANCELLED_AT_ONCE):
         last = min(first + CANCELLED_AT_ONCE, cancelled)
         cancel.steady(partial(shard.cancel, range(2 * first + 1, 2 * last, 2)))
@@ -99,7 +100,7 @@ def _cancel(shard: Shard, cancelled: int, cancel: Account) -> None:
 
 
 def _let_pass(shard: Shard, order: Order, due: Account, memory: Account) -> int:
-    """Until so many records have ended; how many did."""
+    """Advance time until enough records have ended. Return their number."""
     ended = taken_back = 0
     steps = count(START_MS + order.step_ms, order.step_ms)
     while ended < order.drained:
@@ -121,6 +122,6 @@ def _next_offset(order: Order) -> int:
 
 
 def _checkpoint_bytes(folder: Path) -> int:
-    """0 where it is no file of its own."""
+    """Return the size of the checkpoint file, 0 if there is none."""
     path = folder / CHECKPOINT
     return path.stat().st_size if path.exists() else 0

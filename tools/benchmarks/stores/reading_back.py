@@ -1,9 +1,8 @@
-"""What `bodies: kafka` costs beside the store: due records are read back from the ingress.
+"""Cost of reading bodies back from the ingress with `bodies: kafka`.
 
-`python -m tools.benchmarks.stores.reading_back [records]`: a partition of an embedded broker, all
-of whose records are overdue, so that as many as are wanted at once are due: a rate that nothing
-exceeds. The wheel keeps the stubs. A line for each order of dues and size of bodies.
-"""
+`python -m tools.benchmarks.stores.reading_back [records]` uses one partition of an embedded
+broker. All records are overdue, so the rate is the maximum. The wheel keeps the stubs. Each
+order of due times and each body size has a line."""
 
 import sys
 import time
@@ -39,7 +38,7 @@ DELAYS_MS = {"random dues": DENSE.delay_ms, "18 fixed delays": FIXED.delay_ms}
 
 
 def write(announce: object, servers: str, topic: str, wanted: Wanted) -> None:
-    """The records of which `fill` puts the stubs, at the offsets of these."""
+    """Write the records whose stubs `fill` puts, at the same offsets."""
     client = clients.producer(servers)
     for batch in batches(wanted):
         for due_ms, _offset, target, body in batch:
@@ -53,7 +52,7 @@ def write(announce: object, servers: str, topic: str, wanted: Wanted) -> None:
 
 
 def rate(store: Store, records: int) -> float:
-    """Records a second that come out of a store while all are due; looks at some seconds."""
+    """Return the records per second from a store with overdue records, over some seconds."""
     began_s, ended, is_all = time.monotonic(), 0, False
     while not is_all and (time.monotonic() - began_s < LOOKS_S or not ended):
         found, is_all = store.due(NEVER_MS, PEEK_ENTRIES)
@@ -66,7 +65,7 @@ def rate(store: Store, records: int) -> float:
 
 
 def measure(servers: str, folder: Path, wanted: Wanted) -> float:
-    """Records a second; in a topic and a folder of their own."""
+    """Return records per second, in a topic and a folder of their own."""
     topics.create(servers, folder.name, partitions=1)
     with Job(write, servers, folder.name, wanted) as writing:
         writing.result(PATIENCE_S)
@@ -86,7 +85,6 @@ def measure(servers: str, folder: Path, wanted: Wanted) -> float:
 
 
 def main(most_records: int) -> None:
-    """Print what was measured."""
     with TemporaryDirectory() as home, EmbeddedBroker(data_dir=Path(home) / "k", port=0) as broker:
         for name, delay_ms in DELAYS_MS.items():
             for body_bytes in (SMALL, MIDDLE, LARGE):

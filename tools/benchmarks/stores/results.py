@@ -1,4 +1,4 @@
-"""Measurements on disk, a file each: what was measured once is not measured again."""
+"""Measurements on disk, one file each. A stored measurement is not repeated."""
 
 import json
 import re
@@ -14,32 +14,33 @@ from tools.benchmarks.turns import Figures, Rounds, mean_of
 
 Content = dict[str, Any]
 TRIAL = re.compile(r"(?P<row>.+-\d+)-(?P<round>\d+)-(there|back)-(?P<kind>.+)")
-"""A name that `tools.benchmarks.turns` gives to a measurement of a `Place`."""
+"""Names that `tools.benchmarks.turns` gives to measurements of a `Place`."""
 
 
 class Place(NamedTuple):
-    """What kinds are compared on."""
+    """Scenario and body size for which kinds are compared."""
 
     scenario: str
     body_bytes: int
 
     @property
     def name(self) -> str:
-        """Begins the names of its measurements."""
+        """Return the prefix of the names of its measurements."""
         return f"{self.scenario}-{self.body_bytes}"
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A folder of measurements, all of one setup; `circumstances` are kept with each."""
+    """Folder of measurements with one setup. Each file includes `circumstances`."""
 
     folder: Path
     setup: Setup
     circumstances: Content
 
     def recall(self, trial_name: str, measure: Callable[[], Figures]) -> Figures:
-        """The figures that lie there, else those measured now. Raises BenchmarkError when they
-        were measured otherwise."""
+        """Return the stored figures, or measure now.
+
+        Raise BenchmarkError if the stored ones have another setup."""
         path = self.folder / f"{trial_name}.json"
         if path.exists():
             content = json.loads(path.read_text())
@@ -57,7 +58,6 @@ class Results:
 
 
 def found_in(folder: Path) -> dict[str, Content]:
-    """All measurements there, by name."""
     return {
         path.stem: json.loads(path.read_text())
         for path in sorted(folder.glob("*.json"))
@@ -66,7 +66,7 @@ def found_in(folder: Path) -> dict[str, Content]:
 
 
 def rounds_of(found: Mapping[str, Content], place: Place) -> Rounds:
-    """The rounds of one place, the first one first; kinds that were not measured are left out."""
+    """Return the rounds of one place in order. Kinds without measurements are left out."""
     rounds: dict[int, dict[str, list[Figures]]] = defaultdict(lambda: defaultdict(list))
     for number, kind, figures in _of(found, place):
         rounds[number][kind].append(figures)

@@ -1,4 +1,4 @@
-"""What each kind of store is put through."""
+"""Scenarios for the kinds of store."""
 
 from dataclasses import dataclass, replace
 
@@ -13,13 +13,13 @@ DRAINED_RECORDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Records are put, the store is closed, opened in another process, and time passes in steps.
+    """Records are put, the store is closed and opened in another process, and time passes in
+    steps.
 
-    `delay_ms`: each is due after a delay drawn evenly from it (None: after one of the 18 levels,
-    where ten records arrive in a millisecond). `is_cold`: the page cache holds nothing of the
-    files when they are opened again. `is_cancelled`: each record has an id, and every second one is
-    cancelled. `is_partly_drained`: time passes only until a tenth has ended, 100,000 at most.
-    """
+    `delay_ms` is the range of random delays. None means one of the 18 levels, with ten arrivals
+    a millisecond. `is_cold` empties the page cache before the store is opened again.
+    `is_cancelled` gives each record an id and cancels every second one. `is_partly_drained`
+    stops after a tenth of the records, at most 100,000."""
 
     name: str
     title: str
@@ -33,11 +33,11 @@ class Scenario:
     is_partly_drained: bool = False
 
     def records_of(self, body_bytes: int, scale: float) -> int:
-        """How many are put: fewer of large ones, so that their bytes are bounded."""
+        """Return the number of records. Large bodies have fewer, to bound their bytes."""
         return max(1, int(min(self.records, self.most_bytes // body_bytes) * scale))
 
     def drained_of(self, records: int) -> int:
-        """After how many time stands still."""
+        """Return the number of records after which time stops."""
         return min(DRAINED_RECORDS, -(-records // 10)) if self.is_partly_drained else records
 
 

@@ -1,4 +1,4 @@
-"""A store, and beside it the ids where they are asked for, used as a shard of the proxy does."""
+"""A store with optional ids, used like a shard of the proxy."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -15,12 +15,12 @@ from storage.store import Committed, Entry, Key
 from tools.benchmarks.stores.entries import START_MS, idents
 
 BUDGET_ENTRIES = 2_048
-"""`session.pipeline` does so much at a time."""
+"""Entries that `session.pipeline` handles at a time."""
 PEEK_ENTRIES = 2_000
 
 
 class Ended(NamedTuple):
-    """What has ended in one go; is_all: nothing else is due."""
+    """Records that ended in one step. With `is_all`, nothing else is due."""
 
     delivered: int
     taken_back: int
@@ -28,7 +28,7 @@ class Ended(NamedTuple):
 
 
 class Shard:
-    """Opens or makes the folder. `next_offset` is the committed one."""
+    """Shard in a folder, created if missing. `next_offset` is the committed offset."""
 
     def __init__(self, store: StoreKind, folder: Path, next_offset: int, *, has_ids: bool) -> None:
         self._next_offset = next_offset
@@ -39,7 +39,7 @@ class Shard:
         self._identities = None if self._register is None else _identities(self._register)
 
     def put(self, entries: list[Entry]) -> None:
-        """Records arrive; with ids nothing is known of these yet."""
+        """Store new records. Their ids must be unknown."""
         if self._identities is not None:
             offsets = range(entries[0][1], entries[-1][1] + 1)
             assert self._identities.register_all_new(entries, idents(offsets))
@@ -47,7 +47,7 @@ class Shard:
         self._next_offset = entries[-1][1] + 1
 
     def cancel(self, offsets: range) -> None:
-        """A cancel arrives for each of the entries at these offsets."""
+        """Cancel the entries at these offsets."""
         assert self._identities is not None
         names = idents(offsets)
         self._identities.look_up(names)
@@ -56,14 +56,14 @@ class Shard:
         self._next_offset += len(names)
 
     def maintain(self) -> None:
-        """A bounded piece of the engine's own work: all that was put is committed."""
+        """Do a bounded piece of maintenance. All records count as committed."""
         self.store.maintain(self._next_offset, BUDGET_ENTRIES)
         if self._register is not None:
             floor = self.store.floor(self._next_offset)
             self._register.maintain(min(self._next_offset, self.store.covered), floor)
 
     def end_due(self, now_ms: int) -> Ended:
-        """The first entries that are due end, delivered or taken back."""
+        """End the first due entries, as delivered or cancelled."""
         found, is_all = self.store.due(now_ms, PEEK_ENTRIES)
         upto: Key = (now_ms, LAST_OFFSET) if is_all else found[-1][:2]
         taken_back = 0
@@ -76,13 +76,12 @@ class Shard:
         return Ended(len(found) - taken_back, taken_back, is_all)
 
     def flush(self) -> None:
-        """A clean stop writes everything."""
+        """Write everything, as in a clean stop."""
         self.store.flush(self._next_offset)
         if self._register is not None:
             self._register.flush(self.store.covered, self.store.floor(self._next_offset))
 
     def close(self) -> None:
-        """Give the files back."""
         if self._register is not None:
             self._register.close()
         self.store.close()

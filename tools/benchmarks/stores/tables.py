@@ -1,4 +1,4 @@
-"""The one table: a row for each scenario, size of bodies and kind of store."""
+"""Result table with a row for each scenario, body size and kind of store."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -31,19 +31,17 @@ COLUMNS = {
 }
 AGAINST = "CPU / wheel"
 WIDTH = 190
-"""Of the table on a terminal."""
+"""Width of the table on a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The cells, as text."""
-
     place: Place
     cells: tuple[str, ...]
 
 
 def rows(found: Found) -> Iterator[Row]:
-    """In the order of scenarios, sizes and kinds."""
+    """Yield rows by scenario, size and kind."""
     for scenario in SCENARIOS.values():
         for body_bytes in scenario.bodies_bytes:
             place = Place(scenario.name, body_bytes)
@@ -54,7 +52,6 @@ def rows(found: Found) -> Iterator[Row]:
 
 
 def shown(found: Found) -> Table:
-    """For a terminal."""
     table = Table(*HEAD[:2], title=_circumstances(found))
     for column in (*HEAD[2:], *COLUMNS, AGAINST):
         table.add_column(column, justify="left" if column == "store" else "right")
@@ -68,7 +65,6 @@ def shown(found: Found) -> Table:
 
 
 def markdown(found: Found) -> str:
-    """For docs/notes/measurements.md."""
     heads = (*HEAD, *COLUMNS, AGAINST)
     lines = [_circumstances(found), "", f"| {' | '.join(heads)} |"]
     lines.append("|---|---:|---:|---|" + "---:|" * (len(COLUMNS) + 1))
@@ -105,7 +101,7 @@ def _number(value: float) -> str:
 
 
 def _circumstances(found: Found) -> str:
-    """When, on what and with what all of it was measured."""
+    """Return dates, machines and setups of the measurements."""
     dates = sorted(one["date"] for one in found.values())
     machines = {json.dumps(one["machine"]) for one in found.values()}
     setups = {json.dumps(one["setup"]) for one in found.values()}
