@@ -1,5 +1,5 @@
-"""Whole runs with limits on what may wait, and a disk that is short of its reserve now and then:
-reading is held and goes on, whatever happens."""
+"""Whole runs with limits on pending records and a disk below its reserve at times: reading always
+pauses and continues."""
 
 import random
 from concurrent.futures import Executor
@@ -53,8 +53,8 @@ steps = st.lists(
 def run(
     kind: StoreKind | None, script: list[tuple[object, ...]], limit: int, commits: Executor | None
 ) -> World:
-    """Play the script under limits that change, then let time pass until all must have ended, with
-    room on the disk."""
+    """Play the script under changing limits. Then let time pass until all records have ended, with
+    free disk space."""
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = POLICY, 0
     world.admission, world.batch_records = AdmissionSettings(records=4), 2
@@ -88,7 +88,7 @@ def test_however_many_may_wait_every_record_ends_once_and_never_early(
     limit: int,
     commits: Executor | None,
 ) -> None:
-    """Whatever happens, each record ends exactly once, and none early."""
+    """Invariant: each record ends exactly once, and none early."""
     check_conservation(run(kind, script, limit, commits))
 
 
@@ -111,7 +111,7 @@ def test_no_more_waits_than_may_and_what_is_read_at_once(
     per_target: int,
     size_bytes: int,
 ) -> None:
-    """Records are read one by one, so that only one of them may lie beyond a limit. All arrive."""
+    """Invariant: reading one by one exceeds a limit by one record at most, and all arrive."""
     world = World(1, targets=TARGETS)
     world.batch_records = 1
     world.admission = AdmissionSettings(
@@ -141,7 +141,7 @@ DENSE_RUNS = 300
 
 
 def _dense_step(chance: random.Random) -> tuple[object, ...]:
-    """Long waits and many crashes: reading is held again and again, and goes on."""
+    """Draw long waits and many crashes, which pause reading again and again."""
     delay = {"timer-delay": str(chance.randrange(20, 61))}
     named = {**delay, "timer-id": chance.choice("ab")}
     half = {**named, "timer-transaction": "prepare", "timer-check-topic": "checks"}
@@ -179,8 +179,7 @@ def _drawn_limits(chance: random.Random) -> AdmissionSettings:
 def test_reading_held_among_ids_half_messages_and_crashes_loses_nothing(
     kind: StoreKind | None,
 ) -> None:
-    """Of 300 seeds each: every record ends exactly once, though its waiting is cut short by
-    crashes."""
+    """Invariant: over 300 seeds every record ends exactly once, despite crashes."""
     for seed in range(DENSE_RUNS if kind is None else DENSE_RUNS // 4):
         chance = random.Random(seed)
         script = [_dense_step(chance) for _ in range(chance.randrange(30, 100))]

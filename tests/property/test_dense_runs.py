@@ -1,7 +1,7 @@
-"""Dense random runs of the whole proxy: two ids, short retention, everything at once.
+"""Dense random runs of the whole proxy: two ids, short retention, all operations.
 
-Hypothesis spreads its examples evenly; these lie where operations meet: cancels in mid-hop, half
-messages across crashes, records written while a transaction commits.
+Hypothesis spreads its examples evenly. These runs aim at points where operations meet: cancels in
+mid-hop, half messages across crashes, records written during a commit.
 """
 
 import random
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.rest
 
 RUNS = {None: 600, "wheel": 100, "rocksdb": 25}
 FOUND_FAULTS = [1302, 1406]
-"""Seeds beyond those that did once, with the wheel: a stale half message, a sweep too far ahead."""
+"""Seeds that found faults with the wheel: a stale half message, and a sweep that was too far
+ahead."""
 SOAK_RUNS = 5_000
 Step = tuple[object, ...]
 
@@ -54,7 +55,7 @@ def _request(chance: random.Random, recalls: int) -> dict[str, str]:
 
 
 def _step(chance: random.Random, sends: int, crashes: int, recalls: int, purges: int) -> Step:
-    """All but `chance` are weights: with few records waiting the floor is close behind."""
+    """Draw a step by weight. With few pending records the floor is close behind."""
     when = chance.choice(["send", "send", "send meanwhile"])
     target = chance.choice(["orders", "orders", "bills", "nowhere"])
     purged = chance.choice([None, START_MS]), chance.choice([None, START_MS + 40])
@@ -78,7 +79,7 @@ def _step(chance: random.Random, sends: int, crashes: int, recalls: int, purges:
 
 
 def _move_records(script: list[Step], chance: random.Random) -> None:
-    """Add such steps: one of the last records of a partition is to be delivered at another time."""
+    """Add steps that move one of the last records of a partition to another time."""
     for _ in range(chance.choice([2, 10, 30])):
         before = min(chance.randrange(1, 20), chance.randrange(1, 20))
         when = chance.choice(["again", "again meanwhile"])
@@ -106,12 +107,12 @@ def _play(kind: StoreKind | None, seeds: Iterable[int]) -> None:
 
 @pytest.mark.parametrize("kind", [None, "wheel", "rocksdb"])
 def test_every_record_ends_once_where_operations_meet(kind: StoreKind | None) -> None:
-    """Whatever meets, each record ends exactly once, none early, as the order of the log says."""
+    """Invariant: each record ends exactly once, none early, as the log order says."""
     _play(kind, [*range(RUNS[kind]), *(FOUND_FAULTS if kind == "wheel" else ())])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", [None, "wheel"])
 def test_every_record_ends_once_in_thousands_of_runs(kind: StoreKind | None) -> None:
-    """Whatever meets, each record ends exactly once, none early, as the order of the log says."""
+    """Invariant: each record ends exactly once, none early, as the log order says."""
     _play(kind, range(RUNS[kind], SOAK_RUNS))

@@ -48,10 +48,10 @@ RULES = Rules(
     transaction_ms=0,
 )
 LEAST_ROLL_MS = 2 * POLICY.immunity_ms
-"""With less, half messages would have to be decided sooner, which the judge does not know."""
+"""With less time half messages would be decided sooner, which the judge does not know."""
 COMMITS = (None, AtOnce(), WhenAsked())
-"""Each turn ends with its transaction, or the next one confirms it: committed long since, or just
-then."""
+"""Each turn ends with its transaction, or the next turn confirms a commit that came late or long
+ago."""
 
 ids = st.sampled_from(["a", "b"])
 times: st.SearchStrategy[dict[str, str]] = st.one_of(
@@ -71,7 +71,7 @@ forged_hops: st.SearchStrategy[dict[str, str]] = st.builds(
     st.one_of(st.just({}), ids.map(lambda ident: {"timer-id": ident})),
 )
 recalls = st.integers(1, 12).map(lambda before: {"timer-recall": str(before)})
-"""Of the record so many offsets before: `_send` makes its origin of it."""
+"""Distance in offsets to the recalled record. `_send` makes an origin of it."""
 KEYS = b"key", b"other", None
 requests = st.one_of(
     times,
@@ -156,11 +156,11 @@ FAULTS = {
     "R": partial(kafka_error, KafkaError._TIMED_OUT, retriable=True),
     "A": partial(kafka_error, KafkaError._TIMED_OUT, txn_requires_abort=True),
 }
-"""Each makes a new error: one that is raised keeps the whole world of its run in its traceback."""
+"""Factory of a new error each time: a raised error would keep its run's whole world alive."""
 
 
 def perform(world: World, step: tuple[object, ...]) -> None:
-    """Let one thing happen to the world."""
+    """Apply one step to the world."""
     match step:
         case (
             "send" | "send meanwhile" | "purge" | "purge meanwhile" | "again" | "again meanwhile",
@@ -188,7 +188,7 @@ def perform(world: World, step: tuple[object, ...]) -> None:
 
 
 def _write(world: World, step: tuple[object, ...]) -> None:
-    """Now, or while the next transaction commits."""
+    """Write now, or while the next transaction commits."""
     write: Callable[[], object]
     match step:
         case (str() as when, dict() as request, str() as target, int() as partition):
@@ -234,8 +234,8 @@ def _send(world: World, request: dict[str, str], target: str, partition: int) ->
 
 
 def recall_of(partition: int, recalled: int, end: int) -> tuple[dict[str, str], bytes | None]:
-    """Headers and key of a recall at the end of a partition. It has the key of the record, another
-    one, an id that may be that record's, or none of it."""
+    """Return headers and key of a recall at the end of a partition. The key may be wrong, and the
+    id may be wrong or missing."""
     ident = {"timer-id": "ab"[recalled % 2]} if end % 5 == 0 else {}
     is_another = (end + recalled) % 4 == 0
     return (
@@ -245,7 +245,8 @@ def recall_of(partition: int, recalled: int, end: int) -> tuple[dict[str, str], 
 
 
 def check_conservation(world: World) -> None:
-    """Every ingress record has ended in one place, none early, as it asked and the log says."""
+    """Check that every ingress record ended in one place, not early, as requested and as the log
+    says."""
     assert violations(world.evidence(("checks",)), RULES) == []
 
 
@@ -255,9 +256,9 @@ def run(
     limit: int,
     commits: Executor | None = None,
 ) -> None:
-    """Play the script, then let time pass until everything must have ended.
+    """Play the script, then let time pass until all records must have ended.
 
-    With a real engine on two machines, each with a disk of its own; without a kind on none.
+    With `kind`, two machines have a store each on their own disks.
     """
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = POLICY, 0
@@ -274,7 +275,7 @@ def run(
 
 
 def give_disks(world: World, kind: StoreKind, folder: Path) -> None:
-    """Of two machines, which keep their state below `folder`."""
+    """Give each machine a store and a register below `folder`."""
 
     def open_store(partition: int, at: Position) -> Store:
         return store_in(kind, folder / str(world.machine))(partition, at)
@@ -290,7 +291,7 @@ def give_disks(world: World, kind: StoreKind, folder: Path) -> None:
 def test_every_record_ends_once_and_never_early_without_local_state(
     script: list[tuple[object, ...]], limit: int, commits: Executor | None
 ) -> None:
-    """Whatever happens, each record ends exactly once and none early, from the broker alone."""
+    """Invariant: each record ends exactly once and none early, from the broker alone."""
     run(None, script, limit, commits)
 
 
@@ -299,7 +300,7 @@ def test_every_record_ends_once_and_never_early_without_local_state(
 def test_every_record_ends_once_and_never_early_with_local_state(
     script: list[tuple[object, ...]], limit: int, commits: Executor | None
 ) -> None:
-    """Whatever happens, each record ends exactly once and none early, with the wheel."""
+    """Invariant: each record ends exactly once and none early, with the wheel."""
     run("wheel", script, limit, commits)
 
 
@@ -308,7 +309,7 @@ def test_every_record_ends_once_and_never_early_with_local_state(
 def test_every_record_ends_once_and_never_early_with_rocksdb(
     script: list[tuple[object, ...]], limit: int
 ) -> None:
-    """Whatever happens, each record ends exactly once and none early, with RocksDB."""
+    """Invariant: each record ends exactly once and none early, with RocksDB."""
     run("rocksdb", script, limit)
 
 
@@ -317,8 +318,8 @@ def test_every_record_ends_once_and_never_early_with_rocksdb(
 def test_every_record_ends_once_and_never_early_with_bodies_in_kafka(
     script: list[tuple[object, ...]], limit: int
 ) -> None:
-    """Whatever happens, each record ends once and none early, though `bodies` changes.
+    """Invariant: each record ends once and none early while `bodies` changes.
 
-    With RocksDB too, in the dense runs: opening one takes as long as a whole run with the wheel.
+    The dense runs cover RocksDB: opening it takes as long as a whole run with the wheel.
     """
     run("wheel", [("bodies", "kafka"), *script], limit)

@@ -43,7 +43,7 @@ SEEDS_EACH: Final = 50
 
 
 def shrunk(plan: Plan) -> Plan:
-    """Return the plan with as few steps as still go wrong."""
+    """Return the plan with the fewest steps that still fails."""
     script, size = list(plan.script), len(plan.script) // 2
     while size:
         start = 0
@@ -58,7 +58,7 @@ def shrunk(plan: Plan) -> Plan:
 
 
 def trace(plan: Plan) -> Iterator[str]:
-    """Yield lines for a reader: the steps, the ingress, the ends, the violations."""
+    """Yield the steps, the ingress, the ends and the violations as text."""
     yield f"seed {plan.seed}: {replace(plan, script=())}"
     yield from (f"  {step}" for step in plan.script)
     with playing(plan) as made:
@@ -87,8 +87,8 @@ def _silent() -> Iterator[None]:
 
 @pytest.mark.parametrize("first", range(0, SEEDS_IN_SUITE, SEEDS_EACH))
 def test_every_record_ends_once_and_never_early_whatever_meets(first: int) -> None:
-    """Each record ends exactly once, and as the order of the log says. None is early. None is
-    rewritten without end."""
+    """Invariant: each record ends exactly once, none early, as the log says, and none is rewritten
+    for ever."""
     with _silent():
         found = {seed: play(draw(seed)) for seed in range(first, first + SEEDS_EACH)}
     again = "python -m tests.property.test_interplay --from"

@@ -1,4 +1,4 @@
-"""Whole runs under a memory budget so small that it is always used up."""
+"""Whole runs under a memory budget that is always exhausted."""
 
 from concurrent.futures import Executor
 from pathlib import Path
@@ -26,7 +26,7 @@ PATIENCE = 400
 
 
 def read_on(world: World) -> None:
-    """Turn, without any time passing, until all of the ingress has been read and committed."""
+    """Turn without passing time until the ingress is read and committed."""
     for _ in range(PATIENCE):
         world.settle()
         read = [shard.next_offset for shard in world.shards.values()]
@@ -41,7 +41,7 @@ def run(
     commits: Executor | None,
     budget_bytes: int,
 ) -> None:
-    """Play the script; then all must be read, and, once time has passed, have ended."""
+    """Play the script, read everything, and let time pass until all records have ended."""
     world = World(PARTITIONS, None, 6, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = POLICY, 0
     world.batch_records = 2
@@ -70,5 +70,6 @@ def run(
 def test_however_small_the_budget_reading_goes_on_and_every_record_ends_once(
     script: list[tuple[object, ...]], commits: Executor | None, budget_bytes: int
 ) -> None:
-    """Whatever happens, what memory is full of is written out or ends, so that reading goes on."""
+    """Invariant: under any budget reading continues, because full memory is written out or
+    freed."""
     run("wheel", script, commits, budget_bytes)

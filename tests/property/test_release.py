@@ -1,5 +1,4 @@
-"""Whole runs with caps, pauses, rules for the overdue, and taking in that stops and goes on:
-nothing is lost, nothing comes early."""
+"""Whole runs with caps, pauses, overdue rules and ingest pauses: nothing is lost or early."""
 
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -79,7 +78,7 @@ def has_ended(world: World) -> bool:
 
 
 def let_everything_end(world: World) -> None:
-    """Take in, lift every pause and limit, and let time pass until each record has ended."""
+    """Resume ingest, end pauses and limits, and let time pass until each record has ended."""
     world.kafka.commit_faults.clear()
     world.release.pause([])
     world.release.limit({})
@@ -124,8 +123,7 @@ def test_whatever_is_held_back_every_record_ends_once_and_never_early(
     has_target_caps: bool,
     overdue: list[OverdueRule],
 ) -> None:
-    """Whatever is paused, capped or overdue, and whenever taking in stops, each record ends exactly
-    once and none early."""
+    """Invariant: each record ends exactly once and none early, with any pauses and caps."""
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = replace(POLICY, max_delay_ms=6_000, roll_after_ms=2_000), 0
     world.release = ReleaseControl({"orders": PER_TARGET} if has_target_caps else {}, overdue)
@@ -148,8 +146,9 @@ def test_whatever_is_held_back_every_record_ends_once_and_never_early(
 def test_a_cap_is_exceeded_over_no_stretch_of_time_by_what_really_ends(
     arrivals: list[tuple[int, int]], per_second: int, is_per_target: bool
 ) -> None:
-    """However many are due, between any two moments no more end than the cap's share of the time,
-    what may be saved, and, for a target, as much again for those with a place in line."""
+    """Invariant: between any two moments no more records end than the cap allows. It allows its
+    share of the time plus the burst. A target's cap allows the burst twice, for records with a
+    place in line."""
     world = World(PARTITIONS)
     if is_per_target:
         world.release = ReleaseControl({"*": per_second})

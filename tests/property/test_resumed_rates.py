@@ -1,4 +1,4 @@
-"""Resumes at a rate: the rate is kept and used, rewrites are few, and other targets do not wait.
+"""Resumes at a rate: the rate is kept and used, rewrites are few, other targets are on time.
 
 Whole runs with rolls, crashes, other machines, pauses and limits in between.
 """
@@ -41,7 +41,7 @@ class Run:
         self.restarts = self.resumes = 0
         self.alerts_due_ms: list[int] = []
         self.rate_began: dict[str, tuple[int, int, int]] = {}
-        """By target: when its rate began to count, how many held ones had come, restarts."""
+        """Start of the rate, held records delivered before it, and restarts, by target."""
         self.began_ms = self.world.time.wall_now_ms
 
     @property
@@ -66,7 +66,7 @@ class Run:
         self.apply()
 
     def restart(self) -> None:
-        """A new session knows what the settings topic says, and no more."""
+        """Restart with a session that knows only the settings topic."""
         self.random.choice([self.world.crash, self.world.stop])()
         self.world.machine = self.random.randint(0, 1)
         self.world.release = ReleaseControl()
@@ -97,12 +97,12 @@ class Run:
         assert came <= end.per_second * (self.now_ms - began_ms) / 1000 + most + 1
 
     def _held(self, target: str) -> int:
-        """How many were delivered that a pause has held back before the last resume."""
+        """Return the number of delivered records that a pause had held back."""
         dues = [int(one.header("timer-due") or 0) for one in self.world.delivered(target)]
         return sum(due_ms < self.resumed[target].at_ms for due_ms in dues)
 
     def drain(self) -> None:
-        """What is left goes at its rate, whatever was before."""
+        """Check that remaining records are delivered at their rate."""
         for target in ("orders", "bills"):
             if target in self.paused:
                 self.resume(target, self.random.choice([None, 5, 20]))
@@ -124,7 +124,8 @@ class Run:
         return firsts - sum(len(self.world.delivered(topic)) for topic in self.world.kafka.topics)
 
     def check_rewrites(self) -> None:
-        """Of one record: parked and placed once a resume, placed anew after a restart, rolled."""
+        """Check each record's rewrites: one parking and one place per resume, one place per
+        restart, and rolls."""
         first_of = {
             f"{INGRESS}/{record.partition()}/{record.offset()}": record.header("timer-first-origin")
             or f"{INGRESS}/{record.partition()}/{record.offset()}".encode()
@@ -169,8 +170,8 @@ def play(run: Run) -> None:
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_resume_keeps_its_rate_uses_it_and_rewrites_little(seed: int, *, on_disk: bool) -> None:
-    """No target gets more than its rate; all is delivered in the time that the rate takes; a record
-    is rewritten at most twice for each resume and restart, beside its rolls; others are on time."""
+    """Invariant: no target exceeds its rate or wastes it. A record is rewritten at most twice for
+    each resume and restart, besides its rolls. Other records are on time."""
     run = Run(seed)
     with tempfile.TemporaryDirectory() as folder:
         if on_disk:

@@ -1,4 +1,4 @@
-"""A clock that nobody held against the broker's has run ahead; then the watermark is set back."""
+"""A clock ahead of the broker's clock, and the watermark set back afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Script = list[tuple[object, ...]]
 
 
 def run(kind: StoreKind | None, scripts: list[Script], lead_ms: int, limit: int) -> None:
-    """Three scripts: before, while, and after the clock is ahead."""
+    """Run three scripts: before, while and after the clock is ahead."""
     commits = WhenAsked() if limit % 2 else AtOnce()
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = POLICY, 0
@@ -69,7 +69,7 @@ scripts = st.lists(steps_with_bodies, min_size=3, max_size=3)
 def test_every_record_still_ends_once_from_the_broker_alone(
     scripts: list[Script], lead_ms: int, limit: int
 ) -> None:
-    """Whatever went early, each record ends exactly once, as the order of the log says."""
+    """Invariant: after early records each record still ends once, as the log order says."""
     run(None, scripts, lead_ms, limit)
 
 
@@ -78,12 +78,13 @@ def test_every_record_still_ends_once_from_the_broker_alone(
 def test_every_record_still_ends_once_with_two_machines_and_their_disks(
     scripts: list[Script], lead_ms: int, limit: int
 ) -> None:
-    """Whatever went early, and however old the disk, each record ends exactly once."""
+    """Invariant: after early records each record ends once, however old the disk is."""
     run("wheel", scripts, lead_ms, limit)
 
 
 def test_a_disk_from_before_does_not_bring_back_what_has_ended(tmp_path: Path) -> None:
-    """Three machines: one keeps the record on its disk, one delivers it early, one sets back."""
+    """Three machines: one keeps the record on its disk, one delivers it early, one sets the
+    watermark back."""
     world = World()
     give_disks(world, "wheel", tmp_path)
     world.send({"timer-topic": "orders", "timer-delay": "9h"})

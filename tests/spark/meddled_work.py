@@ -1,4 +1,4 @@
-"""The work of a real proxy, and the lies that are planted in what it left."""
+"""The work of a real proxy, and lies planted in its topics."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CHECKS = {"immunity": "1s", "check_interval": "1s", "max_checks": 2}
 
 
 class Work(NamedTuple):
-    """A proxy's work, done: its installation and target, where each record lies, by value, and what
-    the topics held where records end."""
+    """Finished work of a proxy: installation, target, place of each record by value, and original
+    contents of the end topics."""
 
     made: Installation
     orders: str
@@ -36,7 +36,7 @@ class Work(NamedTuple):
     held: tuple[TopicCopy, ...]
 
     def restored(self) -> Work:
-        """The same, the topics as they were before anybody meddled with them."""
+        """Return the work with its original topics."""
         for copy in self.held:
             copy.rewrite()
         return self
@@ -47,7 +47,7 @@ class Work(NamedTuple):
 
     @property
     def soon_ms(self) -> int:
-        """When nothing that waits had been due for long."""
+        """Return a time long before any pending record is due."""
         return self.places["to nowhere"].timestamp_ms + 30_000
 
     def audited(
@@ -67,14 +67,14 @@ class Work(NamedTuple):
         return audit(spark, job, Selection(at_ms))
 
     def found(self, spark: SparkSession, folder: Path) -> dict[str, tuple[str, str]]:
-        """Verdict and detail of those that are violations, by the records' values."""
+        """Return verdict and detail of the violations, by the records' values."""
         rows = verdicts_in(spark, folder / "audit").where("is_violation").collect()
         names = {one.offset: name for name, one in self.places.items()}
         return {names.get(row.offset, row.offset): (row.verdict, row.detail) for row in rows}
 
 
 def written(orders: str, dropped: str, checks: str, due_ms: int) -> list[Outgoing]:
-    """Records of many kinds; the value is the name."""
+    """Return records of many kinds, named by their values."""
     to, far = ("timer-topic", orders.encode()), ("timer-delay", b"1h")
 
     def named(name: str, *headers: tuple[str, bytes | None], key: bytes = b"k") -> Outgoing:
@@ -121,7 +121,7 @@ def rewritten_outcome(before: Incoming, **fields: Any) -> bytes:
 
 
 def deliver_when_due(work: Work, orders: TopicCopy, name: str) -> None:
-    """A delivery of a record that has a delay of an hour."""
+    """Write a delivery of a record with a delay of an hour."""
     model = orders.records[at(orders, "last")]
     due = b"%d" % (work.places[name].timestamp_ms + HOUR_MS)
     headers = with_header(model.headers, "timer-origin", work.origin(name).encode())
@@ -130,7 +130,7 @@ def deliver_when_due(work: Work, orders: TopicCopy, name: str) -> None:
 
 
 def plant_ignored(work: Work, orders: TopicCopy, outcomes: TopicCopy) -> dict[str, str]:
-    """A cancel and a replacement that did nothing, and outcomes that hide it."""
+    """Write a cancel and a replacement without effect, and outcomes that hide it."""
     for name in ("taken", "old"):
         deliver_when_due(work, orders, name)
         del outcomes.records[outcome_at(outcomes, work.origin(name))]
@@ -143,7 +143,7 @@ def plant_ignored(work: Work, orders: TopicCopy, outcomes: TopicCopy) -> dict[st
 def plant_excuses(
     work: Work, orders: TopicCopy, outcomes: TopicCopy, letters: TopicCopy
 ) -> dict[str, str]:
-    """Records that were not delivered, with reasons that cannot be."""
+    """Write undelivered records with impossible reasons."""
     letter = letters.records[at(letters, "wrong")]
     told = outcomes.records[outcome_at(outcomes, work.origin("wrong"))]
     amid_ms = orders.records[at(orders, "p-500")].timestamp_ms
@@ -182,8 +182,8 @@ def plant_excuses(
 def plant_false_burials(
     work: Work, orders: TopicCopy, outcomes: TopicCopy, letters: TopicCopy
 ) -> set[str | int]:
-    """A cancel was ignored, and its record is a dead letter in the end; a replacement found no
-    room, it says, though the older record waited; a control record could not be published."""
+    """Plant three lies: a cancelled record ends as a dead letter, a replacement finds no room
+    although the older record was pending, and a control record could not be published."""
     letter = letters.records[at(letters, "wrong")]
     told = outcomes.records[outcome_at(outcomes, work.origin("wrong"))]
 
@@ -219,7 +219,7 @@ def _applied_to(outcome: Incoming, ident: bytes) -> bool:
 
 
 def plant_small_lies(orders: TopicCopy, outcomes: TopicCopy, work: Work) -> dict[str, str]:
-    """Another order, another due in an outcome."""
+    """Plant another order, and another due time in an outcome."""
     first, second = at(orders, "same-0"), at(orders, "same-1")
     orders.records[first], orders.records[second] = orders.records[second], orders.records[first]
     said = outcome_at(outcomes, work.origin("to nowhere"))

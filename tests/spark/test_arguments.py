@@ -1,4 +1,4 @@
-"""The jobs' command lines: times, errors, limits, and what the command `audit` hands on."""
+"""Command lines of the jobs: times, errors, limits, and the options passed on by `audit`."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
     not_judged: dict[str, int],
     exit_code: int,
 ) -> None:
-    """The job reads the command line that it is given; no Spark, no broker."""
+    """The job parses the given command line without Spark or a broker."""
     audited = Audited("here:9092", "later", 1, ())
     found = Summary({"delivered": 1}, violations, {}, {}, 0, 0, 1, not_judged, audited)
     audit = MagicMock(return_value=found)
@@ -127,7 +127,7 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
-    """Runs the audit's program here, with its command line and environment."""
+    """Run the audit's program here, with its command line and environment."""
 
     def run(program: str, command: list[str], env: Mapping[str, str]) -> None:
         assert program == sys.executable

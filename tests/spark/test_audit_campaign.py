@@ -1,4 +1,4 @@
-"""A slice of the campaign that judges the audit: `python -m tools.campaign` does it all."""
+"""A slice of the audit campaign. `python -m tools.campaign` runs it all."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ pytestmark = pytest.mark.slow
 SEED = 1
 RUNS = 130
 RUNS_AT_MOST = 1_000
-"""Where the runs have no place for a rare fault, more are drawn, for what is missing alone."""
+"""More runs are drawn only for rare faults that are still missing."""
 OTHER_MODES = 50
 SEED_OF_RULES = 9
 RUNS_OF_RULES = 200
-"""Some rules are needed rarely: by what came too late for a place, and lost its outcome."""
+"""Some rules apply rarely: late records without a place or an outcome."""
 
 
 @pytest.fixture(scope="module")
 def chunk() -> Chunk:
-    """Histories of the real proxy, with each fault at least once."""
+    """Return histories of the real proxy, with each fault at least once."""
     planted: Counter[str] = Counter()
     chunk = drawn_chunk(SEED, range(RUNS), OPERATORS, planted)
     for number in range(RUNS, RUNS_AT_MOST):
@@ -82,7 +82,6 @@ def test_each_rule_that_is_disabled_is_noticed(spark: SparkSession) -> None:
 
 
 def test_campaign_sees_that_a_rule_is_missing(spark: SparkSession, chunk: Chunk) -> None:
-    """The campaign itself can fail."""
     few = {"delivery-lost", "outcome-lost"}
     part = Chunk((), [one for one in chunk.faulty if one.operator.name in few])
     rest = [rule for rule in evaluation.RULES if rule.verdict != MISSING]

@@ -1,5 +1,5 @@
-"""What an auditor must not be fooled by: cases in the topics of a real proxy's work, meddled with
-as somebody might who has something to hide, or as retention and operators do."""
+"""Attempts to fool the audit: topics of a real proxy, manipulated as a cheat, retention or
+operators might."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.support.records import set_topic_config
 from tests.support.waiting import wait_for
 
 RETENTION_WITHIN_S = 600
-"""A broker looks every five minutes for what it may delete."""
+"""A broker looks for deletable segments every five minutes."""
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
@@ -133,7 +133,7 @@ def test_2_what_is_late_or_overdue_is_counted_and_a_proxy_that_stands_still_is_n
 def test_3_4_5_6_what_cannot_be_is_named_whatever_is_claimed(
     spark: SparkSession, work: Work, tmp_path: Path
 ) -> None:
-    """Ignored cancels and replacements, clocks that lie, false excuses, another order."""
+    """Ignored cancels and replacements, lying clocks, false excuses, another order."""
     bootstrap, made = work.made.bootstrap, work.made
     orders, outcomes, letters = (
         TopicCopy(bootstrap, topic) for topic in (work.orders, made.outcomes, made.dead_letters)
@@ -170,7 +170,7 @@ def test_3_4_5_6_what_cannot_be_is_named_whatever_is_claimed(
 def test_3_ignored_cancel_and_replacement_are_named_once_their_time_has_passed(
     spark: SparkSession, work: Work, tmp_path: Path
 ) -> None:
-    """Judged as of then: the due is over, and nothing came early."""
+    """The audit time is after the due time, so nothing was early."""
     bootstrap, made = work.made.bootstrap, work.made
     orders, outcomes = (TopicCopy(bootstrap, topic) for topic in (work.orders, made.outcomes))
     plant_ignored(work, orders, outcomes)
@@ -252,8 +252,8 @@ def test_7_topics_nobody_asked_for_compaction_and_open_transactions(
 def test_7_target_that_was_created_anew_between_two_audits_is_known(
     spark: SparkSession, work: Work, tmp_path: Path
 ) -> None:
-    """What was left open as of a time before everything was due, and ended in the topic that is
-    gone, cannot be judged any more."""
+    """Records open at an early audit time, whose ends were in the deleted topic, cannot be judged
+    any more."""
     first = work.audited(spark, tmp_path, "first", at_ms=1)
     assert (first.violations, first.verdicts["pending"]) == (0, 4)
     lost = TopicCopy(work.made.bootstrap, work.orders)
@@ -264,7 +264,7 @@ def test_7_target_that_was_created_anew_between_two_audits_is_known(
 
 
 def spoilt(spoiling: Callable[[Tables], None]) -> Any:
-    """`Tables.append` that spoils verdicts once they are written."""
+    """Return a `Tables.append` that damages written verdicts."""
     append = Tables.append
 
     def spoils(tables: Tables, name: str, *given: Any) -> None:
@@ -286,7 +286,7 @@ def test_8_an_audit_whose_verdicts_are_lost_is_none(
         tables.delete("verdicts", f"offset = {work.places['waiting'].offset}")
 
     def lose_the_files(_: Tables) -> None:
-        """As where workers write to disks of their own."""
+        """Remove files as if workers wrote to their own disks."""
         for file in (tmp_path / "audit" / "verdicts").rglob("*.parquet"):
             file.unlink()
 

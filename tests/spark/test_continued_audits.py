@@ -1,5 +1,4 @@
-"""Audits that go on from one another find what one audit of everything finds, and read each record
-once."""
+"""Chained audits find what one audit of everything finds, and read each record once."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ Header = tuple[str, bytes]
 
 
 class Trail(NamedTuple):
-    """A proxy at work, and the folder where one audit after the other leaves its results."""
+    """A working proxy, and the results folder of consecutive audits."""
 
     made: Installation
     proxy: ProxyProcess
@@ -46,7 +45,7 @@ class Trail(NamedTuple):
     folder: Path
 
     def send(self, *records: tuple[str, tuple[Header, ...]]) -> None:
-        """Write records whose value is their name, all into one partition."""
+        """Write records whose value is their name, all to one partition."""
         to = ("timer-topic", self.orders.encode())
         self.made.send(
             [Outgoing(b"k", name.encode(), (to, *said), 0) for name, said in records],
@@ -61,7 +60,7 @@ class Trail(NamedTuple):
         selection: Selection | None = None,
         again: Evidence | None = None,
     ) -> Summary:
-        """The audit of this name, gone on from the one called `after`; or made `again`."""
+        """Run the named audit, as a continuation of `after`, or `again`."""
         made = self.made
         own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
         kafka = kafka_settings(made.bootstrap)
@@ -73,7 +72,7 @@ class Trail(NamedTuple):
         return audit(spark, job, selection or Selection())
 
     def verdicts(self, spark: SparkSession, name: str) -> dict[int, str]:
-        """By offset, what the audits there found; the last word counts."""
+        """Return the newest verdicts of the chain by offset."""
         rows = newest_of_chain(History(spark, location(self.folder / name))).collect()
         return {row.offset: row.verdict for row in rows}
 
@@ -97,7 +96,7 @@ def half(what: bytes, ident: bytes) -> tuple[Header, ...]:
 
 
 def beginnings() -> list[tuple[str, tuple[Header, ...]]]:
-    """Records whose ends other records bring, or time, and some that end at once."""
+    """Return records that end by other records, by time, or at once."""
     return [
         *[(f"plain-{n}", (("timer-delay", b"%dms" % (n * 10)),)) for n in range(8)],
         *[(f"waiting-{n}", (FAR,)) for n in range(3)],
@@ -131,7 +130,7 @@ def decisions() -> list[tuple[str, tuple[Header, ...]]]:
 def test_audits_one_after_the_other_find_what_one_finds_and_read_on_where_the_last_one_ended(
     spark: SparkSession, trail: Trail
 ) -> None:
-    """In one place; and one of them fails when all but its last step is done."""
+    """All are in one place. One audit fails before its last step."""
     trail.send(*beginnings())
     first = trail.audited(spark, "chain")
     trail.send(*decisions())
@@ -164,8 +163,8 @@ def nexts(summary: Summary) -> list[int]:
 def test_second_end_of_what_an_earlier_audit_closed_is_found_and_nothing_else(
     spark: SparkSession, trail: Trail
 ) -> None:
-    """By the third audit in a row, in another place: what still waits has come through the two
-    before it, and is not looked at again."""
+    """The third audit in another place finds it. Pending records came through the two before it and
+    are not read again."""
     with CommittedReader(trail.made.bootstrap) as reader:
         arrived = list(reader.read([trail.orders]))
     twice = next(one.record for one in arrived if one.record.value == b"plain-3")
@@ -186,8 +185,8 @@ def test_second_end_of_what_an_earlier_audit_closed_is_found_and_nothing_else(
 def test_audit_is_made_again_from_its_evidence_with_identical_verdicts(
     spark: SparkSession, trail: Trail
 ) -> None:
-    """After the topics have gone on: a second delivery has been written since. Of the last one of
-    the chain, and that of everything."""
+    """The topics have changed since: there is a second delivery. Both the chain's last audit and
+    the full one are repeated."""
     for name, after in (("chain", "chain"), ("whole", None)):
         text = (trail.folder / name / "evidence.json").read_text()
         evidence = read_evidence(text)
@@ -210,7 +209,7 @@ def test_audit_is_made_again_from_its_evidence_with_identical_verdicts(
 def test_audit_of_a_time_in_which_nothing_was_written_holds(
     spark: SparkSession, trail: Trail
 ) -> None:
-    """While the second delivery of an older record stands in the target."""
+    """The target then has the second delivery of an older record."""
     now = Selection(since_ms=time.time_ns() // 1_000_000)
     summary = trail.audited(spark, "quiet", selection=now)
     assert (summary.violations, sum(summary.verdicts.values())) == (0, 0)
@@ -218,7 +217,7 @@ def test_audit_of_a_time_in_which_nothing_was_written_holds(
 
 
 def test_audit_of_one_offset_judges_that_record_alone(spark: SparkSession, trail: Trail) -> None:
-    """The one that was delivered a second time."""
+    """It is the record with two deliveries."""
     summary = trail.audited(spark, "one", selection=Selection(offsets={0: (4, 5)}))
     assert (summary.violations_by, sum(summary.verdicts.values())) == ({"duplicated": 1}, 1)
     assert trail.verdicts(spark, "one") == {4: "duplicated"}

@@ -1,5 +1,4 @@
-"""The audit sees: in the topics of a real run every planted fault is found and named, and nothing
-else is."""
+"""The audit finds and names every planted fault in the topics of a real run, and nothing else."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ GOOD = {
     "goes on": "pending",
     **{f"plain-{n}": "delivered" for n in range(PLAIN)},
 }
-"""What becomes of each record, by its value."""
+"""Expected end of each record, by its value."""
 WAITING = sum(verdict == "pending" for verdict in GOOD.values())
 FAULTS = {
     "plain-0": "missing",
@@ -62,11 +61,11 @@ FAULTS = {
     "half": "duplicated",
     "aborted": "orphaned",
 }
-"""What the audit has to say of those that are meddled with."""
+"""Expected verdicts of manipulated records."""
 
 
 class Run(NamedTuple):
-    """A proxy's work, done: its installation, its targets, and where each record lies."""
+    """Finished work of a proxy: installation, targets, and the place of each record."""
 
     made: Installation
     orders: str
@@ -74,7 +73,7 @@ class Run(NamedTuple):
     places: dict[str, str]
 
     def audited(self, spark: SparkSession, auditor: Auditor) -> dict[str, str]:
-        """The verdicts by the records' values; by place where there is no such record."""
+        """Return the verdicts by the records' values, or by place if there is no record."""
         made = self.made
         auditor.audit(made)
         names = {place: name for name, place in self.places.items()}
@@ -84,7 +83,7 @@ class Run(NamedTuple):
 
 
 def written(orders: str, group: str) -> list[Outgoing]:
-    """Records of all kinds; the value is the name."""
+    """Return records of all kinds, named by their values."""
     to, far = ("timer-topic", orders.encode()), ("timer-delay", b"1h")
     failed = ("timer-retry-group", group.encode())
 
@@ -140,7 +139,7 @@ def run(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 
 def places_of(made: Installation) -> dict[str, str]:
-    """Where each record lies; what goes on from another one has its value, and goes on."""
+    """Return the place of each record by value. Successors are named "goes on"."""
     with CommittedReader(made.bootstrap) as reader:
         found = list(reader.read([made.ingress]))
     return {
@@ -193,7 +192,7 @@ def meddle_with_targets(run: Run) -> None:
 
 
 def move_from_the_last_stop(run: Run) -> None:
-    """What failed 16 times is tried once more."""
+    """Retry the record that has failed 16 times."""
     dlq = TopicCopy(run.made.bootstrap, f"dlq.{run.group}")
     append(run.made.bootstrap, f"retry.{run.group}", dlq.records)
     dlq.records.clear()

@@ -1,4 +1,4 @@
-"""Record batches that unpack to more than clients can bear: the audit judges all the same."""
+"""Record batches that no client can decompress: the audit still judges."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def send(installation: Installation, target: str, delay: bytes = b"0") -> None:
 
 
 def send_in_transaction(installation: Installation, target: str) -> int:
-    """One record, with the marker of its transaction behind it; the offset behind that."""
+    """Send one record in a transaction. Return the offset after its marker."""
     producer = open_transaction(installation.bootstrap)
     producer.produce(
         installation.ingress, b"value", b"key", 0, headers=[("timer-topic", target.encode())]
@@ -59,7 +59,7 @@ def skip(proxy: ProxyProcess, offset: int) -> None:
 def test_skipped_batches_are_left_out_and_judged_and_one_that_is_not_skipped_stops_nothing(
     installation: Installation, auditor: Auditor
 ) -> None:
-    """The first batch lies behind the marker of a transaction, where readers read on."""
+    """The first batch lies behind a transaction marker, where readers continue."""
     target, proxy = installation.target(), installation.proxy()
     proxy.start_ready()
     send(installation, target)

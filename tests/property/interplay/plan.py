@@ -371,7 +371,7 @@ FEATURES: Final[dict[str, tuple[int, Draw]]] = {
     "skip": (4, lambda _chance, _: ("skip",)),
     "throttle": (4, _throttle),
 }
-"""By kind of step: its weight in a seed that has it, and the function that draws it."""
+"""Weight and draw function of each kind of step."""
 
 
 def draw(seed: int) -> Plan:

@@ -1,4 +1,4 @@
-"""Files changed behind the engine's back: found out or harmless, never silently wrong."""
+"""Store files changed from outside: detected or harmless, never silently wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ kinds = st.sampled_from(KINDS)
 
 
 def filled(folder: Path, seed: int, kind: StoreKind = "wheel") -> tuple[list[Entry], int]:
-    """A closed store with entries over several laps, some ended; what pends, and where it stood."""
+    """Return the pending entries of a closed store over several laps, and its watermark."""
     draw = random.Random(seed)
     dues_ms = [draw.choice([draw.randrange(1, 3000), draw.randrange(1, 10**6)]) for _ in range(150)]
     made = entries(dues_ms)
@@ -43,8 +43,8 @@ def damaged_file(folder: Path, choice: int) -> Path:
 
 
 def read_back(folder: Path, pending: list[Entry], kind: StoreKind = "wheel") -> list[Entry] | None:
-    """What pends for a restarted proxy, from the folder and, beyond what that covers, from the
-    broker again; None when the folder was refused."""
+    """Return the pending entries after a restart: those on disk, and uncovered ones from the
+    broker. Return None if the folder was refused."""
     store = opened_kind(kind, folder, AT)
     try:
         if store.report.state == "put aside":
@@ -75,7 +75,8 @@ def read_back(folder: Path, pending: list[Entry], kind: StoreKind = "wheel") -> 
 def test_a_flipped_bit_anywhere(
     kind: StoreKind, seed: int, choice: int, place: float, bit: int
 ) -> None:
-    """With a bit flipped in any file, what pends is read back exactly, or the folder put aside."""
+    """Invariant: with any bit flipped in any file the pending entries are exact, or the folder is
+    put aside."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
         pending, _ = filled(folder, seed, kind)
@@ -89,7 +90,8 @@ def test_a_flipped_bit_anywhere(
 @settings(max_examples=100, deadline=None)
 @given(kind=kinds, seed=st.integers(0, 20), choice=st.integers(0, 100), place=st.floats(0, 1))
 def test_a_file_cut_short(kind: StoreKind, seed: int, choice: int, place: float) -> None:
-    """With any file cut anywhere, what pends is read back exactly, or the folder is put aside."""
+    """Invariant: with any file cut anywhere the pending entries are exact, or the folder is put
+    aside."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
         pending, _ = filled(folder, seed, kind)
@@ -101,7 +103,8 @@ def test_a_file_cut_short(kind: StoreKind, seed: int, choice: int, place: float)
 @settings(max_examples=60, deadline=None)
 @given(kind=kinds, seed=st.integers(0, 20), choice=st.integers(0, 100))
 def test_a_file_missing(kind: StoreKind, seed: int, choice: int) -> None:
-    """With any file gone, what pends is read back exactly, or the folder is put aside."""
+    """Invariant: with any file missing the pending entries are exact, or the folder is put
+    aside."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
         pending, _ = filled(folder, seed, kind)

@@ -1,4 +1,4 @@
-"""What is listed of a store, page by page, while it goes on: held against a sorted list."""
+"""Listing of a running store, page by page, against a sorted list."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FILTERS: list[TargetFilter] = [
 
 @pytest.fixture(autouse=True, scope="module")
 def bounds_that_are_met() -> Iterator[None]:
-    """So little is looked at in one scan that most end before they have all they were to find."""
+    """Reduce the work of a scan, so that most scans stop early."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(wheel_scan, "MERGED_ROWS", 12)
         patched.setattr(wheel_scan, "LEAST_SCANNED_ROWS", 1)
@@ -37,9 +37,9 @@ def bounds_that_are_met() -> Iterator[None]:
 
 
 class ScanAgainstModel(StoreAgainstModel):
-    """Invariant: pages scanned one after the other hold each entry that waits from the first page
-    to the last exactly once, in order, whatever was put, written, ended or reopened in between; and
-    each page is what a sorted list has there at that moment."""
+    """Invariant: pages together hold each entry that is pending throughout, once and in order.
+    Puts, writes, ends and reopening between pages change nothing. Each page equals the sorted list
+    at its time."""
 
     def __init__(self) -> None:
         super().__init__()

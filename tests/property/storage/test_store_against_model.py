@@ -1,4 +1,4 @@
-"""The whole store held against a sorted list, through laps, flushes, restarts and crashes."""
+"""The whole store against a sorted list, through laps, flushes, restarts and crashes."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ DELAYS_MS = st.one_of(
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """End of the process."""
 
 
 class DyingFiles(Files):
-    """Ends the process at the n-th write of a kind, half done; set `dies_at` to arm it.
+    """Files that end the process at the n-th write of a kind, half done. `dies_at` arms it.
 
-    "tear" sets only the fields `torn` of the last slot."""
+    "tear" sets only the fields `torn` of the last slot.
+    """
 
     def __init__(self) -> None:
         self.dies_at = ("never", 0)
@@ -91,8 +92,8 @@ class DyingFiles(Files):
 
 
 class StoreAgainstModel(RuleBasedStateMachine):
-    """Invariant: at every step the store answers as a sorted list of what was put and has not
-    ended would, whatever was flushed, reopened or cut short by a crash before."""
+    """Invariant: the store answers as a sorted list of its pending entries, after any flush,
+    restart or crash."""
 
     kind: StoreKind
 
@@ -232,7 +233,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def find_the_disk_full(
         self, delays_ms: list[int], nth: int, budget: int, is_read_only: bool
     ) -> None:
-        """Or, after the first write that fails, read-only."""
+        """Make writes fail. After the first failure the disk is read-only."""
         self.put(delays_ms, 0, late=False)
         self.commit()
         self.files.dies_at = ("write", nth)
@@ -286,7 +287,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
             assert sizes.total == truth.total() == self.store.pending_bytes()
 
     def settled(self) -> bool:
-        """Whether slots that others passed while the store was closed have been gone through."""
+        """Return whether all slots passed while the store was closed have been processed."""
         tier = self.store._tier
         if not isinstance(tier, WheelTier):
             return True
@@ -304,7 +305,7 @@ class WheelAgainstModel(StoreAgainstModel):
 
 
 class RocksAgainstModel(StoreAgainstModel):
-    """Invariant: as above, for RocksDB; in a crash its memtable is lost."""
+    """Invariant: as above, for RocksDB. A crash loses its memtable."""
 
     kind = "rocksdb"
 

@@ -1,4 +1,4 @@
-"""A Hadoop of one machine, a `spark-submit` that knows it, and topics to be audited."""
+"""A single-machine Hadoop, its `spark-submit`, and topics to audit."""
 
 import time
 from collections.abc import Iterator
@@ -17,27 +17,25 @@ VALUE_BYTES = 50
 
 @pytest.fixture(scope="package")
 def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hdfs]:
-    """HDFS, for all tests here."""
     with running_hdfs(tmp_path_factory.mktemp("hdfs")) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def yarn(hdfs: Hdfs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]:
-    """YARN beside that HDFS."""
     with running_yarn(hdfs, tmp_path_factory.mktemp("yarn")) as running:
         yield running
 
 
 @pytest.fixture
 def spark_submit(hdfs: Hdfs, tmp_path: Path) -> SparkSubmit:
-    """`spark-submit` whose default file system is that HDFS."""
+    """Return a `spark-submit` whose default file system is that HDFS."""
     return SparkSubmit(tmp_path / "submit", hdfs.conf)
 
 
 @pytest.fixture(scope="package")
 def site(kafka: str) -> Site:
-    """Topics as a proxy left them that has done some of everything."""
+    """Yield topics of a proxy that has done every kind of work."""
     found = Site.create(kafka, "clusters", round(time.time() * 1_000), VALUE_BYTES)
     write(found, HUNDREDS)
     return found

@@ -1,4 +1,4 @@
-"""The audit that goes on counts each record once, whatever stops it, and sees what is broken."""
+"""The continuous audit counts each record once after any stop, and finds faults."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SEEN_WITHIN_S = 600
 MOST = 20
-"""Records that are read at once, where the topics hold some fifty."""
+"""Records read at once. The topics hold about fifty."""
 KEPT_MS = 86_400_000
 FAR = ("timer-delay", b"1h")
 Header = tuple[str, bytes]
 
 
 class Scene(NamedTuple):
-    """A proxy at work, and the folder of an audit that goes on."""
+    """A working proxy, and the folder of a continuous audit."""
 
     made: Installation
     proxy: ProxyProcess
@@ -56,7 +56,7 @@ class Scene(NamedTuple):
         return f"{self.made.name}.audit"
 
     def send(self, records: list[tuple[str, tuple[Header, ...]]]) -> None:
-        """Write records whose value is their name, all into one partition."""
+        """Write records whose value is their name, all to one partition."""
         to = ("timer-topic", self.orders.encode())
         self.made.send([Outgoing(b"k", name.encode(), (to, *said), 0) for name, said in records])
         self.made.await_ingested()
@@ -74,7 +74,7 @@ class Scene(NamedTuple):
         tell: Callable[[Totals], None] = lambda _: None,
         keep_ms: int = KEPT_MS,
     ) -> Rounds:
-        """As a process that starts has them."""
+        """Return the rounds of a fresh process."""
         job = replace(self.job(self.folder), settled_only=True, most=most)
         return Rounds(spark, job, keep_ms, tell)
 
@@ -156,7 +156,7 @@ def killed_when_the_audit_was_written(rounds: Rounds) -> None:
 def test_an_audit_of_everything_goes_on_from_it(
     spark: SparkSession, scene: Scene, tmp_path: Path
 ) -> None:
-    """What it leaves is what any audit leaves; what had ended is not read again."""
+    """Its results are those of any audit. Ended records are not read again."""
     after = replace(scene.job(tmp_path / "after"), continue_from=location(scene.folder))
     summary = audit(spark, after, Selection())
     assert (summary.violations, summary.verdicts["pending"]) == (0, 1)
@@ -181,7 +181,7 @@ def test_verdicts_that_are_old_go_and_violations_stay(spark: SparkSession, scene
 def test_first_audit_over_much_is_read_in_portions_and_says_what_one_audit_says(
     spark: SparkSession, scene: Scene, tmp_path: Path
 ) -> None:
-    """A delivery is lost and another is there twice; it is stopped in the midst of it, too."""
+    """One delivery is missing and one is doubled. The audit is also stopped within a portion."""
     orders = TopicCopy(scene.made.bootstrap, scene.orders)
     lost = orders.records.pop(orders.of_value(b"plain-7"))
     orders.rewrite()
@@ -218,7 +218,8 @@ def test_first_audit_over_much_is_read_in_portions_and_says_what_one_audit_says(
 def test_what_retention_deletes_before_it_is_read_is_told_and_the_audit_goes_on(
     spark: SparkSession, scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Deliveries go before a portion is read and after, and so do the first ingress records."""
+    """Deliveries are deleted before and after a portion is read, and so are the first ingress
+    records."""
     scene = scene._replace(folder=tmp_path / "stopped")
     scene.send([(f"last-{n}", ()) for n in range(6)])
     delete_before(scene.made.bootstrap, {(scene.made.ingress, 0): 2})
@@ -243,7 +244,7 @@ def violations(spark: SparkSession, folder: Path) -> list[Any]:
 
 
 def delete_before(bootstrap: str, offsets: dict[tuple[str, int], int]) -> None:
-    """Delete records before these offsets as retention would; -1 is the end."""
+    """Delete records before these offsets as retention does. -1 is the end."""
     below = [TopicPartition(*place, offset) for place, offset in offsets.items()]
     admin = admin_client(bootstrap)
     for deleted in admin.delete_records(below).values():
@@ -251,7 +252,7 @@ def delete_before(bootstrap: str, offsets: dict[tuple[str, int], int]) -> None:
 
 
 def told(scene: Scene) -> dict[str, dict[str, dict[str, int]]]:
-    """The latest message of each key."""
+    """Return the latest message of each key."""
     with CommittedReader(scene.made.bootstrap) as reader:
         messages = [one.record for one in reader.read([scene.topic])]
     return {(one.key or b"").decode(): json.loads(one.value or b"{}") for one in messages}

@@ -1,4 +1,4 @@
-"""What is read in portions, counted once and repeated; and where an earlier audit ended."""
+"""Parts of the continuous audit: portions, counts, repeats, and the end of an earlier audit."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_what_was_deleted_before_a_portion_was_read_is_known_by_the_audit_that_j
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """Give the signals back to whom they belonged."""
+    """Restore the signal handlers."""
     before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
     yield
     for one, handler in before.items():
@@ -145,7 +145,7 @@ def signals() -> Iterator[None]:
 
 
 class Scripted:
-    """Raises or returns these, one in each round."""
+    """Stub that raises or returns one of these in each round."""
 
     def __init__(self, *rounds: Exception | bool) -> None:
         self.rounds, self.begun = list(rounds), 0

@@ -1,4 +1,4 @@
-"""Outcomes that no reader should trust are evidence of nothing, and end no audit."""
+"""Untrustworthy outcomes are evidence of nothing, and end no audit."""
 
 from __future__ import annotations
 

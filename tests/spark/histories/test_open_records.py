@@ -1,4 +1,4 @@
-"""Of what earlier audits left open, an audit looks at what may have changed and at nothing else."""
+"""An audit reads only those open records that may have changed."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ ROWS: tuple[tuple[int, int, str | None], ...] = (
     (11, 5_000, "ended"),
     (12, NEVER, "ended"),
 )
-"""Offset, when to look at it again, and id."""
+"""Offset, time of the next look, and id."""
 
 
 def rows(spark: SparkSession, told: tuple[tuple[int, int, str | None], ...] = ROWS) -> DataFrame:
-    """OPEN of one partition."""
+    """Return the OPEN rows of one partition."""
     schema = {"offset": "bigint", "review_ms": "bigint", "name": "string"}
     names = ("offset", "review_ms", "name")
     found = frame_of(spark, [dict(zip(names, row, strict=True)) for row in told], schema)

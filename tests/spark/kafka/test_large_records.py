@@ -28,7 +28,7 @@ def _large_from_here_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_batch(bootstrap: str, topic: str, parts: list[tuple[bytes, bytes, bytes]]) -> None:
-    """One compressed batch in partition 0: keys, values, and a header of each record."""
+    """Write one compressed batch to partition 0: keys, values, and a header of each record."""
     client = {"bootstrap.servers": bootstrap, "compression.type": "gzip", "linger.ms": 60_000}
     producer = Producer(client)
     for key, value, header in parts:
@@ -63,7 +63,7 @@ def test_spark_gets_hashes_of_the_large_parts_and_all_other_records_as_they_are(
         return sorted(rows, key=lambda row: row.offset)
 
     def hidden(row: Row) -> Row:
-        """The row as it is without its large parts."""
+        """Return the row without its large parts."""
 
         def shown(part: bytes | None) -> bytes | None:
             return sha256(part).digest() if part and len(part) == len(LARGE) else part

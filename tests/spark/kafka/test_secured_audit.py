@@ -1,4 +1,4 @@
-"""The audit comes through TLS with a login or a certificate, and with the rights of its page."""
+"""The audit connects with TLS and a login or certificate, with the rights of its page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AUDITS_GROUP = "kafka-delay-proxy-audit"
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An installation on a secured broker, one of whose records has been delivered."""
+    """An installation on a secured broker, with one delivered record."""
 
     site: SecuredSite
     installation: Installation
@@ -40,7 +40,8 @@ class Served:
         return OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
 
     def rights(self) -> list[Right]:
-        """Those of docs/audit.md#what-it-needs; Kafka's authoriser grants Describe with Read."""
+        """Return the rights of docs/audit.md#what-it-needs. Kafka's authoriser grants Describe with
+        Read."""
         made = self.installation
         own = made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings"
         groups = f"{made.name}.proxy", AUDITS_GROUP
@@ -52,7 +53,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """The proxy itself comes in plain text, where everything is allowed."""
+    """Yield an installation whose proxy uses plain text with all rights."""
     folder = tmp_path_factory.mktemp("secured")
     with secured_site(folder, open_to_all=False) as site:
         installation = Installation(site.broker.bootstrap, folder, partitions=1)

@@ -1,4 +1,4 @@
-"""Topics as DataFrames: committed records, byte for byte, of the range asked for and no other."""
+"""Topics as DataFrames: committed records, byte for byte, of exactly the requested range."""
 
 import pytest
 from confluent_kafka import TopicPartition

@@ -1,8 +1,8 @@
-"""A place with audits of two days, made by hand.
+"""A place with hand-made audits of two days.
 
-a-other: of another ingress topic. a0: an older audit of everything, which none goes on from. a1:
-everything again, at noon of the 24th. a2 goes on from a1, at noon of the 25th. a3 came to no end:
-it has verdicts, and no row in `audits`.
+a-other: another ingress topic. a0: an older audit of everything without a successor. a1: everything
+again, at noon of the 24th. a2 continues a1, at noon of the 25th. a3 did not finish: it has verdicts
+and no row in `audits`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def at_ms(text: str) -> int:
 
 
 def arrived(offset: int, due: str, lateness_ms: int = 0, **more: Any) -> Row:
-    """Delivered; the broker attests the time."""
+    """Return a delivered record whose time the broker attests."""
     return delivered(offset, at_ms(due), lateness_ms, **{"is_attested": True, **more})
 
 
 def without(offset: int, verdict: str, due: str | None, **more: Any) -> Row:
-    """Not delivered; written a minute before its due."""
+    """Return an undelivered record, written a minute before it was due."""
     due_ms = None if due is None else at_ms(due)
     written_ms = None if due_ms is None else due_ms - 60_000
     return undelivered(offset, verdict, **{"due_ms": due_ms, "timestamp_ms": written_ms, **more})
@@ -43,7 +43,7 @@ def without(offset: int, verdict: str, due: str | None, **more: Any) -> Row:
 def control(
     offset: int, kind: str, name: str, written: str, verdict: str = "applied", **more: Any
 ) -> Row:
-    """A cancel or a decision."""
+    """Return a cancel or a decision."""
     of_it = {"kind": kind, "id": name, "target": None, "timestamp_ms": at_ms(written)}
     return without(offset, verdict, None, **of_it, **more)
 
@@ -63,7 +63,7 @@ NAMELESS = {
     "at_offset": 500,
     **BROKEN,
 }
-"""An end whose origin is none."""
+"""An end whose origin is unknown."""
 LETTER = without(
     7,
     "dead_lettered",
@@ -178,7 +178,6 @@ GONE = (Unverifiable(1, 1, 4, "aged out"),)
 
 
 def write_audits(spark: SparkSession, place: Location) -> None:
-    """Write them, as audits do."""
     history = History(spark, place)
     _add(history, "a-other", "24 10:00", OF_ANOTHER_TOPIC, GONE, ingress="other.ingress")
     _add(history, "a0", "24 11:00", OLDER)
@@ -196,12 +195,10 @@ def _add(
     before: MadeAudit | None = None,
     ingress: str = "timer.ingress",
 ) -> None:
-    """Write an audit to its end."""
     audited = Audited("here:9092", ingress, at_ms(at), (), gone)
     history.add(row_of(name, _write(history, name, audited, rows), "", before))
 
 
 def _write(history: History, name: str, audited: Audited, rows: tuple[Row, ...]) -> Summary:
-    """Write an audit's tables."""
     frame = verdicts(history.audits.sparkSession, rows)
     return write_tables(frame, audited, name, history.tables).summary

@@ -12,7 +12,7 @@ from tests.spark.questions.audited_place import write_audits
 
 @pytest.fixture(scope="session")
 def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Location:
-    """The place that `audited_place` describes."""
+    """Yield the place that `audited_place` describes."""
     place = location(tmp_path_factory.mktemp("audits") / "of two days")
     write_audits(spark, place)
     return place
@@ -20,6 +20,6 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lo
 
 @pytest.fixture(scope="session")
 def asked(spark: SparkSession, audited: Location) -> SparkSession:
-    """The session, with the views of that place."""
+    """Yield the session with the views of that place."""
     register_views(spark, audited)
     return spark

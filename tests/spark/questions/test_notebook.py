@@ -1,4 +1,4 @@
-"""The notebook among the examples runs from its first cell to its last."""
+"""The example notebook runs from its first cell to its last."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ CODE = [cell for cell in CELLS if cell["cell_type"] == "code"]
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The pictures that are shown."""
     shown: list[Any] = []
     mpl.use("Agg")
     monkeypatch.setattr(plt, "show", lambda: shown.append(plt.gcf()))

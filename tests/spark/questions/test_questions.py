@@ -1,4 +1,4 @@
-"""Each question, asked about a place with a chain of audits beside others, has its exact answer."""
+"""Each question gives its exact answer for a place with a chain of audits and others."""
 
 from __future__ import annotations
 

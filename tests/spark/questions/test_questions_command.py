@@ -1,4 +1,4 @@
-"""The command line of the questions: what it takes, prints and refuses."""
+"""Command line of the questions: arguments, output and refusals."""
 
 from __future__ import annotations
 

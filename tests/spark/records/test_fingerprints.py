@@ -1,4 +1,4 @@
-"""Fingerprints differ where what must arrive differs, and nowhere else."""
+"""Fingerprints differ exactly if the required deliveries differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit's own list of header names holds what the proxy's holds."""
+"""The audit's list of header names contains all of the proxy's names."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The hash of a key is that of Kafka's Java client."""
+"""Key hashes equal those of Kafka's Java client."""
 
 from pyspark.sql import SparkSession
 
@@ -26,7 +26,7 @@ def test_murmur2_is_that_of_the_java_client(spark: SparkSession) -> None:
 def test_murmur2_of_keys_of_any_bytes_and_length_is_as_computed_otherwise(
     spark: SparkSession,
 ) -> None:
-    """Those that are UTF-8 are hashed otherwise than those that are not."""
+    """Keys in UTF-8 and other keys are hashed by different code."""
     texts = ("", "\0", "key-1", "f\u00fcr 10 \u20ac", "\U0001f600" * 3, "\ufffd\uffff")
     keys = [
         *(
@@ -43,7 +43,7 @@ def test_murmur2_of_keys_of_any_bytes_and_length_is_as_computed_otherwise(
 
 
 def _murmur2(key: bytes) -> int:
-    """The same in plain Python."""
+    """Return the same hash in plain Python."""
     mask, m = 0xFFFF_FFFF, 0x5BD1E995
     found = 0x9747B28C ^ len(key)
     whole = len(key) // 4 * 4

@@ -1,4 +1,4 @@
-"""Patterns of topic names match what a shell's would."""
+"""Patterns of topic names match as in a shell."""
 
 import itertools
 from fnmatch import fnmatchcase

@@ -1,4 +1,4 @@
-"""The audit's own reading of records gives what the proxy's gives, whatever they ask for."""
+"""The audit and the proxy read every record alike."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ WITH_ALIASES: Final = [
 
 
 def spark_records(spark: SparkSession, records: Iterable[AnyRecord]) -> DataFrame:
-    """RECORDS of the topic `ingress`."""
+    """Return RECORDS of the topic `ingress`."""
     schema = ", ".join(f"{name} {kind}" for name, kind in RECORDS.items())
     rows = [("ingress", *record, True, None) for record in records]
     return spark.createDataFrame(rows, schema, verifySchema=False)
@@ -78,7 +78,8 @@ def spark_records(spark: SparkSession, records: Iterable[AnyRecord]) -> DataFram
 def differences(
     spark: SparkSession, records: list[AnyRecord], judges: dict[tuple[int, int], Policy]
 ) -> list[tuple[Any, ...]]:
-    """Where the two readings differ; judges: by partition and the first offset that each judges."""
+    """Return the differences of both readings. `judges` has policies by partition and first
+    offset."""
     texts = {policy.digest: policy.to_json() for policy in judges.values()}
     in_force = [InForce(p, first, policy.digest) for (p, first), policy in judges.items()]
     rows = parsed(
@@ -111,7 +112,7 @@ def _columns(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_both_readings_agree_on_whatever_records_ask_for(spark: SparkSession) -> None:
-    """Each policy has a partition of its own, and the last has all, one after the other."""
+    """Each policy has a partition of its own. The last partition has all policies in turn."""
     requests = AnyRequests(seed=7, authenticator=SIGNED_BY)
     judges = {(number, 0): policy for number, policy in enumerate(POLICIES)}
     last, each = len(POLICIES), RECORDS_EACH // len(POLICIES)
@@ -126,7 +127,7 @@ def test_both_readings_agree_on_whatever_records_ask_for(spark: SparkSession) ->
 
 
 def test_both_readings_agree_on_other_schedulers_words(spark: SparkSession) -> None:
-    """Each alias alone has a partition, and all together have two; one knows none of them."""
+    """Each alias alone has a partition, all together have two, and one partition has none."""
     requests = AnyRequests(8, FOREIGN_SHAPES, FOREIGN, SOUND_FOREIGN, SIGNED_BY)
     judges = {(number, 0): policy for number, policy in enumerate(WITH_ALIASES)}
     records = [

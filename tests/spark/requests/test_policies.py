@@ -1,4 +1,4 @@
-"""Which policy judges which records, as the audit finds it."""
+"""The audit's choice of the policy for each record."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_record_without_a_key_has_no_hash_of_a_key_that_could_prove_a_recall(
 def test_a_letter_refused_when_read_shows_the_record_as_it_came_and_one_refused_later_what_was_read(
     spark: SparkSession,
 ) -> None:
-    """The headers that stand for another scheduler's are on the second alone."""
+    """Only a letter refused later has headers translated from another scheduler's."""
     accepted, refused = ("timer-topic", b"shop"), ("timer-topic", b"orders")
     foreign, read = ("x-delay", b"5"), ("timer-delay", b"5")
     told = [[accepted, foreign], [accepted, foreign, read]]

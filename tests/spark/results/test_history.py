@@ -1,4 +1,4 @@
-"""Audits of a place are added whole or not at all, and never over something else."""
+"""Audits of a place are added whole or not at all, and overwrite nothing else."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READ = ReadSoFar("timer.ingress", "id", "group", {}, {})
 
 
 def added(history: History, *rows: dict[str, object], before: MadeAudit | None = None) -> str:
-    """The name of an audit that gave these verdicts."""
+    """Add an audit with these verdicts, and return its name."""
     name, spark = new_name(), history.audits.sparkSession
     written = write_tables(verdicts(spark, list(rows)), AUDITED, name, history.tables)
     history.add(row_of(name, written.summary, f"<html>{name}", before))

@@ -1,4 +1,4 @@
-"""How late deliveries were, by minute."""
+"""Lateness of deliveries by minute."""
 
 from pyspark.sql import SparkSession
 

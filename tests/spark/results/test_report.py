@@ -1,4 +1,4 @@
-"""The report is one file that says clearly what was found, whatever the topics hold."""
+"""The report is one file with clear findings for any topic contents."""
 
 import re
 from dataclasses import replace
@@ -101,7 +101,7 @@ def test_report_of_what_was_late_alone_says_that_exactly_once_held(
 def test_report_of_what_could_not_all_be_judged_says_so_at_the_top(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """What the proxy should have ended hours ago, and topics that were not read, too."""
+    """The page reports overdue records and unread topics."""
     hour_ms = 3_600_000
     behind = undelivered(3, "pending", overdue_ms=hour_ms, is_late=True)
     rows = [delivered(1, NOW_MS), delivered(2, NOW_MS - hour_ms, hour_ms), behind]

@@ -1,4 +1,4 @@
-"""The tables and the figures say what was found."""
+"""Tables and figures show the findings."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the charts show over time is counted right, in few steps, whatever the times are."""
+"""Charts over time are correct, with few steps, for any times."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _timeline(spark: SparkSession, *rows: dict[str, Any], at_ms: int = NOW_MS) -
 
 
 def _at(found: Timeline, at_ms: int) -> int:
-    """The number of the step."""
+    """Return the number of the step."""
     return (at_ms - found.axis.first_ms) // found.axis.step_ms
 
 
@@ -60,7 +60,8 @@ def test_due_and_delivered_are_counted_where_they_were(spark: SparkSession) -> N
 
 
 def test_a_record_waits_from_when_it_was_written_until_it_ends(spark: SparkSession) -> None:
-    """Delivered, ended otherwise, and pending; what has no end to be seen does not wait."""
+    """Records are delivered, ended otherwise, or pending. A record without a visible end is not
+    counted."""
     found = _seen(
         spark,
         delivered(1, NOW_MS, timestamp_ms=NOW_MS - 60_000),
@@ -97,7 +98,8 @@ def test_lateness_is_told_by_when_the_record_was_due(spark: SparkSession) -> Non
 
 
 def test_violations_stand_where_their_records_were_due(spark: SparkSession) -> None:
-    """Or were written; where no record is known, where their end is; none after the audit."""
+    """Otherwise they are at the time of writing, or of the end if the record is unknown. None is
+    after the audit."""
 
     def wrong(offset: int, verdict: str, **more: Any) -> dict[str, Any]:
         return undelivered(offset, verdict, is_violation=True, **more)

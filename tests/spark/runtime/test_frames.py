@@ -1,4 +1,4 @@
-"""Frames that the driver writes out itself, and frames that are worked out once."""
+"""Frames that the driver writes, and frames that are computed once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS: Schema = {
 
 
 def plan(frame: DataFrame, printed: pytest.CaptureFixture[str]) -> str:
-    """What Spark is going to do, its own words."""
+    """Return Spark's plan as text."""
     printed.readouterr()
     frame.explain("extended")
     return printed.readouterr().out
@@ -43,7 +43,7 @@ def test_rows_of_the_driver_come_with_their_types_and_nulls(spark: SparkSession)
 def test_rows_of_the_driver_need_no_python_to_be_read(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What `createDataFrame` makes shows as the RDD that Python processes of the workers read."""
+    """`createDataFrame` would give an RDD that the workers' Python processes read."""
     rows, schema = [{"number": 1}], {"number": "bigint"}
     assert "RDD" in plan(spark.createDataFrame([(1,)], "number bigint"), capsys)
     assert "RDD" not in plan(local_rows(spark, rows, schema), capsys)

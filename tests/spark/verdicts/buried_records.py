@@ -1,4 +1,4 @@
-"""Stories of dead letters: beside other ends, with made-up reasons, and without values."""
+"""Stories of dead letters: with other ends, with invented reasons, and without values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from spark_jobs.audit_scope import AuditScope, OverdueRule, OverdueRules
 from tests.spark.verdicts.topics_told import SEEN, Story, Topics
 
 HASH_OF_NO_VALUE = 42
-"""xxHash64 of nothing, as Spark has it."""
+"""Spark's xxHash64 of no bytes."""
 LATER: dict[str, Any] = {"due_ms": 150_000}
 
 
 def a_dead_letter_stands_beside_no_other_end(t: Topics) -> None:
-    """Replayed, it would be delivered beside what became of the record."""
+    """A replay of the letter would deliver the record in addition to its end."""
 
     def beside(end: str, code: str = "publish-failed", **other: Any) -> int:
         told = {name: other.pop(name) for name in ("detail", "next_offset") if name in other}
@@ -125,4 +125,4 @@ STORIES: dict[Story, AuditScope] = {
     what_found_no_room_has_ended_as_it_was_read: BURIED,
     what_was_taken_back_before_it_could_fire_is_not_buried: BURIED,
 }
-"""The stories, and the scope within which each is judged."""
+"""The stories, and the scope in which each is judged."""

@@ -1,4 +1,4 @@
-"""Stories of ends that are late, unseen, excused, or out of their order."""
+"""Stories of ends that are late, unseen, excused or out of order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def deleted_outcome_is_not_held_against_the_record_that_goes_on_from_it(t: Topic
 def outcomes_that_were_deleted_explain_ends_alone_of_which_nothing_else_would_be_left(
     t: Topics,
 ) -> None:
-    """All outcomes are gone, and of dead letters those up to 45 s."""
+    """All outcomes are deleted, and dead letters up to 45 s."""
     lost = ("missing", "no topic shows how")
     t.record(*lost, timestamp_ms=45_001)
     t.record("unverifiable", "outcomes are gone", timestamp_ms=45_000)
@@ -37,7 +37,7 @@ def outcomes_that_were_deleted_explain_ends_alone_of_which_nothing_else_would_be
 
 
 def commit_whose_outcome_was_deleted_is_not_taken_for_what_went_on(t: Topics) -> None:
-    """A half message that was requeued goes on under the offset of its commit."""
+    """A requeued half message has a successor with the offset of its commit."""
     half = t.record("requeued", kind="prepare", ident=b"h")
     t.outcome(half, "requeued")
     commit = t.record("unverifiable", "outcomes are gone", kind="commit", ident=b"h")
@@ -59,7 +59,7 @@ def only_the_partition_where_a_record_would_lie_explains_that_it_is_not_there(t:
 
 
 def what_came_too_late_or_not_at_all_is_late_or_overdue_where_that_is_asked(t: Topics) -> None:
-    """Up to 2 s are allowed, for `slow-*` a minute; it is 200 s, the proxy stood at 100 s."""
+    """The limit is 2 s, and a minute for `slow-*`. It is 200 s, and the proxy stood at 100 s."""
     t.delivered(t.record("delivered"), at_ms=52_000)
     t.delivered(t.record("late", "arrived 2001 ms late, 2000 ms are allowed"), at_ms=52_001)
     t.delivered(t.record("delivered", due_ms=30_000), due_ms=30_000, at_ms=42_000)
@@ -90,7 +90,7 @@ def what_came_too_late_or_not_at_all_is_late_or_overdue_where_that_is_asked(t: T
 
 
 def what_was_read_while_a_record_waited_must_have_ended_it(t: Topics) -> None:
-    """By the times at which it is shown to have been read, but for what one transaction holds."""
+    """The read times decide, with a tolerance of one transaction."""
 
     def named(expected: str, detail: str = "", ident: bytes = b"a", **other: Any) -> int:
         return t.record(expected, detail, ident=ident, **other)
@@ -131,7 +131,8 @@ def what_names_no_record_does_not_tell_how_far_was_read(t: Topics) -> None:
 
 
 def reasons_that_the_topics_speak_against_are_not_believed(t: Topics) -> None:
-    """Overdue records for `old*` are dropped since 45 s, for `buried` they are dead letters."""
+    """Since 45 s overdue records for `old*` are dropped, and those for `buried` are dead
+    letters."""
 
     def letter(
         expected: str, detail: str, code: str, told: str = "", at_ms: int = 60_000, **other: Any
@@ -194,7 +195,7 @@ def what_a_cancel_missed_did_not_wait_until_it_was_buried(t: Topics) -> None:
 
 
 def what_was_replaced_is_no_dead_letter_later(t: Topics) -> None:
-    """But for a defect, which may have been met as it was read."""
+    """Defects are an exception: the proxy may have met them while reading."""
     for ident, code, at_ms, *expected in (
         (b"q", "publish-failed", 60_005, "contradicted", "it became a dead letter 10001 ms after"),
         (b"r", "publish-failed", 60_004, "dead_lettered"),
@@ -267,7 +268,7 @@ def records_with_one_due_come_in_the_order_in_which_they_were_written(t: Topics)
 
 
 def half_messages_are_asked_about_once_and_in_time_and_shown_as_they_are(t: Topics) -> None:
-    """From 50 s on every 10 s, three times. All of the ingress was read."""
+    """The first question is at 50 s, then every 10 s, three times. The whole ingress was read."""
     t.read_from = 0
 
     def half(expected: str, ident: bytes, detail: str = "") -> None:
@@ -331,4 +332,4 @@ STORIES: dict[Story, AuditScope] = {
     ),
     what_is_seen_before_its_due_came_early_whatever_time_it_claims: replace(SEEN, seen_ms=100_000),
 }
-"""The stories, and the scope within which each is judged."""
+"""The stories, and the scope in which each is judged."""

@@ -15,14 +15,14 @@ MOVED_MS = 45_000
 
 
 def move(t: Topics, expected: str, of: int, detail: str = "", **other: Any) -> int:
-    """To the past, which is at once, unless `other` says otherwise."""
+    """Write a move, to the past (at once) unless `other` says otherwise."""
     named = going_on(t, of, other.pop("first", of))
     told = {"moved_fires_ms": FIRES_MS, "moved_due_ms": FIRES_MS, "timestamp_ms": MOVED_MS}
     return t.record(expected, detail, **{**named, **told, **other})
 
 
 def going_on(t: Topics, of: int, first: int) -> dict[str, Any]:
-    """What any record says that goes on from another one."""
+    """Return the fields of each successor."""
     return {"hop_from": of, "first_offset": first, "first_origin": t.origin(first)}
 
 
@@ -143,7 +143,7 @@ def a_move_that_comes_too_late_is_a_stranger(t: Topics) -> None:
 
 
 def a_move_that_is_refused_ends_in_the_place_that_it_takes(t: Topics) -> None:
-    """One that says that it missed is believed: without its id nothing tells whether it did."""
+    """A missed move is believed: without its id nothing proves or refutes it."""
     refused: dict[str, Any] = {"kind": "refused", "code": "target-refused", "due_ms": None}
 
     def buried(expected: str, of: int, detail: str = "", **other: Any) -> int:
@@ -268,7 +268,7 @@ def a_move_ends_its_record_where_only_what_is_settled_counts(t: Topics) -> None:
 
 
 def what_is_let_go_after_a_pause_is_late_and_what_was_moved_counts_from_then_on(t: Topics) -> None:
-    """Up to 2 s are allowed."""
+    """The limit is 2 s."""
     first = t.record("requeued")
     t.outcome(first, "requeued")
     parked = t.record("requeued", "moved", **going_on(t, first, first), wanted_ms=FIRES_MS)
@@ -302,4 +302,4 @@ STORIES: dict[Story, AuditScope] = {
     ),
     a_move_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }
-"""The stories, and the scope within which each is judged."""
+"""The stories, and the scope in which each is judged."""

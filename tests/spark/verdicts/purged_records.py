@@ -1,4 +1,4 @@
-"""Stories of records that waited when a purge was read (docs/exactly-once.md#purges)."""
+"""Stories of records that were pending when a purge was read (docs/exactly-once.md#purges)."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def what_a_purge_ended_is_not_delivered_later(t: Topics) -> None:
 
 
 def what_a_purge_ended_is_no_dead_letter_later(t: Topics) -> None:
-    """But for a defect, which may have been met as it was read."""
+    """Defects are an exception: the proxy may have met them while reading."""
     for code, at_ms, *expected in (
         ("publish-failed", 60_000, "contradicted", "it became a dead letter 15000 ms after"),
         ("defect", 60_000, "dead_lettered"),
@@ -216,4 +216,4 @@ STORIES: dict[Story, AuditScope] = {
     half_messages_are_purged_once_they_are_committed: SEEN,
     what_was_being_rewritten_ends_as_it_arrives: SEEN,
 }
-"""The stories, and the scope within which each is judged."""
+"""The stories, and the scope in which each is judged."""

@@ -1,4 +1,4 @@
-"""Stories of records that were taken back by their origins (docs/guide.md#recall)."""
+"""Stories of records recalled by their origins (docs/guide.md#recall)."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def what_recalls_missed_may_have_ended_unseen(t: Topics) -> None:
 
 
 def what_is_missed_must_have_an_outcome_where_that_would_be_seen(t: Topics) -> None:
-    """In the very partition, and of the very time: all others may have it unseen."""
+    """Its partition and time must be visible. Other records may have an unseen outcome."""
     for _ in range(8):
         named = t.record("pending", **LATER)
         said = ("contradicted", named, "waits still") if _is_seen(t, named) else ("missed", named)
@@ -170,7 +170,7 @@ def what_recalls_name_may_have_been_deleted(t: Topics) -> None:
 
 
 def a_recall_is_not_of_what_its_record_has_replaced_in_mid_hop(t: Topics) -> None:
-    """Older versions of the proxy said otherwise."""
+    """Older proxy versions recalled it."""
     for end, said in product(("requeued", "cancelled"), ("replaced", "cancelled")):
         ident = f"{end} {said}".encode()
         one = rolled(t, ident=ident)
@@ -185,7 +185,7 @@ def a_recall_is_not_of_what_its_record_has_replaced_in_mid_hop(t: Topics) -> Non
 
 
 def a_recall_ends_its_record_where_only_what_is_settled_counts(t: Topics) -> None:
-    """Whatever the outcome says, and though the record is not due yet."""
+    """The outcome does not matter, and the record is not due yet."""
     taken = t.record("cancelled", **LATER)
     t.outcome(taken, "cancelled")
     t.outcome(recall(t, "applied", taken), "applied")
@@ -278,4 +278,4 @@ STORIES: dict[Story, AuditScope] = {
     a_record_is_not_taken_back_in_mid_hop_by_a_wrong_proof: SEEN,
     a_recall_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }
-"""The stories, and the scope within which each is judged."""
+"""The stories, and the scope in which each is judged."""

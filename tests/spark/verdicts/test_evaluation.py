@@ -1,4 +1,4 @@
-"""Verdicts on small hand-made histories: each kind of record, each kind of end, each violation."""
+"""Verdicts on small hand-made histories: each kind of record, end and violation."""
 
 from __future__ import annotations
 
@@ -266,12 +266,12 @@ STORIES: dict[Story, AuditScope] = {
     **moved_records.STORIES,
     **buried_records.STORIES,
 }
-"""The stories, and the scope within which each is judged."""
+"""The stories, and the scope in which each is judged."""
 
 
 @pytest.fixture(scope="module")
 def evaluations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Evaluations:
-    """By story: what it told, and all that was found in one evaluation of all stories."""
+    """Evaluate all stories at once, and return the findings by story."""
     folder = tmp_path_factory.mktemp("evaluation")
     told = {story: Topics(number) for number, story in enumerate(STORIES)}
     for story, topics in told.items():
@@ -287,7 +287,7 @@ def evaluations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def numbered_ruling() -> str:
-    """The ruling, with the number of the rule that decides behind each sentence."""
+    """Return the ruling with rule numbers in its sentences."""
     rules = enumerate(evaluation.RULES)
     return ruling(rule._replace(detail=f"{rule.detail} [{number}]") for number, rule in rules)
 
@@ -308,7 +308,7 @@ def test_each_record_of_a_story_gets_the_verdict_that_it_tells(
 
 
 def test_each_rule_decides_about_some_record_of_the_stories(evaluations: Evaluations) -> None:
-    """So none can be taken away, and no other put before it, without a story noticing."""
+    """A story fails if a rule is removed or reordered."""
     said = (detail for _, found in evaluations.values() for _, detail in found.values())
     deciding = {int(number) for detail in said for number in re.findall(r" \[(\d+)\]$", detail)}
     idle = {n: rule for n, rule in enumerate(evaluation.RULES) if n not in deciding}

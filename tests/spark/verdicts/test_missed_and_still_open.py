@@ -1,5 +1,4 @@
-"""What said wrongly that it missed a record is found by the audit that sees how that ended, and is
-kept no longer than until then."""
+"""A wrong `missed` is found by the audit that sees the record's end, and kept only until then."""
 
 from __future__ import annotations
 
@@ -27,11 +26,11 @@ pytestmark = pytest.mark.core
 
 AFTER_MS = 190_000
 UNSEEN = replace(SEEN, unseen=OUTCOMES_GONE)
-"""Where outcomes were deleted an audit cannot know that what has none waits still."""
+"""Outcomes are deleted, so a record without one may not be pending."""
 
 
 class Audited(NamedTuple):
-    """verdicts: by offset. kept: the rows of OPEN that the next audit begins with, and which."""
+    """Verdicts by offset in `verdicts`, and the OPEN rows for the next audit in `kept`."""
 
     verdicts: dict[int, str]
     kept: DataFrame
@@ -41,7 +40,7 @@ class Audited(NamedTuple):
 def audited(
     spark: SparkSession, folder: Path, topics: Topics, earlier: Audited | None, seen: AuditScope
 ) -> Audited:
-    """What the topics hold, judged beside what an earlier audit has left open."""
+    """Judge the topics together with the records that an earlier audit left open."""
     state = dict(zip(PARTITION_STATE, topics.state, strict=True))
     if earlier:
         state |= {"closed_to": NEXT_OFFSET, "audited_from": NEXT_OFFSET, "watermark_ms": AFTER_MS}

@@ -1,4 +1,4 @@
-"""What a story tells that the topics hold, and what an audit makes of it."""
+"""Topic contents of a story, and the audit's verdicts on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T_MS = 100_000
 NEXT_OFFSET = 1_000
 READ_TO = 2_000
 STATE = (5, 5, READ_TO, READ_TO)
-"""Of each partition: PARTITION_STATE from `closed_to` to `read_to`."""
+"""PARTITION_STATE of each partition, from `closed_to` to `read_to`."""
 NO_RULES = OverdueRules(0, ())
 SEEN = AuditScope(
     200_000,
@@ -34,12 +34,11 @@ CONTENT = {"key_hash": 1, "value_hash": 2, "headers_hash": 3, "letter_hash": 4}
 
 
 Found = dict[tuple[int | None, int | None], tuple[str, str]]
-"""By place: the verdict and its detail."""
+"""Verdict and detail by place."""
 
 
 class Topics:
-    """What a story says that the topics hold, in one partition of the ingress, and what it expects
-    of each record there."""
+    """A story's contents of the topics, in one ingress partition, and its expected verdicts."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
@@ -54,7 +53,7 @@ class Topics:
     def record(
         self, expected: str, detail: str = "", *, kind: str | None = "record", **other: Any
     ) -> int:
-        """An ingress record; due in the past and to be delivered unless `other` says otherwise."""
+        """Add an ingress record. It is an overdue delivery unless `other` says otherwise."""
         offset = other.pop("offset", None) or self.next_offset
         self.next_offset += 1
         due_ms = other.pop("due_ms", 50_000)
@@ -100,23 +99,23 @@ class Topics:
 
     @property
     def state(self) -> tuple[int, ...]:
-        """PARTITION_STATE."""
+        """Return PARTITION_STATE."""
         stands = (5, self.log_end, NEXT_OFFSET, T_MS, self.cursor)
         known_from = max(self.read_from, self.settings_from)
         return self.partition, self.read_from, *STATE, *stands, known_from, self.read_from
 
     def holds(self, partition: int | None, offset: int | None) -> bool:
-        """Whether a verdict is of this story; one that names no place belongs to the only one that
-        expects it."""
+        """Return whether a verdict is of this story. Without a place it belongs to the only story
+        that expects it."""
         return partition == self.partition or (partition is None and offset in self.expected)
 
 
 def judged(
     spark: SparkSession, folder: Path, groups: Sequence[tuple[AuditScope, Sequence[Topics]]]
 ) -> Found:
-    """All stories judged at once, each within the scope of its group.
+    """Judge all stories at once, each in the scope of its group.
 
-    One evaluation for each would take as long as one of all of them.
+    One evaluation takes as long as one story's.
     """
     told = [one for _, group in groups for one in group]
     requests = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)

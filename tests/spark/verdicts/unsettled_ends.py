@@ -1,4 +1,4 @@
-"""Stories of ends that are open still, came twice, or lie beyond what was read."""
+"""Stories of ends that are still open, doubled, or beyond the end of reading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def what_an_open_transaction_may_say_of_a_record_is_waited_for(t: Topics) -> Non
 
 
 def what_may_have_been_let_go_unseen_is_not_overdue(t: Topics) -> None:
-    """Records that a pause holds back, and a move that lets one of them go."""
+    """A pause holds records back, and a move releases one of them."""
     held: dict[str, Any] = {"due_ms": 50_000, "wanted_ms": 2**60, "fires_ms": 2**60}
     stamps = "timer-origin,timer-due,timer-first-origin"
     for expected in ("pending", "overdue"):
@@ -88,4 +88,4 @@ STORIES: dict[Story, AuditScope] = {
     what_earlier_records_asked_for_is_not_known_where_their_settings_are_gone: SEEN,
     a_second_end_is_one_too_many: SEEN,
 }
-"""The stories, and the scope within which each is judged."""
+"""The stories, and the scope in which each is judged."""

@@ -1,4 +1,4 @@
-"""Writes the blocks of docs/audit-violations.md: `python -m tests.spark.violation_examples`."""
+"""Writer of the blocks in docs/audit-violations.md: `python -m tests.spark.violation_examples`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worked examples of `contradicted`, which has several faces."""
+"""The worked examples of `contradicted`, which has several forms."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The worked examples of docs/audit-violations.md, but for `contradicted`. Each is a function that
-writes what a producer writes, lets the real proxy work, and then does what must not happen."""
+"""The worked examples of docs/audit-violations.md, without `contradicted`.
+
+Each function writes a producer's records, lets the real proxy work, and then injects the violation.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit's verdicts on all examples, in one audit, each in an ingress partition of its own."""
+"""The audit's verdicts on all examples, in one audit. Each has its own ingress partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ LIMITS: Final = LatenessLimits(None, (("alerts", 2_000),))
 
 
 class Finding(NamedTuple):
-    """A violation as the report shows it. place: of its record, or of its end where it has none."""
+    """A violation as in the report. `place` is of its record, or of its end if there is no
+    record."""
 
     verdict: str
     place: tuple[str, int, int]
@@ -35,7 +36,7 @@ class Finding(NamedTuple):
 
 
 class Example(NamedTuple):
-    """What a story left in the topics, and what the audit says of it."""
+    """A story's topics, and the audit's findings."""
 
     name: str
     topics: ExampleTopics
@@ -43,7 +44,7 @@ class Example(NamedTuple):
 
 
 def stories() -> list[Story]:
-    """In the order in which they are written down."""
+    """Return the stories in the order of the source."""
     return [
         story
         for module in (examples, contradictions)
@@ -53,7 +54,7 @@ def stories() -> list[Story]:
 
 
 def judged(spark: SparkSession, folder: Path) -> list[Example]:
-    """Every story, played and audited."""
+    """Play and audit every story."""
     told = {story.__name__: ExampleTopics(number) for number, story in enumerate(stories())}
     for story in stories():
         story(told[story.__name__])
@@ -65,7 +66,7 @@ def judged(spark: SparkSession, folder: Path) -> list[Example]:
 def _findings(
     spark: SparkSession, folder: Path, told: Sequence[ExampleTopics]
 ) -> list[list[Finding]]:
-    """By number."""
+    """Return the findings by story number."""
     laid = laid_out(spark, [one.contents() for one in told], folder / "topics")
     seen = replace(
         laid.scope(LAST),
@@ -92,7 +93,7 @@ def _findings(
 
 
 def _holds(topics: ExampleTopics, place: tuple[str, int, int]) -> bool:
-    """Only one story has a record whose origin is none."""
+    """Return whether the finding is of this story. Only one story has an unknown origin."""
     topic, partition, offset = place
     return any(
         (one.partition_, one.offset_) == (partition, offset)

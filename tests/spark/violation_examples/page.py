@@ -1,4 +1,4 @@
-"""The blocks of docs/audit-violations.md that are made from the examples."""
+"""The blocks of docs/audit-violations.md that are generated from the examples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_MAC: Final = 8
 
 
 def block(example: Example) -> str:
-    """What stands between the two comments of an example."""
+    """Return the text between the two comments of an example."""
     topics = example.topics
     lost = {id(one) for one in topics.lost}
     rows = [
@@ -33,12 +33,12 @@ def block(example: Example) -> str:
 
 
 def shown() -> dict[str, str]:
-    """The blocks that the page has, by example."""
+    """Return the blocks of the page, by example."""
     return dict(BLOCK.findall(PAGE.read_text("utf-8")))
 
 
 def with_blocks(text: str, blocks: dict[str, str]) -> str:
-    """The page with these blocks in their places."""
+    """Return the page with these blocks."""
     return BLOCK.sub(
         lambda old: f"<!-- example: {old[1]} -->\n{blocks[old[1]]}<!-- end -->\n", text
     )
@@ -56,7 +56,7 @@ def _row(record: Record, note: str, *, is_lost: bool) -> str:
 
 
 def _short(name: str, told: bytes | None) -> str:
-    """A signature tells a reader nothing."""
+    """Shorten signatures."""
     text = _text(told)
     return f"{text[:LONGEST_MAC]}…" if name == "timer-hop-mac" else text
 
@@ -79,7 +79,7 @@ def _finding(found: Finding) -> str:
 
 
 def _as_partition_0(text: str, number: int) -> str:
-    """Each example is told as if it were alone, in the first partition of the ingress."""
+    """Replace the partition number by 0, as if each example were alone."""
     text = text.replace(f"{OWN.ingress}/{number}/", f"{OWN.ingress}/0/")
     text = text.replace(f"{OWN.ingress}, partition {number},", f"{OWN.ingress}, partition 0,")
     return text.replace(f"{OWN.ingress} --partition {number} ", f"{OWN.ingress} --partition 0 ")

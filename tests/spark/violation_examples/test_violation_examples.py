@@ -1,4 +1,4 @@
-"""What docs/audit-violations.md shows is what the audit says of these very records."""
+"""docs/audit-violations.md shows the audit's real findings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_every_example_is_on_the_page_once_and_the_page_has_no_other() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_page_shows_what_the_audit_says_of_the_example(name: str, examples: Examples) -> None:
-    """If this is right: `python -m tests.spark.violation_examples` writes it into the page."""
+    """If this is correct, `python -m tests.spark.violation_examples` writes it to the page."""
     assert shown()[name] == block(examples[name])
 
 

@@ -1,5 +1,5 @@
-"""The topics of an example: what the real proxy made of a few records on the stand-in for Kafka,
-and what the story then did to them."""
+"""The topics of an example: the real proxy's work on the stand-in Kafka, and the story's
+changes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from tools.campaign.played_run import KnownSettingsTopic
 from tools.campaign.scene import HOP_KEY, MOMENTS_MS, OWN, SIGNER, TOPIC_ID
 
 AUDITED_MS: Final = START_MS + 600_000
-"""When the audit looks at the topics."""
+"""Time of the audit."""
 SECOND_MS: Final = 1_000
 PARTITIONS: Final = 4
-"""Of each target."""
+"""Partitions of each target."""
 
 
 class ExampleTopics:
-    """One partition of the ingress, and the targets that its records name.
+    """One ingress partition, and the targets of its records.
 
-    notes: by record, what a reader of the page is to see in it. lost: records that the proxy wrote
-    and that are not there any more."""
+    `notes`: remarks for the page, by record. `lost`: records that the proxy wrote and that are
+    missing.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -41,14 +42,14 @@ class ExampleTopics:
         self.set_policy()
 
     def set_policy(self, **settings: Any) -> None:
-        """The proxy's settings; as they are by default, but for these."""
+        """Set the proxy's policy: defaults with these changes."""
         self.world.policy = Policy(hop_key=HOP_KEY.digest, **settings)
 
     def create(self, topic: str, partitions: int = PARTITIONS) -> None:
         self.world.kafka.topics[topic] = partitions
 
     def write(self, key: str, value: str, /, **headers: str) -> Record:
-        """A producer writes to the ingress; `timer_topic` stands for `timer-topic`."""
+        """Write a producer's record to the ingress. `timer_topic` stands for `timer-topic`."""
         named = {name.replace("_", "-"): told.encode() for name, told in headers.items()}
         target = headers.get("timer_topic")
         if target and target not in self.world.kafka.topics:
@@ -58,7 +59,7 @@ class ExampleTopics:
         )
 
     def write_cancelled(self, key: str, value: str, /, **headers: str) -> Record:
-        """A record that is cancelled by its key three seconds later; past its due."""
+        """Write an overdue record that is cancelled by its key three seconds later."""
         asked = self.write(key, value, **headers, timer_id=key)
         self.wait(3)
         self.write(key, "", timer_cancel=key)
@@ -67,16 +68,16 @@ class ExampleTopics:
         return asked
 
     def purge(self, pattern: str) -> Record:
-        """The proxy writes a purge of these targets."""
+        """Write a purge of these targets as the proxy does."""
         headers = SIGNER.signed(self.number, None, None, [("timer-purge", pattern.encode())])
         return self.world.kafka.append(INGRESS, self.number, None, None, [*headers])
 
     def move(self, offset: int, deliver_at_ms: int) -> None:
-        """The proxy writes what is to take the place of the record there, with another due."""
+        """Write the replacement of a record with another due time, as the proxy does."""
         self.world.moving(self.number, offset, deliver_at_ms)()
 
     def wait(self, seconds: int) -> None:
-        """The proxy works meanwhile, unless it was stopped."""
+        """Let time pass while the proxy works, unless it is stopped."""
         for _ in range(seconds):
             if not self.is_stopped:
                 self.world.settle()
@@ -93,7 +94,7 @@ class ExampleTopics:
         self.is_stopped = False
 
     def end(self) -> None:
-        """Time passes until the audit."""
+        """Let time pass until the audit."""
         self.world.time.pass_ms(AUDITED_MS - self.world.time.broker_now_ms)
         if not self.is_stopped:
             self.world.settle()
@@ -103,27 +104,27 @@ class ExampleTopics:
         return self.world.kafka.read(topic)
 
     def only(self, topic: str) -> Record:
-        """The only record of a topic."""
+        """Return the only record of a topic."""
         (found,) = self.all(topic)
         return found
 
     def outcome(self, of: Record) -> Record:
-        """The outcome of an ingress record."""
+        """Return the outcome of an ingress record."""
         origin = f"{INGRESS}/{self.number}/{of.offset_}".encode()
         return next(one for one in self.all(OWN.outcomes) if one.key_ == origin)
 
     def unsay(self, of: Record) -> None:
-        """The outcome of an ingress record never was there: those behind it move up."""
+        """Remove the outcome of an ingress record. Later outcomes move up."""
         self.unwrite(self.outcome(of))
 
     def lose(self, record: Record, note: str) -> None:
-        """It is not there any more."""
+        """Delete the record, and keep its offset."""
         self._forget(record)
         self.lost.append(record)
         self.note(record, note)
 
     def unwrite(self, record: Record) -> None:
-        """It never was there: those behind it move up."""
+        """Remove the record. Later records move up."""
         self._forget(record)
         for offset, one in enumerate(self.world.kafka.logs[record.topic_, record.partition_]):
             one.offset_ = offset
@@ -141,7 +142,7 @@ class ExampleTopics:
         headers: list[tuple[str, bytes | None]],
         at_ms: int,
     ) -> Record:
-        """Somebody writes to a topic, or a fault of the proxy does."""
+        """Append a record, as a stranger or a proxy fault would."""
         log = self.world.kafka.logs[topic, partition]
         offset = log[-1].offset_ + 1 if log else 0
         record = Record(topic, partition, offset, key, value, headers, at_ms)
@@ -149,7 +150,7 @@ class ExampleTopics:
         return record
 
     def copy(self, record: Record, after_ms: int = 0) -> Record:
-        """The same record once more."""
+        """Append the same record again."""
         return self.append(
             record.topic_,
             record.partition_,
@@ -160,25 +161,25 @@ class ExampleTopics:
         )
 
     def delivery(self, of: Record, topic: str, partition: int, due_ms: int, at_ms: int) -> Record:
-        """A delivery of an ingress record as the proxy writes them, where it wrote none."""
+        """Append a delivery that the proxy did not write, in its form."""
         users = [(name, told) for name, told in of.headers_ if not name.startswith("timer-")]
         stamps = [("timer-origin", self.origin(of)), ("timer-due", str(due_ms).encode())]
         return self.append(topic, partition, of.key_, of.value_, [*users, *stamps], at_ms)
 
     def say(self, of: Record, outcome: str, detail: str, due_ms: int | None, at_ms: int) -> Record:
-        """An outcome as the proxy writes them, where it wrote none."""
+        """Append an outcome that the proxy did not write, in its form."""
         origin = self.origin(of)
         fields = {"origin": origin.decode(), "outcome": outcome, "due": due_ms}
         told = json.dumps({**fields, "id": None, "detail": detail}, separators=(",", ":"))
         return self.append(OWN.outcomes, 0, origin, told.encode(), [], at_ms)
 
     def letter(self, of: Record, code: str, detail: str, due_ms: int, at_ms: int) -> Record:
-        """A dead letter with its outcome."""
+        """Append a dead letter with its outcome."""
         self.say(of, "dead-lettered", f"{code}: {detail}", due_ms, at_ms)
         return self.letter_alone(of, code, detail, at_ms)
 
     def letter_alone(self, of: Record, code: str, detail: str, at_ms: int) -> Record:
-        """A dead letter, and no outcome that says so."""
+        """Append a dead letter without its outcome."""
         reason = {"timer-error": code, "timer-error-detail": detail}
         stamps = [(name, told.encode()) for name, told in reason.items()]
         headers = [*of.headers_, *stamps, ("timer-origin", self.origin(of))]
@@ -191,13 +192,13 @@ class ExampleTopics:
         self.notes[id(record)] = text
 
     def records(self) -> list[Record]:
-        """All that a reader is shown, in the order of time, what was lost among it."""
+        """Return all records and lost records by time."""
         logs = self.world.kafka.logs
         there = [one for (topic, _), log in logs.items() if topic != OWN.settings for one in log]
         return sorted([*there, *self.lost], key=lambda one: (one.timestamp_ms, _rank(one)))
 
     def contents(self) -> Contents:
-        """As an audit reads them."""
+        """Return the records as an audit reads them."""
         logs = self.world.kafka.logs
         held = [
             _held(one) for (topic, _), log in logs.items() if topic != OWN.settings for one in log
@@ -218,7 +219,7 @@ class ExampleTopics:
 
 
 def _rank(record: Record) -> tuple[int, str, int, int]:
-    """Of what has one time: the ingress first."""
+    """Return the order of records with equal times: the ingress first."""
     return (
         0 if record.topic_ == INGRESS else 1,
         record.topic_,

@@ -1,4 +1,4 @@
-"""The probes and /metrics: honest answers from snapshots, over a real socket where it matters."""
+"""Probes and /metrics: correct answers from snapshots, over a real socket if that matters."""
 
 import json
 import socket

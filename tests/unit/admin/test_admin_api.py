@@ -1,4 +1,4 @@
-"""The calls of the admin API, over workers and a broker that are made up."""
+"""The calls of the admin API, with fake workers and a fake broker."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Whatever is sent to the API, its document says what comes back. Needs schemathesis."""
+"""Responses to any API request match the OpenAPI document. Needs schemathesis."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ positive_data_acceptance = pytest.importorskip(
 LONGEST_ID_BYTES = 256
 FORBIDDEN = {"expected-statuses": ["4XX", "503"]}
 ALLOWED = {"expected-statuses": ["2XX", "401", "404", "409", "413", "503"]}
-"""What the document allows may be a body that is too large, or ask for what is not there."""
+"""Valid requests may still have too large a body or name a missing thing."""
 config = schemathesis.Config.from_dict(
     {"checks": {"negative_data_rejection": FORBIDDEN, "positive_data_acceptance": ALLOWED}}
 )
 schema = schemathesis.openapi.from_dict(document(), config=config)
-schema = schema.exclude(path="/events")  # has no end
+schema = schema.exclude(path="/events")  # the stream has no end
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def base_url() -> Iterator[str]:
 
 
 def has_too_long_an_id(case: Any) -> bool:
-    """JSON Schema counts characters, not bytes."""
+    """Return whether an id is too long. JSON Schema counts characters, not bytes."""
     said = [(case.query or {}).get("id"), case.body.get("id") if _is_object(case.body) else ""]
     return any(len(str(text or "").encode("utf-8", "replace")) > LONGEST_ID_BYTES for text in said)
 
@@ -54,7 +54,7 @@ def _is_object(body: object) -> bool:
     suppress_health_check=[HealthCheck.function_scoped_fixture, *HealthCheck],
 )
 def test_whatever_is_sent_the_document_says_what_comes_back(case: Any, base_url: str) -> None:
-    """No call ends in a server's error, in a status, type or shape that is not documented; what the
-    document forbids is refused, and what it allows is not called bad."""
+    """Invariant: no request causes a server error or an undocumented status, type or shape.
+    Forbidden requests are refused, and allowed ones are not."""
     left_out = [positive_data_acceptance] if has_too_long_an_id(case) else []
     case.call_and_validate(base_url=base_url, excluded_checks=left_out)

@@ -1,4 +1,4 @@
-"""The OpenAPI document is made from the calls, and the committed copy is the newest."""
+"""The OpenAPI document is generated from the calls, and the committed copy is current."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page's files, and the events that keep it live."""
+"""The page's files, and the events that keep it current."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def port(made: MadeUpApi) -> Iterator[int]:
 
 
 def stream(port: int) -> socket.socket:
-    """A connection that has asked for events."""
+    """Open an event stream."""
     connection = socket.create_connection(("127.0.0.1", port), LIMIT_S)
     connection.sendall(STREAM)
     return connection

@@ -1,4 +1,4 @@
-"""Queries reach the worker's loop and its answers come back, over threads and pipes."""
+"""Queries reach the worker's loop and its answers return, over threads and pipes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COUNTED = [CountedShard(0, [1, 0])]
 
 @contextmanager
 def a_loop(mailbox: QueryMailbox, world: World) -> Iterator[None]:
-    """A worker's loop that does nothing but answer."""
+    """Run a worker loop that only answers."""
     is_over = threading.Event()
 
     def turn() -> None:
@@ -167,7 +167,7 @@ def test_what_goes_wrong_in_an_answer_stops_the_loop_only_where_the_store_is_dam
 
 @contextmanager
 def a_child(workers: ChildWorkers, name: str, world: World) -> Iterator[None]:
-    """A worker behind a pipe, as if in a process of its own."""
+    """Run a worker behind a pipe, as if in a process of its own."""
     asking, asked = Pipe()
     mailbox = QueryMailbox()
     workers.add(name, asking)

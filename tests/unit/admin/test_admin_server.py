@@ -1,4 +1,4 @@
-"""The API over a real socket: whatever is sent, a clean answer comes."""
+"""The API over a real socket: any input gets a clean answer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def call(
 
 
 def raw(port: int, *parts: bytes) -> bytes:
-    """What comes back to bytes that may be no HTTP at all."""
+    """Return the answer to any bytes."""
     with socket.create_connection(("127.0.0.1", port), LIMIT_S) as connection:
         for part in parts:
             connection.sendall(part)
@@ -59,7 +59,7 @@ def raw(port: int, *parts: bytes) -> bytes:
 
 
 def code_of(port: int, path: str, **headers: str) -> int:
-    """Of a page, which may be no JSON."""
+    """Return the status code of a page."""
     named = {"Host": "localhost", **headers}
     head = "".join(f"{name}: {text}\r\n" for name, text in named.items())
     return int(raw(port, f"GET {path} HTTP/1.1\r\n{head}\r\n".encode()).split()[1])

@@ -1,4 +1,4 @@
-"""What the API says where the broker takes only a part of what is written."""
+"""The API's answer when the broker accepts only some of the writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.protocol.proofs import HopAuthenticator, HopKey
 
 
 def purge(monkeypatch: pytest.MonkeyPatch, failing: int) -> Problem:
-    """A purge of three partitions, of which one cannot be written to."""
+    """Purge three partitions, one of them not writable."""
 
     def write(_access: BrokerAccess, topic: str, request: Request) -> str:
         partition = request.partition

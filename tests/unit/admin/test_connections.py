@@ -1,4 +1,4 @@
-"""Requests that arrive slowly, or never whole, hold up nobody and end."""
+"""Slow and incomplete requests delay no other request, and end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def server(made: MadeUpApi) -> Iterator[AdminServer]:
 
 @pytest.fixture
 def client(server: AdminServer) -> Iterator[Callable[[bytes], socket.socket]]:
-    """Connects, and sends this."""
+    """Connect and send this."""
     with ExitStack() as clients:
 
         def connect(sent: bytes) -> socket.socket:
@@ -170,7 +170,7 @@ def transports() -> list[asyncio.Transport]:
 def test_connections_leave_nothing_that_only_the_garbage_collector_would_free(
     server: AdminServer, client: Client
 ) -> None:
-    """It is off beside a worker."""
+    """The collector is off in the worker's process."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""The calls about dead letters, over letters that are made up."""
+"""The calls about dead letters, with fake letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`PATCH /records/<origin>`: a record that waits is delivered at another time."""
+"""`PATCH /records/<origin>` moves a pending record to another time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The call that purges, over what is made up: two workers, three partitions."""
+"""The purge call with two fake workers and three partitions."""
 
 from __future__ import annotations
 

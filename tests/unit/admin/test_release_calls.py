@@ -1,4 +1,4 @@
-"""The calls that change taking in and giving out at run time."""
+"""The calls that change ingest and release at run time."""
 
 from __future__ import annotations
 

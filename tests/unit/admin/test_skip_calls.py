@@ -1,4 +1,4 @@
-"""The call that skips a batch: exactly the one that cannot be read, and no other."""
+"""The skip call skips only the unreadable batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the audit is to say of a planted fault, where the history gives it a second reason."""
+"""Expected verdicts of planted faults whose history gives a second reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs and the faults of the audit campaign, without the audit."""
+"""Runs and faults of the audit campaign, without the audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of commands share."""
+"""Fixtures of the command tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proxy.cli.app import main
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Runs a command: exit code, what it has printed, and what went to stderr."""
+    """Return a function that runs a command and returns its exit code, stdout and stderr."""
 
     def call_with(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:

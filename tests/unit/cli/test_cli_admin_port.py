@@ -1,4 +1,4 @@
-"""Whatever answers at the admin port named, or does not: one sentence, and what to do."""
+"""Any answer at the admin port, or none, gives one sentence with a remedy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NO_PROXY = {
 
 @contextmanager
 def answering(reply: bytes | None) -> Iterator[str]:
-    """The address of something that answers so to all, and closes; None: it never answers."""
+    """Yield the address of a server that sends this answer and closes, or never answers (None)."""
     listener = socket.create_server(("127.0.0.1", 0))
     held: list[socket.socket] = []
 
@@ -91,8 +91,10 @@ def test_what_a_proxy_says_in_a_refusal_is_one_harmless_line() -> None:
 
 
 def test_the_admin_port_is_asked_past_an_http_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which would get the token, and would not find this machine."""
-    monkeypatch.setattr("urllib.request._opener", None)  # made once, by the environment then
+    """The HTTP proxy would get the token, and would not find this machine."""
+    monkeypatch.setattr(
+        "urllib.request._opener", None
+    )  # the opener is made once, with the environment of that time
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
     with answering(b"HTTP/1.0 200 OK\r\n\r\n{}") as address:
@@ -176,7 +178,7 @@ def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(
 
 
 def _known(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    """From now on each name of letters alone has these addresses."""
+    """Resolve each name of only letters to these addresses."""
     look_up = socket.getaddrinfo
 
     def found(host: str, port: int, *how: Any, **more: Any) -> list[Any]:
@@ -229,7 +231,7 @@ def test_a_name_that_nobody_knows_is_said_when_it_is_asked() -> None:
 
 
 def test_instances_behind_one_name_are_all_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On two loopback addresses of this machine, at the same port."""
+    """They are on two loopback addresses of this machine, with the same port."""
     made = MadeUpApi(AdminSettings(host="127.0.0.1", port=0))
     with closing(AdminServer(made.site)) as first:
         other = AdminSettings(host="127.0.0.2", port=first.port)

@@ -1,4 +1,4 @@
-"""The command line: exit codes and sentences, and no traceback whatever happens."""
+"""The command line: exit codes and sentences, and never a traceback."""
 
 import json
 import os

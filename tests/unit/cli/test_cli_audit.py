@@ -1,4 +1,4 @@
-"""The command `audit` hands its options on, and refuses those that do not fit together."""
+"""`audit` passes its options on, and refuses contradictory ones."""
 
 from pathlib import Path
 

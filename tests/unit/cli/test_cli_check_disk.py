@@ -1,4 +1,4 @@
-"""What `check` says about the disk under the data folder."""
+"""Findings of `check` on the disk of the data folder."""
 
 import os
 import shutil

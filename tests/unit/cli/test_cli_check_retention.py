@@ -1,4 +1,4 @@
-"""`check` compares what the ingress keeps with what rewriting in time needs."""
+"""`check` compares the ingress retention with the time that rewriting needs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`check` finds retry settings with which what fails would not be tried again."""
+"""`check` finds retry settings under which failures would not be retried."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ HIDDEN = Refused(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 
 def may_create(_topic: str) -> bool:
-    """The proxy's user may create it."""
+    """Let the proxy's user create it."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""What `check` says about targets, with a stand-in for the broker's answers."""
+"""Findings of `check` on targets, with fake broker answers."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""`check` reads the topics' and the broker's configuration with the eyes of the proxy."""
+"""`check` reads the topics' and the broker's configuration as the proxy does."""
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_the_client_must_send_what_the_ingress_takes(sent: str, is_content: bool
 
 
 def test_what_the_client_does_not_send_is_said_to_be_a_dead_letter() -> None:
-    """Room for what is rewritten is not yet room for a dead letter."""
+    """A limit that fits rewritten records may be too small for dead letters."""
     settings = Settings(kafka={"message.max.bytes": str(1_048_588 + 600)})
     topics = {"ingress": TopicConfig("timer.ingress", 4, GOOD_INGRESS)}
     found = [f for f in topic_findings(settings, topics) if f.severity is Severity.WARN]

@@ -1,4 +1,4 @@
-"""`cancel`, `commit` and `rollback` tell from the outcomes what became of what they asked."""
+"""`cancel`, `commit` and `rollback` report their effect from the outcomes."""
 
 from typing import Any
 

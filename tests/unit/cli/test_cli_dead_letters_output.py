@@ -1,4 +1,4 @@
-"""What a person sees of a letter is whole where it matters, and harmless to the terminal."""
+"""Printed letters are complete in the important parts, and harmless to the terminal."""
 
 import pytest
 

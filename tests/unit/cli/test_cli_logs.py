@@ -1,4 +1,4 @@
-"""Logs: JSON where a program reads, a line where a person does, nothing below the level."""
+"""Logs are JSON for programs and lines for people, from the configured level on."""
 
 import io
 import json
@@ -18,7 +18,7 @@ def _defaults_afterwards() -> Iterator[None]:
 
 
 class Terminal(io.StringIO):
-    """A stream that calls itself a terminal."""
+    """Stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -55,7 +55,7 @@ def test_the_level_decides_what_is_logged() -> None:
 
 @pytest.mark.parametrize("form", ["console", "json"])
 def test_an_error_shows_where_it_was_raised_and_no_variables(form: str) -> None:
-    """Passwords and tokens among them."""
+    """Variables may hold passwords and tokens."""
     stream = io.StringIO()
     configure_logs("info", cast("LogFormat", form), stream)
     password = "s3cret-" + form

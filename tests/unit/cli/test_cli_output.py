@@ -1,4 +1,4 @@
-"""What commands print is readable, and harmless to the terminal it is printed on."""
+"""Command output is readable, and harmless to the terminal."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Another distribution has installed a package `proxy` over ours, as proxy.py does."""
+"""Another distribution has overwritten our package `proxy`, as proxy.py does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _run(packages: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _installed(packages: Path, distribution: str) -> None:
-    """The files of such a distribution that count here."""
+    """Return the relevant files of such a distribution."""
     (packages / "kafka_delay_proxy.py").write_bytes(
         (REPOSITORY / "kafka_delay_proxy.py").read_bytes()
     )

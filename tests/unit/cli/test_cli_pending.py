@@ -1,4 +1,4 @@
-"""`pending list` and `find`, asked of instances that are made up."""
+"""`pending list` and `find` with fake instances."""
 
 import json
 from collections.abc import Callable, Iterator

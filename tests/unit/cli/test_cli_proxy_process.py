@@ -1,4 +1,4 @@
-"""The child of `dev` meets the embedded broker, whatever the person has exported."""
+"""The child of `dev` connects to the embedded broker in any environment."""
 
 from pathlib import Path
 

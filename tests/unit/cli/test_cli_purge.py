@@ -1,4 +1,4 @@
-"""`purge` counts, asks, and says when nothing is delivered any more."""
+"""`purge` counts, asks, and reports the end of deliveries."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Run = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What the admin ports are asked for; all is applied but what is for `behind`. Of the second
-    instance `b:1` is, `c:1` is silent."""
+    """Record the requests to the admin ports. All are applied but `behind`. The second instance is
+    `b:1`, and `c:1` does not answer."""
     bodies: list[dict[str, Any]] = []
 
     def answer(address: str, _path: str, _token: str | None, **how: Any) -> dict[str, Any]:

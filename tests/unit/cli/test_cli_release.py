@@ -1,4 +1,4 @@
-"""`pause`, `resume`, `pauses` and `limits`: what they ask of the admin ports, say and refuse."""
+"""`pause`, `resume`, `pauses` and `limits`: admin requests, output and refusals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ Asked = list[tuple[str, str, str, Any]]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """What is asked of whom; `away` does not answer, `slow` has not noticed yet."""
+    """Record the requests by address. `away` does not answer, and `slow` has not applied the change
+    yet."""
     calls: Asked = []
 
     def answer(address: str, path: str, _token: str | None, **how: Any) -> dict[str, Any]:

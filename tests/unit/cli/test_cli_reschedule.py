@@ -1,4 +1,4 @@
-"""`reschedule` sends a record's new time to the admin port, and says what became of it."""
+"""`reschedule` sends a record's new time to the admin port, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOON, NOON_MS = "2030-01-01T12:00:00Z", 1_893_499_200_000
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """What the admin port is asked for; the outcome is the last part of the origin's topic."""
+    """Record the admin requests. The origin's topic selects the outcome."""
     calls: list[tuple[str, Any]] = []
 
     def answer(_address: str, path: str, _token: str | None, **how: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`send` asks in the protocol's own headers, and refuses at once what could not work."""
+"""`send` writes the protocol's headers, and refuses impossible requests at once."""
 
 import pytest
 import typer

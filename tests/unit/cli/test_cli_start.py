@@ -1,4 +1,4 @@
-"""A command loads what it needs: the others' parts would make each of them slower to begin."""
+"""A command loads only the modules it needs, because others slow its start."""
 
 import subprocess
 import sys

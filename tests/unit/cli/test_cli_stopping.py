@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command once, and its tidying up is not interrupted."""
+"""Ctrl-C ends a command once, and does not interrupt its cleanup."""
 
 import signal
 from collections.abc import Iterator

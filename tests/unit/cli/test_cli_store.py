@@ -1,4 +1,4 @@
-"""`store` and `pending` read what a stopped proxy left on disk, and see when it is damaged."""
+"""`store` and `pending` read a stopped proxy's disk, and detect damage."""
 
 import json
 from collections.abc import Callable
@@ -38,7 +38,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """A data folder: shard 0 with three entries, shard 1 never written, one put aside."""
+    """Create a data folder: shard 0 with three entries, an unwritten shard 1, and one put aside."""
     folder = tmp_path / "timer.ingress-0@abc"
     options = Options(slots=1000)
     store = open_store("wheel", folder, Committed(-1, -1, 0, 0), options)

@@ -1,4 +1,4 @@
-"""What `trace` prints for a person: the steps' data in words, with times of this machine's zone."""
+"""Output of `trace` for people: steps in words, with local times."""
 
 from __future__ import annotations
 

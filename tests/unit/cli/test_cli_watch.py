@@ -1,4 +1,4 @@
-"""`watch` shows whatever lies in a topic, records that no client can read whole included."""
+"""`watch` shows every record of a topic, also those that no client can read whole."""
 
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ NOW_MS = 5_000
 
 
 class StandIn:
-    """A fetched record, as far as `watch` looks at it."""
+    """The part of a fetched record that `watch` uses."""
 
     def __init__(self, headers: Any) -> None:
         self._headers = headers

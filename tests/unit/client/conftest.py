@@ -7,5 +7,5 @@ from tests.unit.client.mock_kafka import MockKafka
 
 @pytest.fixture(scope="session")
 def mock_kafka() -> MockKafka:
-    """Brokers within this process; every test takes topics of its own."""
+    """Yield brokers within this process. Every test uses topics of its own."""
     return MockKafka()

@@ -1,4 +1,4 @@
-"""Whole runs of consumers: records fail, handlers hang, members come, go and are killed."""
+"""Whole runs of consumers: records fail, handlers hang, members join, leave and are killed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WEIGHTS = (40, 30, 20, 4, 4, 4)
 
 
 class Story:
-    """What has become of each record, and what must hold whenever a handler begins."""
+    """End of each record, and the conditions for the start of a handler."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Story:
 
 
 class Wire:
-    """A writer whose records are stored at once."""
+    """Writer whose records are stored at once."""
 
     def __init__(self, story: Story) -> None:
         self._story = story
@@ -98,7 +98,7 @@ class Wire:
 
 
 class Member:
-    """One process: a consumer, its loop, and the handlers that it has begun."""
+    """One process: a consumer, its loop, and its running handlers."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Member:
         self._loop.run([TOPIC], lambda: next(left, True))
 
     def end(self, index: int) -> None:
-        """One of the handlers comes to its end, if any is at work."""
+        """End one of the running handlers, if any."""
         if self.running:
             job, jobs = self.running.pop(index % len(self.running))
             is_wanted = not job.is_dropped
@@ -165,7 +165,7 @@ class Member:
             self._story.fails(job.record)
 
     def close(self) -> None:
-        """Nothing is to be closed."""
+        """Do nothing."""
 
 
 class World:
@@ -206,14 +206,14 @@ class World:
                 member.partitions |= new
 
     def kill(self, index: int) -> None:
-        """What it has not committed is gone; a successor has its partitions."""
+        """Drop its uncommitted work, and give its partitions to a successor."""
         successor = self._member()
         successor.partitions = self.members[index].partitions
         self.members[index] = successor
         successor.consumer.give(successor.partitions)
 
     def move(self, chance: Random) -> None:
-        """Mostly they work; now and then something happens to the group."""
+        """Let members work, or sometimes change the group."""
         member = chance.randrange(MEMBERS)
         (move,) = chance.choices(MOVES, WEIGHTS)
         if move == "turn":
@@ -243,7 +243,7 @@ class World:
 
 
 def random_run(seed: int, *, is_orderly: bool) -> World:
-    """One that has come to its end: all is committed."""
+    """Return a run that has ended with everything committed."""
     chance = Random(seed)
     keys = [chance.choices([None, b"a", b"b", b"c"], k=RECORDS) for _ in range(2)]
     failing = {

@@ -1,6 +1,5 @@
-"""A consumer group that lives in the test: partitions are shared out when the test says so, and
-what is committed is there for whoever comes next.
-"""
+"""A consumer group inside the test, which decides on rebalances. Members find the committed
+offsets."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ Told = Callable[[Any, list[TopicPartition]], object]
 
 @dataclass(frozen=True)
 class StoredMessage:
-    """What is asked of a confluent_kafka.Message."""
+    """The used part of confluent_kafka.Message."""
 
     number: int
     at: int
@@ -52,28 +51,28 @@ class StoredMessage:
 
 
 class GroupStandIn:
-    """The topic, by partition the keys of its records; and what the group has committed."""
+    """Topic with record keys by partition, and the group's committed offsets."""
 
     def __init__(self, keys: Sequence[list[bytes | None]]) -> None:
         self.keys = keys
         self.committed = {n: TopicPartition(TOPIC, n, OFFSET_INVALID) for n in range(len(keys))}
         self.refuses_commits = 0
-        """So many more, because the group is being shared out anew."""
+        """Further refusals, because the group rebalances."""
         self.topic_id: str | None = "id-0"
         """None: the topic does not exist."""
         self.answers = True
-        """Whether it says the id of its topic."""
+        """Whether it reports the id of its topic."""
         self.written_in: dict[tuple[int, int], int] = {}
-        """The leader epoch of each record, by partition and offset, where it is not 0."""
+        """Leader epoch of each record, by partition and offset, if it is not 0."""
 
     def make_anew(self, number: int, keys: list[bytes | None]) -> None:
-        """The topic is deleted and made anew: nothing is committed in it."""
+        """Delete the topic and create it again, without committed offsets."""
         self.topic_id = "id-1"
         self.keys[number][:] = keys
         self.committed[number] = TopicPartition(TOPIC, number, OFFSET_INVALID)
 
     def cut_off(self, number: int, end: int, keys: list[bytes | None]) -> None:
-        """The partition loses what it has from `end` on, and these are written by a new leader."""
+        """Remove the partition's records from `end` on, and add these from a new leader."""
         self.keys[number][end:] = keys
         written = range(end, len(self.keys[number]))
         self.written_in |= {(number, offset): 1 for offset in written}
@@ -84,13 +83,13 @@ class GroupStandIn:
         return dict.fromkeys(topics, self.topic_id)
 
     def is_done(self) -> bool:
-        """Whether all of it is committed."""
+        """Return whether everything is committed."""
         ends = {number: len(keys) for number, keys in enumerate(self.keys) if keys}
         return all(self.committed[number].offset == end for number, end in ends.items())
 
 
 class MemberStandIn:
-    """What is asked of a confluent_kafka.Consumer."""
+    """The used part of confluent_kafka.Consumer."""
 
     def __init__(self, group: GroupStandIn) -> None:
         self._group = group
@@ -103,14 +102,14 @@ class MemberStandIn:
         self._told = told
 
     def give(self, numbers: Collection[int]) -> None:
-        """It has got these partitions besides."""
+        """Add these partitions."""
         places = [TopicPartition(TOPIC, number) for number in numbers]
         self._told["on_assign"](self, places)
         for number in numbers:
             self.positions[number] = max(0, self._group.committed[number].offset)
 
     def take(self, numbers: Collection[int]) -> None:
-        """It has to give these partitions up."""
+        """Revoke these partitions."""
         self._told["on_revoke"](self, [TopicPartition(TOPIC, number) for number in numbers])
         for number in numbers:
             del self.positions[number]

@@ -1,4 +1,4 @@
-"""Jobs for those who call handlers, with what their handlers end with."""
+"""Jobs for runners of handlers, with the handlers' results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PLACE = Place("orders", 0, 0)
 
 
 class Work:
-    """So many jobs, and what their handlers end with; one that is named was given up."""
+    """A number of jobs and their results. The named one was given up."""
 
     def __init__(self, count: int, given_up: int | None = None) -> None:
         record = Received(PLACE, PLACE, 0, None, b"v", [], 0)
@@ -38,5 +38,5 @@ class Work:
         return job is not self._given_up
 
     def errors(self) -> list[BaseException | None]:
-        """Of all jobs, in the order in which they end."""
+        """Return the errors of all jobs, in order of their ends."""
         return [self.ended.get(timeout=WITHIN_S)[1] for _ in self.jobs]

@@ -1,6 +1,6 @@
-"""A Kafka inside librdkafka (`test.mock.num.brokers`): produces and fetches for real, at once.
+"""A Kafka inside librdkafka (`test.mock.num.brokers`) with real produces and fetches.
 
-It makes topics on demand, with four partitions, and keeps everything for as long as it lives.
+It creates topics on demand, with four partitions, and keeps all records while it lives.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WITHIN_S = 180
 
 
 class MockKafka:
-    """The brokers live in a producer of their own; `bootstrap` is theirs."""
+    """Mock brokers of a producer. `bootstrap` is their address."""
 
     def __init__(self) -> None:
         self._home = Producer({"test.mock.num.brokers": 1, "log_level": 0})
@@ -23,11 +23,11 @@ class MockKafka:
         self.settings = {"bootstrap.servers": self.bootstrap, "linger.ms": 0, "log_level": 0}
 
     def name(self) -> str:
-        """A topic that nobody else uses."""
+        """Return a topic name that nobody else uses."""
         return f"ingress-{uuid.uuid4().hex[:8]}"
 
     def records(self, topic: str, count: int) -> list[Message]:
-        """The records of a topic, once there are so many."""
+        """Return the records of a topic once there are `count`."""
         settings = {
             "bootstrap.servers": self.bootstrap,
             "group.id": "reader",

@@ -1,4 +1,4 @@
-"""Which offsets may be committed, given what is handled and what is stored."""
+"""Committable offsets for any set of handled and stored records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def at(offset: int, partition: int = 0) -> Place:
 
 
 def with_taken(*places: Place) -> Backlog:
-    """A backlog of records that have been read, and no more."""
+    """Return a backlog of records that were only read."""
     backlog = Backlog()
     for place in places:
         assert backlog.taken(place)
@@ -174,7 +174,7 @@ fates = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(KINDS)))
 def test_a_commit_stops_before_the_first_record_that_is_not_done(
     records: list[tuple[int, str]], order: Random
 ) -> None:
-    """In whatever order records end. Each partition begins at offset 3."""
+    """Invariant: this holds for any order of ends. Each partition begins at offset 3."""
     backlog, kinds = Backlog(), dict[Partition, list[str]]()
     for number, kind in records:
         of_partition = kinds.setdefault(("orders", number), [])

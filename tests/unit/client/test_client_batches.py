@@ -20,7 +20,7 @@ from tests.unit.client.mock_kafka import MockKafka
 
 
 class Writer:
-    """A writer whose records are stored when somebody asks for their receipt."""
+    """Writer whose records are stored when a receipt is requested."""
 
     def __init__(self, **fates: str) -> None:
         self.waiting = self.most_waiting = self.written = 0
@@ -140,7 +140,7 @@ def test_a_batch_in_one_transaction_can_be_followed_by_another(mock_kafka: MockK
 
 
 def aborted(code: int) -> BatchFailed:
-    """What a batch raises whose records failed so."""
+    """Return the error of a batch whose records failed with this code."""
     return BatchFailed([None], {0: NotStored(KafkaError(code), "ingress")}, "taken back")
 
 
@@ -148,7 +148,7 @@ FORGOTTEN = KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, "not assigned", F
 
 
 def batch_that_fails(mock_kafka: MockKafka, records: Any, *errors: Exception) -> Mock:
-    """Sends a batch whose first attempts end so; returns what was tried."""
+    """Send a batch whose first attempts fail this way, and return the attempts."""
     tried = Mock(side_effect=[*errors, []])
     with (
         DelayProducer({**mock_kafka.settings, "transactional.id": mock_kafka.name()}) as producer,
@@ -166,7 +166,7 @@ def batch_that_fails(mock_kafka: MockKafka, records: Any, *errors: Exception) ->
 def test_a_list_whose_transaction_the_broker_has_aborted_is_sent_once_more(
     mock_kafka: MockKafka, error: Exception
 ) -> None:
-    """The broker forgets a transactional.id that was idle for long; the next one is a new one."""
+    """The broker forgets an idle transactional.id. The second attempt uses a new one."""
     assert batch_that_fails(mock_kafka, records("a"), error).call_count == 2
     with pytest.raises(type(error)):
         batch_that_fails(mock_kafka, records("a"), error, error)

@@ -1,4 +1,4 @@
-"""A consumer that stops, or gives partitions up, while handlers are at work."""
+"""A consumer that stops or gives partitions up while handlers run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ in_both_ways = pytest.mark.parametrize("drain", [stop, give_up])
 
 
 def at_work(within_s: float = WITHIN_S) -> World:
-    """The first member has begun with both records of a partition."""
+    """Start both records of a partition at the first member."""
     world = World([[b"a", b"b"], []], {}, within_s, is_orderly=False)
     world.share_out((0, 0))
     world.members[0].turn()
@@ -38,7 +38,7 @@ def at_work(within_s: float = WITHIN_S) -> World:
 
 @contextmanager
 def at_each_look(*steps: Callable[[], object]) -> Iterator[None]:
-    """A step each time the consumer looks at what has ended; settling is due at once."""
+    """Run a step each time the consumer checks for results. Settling is always due."""
     looks, left = Handling.outcomes, list(steps)
 
     def look(handling: Handling, wait_s: float) -> list[Outcome]:

@@ -1,4 +1,4 @@
-"""What becomes of a record by the class of its handler's exception."""
+"""Results of a record by the class of its handler's exception."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from kafka_delay.retries import Failure, FailureRules
 
 
 class BankError(ConnectionError):
-    """Of two kinds of its own."""
+    """Error that is also a ConnectionError."""
 
 
 class ClosedForGood(BankError, PermissionError):
-    """Derives from BankError first, then from PermissionError."""
+    """Error derived from BankError first, then from PermissionError."""
 
 
 class NoText(ValueError):
-    """Has no text."""
+    """Error without a text."""
 
     def __str__(self) -> str:
         raise LookupError("no translation")
 
 
 class OfItsOwn(DeadLetter):
-    """Does not call the `__init__` that it inherits."""
+    """Error that does not call the inherited `__init__`."""
 
     def __init__(self, customer: int) -> None:
         Exception.__init__(self, f"no customer {customer}")
 
 
 class LaterOfItsOwn(RetryLater):
-    """The same."""
+    """Second error that does not call the inherited `__init__`."""
 
     def __init__(self) -> None:
         Exception.__init__(self, "closed")
 
 
 class MoreLikeADeadLetter(DeadLetter):
-    """A reason with a name."""
+    """Reason with a name."""
 
 
 def fate(rules: FailureRules, error: Exception) -> str:
-    """In one word."""
+    """Return the record's fate in one word."""
     failure = rules.failure_of(error)
     if failure is None:
         return "handled"

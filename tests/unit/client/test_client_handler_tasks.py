@@ -1,4 +1,4 @@
-"""Handlers as tasks of an event loop: each job ends, whenever its task is cancelled."""
+"""Handlers as tasks of an event loop: each job ends, at any moment of cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers in threads: used again, and left alone when they do not return."""
+"""Handlers in threads, which are reused, or abandoned if they do not return."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.client.handler_jobs import WITHIN_S, Work
 
 
 class Hanging:
-    """A handler that notes its thread and returns when it may."""
+    """Handler that notes its thread and returns on a signal."""
 
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
@@ -26,7 +26,7 @@ class Hanging:
         assert self.may_return.wait(WITHIN_S)
 
     def await_begun(self, count: int) -> None:
-        """Until so many, in all, have begun."""
+        """Return when this number of handlers has started in total."""
         while self._counted < count:
             assert self._begun.acquire(timeout=WITHIN_S)
             self._counted += 1
@@ -115,7 +115,7 @@ def test_no_thread_keeps_the_process_from_ending(hanging: Hanging) -> None:
 
 def test_a_coroutine_that_nobody_would_await_is_a_failure_and_not_taken_for_success() -> None:
     async def handle() -> None:
-        """Never begun."""
+        """Never called."""
 
     threads, work = HandlerThreads(lambda _record: handle(), 1), Work(1)
     threads.wake(work)

@@ -1,4 +1,4 @@
-"""Handlers at work: how many, for how long, and what is heard of them afterwards."""
+"""Running handlers: their number, time limits, and late results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 900.0
 
 
 class HeldRunner:
-    """Takes all jobs there are; their handlers end when the test says so."""
+    """Runner that takes all jobs. The test ends their handlers."""
 
     def __init__(self) -> None:
         self.running: dict[int, Job] = {}
@@ -65,7 +65,7 @@ class World:
         return self.handling.end(job, error)
 
     def outcomes(self) -> dict[int, BaseException | None]:
-        """By offset."""
+        """Return the errors by offset."""
         return {r.read_from.offset: error for r, error in self.handling.outcomes(0)}
 
 
@@ -348,7 +348,7 @@ def test_handlers_that_wait_for_nothing_are_not_spoken_of(caplog: pytest.LogCapt
 
 
 def test_that_none_begins_for_too_long_ends_the_consumer() -> None:
-    """Whoever calls them, an event loop, is blocked by one that was given up."""
+    """An abandoned handler blocks their event loop."""
     world = World(parallel=2)
     world.add(0, 1)
     world.runner.is_blocked = True

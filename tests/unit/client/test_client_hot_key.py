@@ -1,4 +1,4 @@
-"""A key with many records and a slow handler, and what is read beside it."""
+"""A key with many records and a slow handler, and the records read with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ in_both_modes = pytest.mark.parametrize("is_orderly", [False, True])
 
 
 def work_beside_the_first(world: World, turns: int) -> None:
-    """Its handler, the first one to begin, does not end."""
+    """Run with the first handler never ending."""
     member = world.members[0]
     for _ in range(turns):
         member.turn()

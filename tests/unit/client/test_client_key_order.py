@@ -1,4 +1,4 @@
-"""Records of one key are handled one after the other, others beside each other."""
+"""Records of one key run in order, others concurrently."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def order_of(*records: Received, key_of: KeyOf = by_key) -> KeyOrder:
 
 
 def offsets_now(order: KeyOrder) -> list[int]:
-    """Everything that may be handled beside each other."""
+    """Return all offsets that may run concurrently."""
     return [one.read_from.offset for one in iter(order.next, None)]
 
 
@@ -80,7 +80,8 @@ def test_of_a_partition_that_is_gone_nothing_waits_and_its_key_goes_on_elsewhere
 
 
 def suspended_order() -> KeyOrder:
-    """Key a is suspended until 5 s, with two records behind it; b waits."""
+    """Return an order in which key a is suspended until 5 s with two records behind it, and b is
+    pending."""
     order = order_of(record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"a"))
     first = order.next()
     assert first is not None
@@ -161,7 +162,7 @@ keys = st.lists(st.sampled_from([None, b"a", b"b", b"c"]), max_size=30)
 def test_all_are_handled_and_no_two_of_a_key_at_a_time_nor_out_of_order(
     wanted: list[bytes | None], chance: Random, at_once: int
 ) -> None:
-    """Whatever the keys, however many at a time, whoever ends first."""
+    """Invariant: this holds for any keys, any concurrency and any order of ends."""
     order = order_of(*(record(offset, key) for offset, key in enumerate(wanted)))
     in_hand: list[Received] = []
     handled: list[Received] = []

@@ -1,4 +1,4 @@
-"""When a record that is retried in its place comes again, and when it is given up."""
+"""Times of local retries, and the end of retrying."""
 
 from __future__ import annotations
 

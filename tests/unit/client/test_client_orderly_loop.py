@@ -1,4 +1,4 @@
-"""What an orderly consumer reads while a key waits for its failed record."""
+"""Reading of an orderly consumer while a key is blocked by its failed record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics that are deleted, made anew or cut off while a consumer has records of them in hand."""
+"""Topics deleted, recreated or truncated while a consumer has their records in hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OLD = 5
 
 @pytest.fixture(autouse=True)
 def _at_once() -> Iterator[None]:
-    """Settling is due at once, and the broker is asked before each commit and at no other time."""
+    """Make settling due at once, and ask the broker only before each commit."""
     with patch.multiple(
         consumer_loop, LOOK_EVERY_S=0, SETTLE_EVERY_S=0, TOPICS_EVERY_S=1e9, FINISH_WITHIN_S=0.1
     ):
@@ -25,7 +25,7 @@ def _at_once() -> Iterator[None]:
 
 @pytest.fixture
 def world() -> World:
-    """The first member has handled two of five records; three are in hand."""
+    """Set up a first member with two of five records handled and three in hand."""
     made = World([[b"%d" % n for n in range(OLD)]], {}, 60.0, is_orderly=False)
     made.share_out((0,))
     member = made.members[0]
@@ -49,7 +49,7 @@ def successor(world: World) -> Member:
 
 
 def handle_all(world: World, member: Member) -> list[int]:
-    """The offsets that are handled until all is committed."""
+    """Return the offsets handled until everything is committed."""
     handled = []
     while not world.group.is_done():
         member.turn()
@@ -60,7 +60,7 @@ def handle_all(world: World, member: Member) -> list[int]:
 
 
 def test_before_a_commit_it_is_seen_that_the_topic_was_made_anew(world: World) -> None:
-    """Nothing is read back: the new topic has grown beyond the old one."""
+    """No record is read back: the new topic is longer than the old one."""
     member = world.members[0]
     world.group.make_anew(0, [b"k"] * 9)
     member.end(0)
@@ -151,7 +151,7 @@ def test_nothing_is_committed_before_a_broker_says_that_the_topic_is_the_same(
 def test_of_a_topic_that_is_gone_nothing_is_committed_and_if_it_comes_back_it_goes_on(
     world: World,
 ) -> None:
-    """A broker that has just started may not know it yet."""
+    """A broker that has just started may not know the topic yet."""
     member = world.members[0]
     world.group.topic_id = None
     member.end(0)

@@ -1,4 +1,4 @@
-"""Which partitions a consumer is told to pause and to resume, and that it is told seldom."""
+"""Paused and resumed partitions of a consumer, with few calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka_delay.consumer_loop import Pauses
 
 
 class Consumer:
-    """Notes what it is told."""
+    """Consumer that notes its calls."""
 
     def __init__(self) -> None:
         self.assigned = [0, 1, 2]

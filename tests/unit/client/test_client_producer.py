@@ -1,4 +1,4 @@
-"""The producer on librdkafka's own brokers: futures complete by themselves, limits hold."""
+"""The producer on librdkafka's mock brokers: futures complete by themselves, limits hold."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_callback_may_send_but_not_wait(mock_kafka: MockKafka, ingress: str) -
 def test_a_callback_that_a_flush_calls_may_not_flush_itself(
     mock_kafka: MockKafka, ingress: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would end the whole process. Here nobody but the flush itself calls it."""
+    """It would end the whole process. Here only the flush itself calls it."""
     monkeypatch.setattr(ingress_writer._Reports, "_poll", lambda _: None)
     told: list[ClientError] = []
 

@@ -1,4 +1,4 @@
-"""What the client writes down of the protocol is what the proxy reads."""
+"""The client's part of the protocol equals the proxy's."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ def test_limits_and_the_ingress_are_the_proxy_s() -> None:
 @example("P1DT2H3M4.5S")
 @example("2h")
 def test_any_delay_is_read_as_the_proxy_reads_it(text: str) -> None:
-    """Whatever the text, both give the same milliseconds, or refuse it."""
+    """Invariant: both give the same milliseconds or refuse the text."""
     assert result(protocol.parse_delay_ms, text) == result(times.parse_delay_ms, text)
 
 
 @given(instants)
 @example("2026-01-01T10:00:00.250+01:00")
 def test_any_instant_is_read_as_the_proxy_reads_it(text: str) -> None:
-    """Whatever the text, both give the same milliseconds, or refuse it."""
+    """Invariant: both give the same milliseconds or refuse the text."""
     assert result(protocol.parse_instant_ms, text) == result(times.parse_instant_ms, text)
 
 
 @given(st.lists(texts, max_size=5).map(" ".join))
 @example("1s 5s 1m")
 def test_any_table_of_delays_is_read_as_the_proxy_reads_it(text: str) -> None:
-    """Whatever the text, both give the same table, or refuse it."""
+    """Invariant: both give the same table or refuse the text."""
     assert result(protocol.parse_levels, text) == result(times.parse_levels, text)
 
 
 @given(st.text() | st.from_regex(r"\A[a-zA-Z0-9._-]{1,255}\Z"))
 @example("..")
 def test_any_topic_is_legal_for_both_or_for_none(name: str) -> None:
-    """Whatever the name, both take it or refuse it."""
+    """Invariant: both take the name or refuse it."""
     assert protocol.is_legal_topic(name) == policy.is_legal_topic(name)

@@ -147,7 +147,7 @@ data = st.none() | st.binary() | st.text()
 def test_what_the_caller_gave_is_in_the_request_byte_for_byte(
     value: Any, key: Any, headers: Any, ident: str | None
 ) -> None:
-    """Value, key and own headers come out as they went in, whether or not there is an id."""
+    """Invariant: value, key and own headers are unchanged, with or without an id."""
     request = request_of(DelayedRecord("t", value, key, headers, id=ident))
     expected = [_bytes(part) for part in (value, key)]
     target_key = dict(request.headers).get("timer-key", request.key)

@@ -1,4 +1,4 @@
-"""Arguments of the retry consumers that cannot be meant are refused before anything is opened."""
+"""Invalid arguments of the retry consumers are refused before anything is opened."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CONFIG = {"bootstrap.servers": "localhost:9"}
 
 
 def handle(_record: Received) -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 async def handle_in_loop(_record: Received) -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_an_asynchronous_consumer_takes_every_option_of_the_other() -> None:
 
 
 class HandlesInLoop:
-    """A callable whose records nobody would await."""
+    """Callable whose records nobody would await."""
 
     async def __call__(self, _record: Received) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
 
 @pytest.mark.parametrize(

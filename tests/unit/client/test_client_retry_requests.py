@@ -1,4 +1,4 @@
-"""The request that brings a failed record again, and the story its headers tell."""
+"""The retry request of a failed record, and the history in its headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO = Failure("ValueError: no")
 
 
 class Message:
-    """What is asked of a confluent_kafka.Message."""
+    """The used part of confluent_kafka.Message."""
 
     def __init__(self, place: Place, headers: WireHeaders) -> None:
         self._place, self._headers = place, headers
@@ -59,7 +59,7 @@ def request_headers(
 
 
 def retried(failed: Received, place: Place) -> Received:
-    """The record as it comes back through the proxy, which strips requests and adds stamps."""
+    """Return the record as it returns from the proxy, which removes requests and adds stamps."""
     request = retry_request(failed, NO, GROUP, 16)
     own = [header for header in request.headers if not header[0].startswith("timer-")]
     return record(place, [*own, ("timer-origin", b"i/0/1"), ("timer-due", b"1")])

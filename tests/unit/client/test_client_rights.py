@@ -1,4 +1,4 @@
-"""What a consumer is told when the broker refuses it."""
+"""Error sentences of a consumer that the broker refuses."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def test_the_line_can_be_pasted_whatever_the_names_are() -> None:
 
 
 class Listener:
-    """Is not asked."""
+    """Listener that is never asked."""
 
     def check(self, _half: object) -> None:
-        """Says nothing."""
+        """Return nothing."""
 
 
 def test_a_producer_of_half_messages_is_told_alike(mock_kafka: MockKafka) -> None:

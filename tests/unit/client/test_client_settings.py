@@ -1,4 +1,4 @@
-"""Settings: sound defaults, the caller's own win, and what would break a promise is refused."""
+"""Settings: sound defaults, the caller's values win, and unsafe values are refused."""
 
 from typing import Any
 
@@ -140,7 +140,7 @@ def test_what_one_broker_alone_has_is_not_stored_for_retries_and_half_messages(
 
 
 class Listener:
-    """Knows of no transaction."""
+    """Listener without transactions."""
 
     def check(self, _half: HalfMessage) -> State:
         return State.UNKNOWN

@@ -1,4 +1,4 @@
-"""Storing retry requests and committing offsets: in the right order, whatever fails."""
+"""Stored retry requests and committed offsets are in the right order after any failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Answer(NamedTuple):
 
 
 class World:
-    """A consumer and a writer that note what is asked of them, in order."""
+    """Consumer and writer that note their calls in order."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -55,7 +55,7 @@ def world() -> World:
 
 
 def backlog(*failed: int) -> Backlog:
-    """Offsets 0 to 4 of one partition, some of which failed."""
+    """Return offsets 0 to 4 of one partition, some of them failed."""
     made = Backlog()
     for offset in range(5):
         place = Place("orders", 0, offset)

@@ -1,4 +1,4 @@
-"""Retries that the group has asked for are told from forged ones."""
+"""The group's own retries are told from forged ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def believed(key: SigningKey | None, *topics: str) -> Believed:
 
 
 def delivered(failed: Received, key: SigningKey | None, failure: Failure = NO) -> Received:
-    """The record as it comes back through the proxy."""
+    """Return the record as it returns from the proxy."""
     signer = None if key is None else Signer(GROUP, key)
     headers = retry_request(failed, failure, GROUP, 16, signer=signer).headers
     own = [header for header in headers if not header[0].startswith("timer-")]
@@ -42,7 +42,7 @@ def delivered(failed: Received, key: SigningKey | None, failure: Failure = NO) -
 
 
 def replayed(letter: Received) -> Received:
-    """A dead letter that an operator gives back: it begins to count again."""
+    """Return a dead letter replayed by an operator. Its count restarts."""
     gone = {"retry-attempt", "retry-exception"}
     kept: WireHeaders = [header for header in letter.headers if header[0] not in gone]
     return replace(letter, attempt=0, headers=kept)
@@ -165,7 +165,7 @@ def test_a_key_that_protects_nothing_is_refused(key: Any, said: str) -> None:
 
 
 class Handler:
-    """Handles in the event loop."""
+    """Handler in the event loop."""
 
     async def __call__(self, _record: Received) -> None:
-        """Does nothing."""
+        """Do nothing."""

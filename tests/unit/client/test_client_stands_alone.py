@@ -1,4 +1,4 @@
-"""The client can be used where nothing but confluent_kafka is installed."""
+"""The client works with only confluent_kafka installed."""
 
 import importlib
 import subprocess

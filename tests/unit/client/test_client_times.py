@@ -1,4 +1,4 @@
-"""Times: what a caller may say, and that the proxy reads the same out of the header."""
+"""Times of the client, read by the proxy from the header."""
 
 import time
 from datetime import UTC, datetime, timedelta, timezone
@@ -16,7 +16,7 @@ INDIA = timezone(timedelta(hours=5, minutes=30))
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 NOON_MS = 1_795_262_400_000
 FAR_MS = 4_102_444_800_000
-"""In the year 2100: a number in the past is refused."""
+"""A time in the year 2100: a number in the past is refused."""
 
 
 def header(**asked: Any) -> tuple[str, bytes]:
@@ -119,7 +119,7 @@ def test_a_time_in_the_past_whose_unit_is_certain_is_taken(moment: Any) -> None:
 
 
 def test_a_number_that_lies_a_little_back_is_taken() -> None:
-    """A program that was away for a while sends what it missed."""
+    """A program that was away sends its late requests."""
     a_day_ago_ms = int(time.time() * 1000) - 86_400_000
     assert header(deliver_at=a_day_ago_ms)[1] == b"%d" % a_day_ago_ms
 
@@ -137,7 +137,7 @@ def test_two_times_at_once_are_refused_by_name() -> None:
 def test_any_timedelta_is_read_as_no_shorter_and_less_than_a_millisecond_longer(
     delay: timedelta,
 ) -> None:
-    """Whatever timedelta is given, the proxy reads it rounded up to the millisecond."""
+    """Invariant: the proxy reads any timedelta rounded up to the millisecond."""
     read_ms = parse_delay_ms(header(delay=delay)[1].decode())
     assert timedelta(0) <= timedelta(milliseconds=read_ms) - delay < timedelta(milliseconds=1)
 
@@ -146,6 +146,6 @@ def test_any_timedelta_is_read_as_no_shorter_and_less_than_a_millisecond_longer(
 def test_any_aware_datetime_is_read_as_no_earlier_and_less_than_a_millisecond_later(
     moment: datetime,
 ) -> None:
-    """Whatever aware datetime is given, the proxy reads it rounded up to the millisecond."""
+    """Invariant: the proxy reads any aware datetime rounded up to the millisecond."""
     read = EPOCH + timedelta(milliseconds=parse_instant_ms(header(deliver_at=moment)[1].decode()))
     assert timedelta(0) <= read - moment < timedelta(milliseconds=1)

@@ -1,4 +1,4 @@
-"""The register on disk held against dicts, through memtables, merges, restarts and crashes."""
+"""The register on disk against dicts, through memtables, merges, restarts and crashes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.property.storage.test_store_against_model import DyingFiles, Killed
 from tests.support.simulation.memory_register import MemoryRegister, lowered_by
 
 Change: TypeAlias = tuple[int, Callable[[Register], None]]
-"""(offset, what it changes)."""
+"""(offset, change)."""
 
 END: Key = (10**12, 10**12)
 NEVER_SEEN = b"never seen"
@@ -43,8 +43,8 @@ HASHINGS: list[Hashing] = [
 
 
 class RegisterAgainstModel(RuleBasedStateMachine):
-    """Invariant: at every step the register answers as dicts would that hold every change up to
-    now and, after a crash, those of committed offsets. Only ids that may be forgotten may lack."""
+    """Invariant: the register answers as dicts with all changes do. After a crash it answers as
+    dicts with the committed changes. Only ids that may be forgotten may be missing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -338,7 +338,7 @@ TestRegisterAgainstModel = RegisterAgainstModel.TestCase
     floors=st.lists(st.integers(0, 70), min_size=1),
 )
 def test_joined_links_forbid_the_same_floors(links: list[Link], floors: list[int]) -> None:
-    """Links joined where they touch forbid exactly the floors that they forbid one by one."""
+    """Invariant: links joined at their ends forbid the same floors as the single links."""
     joined = Links(links)
     assert [joined.lowered(floor) for floor in floors] == [
         lowered_by(links, floor) for floor in floors
@@ -351,7 +351,7 @@ def test_joined_links_forbid_the_same_floors(links: list[Link], floors: list[int
     others=st.lists(st.binary(max_size=200), max_size=5),
 )
 def test_an_id_has_one_hash_in_every_batch(ids: list[bytes], others: list[bytes]) -> None:
-    """The hash of an id depends on its bytes alone, not on what it is hashed with."""
+    """Invariant: the hash of an id depends on its bytes only, not on the batch."""
     together: Words = hashes_of(padded([*ids, *others]))
     alone: Sequence[int] = [int(hashes_of(padded([ident]))[0]) for ident in ids]
     assert together[: len(ids)].tolist() == alone

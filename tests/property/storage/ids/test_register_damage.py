@@ -1,4 +1,4 @@
-"""Files of the register changed behind its back while it was closed: found out, always."""
+"""Register files changed while it is closed: the damage is always detected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ State: TypeAlias = tuple[dict[bytes, Named], set[Key]]
 
 
 def filled(folder: Path, seed: int) -> State:
-    """A closed register of several runs, merged and not; what it knows, which entries ended."""
+    """Return a closed register of several runs, with its ids and tombstones."""
     draw = random.Random(seed)
     options = IdOptions(memtable_entries=20, write_entries=7, merge_entries=9, merged_runs=3)
     register = open_register(folder, Committed(0, -1, 0, 0), options)
@@ -45,8 +45,8 @@ def filled(folder: Path, seed: int) -> State:
 
 
 def is_found_out_or_harmless(folder: Path, state: State, is_restarted: bool = True) -> bool:
-    """Whether the register, opened on a machine that was restarted or not, is empty or as it was,
-    or says of what was asked that it is damaged, and is empty then when opened again."""
+    """Return whether the reopened register is intact, empty, or reports damage and is empty after
+    that."""
     with patch("storage.ids.register.boot_id", lambda: "another" if is_restarted else boot_id()):
         register = open_register(folder, AT)
     try:
@@ -81,7 +81,8 @@ def some_file(folder: Path, choice: int) -> Path:
 def test_a_flipped_bit_anywhere(
     seed: int, choice: int, place: float, bit: int, is_restarted: bool
 ) -> None:
-    """With a bit flipped in any file the register is as it was, or empty, or says so when asked."""
+    """Invariant: with any bit flipped in any file the register is intact, empty, or reports
+    damage."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "ids"
         state = filled(folder, seed)
@@ -95,7 +96,7 @@ def test_a_flipped_bit_anywhere(
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 20), choice=st.integers(0, 20), place=st.floats(0, 1))
 def test_a_file_cut_short(seed: int, choice: int, place: float) -> None:
-    """With any file cut anywhere, or gone, the register is as it was, or empty."""
+    """Invariant: with any file cut or missing the register is intact or empty."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "ids"
         state = filled(folder, seed)

@@ -1,4 +1,4 @@
-"""The call that traces a record: what it asks for, what it says, how many at a time."""
+"""The trace call of the admin API: its queries, answers, and concurrency limit."""
 
 from __future__ import annotations
 

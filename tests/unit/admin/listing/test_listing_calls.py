@@ -1,4 +1,4 @@
-"""What waits, listed over workers that are made up: two partitions with three records each."""
+"""Pending records listed over fake workers: two partitions with three records each."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.support.simulation.admin_api import FAR_MS, INGRESS, MadeUpApi
 
 
 def listed(made: MadeUpApi, limit: int) -> list[dict[str, Any]]:
-    """All pages."""
+    """Return all pages."""
     found: list[dict[str, Any]] = []
     cursor = ""
     while True:

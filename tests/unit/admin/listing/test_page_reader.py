@@ -1,4 +1,4 @@
-"""Pages merged from pieces that come as they may."""
+"""Pages merged from pieces of any size."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,9 +21,10 @@ def record(partition: int, fires_ms: int, offset: int) -> WaitingRecord:
 
 
 class Pieces:
-    """Workers that give a few records at a time of a few partitions at a time.
+    """Workers that give a few records of a few partitions at a time.
 
-    `records` by partition; partitions from `served` on belong to others."""
+    `records` is by partition. Partitions from `served` on belong to others.
+    """
 
     def __init__(self, records: list[list[tuple[int, int]]], at_once: int, places: int) -> None:
         self.records = [sorted(set(keys)) for keys in records]
@@ -59,8 +60,8 @@ class Pieces:
 def test_pages_hold_each_record_once_and_in_order(
     records: list[list[tuple[int, int]]], at_once: int, places: int, limit: int, is_slow: bool
 ) -> None:
-    """Invariant: however small the pieces, and though the time of each page is up as soon as each
-    partition was asked, the pages together are all records by (fires, partition, offset)."""
+    """Invariant: pages together hold all records by (fires, partition, offset). Pieces may be
+    small, and each page's time may end as soon as each partition was asked."""
     pieces = Pieces(records, at_once, places)
     found: list[Place] = []
     place: Place | None = BEGINNING
@@ -84,7 +85,7 @@ def test_partitions_that_no_worker_serves_any_more_are_not_called_covered() -> N
 
 
 def test_a_partition_that_nobody_serves_any_more_holds_up_no_page() -> None:
-    """Though the pieces of the others hold nothing that fits, and go on for long."""
+    """The other partitions' pieces contain no match and go on for long."""
     asked = 0
 
     def ask(query: ScanPending) -> Sequence[Answer]:

@@ -1,4 +1,4 @@
-"""What a record holds, for people to read."""
+"""Record contents as people read them."""
 
 from base64 import b64decode
 

@@ -1,4 +1,4 @@
-"""A listed record that waits for a retry says why; others say nothing of it."""
+"""Only a listed record that is pending for a retry has a reason."""
 
 from proxy.admin.records import shown_waiting
 from proxy.scheduling.pending import Reason, WaitingRecord
