@@ -129,15 +129,16 @@ def judge(spark: SparkSession, chunk: Chunk, modes: Iterable[str], figures: Figu
 def _judge_seen(
     spark: SparkSession, chunk: Chunk, sight: str, folder: Path, figures: Figures
 ) -> None:
-    """Where not all is seen: of runs without a fault alone, none of which may be a violation."""
+    """Audit the clean runs with a limited view. No record may be a violation."""
     with materialising(spark, location(folder)) as keep:
         found = Prepared(spark, chunk.clean, sight, folder / "topics", keep).judged(keep)
     check(Chunk(chunk.clean, ()), sight, found, figures)
 
 
 def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
-    """Count what is right, keep what is wrong: in runs without a fault each record must be called
-    what it is, where all is seen."""
+    """Count right statements and keep wrong ones.
+
+    With a full view, each record of a clean run must get the verdict of its end."""
     by_run = _by_run(found)
     for contents in chunk.clean:
         said = by_run.get(contents.run, {})
@@ -155,12 +156,12 @@ def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
 
 
 def ended_as(contents: Contents) -> dict[str, str]:
-    """What each record of a run without a fault is to be called, by what the topics hold of it."""
+    """Return the expected verdict of each record of a clean run."""
     return {relative(one.origin): _called(one) for one in contents.records()}
 
 
 def _called(one: Ended) -> str:
-    """What it says of itself, if the proxy has read it."""
+    """Return the verdict by the record's end, pending if the proxy has not read it."""
     if not one.is_read:
         return PENDING
     end = one.outcome.said()["outcome"] if one.end == MOVED else one.end
@@ -182,7 +183,8 @@ def _check_faulty(
 
 
 def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iterable[Wrong]:
-    """Where a mode does not see the fault, it must call nothing else a violation either."""
+    """Yield wrong statements. If the mode cannot see the fault, it may report no other
+    violation."""
     expected = _allowed(faulty.planted.expected, mode)
     sides = _allowed(faulty.planted.sides, mode)
     is_unseen = mode in faulty.operator.unseen_in
@@ -201,7 +203,8 @@ def _wrong(faulty: Faulty, mode: str, before: Verdicts, after: Verdicts) -> Iter
 
 
 def _allowed(by_origin: Mapping[str, frozenset[str]], mode: str) -> dict[str, frozenset[str]]:
-    """The verdicts that this mode may give: it is `follow` that judges what must have ended."""
+    """Return the allowed verdicts of a mode. `follow` judges only records that must have ended,
+    so others may stay pending."""
     pending = {PENDING} if mode == FOLLOW else set()
     return {
         origin: verdicts - {UNSETTLED} | (pending if UNSETTLED in verdicts else set())
@@ -210,8 +213,7 @@ def _allowed(by_origin: Mapping[str, frozenset[str]], mode: str) -> dict[str, fr
 
 
 def _is_second_end(said: Said, mode: str) -> bool:
-    """Whether a later audit names what an earlier one had closed already, so that it cannot tell
-    any more what else is wrong with it."""
+    """Return whether a later audit only knows that an earlier audit closed the record."""
     return mode != BATCH and "an earlier audit saw how it ended" in said.detail
 
 
@@ -220,7 +222,7 @@ def _said(faulty: Faulty, mode: str, origin: str, said: Said, expected: str) -> 
 
 
 def _by_run(found: Verdicts) -> dict[int, Verdicts]:
-    """The verdicts of each run, by origins with its own partition numbers from 0 on."""
+    """Return the verdicts by run, with partition numbers that begin at 0."""
     by_run: dict[int, Verdicts] = {}
     for origin, said in found.items():
         by_run.setdefault(run_of(origin), {})[relative(origin)] = said
@@ -228,7 +230,7 @@ def _by_run(found: Verdicts) -> dict[int, Verdicts]:
 
 
 def run_of(origin: str) -> int:
-    """The run whose record it is."""
+    """Return the run of a record."""
     topic, partition, offset = origin.rsplit("/", 2)
     if not topic.startswith("@"):
         return int(partition) // PARTITIONS
@@ -238,7 +240,7 @@ def run_of(origin: str) -> int:
 
 
 def relative(origin: str) -> str:
-    """The same name in each of the two twins."""
+    """Return an origin that is equal in both twins."""
     topic, partition, offset = origin.rsplit("/", 2)
     return origin if topic.startswith("@") else f"{topic}/{int(partition) % PARTITIONS}/{offset}"
 

@@ -1,4 +1,4 @@
-"""What the topics of an ended run hold, as faults are planted in it."""
+"""Topics of an ended run, in which faults are planted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PURGED = "purged by "
 
 @dataclass(slots=True)
 class Held:
-    """A record of a topic. since: the first moment at which it is there."""
+    """Record of a topic. `since` is the first moment at which it exists."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class Held:
         return f"{self.topic}/{self.partition}/{self.offset}"
 
     def header(self, name: str) -> bytes | None:
-        """The last header of that name; None without one, too."""
+        """Return the last header of this name. A missing header is None too."""
         return dict(self.headers).get(name)
 
     def text(self, name: str) -> str | None:
@@ -47,11 +47,11 @@ class Held:
         return int(text) if text and text.isdigit() else None
 
     def said(self) -> dict[str, Any]:
-        """What an outcome says."""
+        """Return the fields of an outcome."""
         return dict(json.loads(self.value or b"{}"))
 
     def say(self, **changes: Any) -> None:
-        """Let an outcome say something else."""
+        """Change fields of an outcome."""
         fields = {**self.said(), **changes}
         self.value = json.dumps(fields, separators=(",", ":")).encode()
         self.key = str(fields["origin"]).encode()
@@ -65,8 +65,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """at_ms: when the topics were looked at; committed: by ingress partition; log_ends: likewise.
-    served: the policies (first offset, digest) of each partition as the settings topic has them."""
+    """Moment at which the topics are read.
+
+    `committed` and `log_ends` are by ingress partition. `served` holds the policies (first
+    offset, digest) of each partition, from the settings topic."""
 
     at_ms: int
     committed: Mapping[int, Committed]
@@ -76,9 +78,9 @@ class Moment:
 
 @dataclass(slots=True)
 class Contents:
-    """Of a run: all that its topics hold at the last moment, and where the proxy stood at each.
-    log_starts, read_to: where an ingress partition begins, and up to where an audit reads it, if
-    not as a whole."""
+    """Topics of a run at the last moment, with the proxy's position at every moment.
+
+    `log_starts` and `read_to` limit an ingress partition if it is not read as a whole."""
 
     run: int
     ingress: list[Held]
@@ -91,7 +93,7 @@ class Contents:
     read_to: dict[int, int] = field(default_factory=dict)
 
     def copy(self) -> Contents:
-        """One in which faults can be planted."""
+        """Return a copy for planting faults."""
         return replace(
             self,
             ingress=[one.copy() for one in self.ingress],
@@ -101,7 +103,7 @@ class Contents:
         )
 
     def add(self, one: Held) -> Held:
-        """Append it to its partition, there since the moment it says."""
+        """Append a record to its partition, with the `since` that it has."""
         log = self.ingress if one.topic == OWN.ingress else self.others
         last = max((o.offset for o in log if _same_log(o, one)), default=one.offset)
         one.offset = max(last, self.next_offsets.get(_log(one), 0)) + 1
@@ -110,17 +112,17 @@ class Contents:
         return one
 
     def remove(self, *gone: Held | None) -> None:
-        """They were never written."""
+        """Remove records as if they had never been written."""
         names = {id(one) for one in gone}
         self.ingress = [one for one in self.ingress if id(one) not in names]
         self.others = [one for one in self.others if id(one) not in names]
 
     def move_positions(self, partition: int, **changes: int) -> None:
-        """The proxy stood there, not further, at each moment: next_offset, watermark_ms."""
+        """Limit `next_offset` and `watermark_ms` of the proxy at every moment."""
         self.moments = [_held_back(one, partition, changes) for one in self.moments]
 
     def extend_log(self, partition: int, end: int) -> None:
-        """At the last moment the log ended there, and the proxy had read all of it."""
+        """Set the log end of the last moment. The proxy had read all of it."""
         last = self.moments[LAST]
         stood = replace(last.committed[partition], next_offset=end)
         self.moments[LAST] = replace(
@@ -130,7 +132,7 @@ class Contents:
         )
 
     def records(self) -> list[Ended]:
-        """Each ingress record beside its ends."""
+        """Return each ingress record with its ends."""
         by_origin: dict[str, list[Held]] = defaultdict(list)
         for one in self.others:
             by_origin[_origin_of(one)].append(one)
@@ -159,9 +161,10 @@ class Contents:
 
 @dataclass(slots=True)
 class Ended:
-    """An ingress record and its ends. end: `delivered`, its outcome's name (but `moved` where that
-    says so), or `pending`.
-    purged_by: the origin of the purge that its outcome names."""
+    """Ingress record with its ends.
+
+    `end` is `delivered`, `pending`, or its outcome's name. It is `moved` if the outcome's detail
+    says so. `purged_by` is the origin of the purge in its outcome."""
 
     record: Held
     kind: str
@@ -195,7 +198,7 @@ class Ended:
 
     @property
     def code(self) -> str | None:
-        """The reason of its dead letter."""
+        """Return the reason of its dead letter."""
         return self.letter.text("timer-error") if self.letters else None
 
     @property
@@ -205,7 +208,7 @@ class Ended:
 
     @property
     def recalled(self) -> str | None:
-        """The origin that a recall names."""
+        """Return the origin that a recall names."""
         return self.record.text("timer-recall") if self.kind == "recall" else None
 
     @property
@@ -218,14 +221,14 @@ class Ended:
 
     @property
     def due_ms(self) -> int:
-        """Of a record whose end says it."""
+        """Return the due time that its end states, else 0."""
         if self.deliveries:
             return self.delivery.number("timer-due") or 0
         return int(self.outcome.said()["due"] or 0) if self.outcomes else 0
 
     @property
     def wanted_ms(self) -> int:
-        """When it may be delivered at the soonest."""
+        """Return the earliest time of a delivery."""
         return max(self.due_ms, self.record.number("timer-hop-not-before") or 0)
 
     @property
@@ -234,7 +237,8 @@ class Ended:
 
     @property
     def is_plain(self) -> bool:
-        """A producer's record, without an id, to be delivered: no other record depends on it."""
+        """Return whether it is a producer's timer record without an id. No other record depends
+        on it."""
         return self.kind == "record" and self.ident is None and self.hop_from is None
 
 

@@ -1,7 +1,7 @@
-"""What the audit says of many runs side by side, as one audit, as a chain of two, and without end.
+"""Audits of many runs side by side: one audit, a chain of two, and an endless one.
 
-Everything but reading Kafka is the audit's own: parsing, histories, rules, what is carried over.
-"""
+Only reading Kafka is replaced. Parsing, histories, rules and carried records are the audit's
+own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MODES: Final = ("batch", "continued", "follow")
 
 
 class Said(NamedTuple):
-    """What the audit says of a record."""
+    """Statement of the audit about a record."""
 
     verdict: str
     is_violation: bool
@@ -55,18 +55,19 @@ class Said(NamedTuple):
 
 
 Verdicts = dict[str, Said]
-"""By origin; what names no ingress record, by its own place with an @ before it."""
+"""Statements by origin. A record without an ingress origin has its own place, with an @ in
+front."""
 
 
 class _Chain(NamedTuple):
-    """Audits one after the other: the records that they leave open, and how far each read."""
+    """Audits in sequence: their open records, and the spans they read."""
 
     records: OpenRecords
     spans: dict[int, Span]
 
 
 def judged(laid: Laid, mode: str, folder: Path) -> Verdicts:
-    """The last verdict of each record, in one of MODES."""
+    """Return the last verdict of each record in one of MODES."""
     spark, place = laid.ingress.sparkSession, location(folder)
     chain = _Chain(OpenRecords(Tables(spark, place)), {})
     with materialising(spark, place) as materialise:
@@ -78,14 +79,14 @@ def _batch(laid: Laid, _: _Chain, materialise: Materialise) -> Verdicts:
 
 
 def evaluated(laid: Laid, seen: AuditScope, materialise: Materialise) -> evaluation.Evaluation:
-    """One audit of everything."""
+    """Run one audit of everything."""
     states = partition_states(laid.snapshot(LAST), NOTHING_READ)
     new = _requests(laid, LAST, states), _ends(laid.others)
     return _evaluated(states, new, seen, _checks_in(laid.others), materialise)
 
 
 def _continued(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
-    """One audit of what there was at the first moment, and one that continues it at the last."""
+    """Audit the first moment, and continue at the last."""
     found: Verdicts = {}
     read_to = -1
     for moment in (0, LAST):
@@ -99,7 +100,7 @@ def _continued(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
 
 
 def _follow(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
-    """Audits of what is settled, judged by the moment before what arrived last."""
+    """Audit settled records only. The positions are one moment older than the newest records."""
     found: Verdicts = {}
     read_to = -1
     for moment in range(LAST + 1):
@@ -120,7 +121,7 @@ _JUDGES: Final[dict[str, Callable[[Laid, _Chain, Materialise], Verdicts]]] = {
 
 
 class Prepared:
-    """Runs as they are seen in one of SIGHTS, with everything done but the judgement."""
+    """Runs in one of SIGHTS, with everything done except the judgement."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class Prepared:
         self._histories = materialise(record_histories(requests, _ends(self._laid.others)))
 
     def judged(self, materialise: Materialise) -> Verdicts:
-        """One audit of everything."""
+        """Run one audit of everything."""
         frame = partition_frame(self._laid.ingress.sparkSession, self._states)
         then = self._laid.scope(self._at, settled_only=self._settled_only)
         seen = replace(then, seen_ms=MOMENTS_MS[LAST])
@@ -149,8 +150,10 @@ class Prepared:
 
 
 def _together(before: Verdicts, now: Verdicts) -> Verdicts:
-    """The last verdict of each record. But a wrong check-back is named once, by the audit that
-    reads it, of a half message that has mostly not ended then."""
+    """Return the last verdict of each record.
+
+    A wrong check-back is named only by the audit that reads it. The half message has usually not
+    ended by then."""
     lasting = {
         origin: said for origin, said in before.items() if said.detail.startswith(CHECK_BACK)
     }
@@ -176,7 +179,7 @@ def _gone_on(
     seen: AuditScope,
     materialise: Materialise,
 ) -> Verdicts:
-    """What an audit finds that goes on from those of the chain, and then belongs to it."""
+    """Continue the chain by one audit, and return its verdicts."""
     requests, ends = materialise(_requests(laid, moment, states)), materialise(_ends(arrived))
     closed = partition_frame(requests.sparkSession, states).select("partition", "closed_to")
     touched = chain.records.touched(seen.at_ms, (requests, ends), closed, materialise)

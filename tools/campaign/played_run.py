@@ -1,5 +1,5 @@
-"""Plays a random history with the real proxy on the stand-in Kafka, and keeps what the topics held
-at the moments at which an audit looks."""
+"""Random history played by the real proxy on the stand-in Kafka. It keeps the topics at each
+moment of an audit."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ from tools.campaign.scene import (
 )
 
 RUNS_A_MOVE = 4
-"""In one of so many runs records are moved."""
+"""Records are moved in one of this many runs."""
 QUIET_STEPS = 60
-"""As a rate lets only what it saves for a quarter of a second through after each, so many."""
+"""Number of steps in which everything ends. A rate limit saves only a quarter of a second, so a
+step passes few records."""
 
 
 class KnownSettingsTopic(SettingsTopic):
-    """Keeps what an audit reads of it; signs with a key that is the same in every run."""
+    """Settings topic that keeps the served policies, and signs with the same key in every run."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         super().__init__(kafka)
@@ -69,15 +70,16 @@ class KnownSettingsTopic(SettingsTopic):
 
 @dataclass(slots=True)
 class _Look:
-    """What was there at a moment: the lengths of the logs say which records."""
+    """Moment, with the log lengths that say which records existed."""
 
     moment: Moment
     lengths: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
 def played(seed: int, number: int, run: int) -> Contents:
-    """The history with this number, which depends on nothing but that and the seed, in the ingress
-    partitions and targets of `run`."""
+    """Play a history in the partitions and targets of `run`.
+
+    It depends only on its number and the seed."""
     chance = Random(f"{seed}/{number}")
     moves = Random(f"{seed}/{number}/moves") if number % RUNS_A_MOVE == 0 else None
     world, settings = _world(chance, run)
@@ -118,7 +120,7 @@ def _world(chance: Random, run: int) -> tuple[World, KnownSettingsTopic]:
 
 
 def _perform(world: World, step: Step, until_ms: int) -> None:
-    """One step; time does not pass beyond `until_ms`."""
+    """Perform one step. Time does not pass beyond `until_ms`."""
     match step:
         case ("write", dict() as written):
             _write(world, written)
@@ -144,8 +146,8 @@ def _pass_until(world: World, at_ms: int) -> None:
 
 
 def _let_end(world: World, chance: Random) -> None:
-    """Everything works, until all has ended that can; then nothing happens but that some records
-    are written which the proxy does not read."""
+    """Remove all faults until everything has ended. Then write some records that the proxy does
+    not read."""
     world.kafka.commit_faults.clear()
     world.release.pause([])
     if world.admission != AdmissionSettings():

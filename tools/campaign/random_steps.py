@@ -1,4 +1,4 @@
-"""What happens in a random run: what producers write, and what befalls the proxy."""
+"""Random steps of a run: records of producers, and events of the proxy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ALIASES: Final = ("cesium", "rabbitmq", "nats")
 TARGETS: Final = (*("orders",) * 6, "bills", "strict", "strict", "small", "drop", "bury", "nowhere")
 PASSES_MS: Final = (0, 1, 150, 900, 2_500, 6_000, 11_000, 25_000)
 MOVES: Final = 0.3
-"""How often records are moved, in the runs in which some are."""
+"""Probability of a move per step, in runs with moves."""
 VALUES: Final = (b"value", b"", None, b"v" * 40, b"v" * 190, b"v" * 300)
 
 
 def drawn_policy(chance: Random) -> Policy:
-    """The settings that a run begins with."""
+    """Return the settings at the start of a run."""
     aliases = ALIASES if chance.random() < 0.3 else ()
     roll_after_ms = chance.choice([None, 40_000, 60_000, 90_000])
     return replace(POLICY, aliases=aliases, roll_after_ms=roll_after_ms)
@@ -32,7 +32,7 @@ def drawn_policy(chance: Random) -> Policy:
 def drawn_steps(
     chance: Random, run: int, world: World, moves: Random | None = None
 ) -> Iterator[Step]:
-    """The steps of a phase. moves: draws in which records are moved; None: none are."""
+    """Yield the steps of a phase. `moves` draws the moves, None means no moves."""
     sends, crashes = chance.choice([12, 25, 45]), chance.choice([1, 6])
     for _ in range(chance.randrange(10, 36)):
         yield from _step(chance, run, world, sends, crashes)
@@ -41,7 +41,7 @@ def drawn_steps(
 
 
 def tail(chance: Random, world: World) -> Iterator[Step]:
-    """Records that the proxy has not read."""
+    """Yield records that the proxy will not read."""
     run = world.kafka.first_partition // PARTITIONS
     for _ in range(chance.choice([0, 0, 1, 3])):
         yield "write", _written(chance, run, world, _request(chance, run, world))
@@ -93,7 +93,7 @@ def _changes(chance: Random) -> dict[str, Any]:
 def _written(
     chance: Random, run: int, world: World, headers: Headers, partition: int | None = None
 ) -> dict[str, Any]:
-    """What `World.send` takes."""
+    """Return arguments for `World.send`."""
     number = chance.choice([0, 0, 1]) if partition is None else partition
     users: Headers = [("trace", b"%d" % chance.randrange(1_000)), ("mine", None)]
     count = chance.choice([0, 1, 1, 2])
@@ -108,7 +108,7 @@ def _written(
 
 
 def _pair(chance: Random, run: int, world: World) -> list[Step]:
-    """Two records with one due, for one partition of a target."""
+    """Return two records with one due time, for one target partition."""
     at_ms = world.time.broker_now_ms + chance.choice([-5, 2_000, 9_000])
     headers = _to("orders", run, ("timer-partition", "1"), ("timer-deliver-at", str(at_ms)))
     number = chance.randrange(PARTITIONS)
@@ -116,7 +116,7 @@ def _pair(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _stream(chance: Random, run: int) -> list[Step]:
-    """Large records, one a second, delivered at once."""
+    """Return large records, delivered at once, one a second."""
     number, steps = chance.randrange(PARTITIONS), list[Step]()
     for serial in range(4):
         written = {
@@ -130,7 +130,7 @@ def _stream(chance: Random, run: int) -> list[Step]:
 
 
 def _taken_back(chance: Random, run: int, world: World) -> list[Step]:
-    """A record with an id that waits for long, and what ends it."""
+    """Return a record with an id and a long delay, and the record that ends it."""
     ident, number = _ident(chance), chance.randrange(PARTITIONS)
     delay = {"timer-delay": chance.choice(["30s", "50s", "3h"])}
     first = _to("orders", run, *ident.items(), *delay.items())
@@ -146,7 +146,7 @@ def _taken_back(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _decided(chance: Random, run: int, world: World) -> list[Step]:
-    """A half message and what decides it."""
+    """Return a half message and its decision."""
     ident, number = _ident(chance), chance.randrange(PARTITIONS)
     prepare = {**ident, "timer-transaction": "prepare", **_checks(chance, run)}
     half = _to("orders", run, *prepare.items(), ("timer-delay", chance.choice(["1s", "40s"])))
@@ -165,7 +165,7 @@ def _decided(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _recalled(chance: Random, run: int, world: World) -> list[Step]:
-    """A record that waits for long, or one from before, and a recall of it."""
+    """Return a recall of an older record, or of a new one with its delay."""
     number = chance.randrange(PARTITIONS)
     partition = run * PARTITIONS + number
     end = world.kafka.end(partition)
@@ -189,7 +189,7 @@ def _recalled(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _moved(chance: Random, run: int, world: World) -> list[Step]:
-    """A record that waits, perhaps, and a move of it or of one from before; some come too late."""
+    """Return a move of an older record, or of a new one. Some moves come too late."""
     number, now_ms = chance.randrange(PARTITIONS), world.time.broker_now_ms
     is_late = chance.random() < 0.4
     delay = {"timer-delay": "5s" if is_late else chance.choice(["20s", "50s", "70s", "3h"])}
@@ -210,7 +210,7 @@ def _moved(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _purged(chance: Random, run: int, world: World) -> list[Step]:
-    """Records that wait for long, perhaps to be rewritten, and a purge of some of them."""
+    """Return records with long delays, and a purge of some of them."""
     number, now_ms = chance.randrange(PARTITIONS), world.time.broker_now_ms
     written = [
         _to(
@@ -232,7 +232,7 @@ def _purged(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _purge(chance: Random, run: int, number: int, now_ms: int) -> dict[str, Any]:
-    """As the proxy writes one to each partition."""
+    """Return a purge as the proxy writes it to a partition."""
     pattern = chance.choice(["*", f"orders-{run}", "[!n]*", "?i*", "ord*"])
     times = chance.choice(
         [

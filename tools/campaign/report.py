@@ -1,4 +1,4 @@
-"""The figures of a campaign, for docs/notes/audit.md, for programs, and for people."""
+"""Figures of a campaign for docs/notes/audit.md, for programs and for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.campaign.operators.operator import Operator
 
 
 def markdown(figures: Figures, operators: Mapping[str, Operator]) -> str:
-    """The table of the operators: how often each was planted and caught, by mode."""
+    """Return the table of operators with their plantings and catches by mode."""
     modes = [mode for mode in MODES if figures.clean[mode]]
     rows = [f"| fault | {' | '.join(modes)} |", f"|---|{'---|' * len(modes)}"]
     for name, operator in operators.items():
@@ -29,7 +29,7 @@ def _cell(figures: Figures, operator: Operator, mode: str) -> str:
 
 
 def lines(figures: Figures) -> Iterator[str]:
-    """Sums, and all that is wrong."""
+    """Yield the sums, then all wrong statements."""
     for mode, count in figures.clean.items():
         planted = sum(n for (_, in_mode), n in figures.planted.items() if in_mode == mode)
         caught = sum(n for (_, in_mode), n in figures.caught.items() if in_mode == mode)
@@ -45,7 +45,6 @@ def lines(figures: Figures) -> Iterator[str]:
 
 
 def as_json(figures: Figures) -> dict[str, Any]:
-    """All of it."""
     return {
         "clean": dict(figures.clean),
         "records": dict(figures.records),

@@ -1,4 +1,4 @@
-"""The topics of many runs side by side, as the frames and positions that an audit reads."""
+"""Topics of many runs side by side, as the frames and positions of an audit."""
 
 from __future__ import annotations
 
@@ -34,13 +34,15 @@ from tools.campaign.scene import (
 HELD: Final = {**RECORDS, "since": "int"}
 HOP_KEYS: Final = HopKeys(TOPIC_ID, {HOP_KEY.digest: HOP_KEY.secret})
 FILES: Final = 4
-"""So many tasks can read them at once."""
+"""Number of files, which tasks can read in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Many runs side by side. ingress, others: HELD; `since` tells at which moment a record is
-    there. unseen: of which topics not all is seen."""
+    """Many runs side by side.
+
+    `since` in HELD is the first moment of a record. `unseen` lists topics that are not fully
+    seen."""
 
     ingress: DataFrame
     others: DataFrame
@@ -48,7 +50,7 @@ class Laid:
     unseen: Mapping[Place, Unseen]
 
     def committed(self, moment: int) -> tuple[Committed, ...]:
-        """Where the proxy stood in each ingress partition, with all policies that ever counted."""
+        """Return the proxy's positions at a moment, with all earlier policies."""
         found = [one for run in self.runs for one in run.moments[moment].committed.values()]
         topic = SettingsTopic({}, self._served(moment), {}, {}, {})
         return with_earlier_policies(found, topic, GROUP, OWN.ingress)
@@ -75,7 +77,7 @@ class Laid:
         ]
 
     def snapshot(self, moment: int) -> Snapshot:
-        """What of a snapshot says which ingress records an audit judges."""
+        """Return the part of a snapshot that selects ingress records for an audit."""
         ends = {p: end for run in self.runs for p, end in run.moments[moment].log_ends.items()}
         starts = {p: start for run in self.runs for p, start in run.log_starts.items()}
         read_to = {p: end for run in self.runs for p, end in run.read_to.items()}
@@ -111,7 +113,7 @@ def laid_out(
     folder: Path,
     unseen: Mapping[Place, Unseen] | None = None,
 ) -> Laid:
-    """The runs as frames, by way of JSON below `folder`."""
+    """Return the runs as frames, read from JSON below `folder`."""
     ingress = [one for run in runs for one in run.ingress]
     others = [one for run in runs for one in run.others]
     return Laid(

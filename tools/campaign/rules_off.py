@@ -1,5 +1,4 @@
-"""The judgement with each rule, and each condition of a rule, disabled in turn: which operators
-notice."""
+"""Audit without one rule, or one condition of a rule, at a time, and the operators that notice."""
 
 from __future__ import annotations
 
@@ -26,12 +25,14 @@ from tools.campaign.sight import SIGHTS
 BRANCH: Final = re.compile(r"\bWHEN\b(.*?)\bTHEN\b(.*?)(?=\bWHEN\b|\bELSE\b|\bEND\b)", re.DOTALL)
 NOTHING: Final = "CAST(NULL AS string)"
 CHAINS: Final = MODES[1:]
-"""In which audits go on from one another."""
+"""Modes in which audits continue one another."""
 
 
 class RuleOff(NamedTuple):
-    """noticed_by: the operators in whose runs a verdict changed without it; seen: in which of
-    SIGHTS, or CHAINS."""
+    """Result without a rule.
+
+    `noticed_by` lists operators whose runs got another verdict. `seen` is the one of SIGHTS or
+    CHAINS that shows it."""
 
     name: str
     noticed_by: list[str]
@@ -39,7 +40,7 @@ class RuleOff(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is disabled: attributes of a module, or entries of a dict, and what they are then."""
+    """Replacement of an attribute of a module, which disables a rule."""
 
     name: str
     target: Any
@@ -48,7 +49,7 @@ class Change(NamedTuple):
 
 
 def parts() -> list[Change]:
-    """The conditions within rules, and what is looked into after them, each by itself."""
+    """Return changes that disable each condition within rules, and each cross-check."""
     return [
         *_afterwards(),
         *_parts("delivery of another", rules._CHANGED),
@@ -66,14 +67,14 @@ _OUTCOME: Final = "coalesce(replace(outcome.end, '-', '_'), 'none')"
 
 
 def _ruling_with_all() -> str:
-    """The ruling, with the numbers of all rules that hold in place of the sentence."""
+    """Return the ruling with the numbers of all matching rules as its detail."""
     numbers = [f"IF({rule.holds}, '{n}', NULL)" for n, rule in enumerate(evaluation.RULES)]
     listed = f"concat_ws(',', {', '.join(numbers)})"
     return ALL_THAT_HOLD.format(evaluation.RULING, _OUTCOME, listed)
 
 
 def _verdict_without(said: Said, number: int) -> str:
-    """What a record would be without a rule, by all that hold."""
+    """Return a record's verdict without a rule, from all matching rules."""
     outcome, _, listed = said.detail.partition("|")
     if not listed:
         return said.verdict
@@ -84,8 +85,8 @@ def _verdict_without(said: Said, number: int) -> str:
 def _rules(
     chunk: Chunk, at_hand: Mapping[str, Prepared], whole: Laid, folder: Path, keep: Materialise
 ) -> list[RuleOff]:
-    """Each rule disabled in turn: which rules hold of a record is asked once, and tells what its
-    verdict would be without any of them."""
+    """Disable each rule in turn. All matching rules are recorded once, which gives every
+    verdict."""
     with patch.object(evaluation, "RULING", _ruling_with_all()):
         full = {sight: one.judged(keep) for sight, one in at_hand.items()}
         full |= {mode: judged(whole, mode, folder / mode) for mode in CHAINS}
@@ -107,7 +108,7 @@ def _title(rule: Rule) -> str:
 
 
 def _parts(what: str, of: str) -> Iterator[Change]:
-    """Of `concat_ws(', ', IF(…, NULL, 'name'), …)` each name."""
+    """Yield a change for each name in `concat_ws(', ', IF(…, NULL, 'name'), …)`."""
     for found in re.finditer(r"IF\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)", of):
         name = re.findall(r"'([^']*)'", found[0])[-1]
         if "NULL" not in found[0] or name == "EITHER":
@@ -156,7 +157,7 @@ def _afterwards() -> Iterator[Change]:
 
 @contextmanager
 def disabled(one: Change) -> Iterator[None]:
-    """The judgement without it."""
+    """Disable a rule inside the block."""
     with patch.object(one.target, one.attribute, one.value):
         yield
 
@@ -164,7 +165,7 @@ def disabled(one: Change) -> Iterator[None]:
 def without_each_rule(
     spark: SparkSession, chunk: Chunk, say: Callable[[str], None], *, with_parts: bool
 ) -> list[RuleOff]:
-    """Judge a chunk as it is seen in each of SIGHTS, without each rule, and each part of rules."""
+    """Judge a chunk in each of SIGHTS without each rule, and without each part of a rule."""
     with (
         TemporaryDirectory(prefix="audit-campaign-") as place,
         materialising(spark, location(place)) as keep,
@@ -213,7 +214,8 @@ def _noticed(chunk: Chunk, expected: Verdicts, said: Verdicts) -> list[str]:
 
 
 def _noticing(chunk: Chunk, differ: Iterable[str]) -> list[str]:
-    """Those first whose own record got another verdict, then those in whose run something did."""
+    """Return operators whose planted record got another verdict, then those whose run has any
+    other change."""
     operators = {one.contents.run: one for one in chunk.faulty}
     own, others = dict[str, None](), dict[str, None]()
     for origin in differ:

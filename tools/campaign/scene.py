@@ -1,4 +1,4 @@
-"""What all runs of a campaign have in common: when they are looked at, topics, settings."""
+"""Constants of all runs: moments, topics and settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_jobs.kafka.snapshot import OwnTopics
 from tests.support.simulation.manual_clock import START_MS
 
 PARTITIONS: Final = 2
-"""Of the ingress, for each run: its numbers are those from `run * PARTITIONS` on."""
+"""Ingress partitions of each run, numbered from `run * PARTITIONS`."""
 OWN: Final = OwnTopics()
 GROUP: Final = "delay-proxy"
 TOPIC_ID: Final = "id-1"
@@ -21,23 +21,23 @@ SIGNER: Final = HopAuthenticator(HOP_KEY, TOPIC_ID)
 
 PHASE_MS: Final = 100_000
 QUIET_MS: Final = 240_000
-"""Within so long all ends that can, once nothing holds it up."""
+"""Time within which everything ends after the faults are gone."""
 IDLE_MS: Final = 660_000
-"""Nobody does anything for so long before the last moment: what is due then is overdue."""
+"""Idle time before the last moment. A record due at its start is overdue."""
 MOMENTS_MS: Final = (
     START_MS + PHASE_MS,
     START_MS + 2 * PHASE_MS,
     START_MS + 2 * PHASE_MS + QUIET_MS + IDLE_MS,
 )
-"""When the topics are looked at, in every run."""
+"""Moments at which the topics are read, in every run."""
 LAST: Final = len(MOMENTS_MS) - 1
 LIMIT_MS: Final = 600_000
 LIMITS: Final = LatenessLimits(LIMIT_MS, (("strict-*", LIMIT_MS),))
 FAR_MS: Final = 7_200_000
-"""What waits so long is still waiting at the last moment."""
+"""Delay of records that are still pending at the last moment."""
 
 SMALL_BYTES: Final = 200
-"""The topics `small-` take no larger values."""
+"""Largest value in topics named `small-`."""
 OVERDUE_MS: Final = 12_000
 OVERDUE: Final = (
     OverdueRule("drop-*", OVERDUE_MS, "drop"),
@@ -57,12 +57,13 @@ POLICY: Final = Policy(
     recalls_in=OWN.ingress,
 )
 OWN_STRIDE: Final = 1_000_000
-"""Runs share the proxy's own topics: offsets of each begin at its number times this."""
+"""Offsets in the proxy's own topics begin at the run number times this, because runs share them."""
 
 
 def topics_of(run: int) -> dict[str, int]:
-    """The targets of a run that exist, and how many partitions each has. They are its own, so that
-    no other run says how large a record they take."""
+    """Return the targets of a run with their partition counts.
+
+    Every run has its own targets, so that no other run proves the size they accept."""
     partitions = {"orders": 4, "bills": 3, "strict": 1, "small": 2, "drop": 2, "bury": 2}
     groups = {f"retry.g{run}": 2, f"dlq.g{run}": 2}
     return {
@@ -73,5 +74,4 @@ def topics_of(run: int) -> dict[str, int]:
 
 
 def named(kind: str, run: int) -> str:
-    """A target of a run."""
     return f"{kind}-{run}"

@@ -1,6 +1,7 @@
-"""What an audit may not see of the topics of a run: deleted by retention, behind a transaction that
-is open, written while it looked; or settings that nobody remembers. No verdict on a run without a
-fault may be a violation for that."""
+"""Limited views of a run's topics: deleted by retention, behind an open transaction, written
+during the audit, or with unknown settings.
+
+None of these may make a record of a clean run a violation."""
 
 from __future__ import annotations
 
@@ -17,17 +18,19 @@ from tools.campaign.contents import Contents, Held
 from tools.campaign.scene import LAST, MOMENTS_MS, OWN, PHASE_MS
 
 GONE_MS: Final = START_MS + PHASE_MS // 2
-"""What was written up to then is gone from targets, dead letters and outcomes."""
+"""Records up to this time are deleted from targets, dead letters and outcomes."""
 AGED_MS: Final = START_MS + PHASE_MS // 4
-"""And from the ingress of every third run."""
+"""Records up to this time are deleted from the ingress of every third run."""
 PARTS: Final = 3
 UNSEEN_PART: Final = 1
-"""Partitions of the outcomes, and the one that is not seen as a whole, where one is."""
+"""Partitions of the outcomes topic, and the partition that is not fully seen."""
 
 
 class Sight(NamedTuple):
-    """change: what is left of a run. unseen: what the audit is told. settled_only: as in
-    `AuditScope`. at: the moment that is judged."""
+    """Limited view.
+
+    `change` removes records from a run. `unseen` is the audit's information about it.
+    `settled_only` is as in `AuditScope`. `at` is the judged moment."""
 
     change: Callable[[Contents], Contents]
     unseen: Callable[[Sequence[Contents]], Mapping[Place, Unseen]]
@@ -58,7 +61,7 @@ def _places(runs: Sequence[Contents], topics: Sequence[str]) -> set[Place]:
 
 
 def _deleted(*topics: str, gone_ms: int = GONE_MS) -> Sight:
-    """Retention has deleted what is old in these topics, and in the ingress of some runs."""
+    """Return a view after retention in these topics, and in the ingress of some runs."""
 
     def aged(run: Contents) -> Contents:
         others = [
@@ -81,17 +84,17 @@ def _deleted(*topics: str, gone_ms: int = GONE_MS) -> Sight:
 
 
 def _deleted_in_part(topic: str) -> Sight:
-    """Of several partitions retention has emptied one."""
+    """Return a view in which retention has emptied one of several partitions."""
     return _in_part(topic, 0, Unseen(MOMENTS_MS[LAST], "a partition is empty"))
 
 
 def _open_in_part(topic: str) -> Sight:
-    """In one of several partitions a transaction has been open for long."""
+    """Return a view with a long open transaction in one of several partitions."""
     return _in_part(topic, 1, Unseen(ALWAYS_MS, "a transaction is open", is_open=True))
 
 
 def _in_part(topic: str, since: int, gone: Unseen) -> Sight:
-    """Of one partition of these topics is unseen what came at a moment, or later."""
+    """Return a view in which one partition lacks records from the moment `since` on."""
 
     def is_seen(one: Held) -> bool:
         is_elsewhere = not one.topic.startswith(topic) or one.partition != UNSEEN_PART
@@ -109,12 +112,12 @@ def _in_part(topic: str, since: int, gone: Unseen) -> Sight:
 
 
 def _part(one: Held) -> int:
-    """Where the record lies: of the outcomes, where the proxy would have written it."""
+    """Return the record's partition. An outcome is placed as the proxy would place it."""
     return partition_of(one.key or b"", PARTS) if one.topic == OWN.outcomes else one.partition
 
 
 def _open(*topics: str, since: int = LAST) -> Sight:
-    """In these topics a transaction has been open since what is there at this moment came."""
+    """Return a view with a transaction open in these topics since the moment `since`."""
 
     def cut(run: Contents) -> Contents:
         others = [
@@ -133,12 +136,13 @@ def _open(*topics: str, since: int = LAST) -> Sight:
 
 
 STOOD: Final = LAST - 1
-"""The moment that is judged where the proxy worked on."""
+"""Judged moment if the proxy continued after it."""
 
 
 def _behind() -> Sight:
-    """The proxy worked on after the audit had read where it stands: what ended since is seen, but
-    for dead letters."""
+    """Return a view in which the proxy continued after its position was read.
+
+    Later ends are seen, except dead letters."""
 
     def cut(run: Contents) -> Contents:
         others = [one for one in run.others if one.topic != OWN.dead_letters or one.since < LAST]
@@ -150,7 +154,7 @@ def _behind() -> Sight:
 
 
 def _ingress_open() -> Sight:
-    """A transaction is open in the ingress: neither proxy nor audit read on."""
+    """Return a view with an open transaction in the ingress, which stops proxy and audit."""
 
     def cut(run: Contents) -> Contents:
         others = [one for one in run.others if one.since < LAST]
@@ -162,8 +166,9 @@ def _ingress_open() -> Sight:
 
 
 def _forgotten() -> Sight:
-    """Which settings counted is known from the floor on alone; in some runs nothing is committed,
-    or was deleted."""
+    """Return a view in which settings are known from the floor on only.
+
+    Some runs have no committed position, or lost it."""
 
     def forget(run: Contents) -> Contents:
         last = run.moments[LAST]
@@ -183,7 +188,7 @@ def _policies_from_floor(one: Committed) -> Committed:
 
 
 def _start(run: Contents, partition: int) -> int:
-    """The first offset that is left of the ingress; nothing is deleted that was not read."""
+    """Return the first remaining ingress offset. Unread records are never deleted."""
     gone = [
         one.offset
         for one in run.ingress

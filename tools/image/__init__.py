@@ -1,5 +1,5 @@
-"""The Dockerfile's own steps without an engine: `python -m tools.image` (as root, on Linux).
+"""Build of the Dockerfile's steps without an engine: `python -m tools.image` (as root, on
+Linux).
 
-A clean root made of Debian packages takes the place of the base image; what is built there is run
-as an engine runs it: another user, no rights, code that cannot be written.
-"""
+A clean root made of Debian packages replaces the base image. The result runs as in an engine: as
+another user, without rights, with read-only code."""

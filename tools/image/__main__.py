@@ -1,4 +1,4 @@
-"""`python -m tools.image`: build both images' steps in clean roots, then try what was built."""
+"""Build the steps of both images in clean roots, then try the results."""
 
 import argparse
 import shutil
@@ -22,7 +22,7 @@ TARGETS: Final = ("proxy", "audit")
 
 
 def main() -> int:
-    """Exit code 0 when all held, 1 when something did not, 3 where it cannot be tried."""
+    """Return 0 if everything held, 1 if something did not, 3 if it cannot be tried here."""
     parser = argparse.ArgumentParser(prog="python -m tools.image", description=__doc__)
     parser.add_argument("--folder", type=Path, default=REPOSITORY / "build" / "image")
     parser.add_argument("--target", choices=TARGETS, action="append", help="default: both")

@@ -1,4 +1,4 @@
-"""Carries out a Dockerfile's stages, step by step, in copies of a clean root."""
+"""Execution of a Dockerfile's stages in copies of a clean root."""
 
 import shlex
 import shutil
@@ -16,24 +16,24 @@ BASE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 @dataclass(slots=True)
 class Image:
-    """What a stage has become: its files, and how a container of it begins."""
+    """Result of a stage: its files, and the start of a container."""
 
     root: Root
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": BASE_PATH})
     folder: str = "/"
     user: str = "0:0"
     said: dict[str, list[str]] = field(default_factory=dict)
-    """ENTRYPOINT, CMD and HEALTHCHECK, as they stand there."""
+    """ENTRYPOINT, CMD and HEALTHCHECK as written."""
 
     def copy(self, path: Path) -> "Image":
-        """For the stage that begins with this one."""
+        """Return a copy for a stage that begins with this one."""
         return Image(
             self.root.copy(path), {**self.environment}, self.folder, self.user, {**self.said}
         )
 
 
 class Builder:
-    """Builds targets of one Dockerfile; stages that several need are built once."""
+    """Builder of one Dockerfile's targets. Shared stages are built once."""
 
     def __init__(self, repository: Path, clean: Root, folder: Path) -> None:
         self._repository, self._folder = repository, folder
@@ -41,7 +41,7 @@ class Builder:
         self._built: dict[str, Image] = {}
 
     def build(self, target: str, known: Mapping[str, Stage]) -> Image:
-        """The image of the stage; says each step on stdout."""
+        """Build a stage and print each step."""
         for stage in needed(target, dict(known)):
             if stage.name not in self._built:
                 print(f"# {stage.name}", flush=True)
@@ -106,5 +106,5 @@ def _copy_tree(source: Path, into: Path) -> None:
 
 
 def _command_of(step: Step) -> Step:
-    """A HEALTHCHECK's flags may be followed by blanks before its CMD."""
+    """Return the CMD of a HEALTHCHECK. Blanks may follow its flags."""
     return Step("CMD", step.text.partition("CMD ")[2].strip(), {})

@@ -1,4 +1,4 @@
-"""Roots made of Debian packages, and programs in them that see nothing of this machine's files."""
+"""Roots made of Debian packages, with programs that see no files of this machine."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 SUITE: Final = "trixie"
-"""The Debian of the base image; its Python is of the same minor version."""
+"""Debian release of the base image. Its Python has the same minor version."""
 PACKAGES: Final = "ca-certificates,python3,python3-venv"
 CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 PASSED_ON: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
@@ -19,21 +19,20 @@ TRUSTING: Final = ("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 class NotPossibleHere(Exception):
-    """This machine lacks what it takes; says what."""
+    """Missing requirement on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A folder that is the whole file system of what runs in it."""
+    """Folder that is the whole file system of its programs."""
 
     path: Path
 
     def inside(self, name: str) -> Path:
-        """Where a path of the root is, seen from outside."""
+        """Return the outside path of a path in the root."""
         return self.path / name.lstrip("/")
 
     def copy(self, path: Path) -> "Root":
-        """The same once more, to be changed."""
         made = ["cp", "-a", "--reflink=auto", str(self.path), str(path)]
         subprocess.run(made, check=True)
         return Root(path)
@@ -49,19 +48,20 @@ class Root:
         subprocess.run(isolated(mounts, ["chroot", str(self.path), *program]), check=True)
 
     def _shown(self, name: str) -> str:
-        """The mount that lets a file of this machine be seen."""
+        """Return the mount that shows a file of this machine."""
         self.inside(name).touch()
         return f"mount --bind {name} {shlex.quote(str(self.inside(name)))}"
 
 
 def isolated(mounts: Sequence[str], program: Sequence[str]) -> list[str]:
-    """The program in name spaces of its own, after the mounts; process 1 there, as in an image."""
+    """Return a command that runs the program as process 1 in its own name spaces, after the
+    mounts."""
     script = "\n".join([*mounts, f"exec {shlex.join(program)}"])
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-ec", script]
 
 
 def debian(folder: Path) -> Root:
-    """The clean root, made once and kept in `folder`. Raises NotPossibleHere."""
+    """Return the clean root, made once and kept in `folder`. Raise NotPossibleHere."""
     root = folder / SUITE
     done = folder / f"{SUITE}.done"
     if not done.exists():
@@ -83,7 +83,7 @@ def _refuse_without_tools() -> None:
 
 
 def _mirror() -> str:
-    """Where this machine's own apt gets Debian from, or what DEBIAN_MIRROR names."""
+    """Return DEBIAN_MIRROR, or the mirror of this machine's apt."""
     if named := os.environ.get("DEBIAN_MIRROR"):
         return named
     asked = subprocess.run(
@@ -99,7 +99,7 @@ def _mirror() -> str:
 
 
 def _with_network(environment: Mapping[str, str]) -> dict[str, str]:
-    """What a machine behind a proxy, or with an index of its own, needs to fetch anything."""
+    """Return the variables needed to fetch packages behind a proxy or with another index."""
     passed = {
         name: value
         for name, value in os.environ.items()

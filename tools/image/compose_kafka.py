@@ -1,8 +1,7 @@
-"""Kafka with the environment that compose.yaml gives its image, from the embedded broker's jars.
+"""Kafka with the environment from compose.yaml, run from the embedded broker's jars.
 
-The image `apache/kafka` makes a properties file of the variables `KAFKA_…`, one dot for each
-underscore; so does this. Only host names, ports and the folder are this machine's own.
-"""
+The image `apache/kafka` turns the variables `KAFKA_…` into properties, with a dot for each
+underscore. This does the same. Only host names, ports and the folder differ."""
 
 import subprocess
 import time
@@ -25,13 +24,13 @@ ASK_LIMIT_S: Final = 2.0
 
 
 def compose_environment(file: Path) -> dict[str, str]:
-    """What the service `kafka` is given."""
+    """Return the environment of the service `kafka`."""
     services: Any = yaml.safe_load(file.read_text("utf-8"))["services"]
     return dict(services["kafka"]["environment"])
 
 
 def starts_with(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
-    """Kafka formats its folder, starts, and answers on both listeners for clients."""
+    """Format and start Kafka, and wait for answers on both client listeners."""
     folder.mkdir()
     ports = {name: str(pick_free("127.0.0.1")) for name in LISTENERS}
     file = folder / "server.properties"
@@ -61,7 +60,7 @@ def _properties(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _here(properties: Mapping[str, str], ports: Mapping[str, str], data: Path) -> dict[str, str]:
-    """With ports that are free, and the host `kafka` on this machine."""
+    """Return the properties with free ports and local host names."""
     here = {**properties, "log.dirs": str(data)}
     for name in ("listeners", "advertised.listeners", "controller.quorum.voters"):
         for listener, port in LISTENERS.items():
@@ -71,7 +70,7 @@ def _here(properties: Mapping[str, str], ports: Mapping[str, str], data: Path) -
 
 
 def _answers(port: str) -> bool:
-    """Whether a broker answers there and names the address it was asked at."""
+    """Return whether a broker answers at the port and advertises it."""
     admin = AdminClient({"bootstrap.servers": f"localhost:{port}", "log_level": 0})
     try:
         brokers = admin.list_topics(timeout=ASK_LIMIT_S).brokers.values()

@@ -1,4 +1,4 @@
-"""A container as an engine runs it, of an image that was built without one."""
+"""Container of an image built without an engine."""
 
 import os
 import shlex
@@ -14,14 +14,13 @@ from tools.image.clean_root import isolated
 
 STOP_LIMIT_S: Final = 180.0
 PLAIN_TMP: Final = "noexec,nosuid,nodev"
-"""What an engine gives a tmpfs unless told otherwise."""
+"""An engine's default options for a tmpfs."""
 
 
 class Container:
-    """An image's program: its own user, no capability, a root that is read only, /tmp and /data.
+    """Program of an image with its own user, no capabilities, a read-only root, /tmp and /data.
 
-    It sees the network of this machine, and of its environment only what it is given.
-    """
+    It sees this machine's network, and only the environment it is given."""
 
     def __init__(
         self,
@@ -38,19 +37,19 @@ class Container:
         os.chown(data_dir, user, group)
 
     def run(self, *arguments: str, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
-        """The image's command with these arguments, to its end."""
+        """Run the image's command with these arguments to its end."""
         return self._ask([*self._image.said["ENTRYPOINT"], *arguments], limit_s)
 
     def program(self, *words: str, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
-        """Any other program in the same circumstances."""
+        """Run another program in the same container."""
         return self._ask(words, limit_s)
 
     def is_healthy(self, *more: str) -> bool:
-        """Whether the image's health check says so."""
+        """Return whether the image's health check succeeds."""
         return self.program(*self._image.said["HEALTHCHECK"], *more).returncode == 0
 
     def start(self, log: Path) -> None:
-        """What the image runs when nothing is named."""
+        """Start the image's default command."""
         words = [*self._image.said["ENTRYPOINT"], *self._image.said["CMD"]]
         with log.open("wb") as output:
             self._process = subprocess.Popen(
@@ -58,7 +57,7 @@ class Container:
             )
 
     def stop(self) -> int:
-        """SIGTERM to process 1, as an engine stops it; the exit code."""
+        """Send SIGTERM to process 1, as an engine does. Return the exit code."""
         assert self._process is not None, "never started"
         _signal_inside(self._process, signal.SIGTERM)
         return self._process.wait(STOP_LIMIT_S)
@@ -107,10 +106,10 @@ class Container:
 
 
 def _signal_inside(process: subprocess.Popen[Any], number: signal.Signals) -> None:
-    """To process 1 of the name space that `unshare` has made, with which all in it dies.
+    """Signal process 1 of the name space made by `unshare`. Its end ends all others.
 
-    Killing `unshare` is not enough: who changes its user is no longer killed with its parent.
-    """
+    Killing `unshare` is not enough: a process that changes its user does not die with its
+    parent."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("utf-8")
     for child in children.split():
         os.kill(int(child), number)

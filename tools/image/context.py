@@ -1,4 +1,4 @@
-"""What an engine would be sent of a folder: all that `.dockerignore` does not keep back."""
+"""Build context: the files that `.dockerignore` does not exclude."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 
 
 def sent(folder: Path) -> Iterator[Path]:
-    """The files, relative to the folder. No rule brings back a part of a folder kept back."""
+    """Yield the files, relative to the folder. No rule may re-include part of an excluded
+    folder."""
     lines = (folder / ".dockerignore").read_text("utf-8").splitlines()
     rules = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
     for top in sorted(folder.iterdir()):
@@ -18,7 +19,7 @@ def sent(folder: Path) -> Iterator[Path]:
 
 
 def _is_kept_back(path: Path | PurePosixPath, rules: tuple[str, ...]) -> bool:
-    """By the last rule that fits the path or a folder above it."""
+    """Return whether the last rule that matches the path or a parent excludes it."""
     kept_back = False
     for rule in rules:
         pattern = _pattern(rule.removeprefix("!"))

@@ -1,4 +1,4 @@
-"""What a Dockerfile says, as far as ours goes: stages and their steps, arguments filled in."""
+"""Parser for our Dockerfile: stages and steps with arguments filled in."""
 
 import json
 import re
@@ -12,32 +12,31 @@ _FLAG = re.compile(r"--([a-z-]+)=(\S+)\s+")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One instruction: `RUN`, its flags (`--from=…`), and the rest of the line."""
+    """Instruction such as `RUN`, its flags (`--from=…`), and the rest of the line."""
 
     word: str
     text: str
     flags: dict[str, str]
 
     def values(self) -> list[str]:
-        """The rest as a list: of JSON where it is written so, else split as a shell does."""
+        """Return the rest as a list, from JSON or split like a shell."""
         return list(json.loads(self.text)) if self.text.startswith("[") else shlex.split(self.text)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What begins with a FROM; `base` is another stage's name or an image."""
+    """Stage that begins with a FROM. `base` is another stage's name or an image."""
 
     name: str
     base: str
     steps: list[Step] = field(default_factory=list)
 
     def all(self, word: str) -> list[Step]:
-        """Its steps of this kind."""
         return [step for step in self.steps if step.word == word]
 
 
 def stages(text: str) -> dict[str, Stage]:
-    """The stages of a Dockerfile by name, in its order."""
+    """Return the stages of a Dockerfile by name, in order."""
     arguments: dict[str, str] = {}
     found: list[Stage] = []
     for step in _steps(text):
@@ -53,7 +52,7 @@ def stages(text: str) -> dict[str, Stage]:
 
 
 def needed(target: str, known: dict[str, Stage]) -> list[Stage]:
-    """The stages it takes to build `target`, each after what it stands on."""
+    """Return the stages needed for `target`, each after its sources."""
     stage = known.get(target)
     if stage is None:
         return []

@@ -1,4 +1,4 @@
-"""What a trial claims, and what it says when that does not hold."""
+"""Claims of a trial."""
 
 import time
 from collections.abc import Callable
@@ -10,18 +10,18 @@ LAST_CHARACTERS: Final = 3_000
 
 
 class DidNotHold(Exception):
-    """A trial failed; says what was seen instead."""
+    """Failed claim, with the observation."""
 
 
 def held(holds: bool, saw: str) -> str:
-    """What was seen, where it holds. Raises DidNotHold."""
+    """Return the observation if the claim holds. Raise DidNotHold."""
     if not holds:
         raise DidNotHold(saw)
     return saw
 
 
 def await_that(holds: Callable[[], bool], limit_s: float, log: Path) -> None:
-    """Wait until it holds. Raises DidNotHold with the end of the log."""
+    """Wait until it holds. Raise DidNotHold with the end of the log."""
     deadline = time.monotonic() + limit_s
     while not holds():
         if time.monotonic() > deadline:

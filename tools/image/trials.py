@@ -1,4 +1,4 @@
-"""What must hold of the two images, each tried for real; every trial says what it saw."""
+"""Trials of the two images. Every trial reports its observations."""
 
 import json
 import time
@@ -27,7 +27,7 @@ EXECUTABLE_TMP: Final = "exec,nosuid,nodev"
 
 
 def common(image: Image, data_dir: Path, absent: tuple[str, ...]) -> Iterator[str]:
-    """Both images: who runs, what cannot be written, what is not there, how large it is."""
+    """Check the user, read-only paths, missing packages and size of both images."""
     inside = Container(image, data_dir)
     who = inside.program("id", "-u").stdout.strip()
     yield held(who == "65532", f"runs as user {who}")
@@ -48,7 +48,7 @@ print(*[name for name in sys.argv[1:] if find_spec(name)])
 
 
 def proxy_runs(image: Image, folder: Path, bootstrap: str) -> Iterator[str]:
-    """The proxy's image against a real broker: check, run, health, a record, SIGTERM."""
+    """Try the proxy's image on a real broker: check, run, health, a record, SIGTERM."""
     port = pick_free("127.0.0.1")
     environment = {
         "DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS": bootstrap,
@@ -69,7 +69,7 @@ def proxy_runs(image: Image, folder: Path, bootstrap: str) -> Iterator[str]:
 
 
 def audit_runs(image: Image, folder: Path, bootstrap: str) -> Iterator[str]:
-    """The audit's image on what the proxy's has done; with no rights, and nothing fetched."""
+    """Audit the proxy's work with the audit's image, without rights and downloads."""
     with Container(image, folder / "audit-data", tmp=EXECUTABLE_TMP) as container:
         arguments = ("audit", "--bootstrap", bootstrap, "--output", "/data/last", "--json")
         began = time.monotonic()
@@ -88,7 +88,6 @@ def audit_runs(image: Image, folder: Path, bootstrap: str) -> Iterator[str]:
 
 
 def size_mb(folder: Path) -> int:
-    """What the files of a folder hold."""
     return round(sum(path.lstat().st_size for path in folder.rglob("*")) / 1e6)
 
 

@@ -1,4 +1,4 @@
-"""`python -m tools.install`: the chart, installed for real into an API server of its own."""
+"""Installation of the chart into an API server of its own: `python -m tools.install`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KNOWN_WITHIN_S = 30
 
 
 def main() -> int:
-    """Exit code 0 if all held, 1 if something did not, 3 where it cannot be tried."""
+    """Return 0 if everything held, 1 if something did not, 3 if it cannot be tried here."""
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, _leave)
     try:
@@ -47,12 +47,11 @@ def main() -> int:
 
 
 def say(text: str) -> None:
-    """A line for the person who looks on."""
     print(text, flush=True)
 
 
 def _leave(_signal: int, _frame: FrameType | None) -> None:
-    """So that what runs is ended and removed."""
+    """Exit, so that running processes are ended and removed."""
     sys.exit(1)
 
 
@@ -70,7 +69,7 @@ def _play(found: Mapping[str, Path], folder: Path) -> None:
 
 
 def _prepare(api: Api) -> None:
-    """What a cluster has before the chart comes; the set of everything mounts `more`."""
+    """Create objects that a cluster has before the chart. One set of values mounts `more`."""
     definitions = list(yaml.safe_load_all(CRDS.read_text("utf-8")))
     for definition in definitions:
         api.create(definition)

@@ -1,4 +1,4 @@
-"""The API server over REST: what a trial asks it for."""
+"""REST client of the API server."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Document = dict[str, Any]
 
 
 class Refused(Exception):
-    """The API server would not; its own words."""
+    """Refusal by the API server, in its own words."""
 
 
 class Resource(NamedTuple):
-    """A kind of object: where it lies."""
+    """Kind of object and its path."""
 
     api_version: str
     kind: str
     plural: str
 
     def path(self, namespace: str | None) -> str:
-        """Of the collection; without a namespace, of all."""
+        """Return the path of the collection, of all namespaces if none is given."""
         root = "api" if "/" not in self.api_version else "apis"
         inside = f"/namespaces/{namespace}" if namespace else ""
         return f"/{root}/{self.api_version}{inside}/{self.plural}"
@@ -39,17 +39,16 @@ class Resource(NamedTuple):
 
 @dataclass(frozen=True)
 class Api:
-    """Asks as an administrator. A method raises Refused with the server's message."""
+    """Administrator's access. Methods raise Refused with the server's message."""
 
     port: int
     token: str
     certificate: Path
 
     def ask(self, method: str, path: str, body: object = None, kind: str = JSON) -> Document:
-        """The answer. Raises Refused, or OSError while nobody listens.
+        """Return the answer. Raise Refused, or OSError without a server.
 
-        Asks again while the server is busy, as it is with kinds that it has just come to know.
-        """
+        Retry while the server is busy, as it is with new kinds."""
         deadline = time.monotonic() + ANSWER_WITHIN_S
         status, text = self._once(method, path, body, kind)
         while status == http.client.TOO_MANY_REQUESTS and time.monotonic() < deadline:
@@ -74,7 +73,6 @@ class Api:
             connection.close()
 
     def is_ready(self) -> bool:
-        """Whether it serves."""
         try:
             self.ask("GET", "/readyz")
         except (OSError, Refused):
@@ -82,20 +80,19 @@ class Api:
         return True
 
     def version(self) -> str:
-        """Its version, as v1.34.2."""
         return str(self.ask("GET", "/version")["gitVersion"])
 
     def create(self, document: Document, namespace: str | None = None, how: str = "") -> Document:
-        """Create it, in the namespace if its kind has one; `how` is a query."""
+        """Create an object, in the namespace if its kind has one. `how` is a query."""
         resource = self._resource(document, namespaced=namespace is not None)
         return self.ask("POST", resource.path(namespace) + how, document)
 
     def try_strictly(self, document: Document, namespace: str) -> None:
-        """Let the server judge all of it, defaults and admission included, and keep nothing."""
+        """Validate an object fully, with defaults and admission, without storing it."""
         self.create(document, namespace, STRICT_DRY_RUN)
 
     def contents(self, namespace: str) -> dict[tuple[str, str], Document]:
-        """Every object of the namespace, whatever its kind, by kind and name; no events."""
+        """Return every object of the namespace by kind and name, without events."""
         found = {}
         for resource in self._namespaced():
             if resource.kind == "Event":
@@ -106,7 +103,7 @@ class Api:
         return found
 
     def knows(self, api_version: str, kind: str) -> bool:
-        """Whether objects of that kind can be made in a namespace."""
+        """Return whether objects of this kind can be created in a namespace."""
         try:
             found = self._resources(api_version, namespaced=True)
         except Refused:
@@ -140,7 +137,7 @@ class Api:
 
 
 def _document(text: str) -> Document:
-    """Of an answer; /readyz answers a word."""
+    """Return the JSON of an answer. /readyz answers with a word."""
     if not text.startswith("{"):
         return {}
     document: Document = json.loads(text)

@@ -1,4 +1,4 @@
-"""etcd and an API server as processes on loopback, in a folder that goes with them."""
+"""etcd and an API server as processes on loopback, with a temporary folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAST_LINES: Final = 20
 
 @contextmanager
 def control_plane(tools: Mapping[str, Path], folder: Path) -> Iterator[Api]:
-    """An API server that serves; both processes end with this one, however it ends."""
+    """Yield a ready API server. Both processes end with this one, even after a kill."""
     etcd_port, peer_port, port = (pick_free(HOST) for _ in range(3))
     api = Api(port, secrets.token_hex(16), folder / "apiserver.crt")
     etcd = f"http://{HOST}:{etcd_port}"
@@ -40,7 +40,6 @@ def control_plane(tools: Mapping[str, Path], folder: Path) -> Iterator[Api]:
 
 
 def kubeconfig(api: Api, file: Path) -> Path:
-    """Written for Helm."""
     cluster = {
         "server": f"https://{HOST}:{api.port}",
         "certificate-authority": str(api.certificate),
@@ -77,7 +76,8 @@ def _etcd(program: Path, folder: Path, url: str, peer_port: int) -> list[str]:
 
 
 def _api_server(program: Path, folder: Path, etcd: str, api: Api) -> list[str]:
-    """It makes its certificate itself; the key for the tokens of service accounts it does not."""
+    """Return the API server's command. It makes its own certificate, but not the key for service
+    accounts."""
     tokens, key = folder / "tokens.csv", folder / "accounts.key"
     tokens.touch(0o600)
     tokens.write_text(f"{api.token},trial,trial,system:masters\n", "utf-8")
@@ -102,7 +102,7 @@ def _api_server(program: Path, folder: Path, etcd: str, api: Api) -> list[str]:
 
 @contextmanager
 def _process(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs meanwhile. What it said last is told where what needs it fails."""
+    """Run the process inside the block. If the block fails, print the end of its log."""
     file = folder / f"{Path(command[0]).name}.log"
     watched = [sys.executable, "-I", "-S", str(watchdog.__file__), str(os.getpid()), *command]
     with file.open("wb") as log:

@@ -1,4 +1,4 @@
-"""What a cluster's controllers would do, as far as Helm waits for it."""
+"""Stand-in for a cluster's controllers, as far as Helm waits for them."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ Document = dict[str, Any]
 
 
 class Controllers:
-    """Ends Jobs well once what they mount is there, and lets go what is to be orphaned.
+    """Controllers that complete Jobs once their mounts exist, and release orphans.
 
-    A stand-in: no pod ever runs.
-    """
+    No pod ever runs."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._ends = threading.Event()
         self.jobs: list[Document] = []
-        """Jobs that were carried through, in order."""
+        """Completed Jobs, in order."""
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Works meanwhile."""
         thread = threading.Thread(target=self._work, daemon=True)
         thread.start()
         try:
@@ -46,7 +44,7 @@ class Controllers:
             try:
                 self._look()
             except (Refused, OSError):
-                continue  # gone since it was listed; the next look tells
+                continue  # deleted since it was listed
 
     def _look(self) -> None:
         for job in self._api.ask("GET", JOBS)["items"]:
@@ -58,7 +56,7 @@ class Controllers:
                 self._patch("StatefulSet", stateful_set, "", {"metadata": {"finalizers": None}})
 
     def _can_start(self, job: Document) -> bool:
-        """Whether a kubelet could mount its ConfigMaps."""
+        """Return whether a kubelet could mount its ConfigMaps."""
         namespace = job["metadata"]["namespace"]
         volumes = job["spec"]["template"]["spec"].get("volumes", [])
         for name in (volume["configMap"]["name"] for volume in volumes if "configMap" in volume):

@@ -1,4 +1,4 @@
-"""Programs that Go builds from published modules, each at one version."""
+"""Programs that Go builds from published modules at fixed versions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LAST_CHARACTERS: Final = 2_000
 
 
 class NotBuilt(Exception):
-    """Go could not build it; says what Go said."""
+    """Failed build, with Go's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoProgram:
-    """A program: the module that holds it, at which version, and what is built."""
+    """Program with its module, version and package."""
 
     name: str
     module: str
@@ -32,7 +32,7 @@ class GoProgram:
 
 
 def build(program: GoProgram, target: Path) -> None:
-    """Build it into the file `target`. Raises NotBuilt."""
+    """Build it into the file `target`. Raise NotBuilt."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="go-built-") as folder:
@@ -48,11 +48,10 @@ def build(program: GoProgram, target: Path) -> None:
 
 
 def around(program: GoProgram, own: str) -> str:
-    """A go.mod in which the program can be built; `own` is its module's.
+    """Return a go.mod that builds the program. `own` is its module's go.mod.
 
-    What the module replaces by folders of its own (Kubernetes: staging), which other modules do
-    not see, is replaced by the same as published: v0.X.Y for Kubernetes vX.Y.
-    """
+    Other modules do not see folders that the module replaces (Kubernetes: staging). They are
+    replaced by the published ones: v0.X.Y for Kubernetes vX.Y."""
     published = re.sub(r"^v\d+", "v0", program.version)
     parts = re.findall(r"^\s*(?:replace )?(\S+) => \./staging/", own, re.MULTILINE)
     lines = ["module local/built", "go 1.24.0", f"require {program.module} {program.version}"]
@@ -66,7 +65,8 @@ def _own_go_mod(program: GoProgram, folder: str) -> str:
 
 
 def _go(arguments: list[str], folder: str) -> str:
-    """What Go prints. Several minutes of two cores are not unusual: others come first."""
+    """Return Go's output. It runs with low priority, because a build can take minutes on two
+    cores."""
     ran = subprocess.run(
         ["nice", "go", *arguments],  # noqa: S607
         cwd=folder,

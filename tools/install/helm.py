@@ -1,4 +1,4 @@
-"""Helm, as a person calls it."""
+"""Helm as a command."""
 
 from __future__ import annotations
 
@@ -19,40 +19,37 @@ END_WITHIN_S: Final = 180
 
 
 class HelmRefused(Exception):
-    """Helm ended with an error; its own words."""
+    """Error of Helm, in its own words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Helm:
-    """Works on one cluster, with a home of its own."""
+    """Helm for one cluster, with a home of its own."""
 
     program: Path
     kubeconfig: Path
     home: Path
 
     def install(self, values: dict[str, Any]) -> None:
-        """The chart as it lies here. Hooks are waited for, pods are not."""
+        """Install the chart. Helm waits for hooks, not for pods."""
         self._with_values("install", CHART, values)
 
     def upgrade(self, values: dict[str, Any], chart: Path = CHART) -> None:
-        """Of the release, with these values alone."""
+        """Upgrade the release with only these values."""
         self._with_values("upgrade", chart, values)
 
     def rollback(self, revision: int) -> None:
-        """To an earlier state."""
         self._run("rollback", RELEASE, str(revision), "--timeout", HOOKS_WITHIN)
 
     def uninstall(self) -> None:
-        """Whatever can be removed."""
         self._run("uninstall", RELEASE)
 
     def history(self) -> list[str]:
-        """The states of the revisions, from the first."""
+        """Return the states of the revisions in order."""
         revisions = yaml.safe_load(self._run("history", RELEASE, "--output", "yaml"))
         return [revision["status"] for revision in revisions]
 
     def version(self) -> str:
-        """As v3.19.5."""
         return self._run("version", "--template", "{{.Version}}").strip()
 
     def _with_values(self, verb: str, chart: Path, values: dict[str, Any]) -> None:

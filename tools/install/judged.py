@@ -1,4 +1,4 @@
-"""Every manifest and every pod that the chart can make, judged by the API server."""
+"""Manifests and pods of the chart, judged by the API server."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tests.support.chart.rendering import Release, rendered
 from tools.install.api import Api, Document, Refused
 
 RESTRICTED = "restricted"
-"""A namespace whose pods must keep the strictest of the Pod Security Standards."""
+"""Namespace with the strictest Pod Security Standard."""
 
 
 def manifests(api: Api, namespace: str) -> str:
-    """Each manifest of each set of values is accepted strictly; what was judged."""
+    """Check that each manifest of each set of values is accepted strictly."""
     documents = [one for values in SETS.values() for one in rendered(values).documents]
     refused = list(_refused(api, documents, namespace))
     assert not refused, f"refused: {refused}"
@@ -25,7 +25,7 @@ def manifests(api: Api, namespace: str) -> str:
 
 
 def pods(api: Api) -> str:
-    """The pods that controllers would make of them may run where only restricted ones may."""
+    """Check that all pods of the chart may run in the restricted namespace."""
     made = [pod for values in SETS.values() for pod in _pods(rendered(values))]
     accounts = {pod["spec"]["serviceAccountName"] for pod in made}
     for name in sorted(accounts):
@@ -38,7 +38,8 @@ def pods(api: Api) -> str:
 
 
 def _pods(release: Release) -> Iterator[Document]:
-    """As the controllers make them: a StatefulSet's have claims for the volumes they lack."""
+    """Yield pods as the controllers make them. Those of a StatefulSet have claims for missing
+    volumes."""
     for number, (kind, spec) in enumerate(release.pod_specs()):
         if kind == "StatefulSet":
             spec["volumes"] += [_claim(name) for name in sorted(_unknown_volumes(spec))]

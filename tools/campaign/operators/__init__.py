@@ -1,2 +1,2 @@
-"""The faults, by where they are planted: in deliveries, outcomes, dead letters, hops, the ingress
-and the committed positions. `operator` says what one is; `catalogue` lists them all."""
+"""Fault operators by place: deliveries, outcomes, dead letters, hops, the ingress and committed
+positions. `operator` defines them and `catalogue` lists them."""

@@ -1,4 +1,4 @@
-"""Faults in check-backs: what the proxy asks about half messages."""
+"""Faults in check-backs, which ask about half messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OF_ANOTHER = "a half message is mostly read in a later batch"
 
 
 def _checks_of(t: Planting, one: Ended) -> list[Held]:
-    """The check-backs of the only half message that has its id."""
+    """Return the check-backs of a half message with a unique id."""
     topic = topic_of("checks", t.contents.run)
     same = [o for o in t.records if o.kind == "prepare" and o.ident == one.ident]
     if one.kind != "prepare" or len(same) > 1:

@@ -1,4 +1,4 @@
-"""Faults in what lies in the targets."""
+"""Faults in delivered records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _has_hopped(_t: Planting, one: Ended) -> bool:
 
 
 def _has_place(_t: Planting, one: Ended) -> bool:
-    """Whether only one partition of its target will do, and there are others."""
+    """Return whether the record must go to one of several partitions."""
     asks = one.delivery.key is not None or one.record.header("timer-partition") is not None
     return asks and _t.contents.partition_counts.get(one.delivery.topic, 1) > 1
 
@@ -252,7 +252,7 @@ def origins_swapped(t: Planting, one: Ended) -> Planted:
 
 
 def _mate(t: Planting, one: Ended) -> Ended | None:
-    """Another record of its partition with another value, both prompt and without ids."""
+    """Return a prompt plain record of the same partition with another value."""
     if not (_is_prompt(t, one) and one.is_plain and one.record.value):
         return None
     for other in t.records:
@@ -264,7 +264,7 @@ def _mate(t: Planting, one: Ended) -> Ended | None:
 
 
 def _overtakes(t: Planting, one: Ended) -> Ended | None:
-    """The record with its due that follows it in its partition of a target, behind it there."""
+    """Return the next record with equal due time that follows it in the same target partition."""
     if not (is_delivered(t, one) and one.kind == "record" and one.hop_from is None):
         return None
     for other in t.records:
@@ -285,7 +285,7 @@ def _overtakes(t: Planting, one: Ended) -> Ended | None:
     "Two records with one due arrive in the wrong order", lambda t, o: _overtakes(t, o) is not None
 )
 def order_swapped(t: Planting, one: Ended) -> Planted:
-    """What was written between the two, with that due, may be out of order, too."""
+    """Swap two records. Records between them with this due time may also be out of order."""
     other = _overtakes(t, one)
     assert other
     first, second = one.delivery, other.delivery
@@ -369,7 +369,7 @@ def went_on_and_delivered(t: Planting, one: Ended) -> Planted:
     ),
 )
 def requeued_and_delivered_instead(t: Planting, one: Ended) -> Planted:
-    """What goes on from it goes on from nothing."""
+    """Deliver a requeued record. Its successor then has no predecessor."""
     t.deliver(one, max(one.outcome.timestamp_ms, one.wanted_ms))
     t.contents.remove(one.outcome)
     assert one.successor

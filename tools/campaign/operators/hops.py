@@ -11,7 +11,7 @@ add = HOPS.add
 
 
 def _sign(hop: Held) -> None:
-    """As the proxy would: whoever has the key can write anything."""
+    """Sign a hop like the proxy. The owner of the key can write anything."""
     headers = [one for one in hop.headers if one[0] != "timer-hop-mac"]
     hop.headers = list(SIGNER.signed(hop.partition, hop.key, hop.value, headers))
 
@@ -21,7 +21,7 @@ def _next(t: Planting, one: Ended) -> Ended | None:
 
 
 def _goes_on_to_its_end(t: Planting, one: Ended) -> bool:
-    """Whether its successor was delivered, under no id."""
+    """Return whether its successor was delivered, without an id."""
     after = _next(t, one)
     is_hop = one.end in {"rolled", "requeued"} and one.ident is None and one.kind == "record"
     return is_hop and after is not None and after.end == DELIVERED
@@ -59,7 +59,7 @@ def successor_twice(t: Planting, one: Ended) -> Planted:
 
 
 def _unread(t: Planting, copy: Held) -> Held:
-    """What the proxy never read is gone, so that the copy is the next that it does."""
+    """Remove records that the proxy never read, so that it reads the copy next."""
     next_offset = t.contents.moments[LAST].committed[copy.partition].next_offset or 0
     gone = [o for o in t.contents.ingress if o.partition == copy.partition]
     t.contents.remove(*[o for o in gone if o.offset >= next_offset])
@@ -72,7 +72,7 @@ def _read_to(t: Planting, last: Held) -> None:
 
 
 def _is_last_read(t: Planting, one: Ended) -> bool:
-    """Whether all that the ingress partition holds was read."""
+    """Return whether the proxy read all of the ingress partition."""
     ends = t.contents.moments[LAST]
     return ends.log_ends[one.partition] == ends.committed[one.partition].next_offset
 
@@ -177,7 +177,7 @@ def successor_of_another(t: Planting, one: Ended) -> Planted:
 
 
 def _stranger(t: Planting, one: Ended) -> int:
-    """The offset of a record before it that ended for good; of none where there is no such."""
+    """Return the offset of an earlier record that ended for good, or 0."""
     found = [
         other.record.offset
         for other in t.records
@@ -194,7 +194,7 @@ HOPS.all[-1] = HOPS.all[-1]._replace(
 
 
 def _was_overtaken(t: Planting, one: Ended) -> bool:
-    """Whether it ended as it arrived: what has its id was written while it was rewritten."""
+    """Return whether it ended on arrival, because its id was used while it was being rewritten."""
     before = t.predecessor(one)
     between = before is not None and any(
         other.partition == one.partition

@@ -1,4 +1,4 @@
-"""Faults in the ingress itself, and in what the proxy has committed."""
+"""Faults in the ingress and in the committed positions."""
 
 from __future__ import annotations
 
@@ -47,14 +47,15 @@ def ingress_value_changed(t: Planting, one: Ended) -> Planted:
 
 @add("A header's name has U+FFFD, or bytes that Java shows so", is_plain)
 def header_blurred(t: Planting, one: Ended) -> Planted:
-    """No fault if it is the first, so it is none that can be told."""
+    """Change a header's name. This is not a fault if it is the first, so the record is
+    unverifiable."""
     for held in (one.record, one.delivery):
         held.headers.insert(0, ("\ufffd", b"x"))
     return named((one.origin, "unverifiable"))
 
 
 def _by_its_time(t: Planting, one: Ended) -> bool:
-    """A retry that has failed too often is delivered at once, whatever time it asks for."""
+    """Return whether its requested time counts. An exhausted retry is delivered at once."""
     return is_plain(t, one) and not one.delivery.topic.startswith(POLICY.dlq_prefix)
 
 
@@ -67,7 +68,7 @@ def ingress_due_changed(t: Planting, one: Ended) -> Planted:
 
 
 def _is_overdue(t: Planting, one: Ended) -> bool:
-    """Whether the proxy could have stood before it, so that all behind it would be overdue."""
+    """Return whether a watermark before the record makes all later records overdue."""
     return is_plain(t, one) and one.first_ms + LIMIT_MS < MOMENTS_MS[LAST]
 
 
@@ -95,7 +96,7 @@ def _is_committed_half(_t: Planting, one: Ended) -> bool:
 
 
 def _decision(t: Planting, one: Ended) -> Ended | None:
-    """Its commit; none where there is another one, which would decide it instead."""
+    """Return its only commit. With several commits another one would decide."""
     commits = [
         other
         for other in t.records
@@ -112,7 +113,7 @@ def _decision(t: Planting, one: Ended) -> Ended | None:
     lambda t, one: _is_committed_half(t, one) and _decision(t, one) is not None,
 )
 def commit_aborted(t: Planting, one: Ended) -> Planted:
-    """Other decisions behind it would have applied."""
+    """Abort the commit. Later decisions would then have applied."""
     commit = _decision(t, one)
     assert commit
     t.contents.remove(commit.record, commit.outcome)

@@ -1,4 +1,4 @@
-"""Faults in the dead letters, and in the reasons that are given for an end."""
+"""Faults in the dead letters and in the stated reasons."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def delivered_and_letter(t: Planting, one: Ended) -> Planted:
 
 
 def _ended_otherwise(t: Planting, one: Ended) -> bool:
-    """What was purged must have ended by its due alone."""
+    """Return whether it has only an outcome. A purged record must also have been due."""
     has_outcome = one.is_read and bool(one.outcomes) and not one.letters
     return has_outcome and (one.purged_by is None or 0 < one.due_ms < t.watermark_ms(one.partition))
 
@@ -204,7 +204,7 @@ def _kind(one: Ended) -> str:
 
 
 def _is_between(t: Planting, one: Ended) -> bool:
-    """Whether its target took as much in the seconds before and after."""
+    """Return whether its target took as many bytes in the seconds before and after."""
     if not (is_plain(t, one) and one.delivery.topic.startswith("orders-")):
         return False
     second = one.delivery.timestamp_ms // 1_000

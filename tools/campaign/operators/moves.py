@@ -1,4 +1,4 @@
-"""Faults in records that were moved to another time, and in what came too late to take a place."""
+"""Faults in moved records, and in moves that came too late."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _came_too_late(_t: Planting, one: Ended) -> bool:
 
 @add("The outcome of what was moved is lost", _moved)
 def move_outcome_lost(t: Planting, one: Ended) -> Planted:
-    """What took its place goes on from nothing."""
+    """Remove the outcome. The record that took its place then has no predecessor."""
     assert one.successor
     t.contents.remove(one.outcome)
     goes_on = (one.successor.place, "contradicted")

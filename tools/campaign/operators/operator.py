@@ -1,4 +1,4 @@
-"""What a fault operator is, and what it has at hand."""
+"""Definition of fault operators."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ Verdicts = Mapping[str, frozenset[str]]
 FAITHFUL_MS: Final = 5_000
 CONTROLS: Final = ("cancel", "recall", "purge", "commit", "rollback", "expire")
 UNSETTLED: Final = "unsettled"
-"""Said beside verdicts: where only what must have ended is judged, it may be pending instead."""
+"""Marker beside verdicts: the record may be pending in a mode that judges only ended records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """expected: by origin, the verdicts of which each must get one; at least one of them says so.
-    sides: of records that may get another verdict than before, those that are allowed."""
+    """Effect of a fault.
+
+    `expected` maps origins to verdicts. Each must get one of them, and at least one origin must
+    be named. `sides` maps origins to verdicts that they may get instead of the earlier one."""
 
     expected: Verdicts
     sides: Verdicts = field(default_factory=dict)
 
 
 def named(*verdicts: tuple[str, str], sides: Iterable[tuple[str, str]] = ()) -> Planted:
-    """What must, and what may be said: pairs of origin and verdict (several apart by blanks)."""
+    """Make a `Planted` from pairs of origin and verdicts, separated by blanks."""
     return Planted(
         {origin: frozenset(said.split()) for origin, said in verdicts},
         {origin: frozenset(said.split()) for origin, said in sides},
@@ -38,7 +40,7 @@ def named(*verdicts: tuple[str, str], sides: Iterable[tuple[str, str]] = ()) -> 
 
 @dataclass(slots=True)
 class Planting:
-    """The contents in which a fault is planted, and the chance by which."""
+    """Contents for planting a fault, and the random source."""
 
     contents: Contents
     draw: Random
@@ -50,7 +52,7 @@ class Planting:
         self.places = by_place(self.records)
 
     def next_with_id(self, one: Ended) -> Ended | None:
-        """The next opener with its id, if there is any."""
+        """Return the next record, half message or cancel with its id."""
         return next(
             (
                 other
@@ -66,13 +68,14 @@ class Planting:
         )
 
     def predecessor(self, one: Ended) -> Ended | None:
-        """What it goes on from."""
+        """Return the record that it continues."""
         at = one.hop_from
         return None if at is None else self.places.get((one.partition, at))
 
     def later_of(self, one: Ended) -> list[tuple[str, str]]:
-        """What a control record with its id has to say hangs on how it ended; so does what goes on
-        from it: pairs for `named`."""
+        """Return side verdicts for `named`.
+
+        Control records with its id depend on how it ended. So do its successors."""
         same = [
             (other.origin, "contradicted")
             for other in self.records
@@ -87,7 +90,7 @@ class Planting:
         return [*same, *self.recalls_of(one), *self.purged_by(one), *after, *late]
 
     def came_too_late_for(self, one: Ended) -> list[Ended]:
-        """The moves that were to take its place and missed it."""
+        """Return the moves that should have replaced it and missed."""
         return [
             other
             for other in self.records
@@ -97,8 +100,9 @@ class Planting:
         ]
 
     def purged_by(self, one: Ended) -> list[tuple[str, str]]:
-        """What names it as the purge that ended it, and what missed that: pairs for `named`.
-        Without that purge some of it need not have ended."""
+        """Return side verdicts of the records that a purge ended, and of those that missed them.
+
+        Without the purge, some of the records need not have ended."""
         purged = [o for o in self.records if o.purged_by == one.origin]
         missed = {o.origin for o in self.records if o.end == "missed"}
         hanging = [pair for o in purged for pair in self.later_of(o) if pair[0] in missed]
@@ -109,7 +113,7 @@ class Planting:
         return [*hanging, *of_purge]
 
     def may_wait(self, one: Ended) -> bool:
-        """Whether its own outcome, or the purge that it names, alone says that it has ended."""
+        """Return whether only its outcome or its purge proves that it ended."""
         is_early = one.purged_by is not None or one.end in {MOVED, "missed"}
         fires_ms, roll_ms = one.wanted_ms, self._roll_after_ms(one)
         if roll_ms is not None:
@@ -120,14 +124,14 @@ class Planting:
         return is_early and not is_due and not is_ended
 
     def _roll_after_ms(self, one: Ended) -> int | None:
-        """After which time the proxy rewrites it, by the settings that it was read by."""
+        """Return the time until a rewrite, by the settings in force for the record."""
         served = self.contents.moments[LAST].served[one.partition]
         digest = [digest for first, digest in served if first <= one.record.offset][-1]
         roll_ms: int | None = json.loads(self.contents.policies[digest])["roll_after_ms"]
         return roll_ms
 
     def read_ms(self, one: Ended) -> int | None:
-        """When it had been read, as the ends of what lies at and behind it tell, if there are."""
+        """Return when it was read at the latest, judged by later ends. Return None without any."""
         ends = [
             end.timestamp_ms
             for other in self.records
@@ -137,18 +141,18 @@ class Planting:
         return min(ends, default=None)
 
     def recalls_of(self, one: Ended) -> list[tuple[str, str]]:
-        """What its recalls have to say hangs on how it ended: pairs for `named`."""
+        """Return side verdicts of its recalls, which depend on how it ended."""
         origins = {one.origin, one.record.text("timer-first-origin")}
         origins |= {later.origin for later in self.after(one)}
         recalls = (o for o in self.records if o.kind == "recall")
         return [(o.origin, "contradicted") for o in recalls if o.recalled in origins]
 
     def recall_of(self, one: Ended) -> Ended | None:
-        """The first recall that names it."""
+        """Return the first recall that names it."""
         return next((other for other in self.records if other.recalled == one.origin), None)
 
     def after(self, one: Ended) -> list[Ended]:
-        """All that goes on from it, one from the other."""
+        """Return the chain of its successors."""
         found: list[Ended] = []
         successor = one.successor
         while successor is not None:
@@ -157,7 +161,8 @@ class Planting:
         return found
 
     def shares_due(self, one: Ended) -> bool:
-        """Whether another record of its ingress partition has its due: they have an order."""
+        """Return whether another record of its partition has the same due time, so that they
+        have an order."""
         return any(
             other.due_ms == one.due_ms and other.origin != one.origin
             for other in self.records
@@ -165,18 +170,20 @@ class Planting:
         )
 
     def watermark_ms(self, partition: int) -> int:
-        """Up to where the proxy stood in an ingress partition at the last moment."""
+        """Return the proxy's watermark in an ingress partition at the last moment."""
         return self.contents.moments[LAST].committed[partition].watermark_ms
 
     def later(self, one: Held) -> Held:
-        """A copy, written then or later."""
+        """Add a copy, written at the same time or later."""
         copy = one.copy()
         copy.since = self.draw.randint(one.since, LAST)
         return self.contents.add(copy)
 
     def deliver(self, one: Ended, at_ms: int | None = None, due_ms: int | None = None) -> Held:
-        """Deliver an ingress record that was not, as the proxy would: not before it had read it,
-        since that would say of all before it, too, that they had been read."""
+        """Deliver an undelivered ingress record as the proxy would.
+
+        The delivery is not earlier than its reading. Otherwise all earlier records would count
+        as read."""
         asked, due = one.record, one.due_ms if due_ms is None else due_ms
         topic = asked.text("timer-topic") or ""
         could_ms = max(due, asked.timestamp_ms, self.read_ms(one) or 0)
@@ -205,7 +212,6 @@ class Planting:
         )
 
     def end_as(self, one: Ended, outcome: str, at_ms: int, **told: object) -> Held:
-        """Add an outcome."""
         ident = one.ident
         said = {
             "origin": one.origin,
@@ -225,7 +231,7 @@ class Planting:
         self.add_letter(one, code, detail, at_ms)
 
     def add_letter(self, one: Ended, code: str, detail: str, at_ms: int) -> Held:
-        """A dead letter alone."""
+        """Add a dead letter without an outcome."""
         asked = one.record
         reason = [("timer-error", code.encode()), ("timer-error-detail", detail.encode())]
         headers = [*asked.headers, *reason, ("timer-origin", one.origin.encode())]
@@ -237,13 +243,13 @@ class Planting:
         )
 
     def own_offset(self) -> int:
-        """Where an own topic of a run begins."""
+        """Return the first offset of this run in the own topics."""
         return self.contents.run * OWN_STRIDE
 
 
 def _since(one: Ended, at_ms: int) -> int:
-    """The first moment at which something of that time is there, which ends this record: not before
-    that at which the record had ended."""
+    """Return the first moment at which an end of this time exists. It is not before the record's
+    other ends."""
     first = next((n for n, moment in enumerate(MOMENTS_MS) if at_ms <= moment), LAST)
     ended = min((end.since for end in (*one.deliveries, *one.outcomes)), default=0)
     return max(first, ended)
@@ -254,8 +260,10 @@ Plant = Callable[[Planting, Ended], Planted]
 
 
 class Operator(NamedTuple):
-    """says: what the fault is. where: in which records it can be planted. unseen_in: the modes of
-    audit that cannot see it, and why not."""
+    """Fault operator.
+
+    `says` describes the fault. `where` selects records for it. `unseen_in` maps the modes that
+    cannot see it to the reason."""
 
     name: str
     says: str
@@ -268,13 +276,13 @@ class Operator(NamedTuple):
 
 
 class Operators:
-    """Those of one file."""
+    """Operators of one file."""
 
     def __init__(self) -> None:
         self.all: list[Operator] = []
 
     def add(self, says: str, where: Where, **unseen_in: str) -> Callable[[Plant], Plant]:
-        """Makes an operator of a function."""
+        """Return a decorator that registers an operator."""
 
         def of(plant: Plant) -> Plant:
             name = plant.__name__.replace("_", "-")
@@ -289,7 +297,7 @@ def is_delivered(_t: Planting, one: Ended) -> bool:
 
 
 def ended_as(*outcomes: str, kinds: Iterable[str] = ("record", "prepare")) -> Where:
-    """Records of these kinds with one of these outcomes."""
+    """Select records by outcome and kind."""
     return lambda _t, one: one.end in outcomes and one.kind in kinds
 
 
@@ -305,15 +313,15 @@ FOREIGN: Final = frozenset({"x-delay", "cesium-delay-ms", "Nats-Schedule"})
 
 
 def is_plain(t: Planting, one: Ended) -> bool:
-    """Delivered, without an id, and not rewritten; in our own headers."""
+    """Select delivered records without an id, not rewritten, with our headers only."""
     return one.end == DELIVERED and one.is_plain and is_in_our_words(t, one)
 
 
 def is_in_our_words(_t: Planting, one: Ended) -> bool:
-    """Whether it has no header of another scheduler: what a dead letter shows of it is plain."""
+    """Select records without headers of other schedulers, whose dead letters are simple."""
     return not any(name in FOREIGN for name, _ in one.record.headers)
 
 
 def is_alone(t: Planting, one: Ended) -> bool:
-    """No other record has its due."""
+    """Select records with a unique due time."""
     return not t.shares_due(one)

@@ -1,4 +1,4 @@
-"""Faults in what the outcomes say."""
+"""Faults in the outcomes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOLD = (*ALONE, *HOPS)
 
 
 def _must_have_ended(t: Planting, one: Ended) -> bool:
-    """What was purged must have by its due alone: its outcome comes when it may."""
+    """Return whether the record must have ended. A purged record must also have been due."""
     return one.end in ALONE and (
         one.purged_by is None or 0 < one.due_ms < t.watermark_ms(one.partition)
     )
@@ -47,7 +47,7 @@ def control_outcome_lost(t: Planting, one: Ended) -> Planted:
 
 @add("The outcome of what went on as another record is lost", ended_as(*HOPS))
 def hop_outcome_lost(t: Planting, one: Ended) -> Planted:
-    """The successor goes on from nothing."""
+    """Remove the outcome. The successor then has no predecessor."""
     t.contents.remove(one.outcome)
     next_one = [(one.successor.place, "contradicted")] if one.successor else []
     return named((one.origin, "missing"), *next_one, sides=t.later_of(one))
@@ -88,7 +88,7 @@ def delivered_and_outcome(t: Planting, one: Ended) -> Planted:
     lambda t, one: is_delivered(t, one) and not t.later_of(one),
 )
 def delivered_as_cancelled(t: Planting, one: Ended) -> Planted:
-    """Nothing cancelled it, or tried to."""
+    """Replace the delivery by an outcome. No record tried to cancel it."""
     t.end_as(one, "cancelled", one.delivery.timestamp_ms)
     t.contents.remove(one.delivery)
     return named((one.origin, "contradicted"))
@@ -130,7 +130,7 @@ def expired_as_rolled_back(t: Planting, one: Ended) -> Planted:
 
 @add("A requeued record is said to be rolled", ended_as("requeued"))
 def requeued_as_rolled(t: Planting, one: Ended) -> Planted:
-    """It had been due."""
+    """Change the outcome, although the record was due."""
     one.outcome.say(outcome="rolled")
     return named((one.origin, "contradicted"), sides=t.later_of(one))
 
@@ -140,8 +140,9 @@ def requeued_as_rolled(t: Planting, one: Ended) -> Planted:
     lambda t, one: _has_outcome(t, one) and not t.may_wait(one),
 )
 def outcome_unknown(t: Planting, one: Ended) -> Planted:
-    """A move does not say any more that it missed its place: with what has taken that, it is one
-    too many."""
+    """Make the outcome unknown.
+
+    A move then no longer says that it missed. It is a second successor."""
     one.outcome.say(outcome="evaporated")
     next_one = [(one.successor.place, "contradicted")] if one.successor else []
     before = t.predecessor(one) if one.end == "missed" else None
@@ -214,7 +215,7 @@ def outcomes_swapped(t: Planting, one: Ended) -> Planted:
 
 
 def _mate(t: Planting, one: Ended) -> Ended | None:
-    """A control record of its partition whose outcome came in the same phase."""
+    """Return a control record of its partition whose outcome came in the same phase."""
     if not _must_have_ended(t, one):
         return None
     controls = (o for o in t.records if o.partition == one.partition and o.end in CONTROLLED)

@@ -1,4 +1,4 @@
-"""Faults in what took records back, or should have: cancels, recalls, replacements, purges."""
+"""Faults in cancels, recalls, replacements and purges."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tools.campaign.scene import OWN, POLICY
 TAKEN_BACK = Operators()
 add = TAKEN_BACK.add
 SAID_OF_IT = "delivered missing contradicted"
-"""Of what is delivered after its cancel: a later purge may have meant it, too."""
+"""Verdicts of a record delivered after its cancel. A later purge may also apply to it."""
 READ_TO_DUE_MS = 6_000
 TRANSACTION_MS = 10_000
 CLOCK_MS = 5_000
 
 
 def _is_ripe(t: Planting, one: Ended) -> bool:
-    """Whether its due had passed at the last moment."""
+    """Return whether its due time had passed at the last moment."""
     return one.due_ms > 0 and one.due_ms + TRANSACTION_MS < t.watermark_ms(one.partition)
 
 
 def _cancel_that_applied(t: Planting, one: Ended) -> Ended | None:
-    """Or the recall that did."""
+    """Return the cancel or recall that applied."""
     recall = t.recall_of(one)
     if recall is not None and recall.end == "applied":
         return recall
@@ -61,7 +61,7 @@ def cancelled_and_delivered_instead(t: Planting, one: Ended) -> Planted:
 
 
 def _waited_long(t: Planting, one: Ended) -> bool:
-    """Whether it was not due when it was taken back."""
+    """Return whether it was cancelled well before its due time."""
     return one.due_ms > one.outcome.timestamp_ms + READ_TO_DUE_MS
 
 
@@ -100,16 +100,18 @@ def cancel_ignored_and_buried(t: Planting, one: Ended) -> Planted:
 
 
 def _is_long_before(told_ms: int, ended_ms: int, due_ms: int) -> bool:
-    """Whether no transaction and no clock explains that a record ended after it."""
+    """Return whether neither a transaction nor the clock explains the order."""
     return ended_ms > told_ms + TRANSACTION_MS or due_ms > told_ms + CLOCK_MS
 
 
 def _missed_before(
     t: Planting, one: Ended, ended_ms: int, due_ms: int = 0
 ) -> list[tuple[str, str]]:
-    """The cancels, recalls and moves that would have found it, too, had it waited still, and say
-    that they missed it: pairs for `named`. A cancel means the last record with its id. due_ms: of
-    what was delivered."""
+    """Return side verdicts of cancels, recalls and moves that missed it but would have found it
+    pending.
+
+    A cancel applies to the last record with its id. `due_ms` is the due time of a delivered
+    record."""
     renewed = [
         other.record.offset
         for other in t.records
@@ -130,8 +132,9 @@ def _missed_before(
 
 
 def _replaced_at(t: Planting, one: Ended, cancel: Ended) -> list[int]:
-    """When what would have replaced it, had it waited still, had been read; what has its id and
-    comes behind a cancel need not have, since that opens another generation in any case."""
+    """Return when a newer record that would have replaced it was read.
+
+    A newer record after a cancel begins another generation, so it does not count."""
     newer = t.next_with_id(one)
     if one.ident is None or newer is None or "cancel" in {newer.kind, cancel.kind}:
         return []
@@ -140,7 +143,7 @@ def _replaced_at(t: Planting, one: Ended, cancel: Ended) -> list[int]:
 
 
 def _purged_at(t: Planting, one: Ended) -> list[int]:
-    """When the purges had been applied that mean it, had it waited still."""
+    """Return when the matching purges were applied."""
     return [
         other.outcome.timestamp_ms
         for other in t.records
@@ -153,7 +156,7 @@ def _purged_at(t: Planting, one: Ended) -> list[int]:
 
 
 def _means(purge: Held, one: Ended) -> bool:
-    """Whether a purge is for its target and due."""
+    """Return whether a purge matches its target and due time."""
     group = one.record.text("timer-retry-group")
     target = one.record.text("timer-topic") or f"{POLICY.retry_prefix}{group}"
     first_ms, last_ms = purge.number("timer-purge-from"), purge.number("timer-purge-to")
@@ -163,7 +166,7 @@ def _means(purge: Held, one: Ended) -> bool:
 
 
 def _waits_on(t: Planting, one: Ended) -> bool:
-    """Whether its due has not come; what is rolled before that has an id."""
+    """Return whether its due time has not come. If records are rolled, it must have an id."""
     texts = t.contents.policies.values()
     is_rolled = any(json.loads(text)["roll_after_ms"] is not None for text in texts)
     is_far = one.due_ms > t.watermark_ms(one.partition)
@@ -175,7 +178,7 @@ def _waits_on(t: Planting, one: Ended) -> bool:
     lambda t, one: _was_cancelled(t, one) and _waits_on(t, one),
 )
 def cancel_ignored_of_what_waits(t: Planting, one: Ended) -> Planted:
-    """Where a cancel names it, it must have ended, too."""
+    """Ignore a cancel. The record must have ended if a cancel names it."""
     cancel = _cancel_that_applied(t, one)
     assert cancel
     t.contents.remove(one.outcome)
@@ -184,7 +187,7 @@ def cancel_ignored_of_what_waits(t: Planting, one: Ended) -> Planted:
 
 
 def _was_replaced(t: Planting, one: Ended) -> bool:
-    """Whether something else tells that the newer record had been read before it was due."""
+    """Return whether other records prove that the newer record was read before it was due."""
     next_one = t.next_with_id(one)
     return (
         one.end == "replaced"
@@ -218,7 +221,7 @@ def replacement_ignored_and_buried(t: Planting, one: Ended) -> Planted:
 
 
 def _purge_of(t: Planting, one: Ended) -> Ended | None:
-    """The purge that ended it as it waited."""
+    """Return the purge that ended the pending record."""
     purge = next((other for other in t.records if other.origin == one.purged_by), None)
     is_first = one.hop_from is None and one.kind == "record"
     return purge if is_first and purge is not None and purge.end == "applied" else None
@@ -251,7 +254,7 @@ def purged_and_buried_instead(t: Planting, one: Ended) -> Planted:
 
 @add("What a purge ended names another one", lambda _t, one: one.purged_by is not None)
 def purged_by_another(t: Planting, one: Ended) -> Planted:
-    """A later one, one of another partition, or none at all."""
+    """Name another purge: a later one, one of another partition, or none."""
     purges = [o.origin for o in t.records if o.kind == "purge" and o.origin != one.purged_by]
     other = t.draw.choice([*purges, f"{OWN.ingress}/{one.partition}/7777", one.origin])
     one.outcome.say(detail=f"purged by {other}")
@@ -265,7 +268,7 @@ def purge_not_named(t: Planting, one: Ended) -> Planted:
 
 
 def _later_purge(t: Planting, one: Ended) -> Ended | None:
-    """A purge that was read after what ended the record."""
+    """Return a purge that was read after the record."""
     purges = (o for o in t.records if o.kind == "purge" and o.partition == one.partition)
     return next((o for o in purges if o.record.offset > one.record.offset), None)
 
