@@ -1,9 +1,8 @@
-"""How much code one plain record goes through: `python -m tools.journey`.
+"""Code that one plain record runs through: `python -m tools.journey`.
 
-One record with `timer-delay: 2s` passes the pipeline of a worker in front of a stand-in broker,
-with the real store of the default kind. The report counts the files of the product that run for it,
-their lines, and the calls of the turn that delivers it. Taking a partition over is left out.
-"""
+One record with `timer-delay: 2s` passes the pipeline of a worker, with a stand-in broker and the
+real store of the default kind. The report counts the product's files that run, their lines, and
+the calls of the turn that delivers. Taking over a partition is not included."""
 
 import sys
 from collections import Counter
@@ -25,14 +24,14 @@ DELAY_MS: Final = 2_000
 
 
 class Calls:
-    """Counts the calls of product functions while `during` runs."""
+    """Counts of calls of product functions."""
 
     def __init__(self) -> None:
         self.by_file: Counter[str] = Counter()
         self.between_files = 0
 
     def during(self, work: Callable[[], Any]) -> None:
-        """Run `work`. Comprehensions do not count, nor what a stand-in calls for itself."""
+        """Run `work` and count. Comprehensions and a stand-in's own calls do not count."""
         sys.setprofile(self._note)
         try:
             work()
@@ -57,11 +56,10 @@ def _callers(frame: FrameType) -> Iterator[str]:
 
 
 class Journey(NamedTuple):
-    """What one record touches. files: paths below the repository, with the calls in each.
+    """Code that one record runs through.
 
-    lines: of these files. calls: of the turn that delivers. between_files: of these, calls from
-    another file.
-    """
+    `files` maps paths below the repository to calls. `lines` is the size of these files. `calls`
+    are those of the delivering turn, and `between_files` is the part from another file."""
 
     files: dict[str, int]
     lines: int
@@ -104,7 +102,6 @@ def _pass_one(world: World, taken_in: Calls, delivered: Calls, confirmed: Calls)
 
 
 def main() -> None:
-    """Print the report."""
     found = journey()
     for path, count in sorted(found.files.items()):
         print(f"{count:6} {path}")

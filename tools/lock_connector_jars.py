@@ -1,7 +1,6 @@
-"""Renew `connector-jars.lock`: `python -m tools.lock_connector_jars` (for maintainers).
+"""Renewal of `connector-jars.lock`: `python -m tools.lock_connector_jars` (for maintainers).
 
-Change the version here together with pyspark's in pyproject.toml, run it, run the tests, commit.
-"""
+Change the version here and pyspark's in pyproject.toml, run it, run the tests, and commit."""
 
 from pathlib import Path
 from typing import Final
@@ -19,7 +18,7 @@ ROOTS: Final = (
 
 
 def is_lacking(coordinates: str) -> bool:
-    """Whether Spark does not bring this jar itself, with the same version."""
+    """Return whether Spark lacks this version of the jar."""
     _, artifact, version = coordinates.split(":")
     brought = Path(pyspark.__file__).parent / "jars" / f"{artifact}-{version}.jar"
     return not brought.exists()

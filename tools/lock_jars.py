@@ -1,8 +1,7 @@
-"""Renew `kafka-jars.lock`: `python -m tools.lock_jars` (for maintainers).
+"""Renewal of `kafka-jars.lock`: `python -m tools.lock_jars` (for maintainers).
 
-Resolves the roots below as Maven would, and writes down every jar with its SHA-256. Change a
-version here, run it, run the tests, commit both.
-"""
+It resolves the roots like Maven and writes each jar with its SHA-256. Change a version here, run
+it, run the tests, and commit both."""
 
 import hashlib
 import tempfile
@@ -16,7 +15,7 @@ from proxy.embedded.jars import LOCK_NAME
 
 ROOTS = (
     "org.apache.kafka:kafka_2.13:4.3.1",
-    # Kafka logs through slf4j 1.7 and brings no binding; the simple one starts fastest.
+    # Kafka logs through slf4j 1.7 and has no binding. The simple binding starts fastest.
     "org.slf4j:slf4j-simple:1.7.36",
 )
 
@@ -28,10 +27,9 @@ def write_lock(
     roots: Sequence[str],
     is_wanted: Callable[[str], bool] = lambda _coordinates: True,
 ) -> None:
-    """Write into `target` the jars of `roots` and of all they need that `is_wanted`.
+    """Write the wanted jars of `roots` and their dependencies into `target`.
 
-    `title` says whose they are and `command` what writes them, for whoever opens the file.
-    """
+    `title` and `command` go into the file's header."""
     header = (
         f"# {title}: coordinates, SHA-256, size in bytes.",
         f"# Written by `{command}`; not to be edited by hand.",
@@ -45,7 +43,7 @@ def write_lock(
 def _locked_lines(
     repository: Path, roots: Sequence[str], is_wanted: Callable[[str], bool]
 ) -> list[str]:
-    """One line per jar, fetched into `repository`, in order."""
+    """Return one line per jar in order. The jars are fetched into `repository`."""
     context = MavenContext(repo_cache=repository, timeout=60)
     resolved = context.resolver.resolve([context.create_dependency(root) for root in roots])
     lines = {}
@@ -58,7 +56,6 @@ def _locked_lines(
 
 
 def main() -> None:
-    """Write the broker's lock file."""
     write_lock(
         Path(jars.__file__).with_name(LOCK_NAME),
         "The embedded broker's jars",

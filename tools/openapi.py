@@ -1,4 +1,4 @@
-"""Writes docs/openapi.yaml, the reference of the admin API: `make openapi`."""
+"""Generator of docs/openapi.yaml, the reference of the admin API: `make openapi`."""
 
 from pathlib import Path
 from typing import Final
@@ -11,7 +11,7 @@ REFERENCE: Final = Path("docs/openapi.yaml")
 
 
 def written() -> str:
-    """Return the document as the reference has it."""
+    """Return the document in the format of the reference."""
     return str(yaml.safe_dump(document(), sort_keys=False, width=110, allow_unicode=True))
 
 

@@ -1,4 +1,4 @@
-"""Objects of a cluster: those of the release, compared."""
+"""Comparison of a release's objects."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ HELMS_MEMORY: Final = "helm.sh/release.v1"
 
 
 def released(found: Objects) -> dict[tuple[str, str], Document]:
-    """Without Helm's own Secrets."""
+    """Return the objects without Helm's own Secrets."""
     return {key: one for key, one in found.items() if one.get("type") != HELMS_MEMORY}
 
 
 def said(found: Objects) -> dict[tuple[str, str], Document]:
-    """Without what the server adds to each object by itself."""
+    """Return the objects without fields set by the server."""
     return {key: _said(one) for key, one in released(found).items()}
 
 
@@ -33,7 +33,8 @@ def _said(document: Document) -> Document:
 
 
 def differences(wanted: object, live: object, at: str = "") -> Iterator[str]:
-    """Where `live` is not as `wanted` says; it may say more. Empty and absent are one."""
+    """Yield the differences of `live` from `wanted`. Extra fields are allowed, and empty equals
+    absent."""
     if isinstance(wanted, dict):
         inside = live if isinstance(live, dict) else {}
         for key, value in wanted.items():

@@ -1,4 +1,4 @@
-"""The programs that the trial needs: from the PATH, from this user's cache, or built by Go."""
+"""Programs of the trial: on the PATH, in this user's cache, or built by Go."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from proxy.embedded.jars import cache_folder
 from tools.install.go_built import GoProgram, build
 
 KUBERNETES: Final = "v1.34.2"
-"""Shares most of its parts with the Helm below, so that Go builds them once."""
+"""This version shares most modules with Helm's, so that Go builds them once."""
 HELM: Final = "v3.19.5"
 _KUBERNETES_VERSION: Final = "k8s.io/component-base/version.gitVersion"
 _HELM_VERSION: Final = "helm.sh/helm/v3/internal/version.version"
 _RENDERS_FOR: Final = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
-"""Without it `helm template` takes Kubernetes to be 1.20."""
+"""Without this variable `helm template` assumes Kubernetes 1.20."""
 PROGRAMS: Final = (
     GoProgram("etcd", "go.etcd.io/etcd/server/v3", "v3.6.4", "go.etcd.io/etcd/server/v3"),
     GoProgram(
@@ -38,11 +38,11 @@ DEBIAN: Final = {"etcd": "etcd-server", "openssl": "openssl", "go": "golang"}
 
 
 class ToolMissing(Exception):
-    """A program is neither here nor can it be built; says what to do."""
+    """Program that is missing and cannot be built, with the remedy."""
 
 
 def tools() -> Mapping[str, Path]:
-    """Where each program is. What has to be built is built, and said. Raises ToolMissing."""
+    """Return the path of each program, built if necessary. Raise ToolMissing."""
     found = {program.name: _found(program) for program in PROGRAMS}
     missing = [name for name, path in found.items() if path is None]
     if shutil.which("openssl") is None:
@@ -60,7 +60,7 @@ def _found(program: GoProgram) -> Path | None:
 
 
 def _cached(program: GoProgram) -> Path:
-    """In a folder of its own, which can be put on the PATH."""
+    """Return a path in a folder of its own, which can be on the PATH."""
     return cache_folder().with_name("tools") / f"{program.name}-{program.version}" / program.name
 
 

@@ -1,4 +1,4 @@
-"""The story of a release, step by step; each step fails with a sentence."""
+"""Trial of a release, step by step. Each step fails with a sentence."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ LARGER: Final[dict[str, Any]] = {**FIRST, "persistence": {"size": "20Gi"}}
 
 
 class Trial:
-    """One release from its install to its end, seen through the API server.
+    """One release from install to uninstall, seen through the API server.
 
-    What is in its namespace before is left out of account.
-    """
+    Objects that existed before in its namespace are ignored."""
 
     def __init__(
         self, api: Api, helm: Helm, controllers: Controllers, tell: Callable[[str], None]
@@ -47,7 +46,7 @@ class Trial:
         self._first: dict[tuple[str, str], Document] = {}
 
     def run(self, folder: Path) -> None:
-        """All of it; needs a folder to work in."""
+        """Run all steps, with a folder for files."""
         self._install()
         self._upgrade(_of_later_version(folder / "later"))
         self._refuse_another_volume()
@@ -99,7 +98,7 @@ class Trial:
         self._tell(f"rollback to revision 1: all objects are as at first (revisions: {history})")
 
     def _change_the_volume(self) -> None:
-        """As docs/operations/kubernetes.md says."""
+        """Follow docs/operations/kubernetes.md."""
         path = f"/apis/apps/v1/namespaces/{NAMESPACE}/statefulsets/{NAME}"
         self._api.ask("DELETE", path, {"propagationPolicy": "Orphan"})
         wait_for(lambda: SET not in self._live(), GONE_WITHIN_S, "the StatefulSet to go")
@@ -128,7 +127,7 @@ class Trial:
         return {key: one for key, one in found.items() if key not in self._before}
 
     def _agrees(self, values: dict[str, Any], chart: Path = CHART) -> int:
-        """That the cluster holds what is rendered and nothing else; how many objects."""
+        """Check that the cluster holds exactly the rendered objects. Return their number."""
         documents = rendered(values, chart).documents
         wanted = {
             (one["kind"], one["metadata"]["name"]): one
@@ -158,7 +157,7 @@ def _checksum(stateful_set: Document) -> str:
 
 
 def _of_later_version(folder: Path) -> Path:
-    """The chart as a later release might have it: nothing but its version is another."""
+    """Return a copy of the chart with a later version number."""
     shutil.copytree(CHART, folder)
     file = folder / "Chart.yaml"
     about = yaml.safe_load(file.read_text("utf-8"))

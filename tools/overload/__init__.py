@@ -1,3 +1,3 @@
-"""Loads beyond what the proxy or the machine can take: what they do to memory, and that each record
-is delivered exactly once all the same. Begin with `scenarios/instant`.
-"""
+"""Loads beyond the capacity of the proxy or the machine.
+
+The judgement covers memory and exactly-once delivery. Begin with `scenarios/instant`."""

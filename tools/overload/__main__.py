@@ -1,4 +1,4 @@
-"""`python -m tools.overload`: loads beyond capacity, judged and drawn; see `make overload`."""
+"""Command line of the overload tool: `python -m tools.overload`; see `make overload`."""
 
 from __future__ import annotations
 
@@ -50,11 +50,10 @@ def run(
         Path | None, typer.Option(help="Where broker and proxy keep data; after a fault it stays.")
     ] = None,
 ) -> None:
-    """Loads beyond capacity, each with a broker and a proxy of its own.
+    """Run loads beyond capacity, each with a broker and a proxy of its own.
 
-    Exit code 1 when a record was missing, twice or early, or memory went beyond its bound; 2 when
-    a scenario could not be done. Never because of a time.
-    """
+    The exit code is 1 if a record was missing, duplicated or early, or if memory exceeded its
+    bound. It is 2 if a scenario could not be run. Slowness never changes the exit code."""
     leave_on_sigterm()
     names = _chosen(scenario)
     found, done = read(output), list[Content]()
@@ -86,7 +85,7 @@ def _performed(name: str, scale: float, home: Path) -> Content:
 
 
 def _keep(found: dict[str, Content], output: Path | None, plot: Path | None) -> None:
-    """After each scenario: the next one may take an hour, or fail."""
+    """Save after each scenario, because the next one may take an hour or fail."""
     if output is not None:
         write(found, output)
     if plot is not None:

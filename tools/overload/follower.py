@@ -1,4 +1,4 @@
-"""The reader of a scenario: all its targets at once, from their beginnings to the last record."""
+"""Reader of all targets of a scenario, from the beginning to the last record."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from tools.overload.progress import Progress
 
 MANY_TOPICS: Final = 100
 MANY: Final[dict[str, clients.Setting]] = {"fetch.wait.max.ms": 200}
-"""Each fetch names every partition: not hundreds of times a second, of thousands."""
+"""Longer fetch wait, because each fetch names every partition of thousands of topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What to read, and what is written there. `silent_s`: once nothing more is written and
-    nothing has come for so long, what has not come is missing."""
+    """Topics to read, and the phases written there.
+
+    Reading ends after `silent_s` without records once writing has ended. Then the rest is
+    missing."""
 
     bootstrap_servers: str
     topics: list[str]
@@ -33,7 +35,7 @@ class Following:
 
 
 def follow(announce: Announce, following: Following, progress: Progress) -> Account:
-    """Keeps the books until all is there. Runs in a process of its own."""
+    """Record arrivals until all are there. Run in a process of its own."""
     gc.disable()
     consumer = clients.consumer(following.bootstrap_servers, _settings(following))
     ledger = Ledger(following.phases)

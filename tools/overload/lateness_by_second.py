@@ -1,4 +1,4 @@
-"""How late records came, second by second, in a space that does not grow with their number."""
+"""Lateness by second, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 STEP: Final = 1.05
-"""Percentiles are exact to this factor."""
+"""Relative precision of percentiles."""
 BINS: Final = 380
-"""Up to 1.05 ** 379 ms, 30 hours."""
+"""Number of bins. The last one is 1.05 ** 379 ms, 30 hours."""
 
 Histogram = npt.NDArray[np.int64]
 
 
 class Late(NamedTuple):
-    """The lateness of `records` records. The longest is exact, the others to one twentieth."""
+    """Lateness of `records` records. The maximum is exact, the percentiles to a twentieth."""
 
     records: int
     p50_ms: float
@@ -26,14 +26,14 @@ class Late(NamedTuple):
 
 
 class LatenessBySecond:
-    """A histogram for each second in which something came, and the longest of each."""
+    """Histogram and maximum for each second with arrivals."""
 
     def __init__(self) -> None:
         self._histograms: dict[int, Histogram] = {}
         self._longest_ms: dict[int, float] = {}
 
     def note(self, received_ms: float, late_ms: npt.NDArray[np.float64]) -> None:
-        """Records that came at the same moment."""
+        """Add records that arrived at one moment."""
         if not len(late_ms):
             return
         second = int(received_ms // 1000)
@@ -44,12 +44,11 @@ class LatenessBySecond:
         self._longest_ms[second] = max(self._longest_ms.get(second, 0.0), float(late_ms.max()))
 
     def by_second(self) -> Iterator[tuple[int, Late]]:
-        """Each second since the epoch in which something came, and how late that was."""
+        """Yield each second with arrivals (since the epoch) and its lateness."""
         for second in sorted(self._histograms):
             yield second, _late(self._histograms[second], self._longest_ms[second])
 
     def whole(self) -> Late:
-        """Of all that came."""
         if not self._histograms:
             return Late(0, 0.0, 0.0, 0.0)
         return _late(sum(self._histograms.values()), max(self._longest_ms.values()))  # type: ignore[arg-type]

@@ -1,9 +1,8 @@
-"""The books over millions of records: what came, once or twice, early or not at all.
+"""Ledger over millions of records: received, duplicated, early or missing.
 
-A byte for each record that may be written, by the number in its key (`tools.benchmarks.keys`). So a
-record is known by what the generator wrote, not by what the proxy says of it, also where it was
-written to the ingress again on its way.
-"""
+It has one byte per record, by the number in the key (`tools.benchmarks.keys`). The generator
+wrote this number, so the ledger does not depend on the proxy's statements, even for rewritten
+records."""
 
 from __future__ import annotations
 
@@ -22,8 +21,9 @@ Milliseconds = npt.NDArray[np.int64]
 
 
 class Phase(NamedTuple):
-    """A part of a load that is told apart: at most so many records, all of which are to come, or
-    none of which is due before the end."""
+    """Part of a load with at most `most_records`.
+
+    All records of an awaited phase must arrive. Other phases are due after the end."""
 
     name: str
     most_records: int
@@ -31,7 +31,7 @@ class Phase(NamedTuple):
 
 
 class Came(NamedTuple):
-    """What came of a phase; the times (epoch ms) are None when nothing did."""
+    """Arrivals of a phase. The times are epoch ms, None without arrivals."""
 
     phase: str
     written: int
@@ -42,10 +42,10 @@ class Came(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the books say at the end. `by_second`: how late what came in each second was.
+    """Result of a ledger.
 
-    `missing` are the numbers of the first records that did not come.
-    """
+    `by_second` is the lateness of arrivals. `missing` has the numbers of the first missing
+    records."""
 
     verdict: Verdict
     came: dict[str, Came]
@@ -54,7 +54,7 @@ class Account:
 
 
 class Ledger:
-    """Records are numbered through all phases, in the order of these."""
+    """Ledger of records that are numbered through all phases in order."""
 
     def __init__(self, phases: Sequence[Phase]) -> None:
         self._phases = phases
@@ -66,8 +66,10 @@ class Ledger:
         self._received = self._early = self._again = self._strangers = 0
 
     def note(self, keys: Keys, appended_ms: Milliseconds, received_ms: float) -> None:
-        """Records that came together: when the broker had each, and when they were read (epoch
-        ms). Early is judged by the broker: the reader may be far behind."""
+        """Add records that arrived together, with their append times and the read time (epoch
+        ms).
+
+        The append time decides about early records, because the reader may be far behind."""
         numbers, due_ms = keys["sequence"].astype(np.int64), keys["due_ms"].astype(np.int64)
         late_ms = (received_ms - due_ms).astype(np.float64)
         is_known = (numbers >= 0) & (numbers < len(self._has_come))
@@ -81,7 +83,7 @@ class Ledger:
         self._note_phases(numbers, late_ms, received_ms)
 
     def account(self, written: Sequence[int]) -> Account:
-        """The end of it: so many were written in each phase, the first of its numbers."""
+        """Return the result, given the number of records written in each phase."""
         awaited = np.zeros(len(self._has_come), np.bool_)
         for first, phase, count in zip(self._firsts, self._phases, written, strict=True):
             awaited[first : first + count] = phase.is_awaited
@@ -103,7 +105,7 @@ class Ledger:
             belongs = (numbers >= first) & (numbers < first + phase.most_records)
             if belongs.any():
                 self._lateness[at].note(received_ms, late_ms[belongs])
-                self._spans[at][1:] = [received_ms]  # the first stays
+                self._spans[at][1:] = [received_ms]  # keep the first moment
 
 
 def _firsts(phases: Sequence[Phase]) -> list[int]:

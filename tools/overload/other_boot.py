@@ -1,4 +1,4 @@
-"""Makes a stopped proxy's folder what it is after the machine was started anew."""
+"""Simulation of a reboot in a stopped proxy's folder."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ ANOTHER_BOOT: Final = "00000000-another-boot"
 
 
 def forget_boot(data_dir: Path) -> int:
-    """All that says in which boot it was written names another one; gives how many files that is.
+    """Set another boot id in all checkpoints and manifests. Return the number of files.
 
-    Everything is then looked through, as nobody knows what had reached the disk.
-    """
+    The proxy then checks everything, because unsynced data may be lost."""
     checkpoints, manifests = [*data_dir.rglob(CHECKPOINT)], [*data_dir.rglob(MANIFEST)]
     for path in checkpoints:
         path.write_bytes(replace(read_checkpoint(path), boot_id=ANOTHER_BOOT).to_bytes())
@@ -31,10 +30,9 @@ def forget_boot(data_dir: Path) -> int:
 
 
 def drop_page_cache(folders: Iterable[Path], *, whole_machine: bool) -> str:
-    """Writes out what is dirty and lets go of cached pages; gives how.
+    """Write dirty pages and drop cached ones. Return the method.
 
-    Of the whole machine where that is wanted and root may, else of the files in these folders.
-    """
+    It covers the whole machine if wanted and allowed, else the files in these folders."""
     if whole_machine:
         os.sync()
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""One scenario from its refusal to its figures."""
+"""One scenario from the check of its room to its figures."""
 
 from __future__ import annotations
 
@@ -23,27 +23,26 @@ SHOWN: Final = 10
 
 
 class Scenario(Protocol):
-    """A module of `scenarios`."""
+    """Module of `scenarios`."""
 
     def scene(self, sizes: Sizes) -> Scene:
-        """What it needs."""
+        """Return the requirements."""
 
     def act(self, stage: Stage) -> Figures:
-        """Do it; `faults` among what it gives are counted with the others."""
+        """Run the scenario. Its `faults` are added to the others."""
 
     def figures(self, acted: Figures, account: Account) -> Figures:
-        """What is told of it."""
+        """Return the figures to report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """What came of a scenario. All `faults` must be 0. Moments are seconds into the scenario;
-    `samples`: `timeline.Sample`; `lateness`: second, then as in `lateness_by_second.Late`.
+    """Result of a scenario. All `faults` must be 0.
 
-    `resident`: the worker's memory in MiB: when it was ready, and the peaks of anonymous pages and
-    of pages of mapped files; `bound`: the setting for what records may take, None where there is
-    none.
-    """
+    Moments are seconds into the scenario. `samples` are as in `timeline.Sample`. `lateness` is
+    the second, then `lateness_by_second.Late`. `resident` is the worker's memory in MiB: when
+    ready, and the peaks of anonymous and file pages. `bound` is the setting for records, None if
+    not set."""
 
     records: dict[str, int]
     figures: Figures
@@ -57,9 +56,9 @@ class Performed:
 def perform(
     name: str, scenario: Scenario, sizes: Sizes, home: Path, say: Callable[[str], None]
 ) -> Performed:
-    """Do one scenario in a folder of its own below `home`, which disappears if all went well.
+    """Run one scenario in its own folder below `home`, deleted after success.
 
-    BenchmarkError when it cannot be done."""
+    Raise BenchmarkError if it cannot be run."""
     scene = scenario.scene(sizes)
     refuse_without_room(scene, home, name)
     folder = home / name
@@ -104,7 +103,7 @@ def _performed(
 
 
 def _resident(timeline: Timeline) -> dict[str, Any]:
-    """In MiB."""
+    """Return memory figures in MiB."""
     samples = timeline.samples
     ready_s = next((at_s for at_s, what in timeline.marks if what == "ready"), 0.0)
     idle = next((sample for sample in samples if sample.at_s >= ready_s), None)
@@ -117,13 +116,13 @@ def _resident(timeline: Timeline) -> dict[str, Any]:
 
 
 def _beyond_bound(resident: dict[str, Any]) -> int:
-    """By how much what came on top of the idle process exceeds what records may take."""
+    """Return the MiB by which memory above the idle process exceeds the bound."""
     if resident["bound"] is None or resident["when ready"] is None:
         return 0
     return max(0, int(resident["peak anonymous"] - resident["when ready"] - resident["bound"]))
 
 
 def memory_bound_mib() -> int | None:
-    """The setting `memory`: what records may take in a worker; None where there is none."""
+    """Return the setting `memory` of a worker in MiB, None if not set."""
     memory = getattr(Settings(), "memory", None)
     return None if memory is None else int(memory.per_worker_bytes) // MIB

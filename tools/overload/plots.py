@@ -1,4 +1,4 @@
-"""Memory and lateness of all scenarios, drawn."""
+"""Plots of memory and lateness of all scenarios."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARKED: Final = "#8c8c8c"
 
 
 def draw(scenarios: Mapping[str, dict[str, Any]], path: Path) -> None:
-    """A row for each scenario: how much memory the worker has, and how late what came was."""
+    """Draw a row for each scenario: the worker's memory, and the lateness of arrivals."""
     figure = Figure(figsize=(12, ROW_INCHES * len(scenarios)), layout="constrained")
     rows = figure.subplots(len(scenarios), 2, squeeze=False)
     for (left, right), (name, found) in zip(rows, scenarios.items(), strict=True):
@@ -29,7 +29,7 @@ def draw(scenarios: Mapping[str, dict[str, Any]], path: Path) -> None:
 
 
 def _draw_memory(axes: Axes, name: str, found: dict[str, Any]) -> None:
-    """Samples with a gap between them, in which there was no process, are not joined."""
+    """Draw memory. A gap without a process stays open."""
     for column, label in ((1, "anonymous"), (2, "pages of files")):
         at_s, sizes = _with_gaps([(row[0], row[column] / MIB) for row in found["samples"]])
         axes.plot(at_s, sizes, label=label, linewidth=1)

@@ -1,4 +1,4 @@
-"""How far generator and reader are: numbers that the processes of a scenario share."""
+"""Progress of generator and reader, shared between processes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _SPAWN: Final = get_context("spawn")
 
 
 class Progress:
-    """Counts of records; to be handed to processes as they are started."""
+    """Counts of records. Pass it to processes at their start."""
 
     def __init__(self, awaited: Sequence[bool]) -> None:
-        """Of each phase, whether its records come while the scenario lasts."""
+        """Create counts. `awaited` tells for each phase whether its records arrive during the
+        scenario."""
         self._awaited = awaited
         self._written = _SPAWN.RawArray("q", len(awaited))
         self._received = _SPAWN.RawValue("q", 0)
@@ -23,12 +24,12 @@ class Progress:
 
     @property
     def written(self) -> list[int]:
-        """What the generator has sent, by phase."""
+        """Return the number of sent records by phase."""
         return [int(count) for count in self._written]
 
     @property
     def received(self) -> int:
-        """What has come, doubles included."""
+        """Return the number of received records, duplicates included."""
         return int(self._received.value)
 
     @received.setter
@@ -37,21 +38,20 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing more will be written and as many have come."""
+        """Return whether writing has ended and enough records have arrived."""
         awaited = sum(compress(self._written, self._awaited))
         return self.is_over and self.received >= awaited
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will be written."""
+        """Return whether writing has ended."""
         return bool(self._is_over.value)
 
     def end(self) -> None:
-        """Nothing more will be written."""
         self._is_over.value = 1
 
     def telling(self, phase: int) -> Callable[[int], None]:
-        """For the generator of a phase: it tells how many it has sent so far."""
+        """Return a callback for a phase's generator, which takes the number of sent records."""
         return partial(self._tell, phase)
 
     def _tell(self, phase: int, count: int) -> None:

@@ -1,4 +1,4 @@
-"""What was seen, as JSON and as the table of docs/notes/reliability.md."""
+"""Results as JSON and as the table of docs/notes/reliability.md."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ COLUMNS = ("load", "when, how", "records", "figures", "faults", "memory of the w
 
 
 def content_of(date: str, command: str, scale: float, machine: Machine, it: Performed) -> Content:
-    """One scenario, with what its figures were seen on."""
+    """Return one scenario with its machine and command."""
     seen = {"date": date, "command": command, "scale": scale, "machine": asdict(machine)}
     return seen | asdict(it)
 
 
 def read(path: Path | None) -> dict[str, Content]:
-    """Scenarios of an earlier run, by name; none where there is no such file."""
+    """Return the scenarios of an earlier run by name, none without a file."""
     if path is None or not path.exists():
         return {}
     scenarios: dict[str, Content] = json.loads(path.read_text("utf-8"))["scenarios"]
@@ -30,12 +30,11 @@ def read(path: Path | None) -> dict[str, Content]:
 
 
 def write(scenarios: Mapping[str, Content], path: Path) -> None:
-    """All scenarios, for a later run and for programs."""
     path.write_text(json.dumps({"scenarios": scenarios}, indent=1) + "\n", "utf-8")
 
 
 def markdown(scenarios: Mapping[str, Content]) -> str:
-    """The table, a row for each scenario, under the machines."""
+    """Return the table with a row for each scenario, below the machines."""
     machines = dict.fromkeys(_machine(found["machine"]) for found in scenarios.values())
     rows = [COLUMNS, ("---",) * len(COLUMNS), *map(_row, scenarios.items())]
     return "\n".join([*machines, "", *(f"| {' | '.join(row)} |" for row in rows)])

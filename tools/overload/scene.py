@@ -1,4 +1,4 @@
-"""What a scenario needs before it begins, and the refusal to begin without room for it."""
+"""Requirements of a scenario, and the check of its disk room."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from tools.overload.ledger import Phase
 
 GB: Final = 1_000_000_000
 SPARE_BYTES: Final = 3 * GB
-"""Of the machine's disk, for others and for what the estimate leaves out."""
+"""Disk space for other programs and for errors of the estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Topics, broker and room. `phases` are the parts of the load, by number of record.
+    """Topics, broker and room.
 
-    `disk_bytes`: the largest size of the broker's log and the proxy's folder together, estimated.
-    `queued_kbytes`: what the reader fetches ahead.
-    """
+    `phases` are the parts of the load in order. `disk_bytes` is the estimated peak of the
+    broker's log and the proxy's folder. `queued_kbytes` is the reader's prefetch."""
 
     phases: list[Phase]
     disk_bytes: int
@@ -37,7 +36,7 @@ class Scene:
 
 
 def refuse_without_room(scene: Scene, folder: Path, name: str) -> None:
-    """BenchmarkError when the scenario could fill the disk."""
+    """Raise BenchmarkError if the scenario could fill the disk."""
     free_bytes = shutil.disk_usage(folder).free
     needed_bytes = scene.disk_bytes + SPARE_BYTES
     if free_bytes < needed_bytes:

@@ -1,4 +1,4 @@
-"""How much is done: what docs/notes/reliability.md tells of, or a part of it."""
+"""Sizes of the scenarios, as in docs/notes/reliability.md, or a part of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 MIB = 1 << 20
 LEAST_ON_DISK = 300_000
-"""So many fill a memtable of each of four shards: without files nothing survives a kill."""
+"""Records that fill a memtable of each of four shards. Without files nothing survives a kill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ class Sizes:
 
 
 def scaled(scale: float) -> Sizes:
-    """Of everything that costs time and room so large a part, and never so little that nothing is
-    seen; the size of a record stays."""
+    """Return scaled sizes with useful minimums. The size of a record stays."""
     whole = Sizes()
 
     def part(of: int, least: int) -> int:

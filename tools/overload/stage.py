@@ -1,4 +1,4 @@
-"""A scenario's surroundings: a broker, a proxy with one worker, a reader that keeps the books."""
+"""Environment of a scenario: a broker, a proxy with one worker, and a reader with a ledger."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tools.overload.timeline import Timeline
 PATIENCE_S: Final = 3_600
 READY_WITHIN_S: Final = 900
 SILENT_S: Final = 180
-"""So long may nothing come before what is missing is given up."""
+"""Time without arrivals after which the rest is missing."""
 LOOK_EVERY_S: Final = 0.05
 SETTINGS: Final = {"log": {"format": "json"}}
 
@@ -36,7 +36,7 @@ Figures = dict[str, Any]
 
 
 class Stage:
-    """What a scenario acts on."""
+    """Environment that a scenario acts on."""
 
     def __init__(
         self, made: Trial, scene: Scene, sizes: Sizes, timeline: Timeline, progress: Progress
@@ -46,12 +46,12 @@ class Stage:
         self.say = made.world.say
 
     def start(self) -> float:
-        """Start the proxy and return when it is ready; seconds that took."""
+        """Start the proxy and wait until it is ready. Return the seconds."""
         began_s = self.launch()
         return self.wait_ready(began_s)
 
     def launch(self) -> float:
-        """Start the process and return at once; the moment (monotonic, s)."""
+        """Start the process. Return the moment (monotonic, s)."""
         self.timeline.mark("start")
         began_s = time.monotonic()
         self.made.proxy.start()
@@ -59,13 +59,13 @@ class Stage:
         return began_s
 
     def wait_ready(self, began_s: float) -> float:
-        """Return when the proxy is ready; seconds since it was started."""
+        """Wait until the proxy is ready. Return the seconds since its start."""
         self.made.proxy.wait_ready(READY_WITHIN_S)
         self.timeline.mark("ready")
         return round(time.monotonic() - began_s, 2)
 
     def stop(self) -> float:
-        """SIGTERM; seconds until the process has ended."""
+        """Send SIGTERM. Return the seconds until the process has ended."""
         self.timeline.mark("stopped")
         self.timeline.pid = None
         began_s = time.monotonic()
@@ -73,25 +73,24 @@ class Stage:
         return round(time.monotonic() - began_s, 2)
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.timeline.mark("killed")
         self.timeline.pid = None
         self.made.proxy.stop(signal.SIGKILL)
 
     def load(self, phase: int, delay_ms: tuple[int, int], anchor_ms: int | None = None) -> Load:
-        """All records of a phase, as fast as they go."""
+        """Return a load of all records of a phase at an unlimited rate."""
         before = sum(one.most_records for one in self.scene.phases[:phase])
         load = self.made.load(self.scene.phases[phase].most_records, delay_ms, anchor_ms)
         return replace(load, first_sequence=before, targets=self.scene.targets, seed=phase + 1)
 
     @contextmanager
     def sending(self, phase: int, load: Load) -> Iterator[Job[Loaded]]:
-        """The generator at work."""
+        """Run the generator inside the block."""
         with Job(send, load, self.progress.telling(phase)) as generator:
             yield generator
 
     def send(self, phase: int, load: Load) -> Loaded:
-        """Send a whole load; it is in the ingress topic afterwards."""
+        """Send a whole load into the ingress topic."""
         name = self.scene.phases[phase].name
         with self.sending(phase, load) as generator:
             loaded = generator.result(PATIENCE_S)
@@ -100,12 +99,12 @@ class Stage:
         return loaded
 
     def await_ingested(self) -> None:
-        """Return when the proxy has committed all that was written."""
+        """Wait until the proxy has committed all written records."""
         self.made.wait_until_ingested(PATIENCE_S)
         self.timeline.mark("ingested")
 
     def await_received(self, records: int, not_before_ms: float = 0) -> None:
-        """Return when so many have come, or when nothing comes any more."""
+        """Wait for this many arrivals, or until none come any more."""
         time.sleep(max(0.0, not_before_ms / 1000 - time.time()))
         seen, heard_s = -1, time.monotonic()
         while (now := self.progress.received) < records:
@@ -121,7 +120,7 @@ class Stage:
 def staged(
     name: str, scene: Scene, sizes: Sizes, folder: Path, say: Callable[[str], None]
 ) -> Iterator[Stage]:
-    """A stage in an empty folder: topics are made, nothing has been started but the broker."""
+    """Yield a stage in an empty folder, with topics. Only the broker runs."""
     broker = EmbeddedBroker(folder / "broker", overrides=scene.broker, heap_mb=scene.heap_mb)
     say(f"{name}: broker and topics")
     progress = Progress([phase.is_awaited for phase in scene.phases])
@@ -151,7 +150,7 @@ def _trial(
 
 @contextmanager
 def reader_of(stage: Stage) -> Iterator[Job[Account]]:
-    """The reader at work on all targets."""
+    """Run the reader of all targets inside the block."""
     following = Following(
         stage.made.world.bootstrap_servers,
         topics.numbered(stage.made.target, stage.scene.targets),

@@ -1,4 +1,4 @@
-"""What a proxy's log says of its take-overs."""
+"""Take-overs in a proxy's log."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ PUT_ASIDE: Final = "put aside"
 
 
 class TakenOver(NamedTuple):
-    """Shards taken over, records that waited in their folders, folders found damaged, and sessions
-    lost."""
+    """Counts of take-overs, of pending records in their folders, of damaged folders and of lost
+    sessions."""
 
     shards: int
     local_pending: int
@@ -22,7 +22,7 @@ class TakenOver(NamedTuple):
 
 
 def taken_over_since(log: str) -> TakenOver:
-    """Read from the lines (JSON) that it has written since."""
+    """Count the events in JSON log lines."""
     lines = list(_lines(log))
     shards = [line for line in lines if line.get("event") == TAKEN_OVER]
     events = [str(line.get("event")) for line in lines]
@@ -38,7 +38,7 @@ def _lines(log: str) -> Iterator[dict[str, Any]]:
     for line in log.splitlines():
         try:
             found = json.loads(line)
-        except json.JSONDecodeError:  # it is being written, or is no JSON
+        except json.JSONDecodeError:  # incomplete, or not JSON
             continue
         if isinstance(found, dict):
             yield found

@@ -1,4 +1,4 @@
-"""What a scenario looks like over time: the worker's memory and what is on its way, each second."""
+"""Memory of the worker and records in progress, second by second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.overload.progress import Progress
 
 
 class Sample(NamedTuple):
-    """At a moment (seconds into the scenario): memory of the proxy, records sent and received."""
+    """Memory of the proxy and records sent and received, at seconds into the scenario."""
 
     at_s: float
     anonymous_bytes: int
@@ -21,14 +21,14 @@ class Sample(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What happened at a moment (seconds into the scenario)."""
+    """Event at seconds into the scenario."""
 
     at_s: float
     what: str
 
 
 class Timeline(Watch):
-    """Looks once a second until closed; at the process `pid`, while there is one."""
+    """Samples of process `pid`, once a second until closed. Without a process there are none."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
@@ -41,21 +41,20 @@ class Timeline(Watch):
 
     @property
     def at_s(self) -> float:
-        """Now, in seconds into the scenario."""
+        """Return the current second of the scenario."""
         return self.second_of(time.time() * 1000)
 
     def second_of(self, moment_ms: float) -> float:
-        """A moment (epoch ms) in seconds into the scenario."""
+        """Return a moment (epoch ms) as seconds into the scenario."""
         return round((moment_ms - self.began_ms) / 1000, 2)
 
     def mark(self, what: str, at_s: float | None = None) -> float:
-        """Something happens, now unless another moment is named; gives when."""
+        """Add an event, now or at another moment. Return its second."""
         mark = Mark(self.at_s if at_s is None else at_s, what)
         self.marks.append(mark)
         return mark.at_s
 
     def look(self) -> None:
-        """Look once."""
         if (pid := self.pid) is None:
             return
         memory, progress = resident(pid), self._progress

@@ -1,4 +1,3 @@
-"""Pictures of the page for operators, with real records, and how long its calls take.
+"""Pictures of the operators' page with real records, and timings of its calls.
 
-`python -m tools.pictures`; docs/admin-page.md says what for.
-"""
+`python -m tools.pictures`; see docs/admin-page.md."""

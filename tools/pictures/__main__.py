@@ -1,4 +1,4 @@
-"""`python -m tools.pictures`: makes what lies in docs/pictures."""
+"""Generator of docs/pictures: `python -m tools.pictures`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PICTURES: Final = Path(__file__).parents[2] / "docs" / "pictures"
 PARTITIONS: Final = 4
 INGRESS_CONFIG: Final = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
 SETTLED_S: Final = 4
-"""So that rates and times are those of a proxy at work."""
+"""Time after which rates and times are those of a working proxy."""
 READ_WITHIN_S: Final = 3_600
 
 
@@ -45,8 +45,7 @@ def main(
 ) -> None:
     """Start a broker and a proxy, write records, picture the page and time its calls.
 
-    With --waiting the picture with many is made, too, at the end.
-    """
+    With --waiting, also make the picture with many records."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, _proxy(Path(place)) as (bootstrap, proxy):
         now_ms = time.time_ns() // 1_000_000
@@ -88,7 +87,7 @@ def _proxy(place: Path) -> Iterator[tuple[str, ProxyProcess]]:
 
 
 def _wait_with_many(bootstrap: str, proxy: ProxyProcess, count: int) -> None:
-    """Write them, and wait until all are read and the proxy is at rest."""
+    """Write the records, and wait until the proxy has read all."""
     started_s = time.monotonic()
     write_waiting(bootstrap, count, time.time_ns() // 1_000_000, first_s=1_800)
     print(f"{count:,} written after {time.monotonic() - started_s:.0f} s", flush=True)
@@ -107,7 +106,7 @@ def _await_read(proxy: ProxyProcess) -> None:
 
 
 def _tell(proxy: ProxyProcess, origin: str) -> None:
-    """How many wait, what the process takes before and after, how long each call takes."""
+    """Print the pending count, the memory before and after, and the time of each call."""
     pending = call(proxy, "GET", "/pending")[1]["pending"]
     before = resident(proxy.pid).anonymous_bytes
     taken = timings(proxy, origin)

@@ -1,4 +1,4 @@
-"""One record with a life to tell: moved to another time, delivered, and failed at by a consumer."""
+"""One record with a history: moved to another time, delivered, and failed by a consumer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WITHIN_S: Final = 180
 
 
 def live(bootstrap: str, proxy: ProxyProcess) -> str:
-    """Its life so far takes a quarter of a minute; gives its first origin."""
+    """Create the history, which takes 15 seconds. Return its first origin."""
     now_ms = time.time_ns() // 1_000_000
     asked = request("orders-eu", now_ms + 3_600_000, ID)
     write(bootstrap, INGRESS, [Outgoing(b"c-17", VALUE, asked)])
@@ -32,7 +32,7 @@ def live(bootstrap: str, proxy: ProxyProcess) -> str:
 
 
 def _delivered(proxy: ProxyProcess, origin: str, times: int) -> dict[str, Any]:
-    """The step of the trace that says so."""
+    """Return the trace step of the given delivery."""
     found: list[dict[str, Any]] = []
 
     def is_told() -> bool:
@@ -46,7 +46,7 @@ def _delivered(proxy: ProxyProcess, origin: str, times: int) -> dict[str, Any]:
 
 
 def _fail_at(bootstrap: str, where: str) -> None:
-    """What a consumer with the Python client sends back."""
+    """Write a retry request as the Python client does."""
     place = read_origin(where)
     assert place is not None
     here = Place(*place)

@@ -1,4 +1,4 @@
-"""The pictures: where to look, how wide, light or dark."""
+"""Pictures: place, width, and light or dark."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ WIDE, NARROW, WALL = (1440, 1000), (360, 780), (3840, 2160)
 
 
 def take_all(browser: Any, address: str, origin: str, folder: Path) -> None:
-    """With few records and with many: what the page shows at each width. `origin`: of the record
-    whose life is shown."""
+    """Take the pictures of the page at each width. `origin` names the record with the history."""
     _open(browser, address)
     click(browser, "[data-scale=day]")
     _take(browser, folder / "admin-page-light.png", WIDE, "light", "header")
@@ -33,7 +32,6 @@ def take_all(browser: Any, address: str, origin: str, folder: Path) -> None:
 
 
 def take_many(browser: Any, address: str, folder: Path) -> None:
-    """A month of many records."""
     _open(browser, address)
     click(browser, "[data-scale=month]")
     fill(browser, "search", {"find-target": "invoices"})
@@ -54,7 +52,7 @@ def _show_life(browser: Any, origin: str) -> None:
 
 
 def _ask_for_another_time(browser: Any) -> None:
-    """Of a record that waits for more than a day."""
+    """Ask to move a record that is pending for more than a day."""
     fill(browser, "search", {"find-origin": "", "find-id": far_id()})
     wait_for(lambda: "1 shown" in text(browser, "found"), WITHIN_S, "the record")
     click(browser, "#found button")
@@ -69,7 +67,7 @@ def _show_letters(browser: Any) -> None:
 
 
 def _take(browser: Any, path: Path, size: tuple[int, int], scheme: str, at: str) -> None:
-    """The page from the element `at` on, as somebody sees it who has scrolled there."""
+    """Take the page from the element `at` on."""
     look(browser, size[0], scheme, size[1])
     browser.execute_script(
         "document.documentElement.style.scrollBehavior = 'auto';"

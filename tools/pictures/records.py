@@ -1,4 +1,4 @@
-"""Records such as a shop writes them, and what goes wrong with them."""
+"""Records of a shop, with typical errors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.support.records import Headers, Outgoing, write
 INGRESS: Final = "timer.ingress"
 GROUP: Final = "billing"
 TARGETS: Final = {"orders-eu": 45, "orders-us": 25, "invoices": 18, "reminders": 9, "surveys": 3}
-"""Each with its share of the records that wait."""
+"""Targets with their shares of the pending records."""
 PAUSED: Final = "reminders"
 RETRIES, GIVEN_UP = f"retry.{GROUP}", f"dlq.{GROUP}"
 CHECKS: Final = "payments-checks"
 TOPICS: Final = (*TARGETS, RETRIES, GIVEN_UP, CHECKS)
 LATER: Final = ((55, 3_600), (30, 86_400), (10, 6 * 86_400), (5, 25 * 86_400))
-"""Within so many seconds are due so many of a hundred."""
+"""Shares in percent, and the seconds within which they are due."""
 FEW: Final = 40_000
 VALUE: Final = b'{"customer":"c-4711","lines":[{"sku":"A-100","count":2}],"total":"49.90"}'
 POLL_EVERY: Final = 2_000
@@ -28,13 +28,12 @@ ID_EVERY: Final = 10
 
 
 def request(target: str, due_ms: int, ident: str | None = None) -> Headers:
-    """The headers of a record that asks for this."""
     asked: Headers = [("timer-topic", target.encode()), ("timer-deliver-at", b"%d" % due_ms)]
     return asked if ident is None else [*asked, ("timer-id", ident.encode())]
 
 
 def write_waiting(bootstrap: str, count: int, now_ms: int, first_s: int = 60) -> None:
-    """So many, one in ten with an id; the first is due in `first_s`."""
+    """Write records, one in ten with an id. The first is due in `first_s`."""
     settings: dict[str, str | int] = {
         "bootstrap.servers": bootstrap,
         "linger.ms": 20,
@@ -56,7 +55,7 @@ def write_waiting(bootstrap: str, count: int, now_ms: int, first_s: int = 60) ->
 
 
 def _drawn(now_ms: int, first_s: int) -> Iterator[tuple[str, int]]:
-    """Targets by their shares, dues more often soon than late."""
+    """Yield targets by share and due times, more often soon than late."""
     draw = random.Random(7)
     shares, within = [share for share, _ in LATER], [seconds for _, seconds in LATER]
     while True:
@@ -67,7 +66,7 @@ def _drawn(now_ms: int, first_s: int) -> Iterator[tuple[str, int]]:
 
 
 def write_troubles(bootstrap: str, now_ms: int) -> None:
-    """Dead letters for several reasons, a target that is missing, half messages, cancels."""
+    """Write records for dead letters, a missing target, half messages, a pause and cancels."""
     far_ms = now_ms + 1_800_000
     refused = [request("secret-audit", far_ms, f"audit-{n}") for n in range(12)]
     misspelt = [[*request("orders-eu", far_ms), ("timer-dealy", b"5m")] for _ in range(5)]
@@ -97,7 +96,7 @@ def write_troubles(bootstrap: str, now_ms: int) -> None:
 
 
 def far_id() -> str:
-    """The id of one of the few that waits for more than a day."""
+    """Return an id of a record pending for more than a day."""
     return next(
         ident
         for due_ms, ident in _with_ids()
@@ -106,7 +105,7 @@ def far_id() -> str:
 
 
 def _with_ids() -> Iterator[tuple[int, str]]:
-    """When they are due, as if it were 1970, and their ids."""
+    """Yield due times relative to the epoch, with ids."""
     for number, (target, due_ms) in enumerate(islice(_drawn(0, 0), FEW)):
         if number % ID_EVERY == 0:
             yield due_ms, f"{target}-{number}"

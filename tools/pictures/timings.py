@@ -1,4 +1,4 @@
-"""How long the calls take that the page makes, asked as the page asks them."""
+"""Timings of the page's calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STREAM_LIMIT_S: Final = 60.0
 
 
 def timings(proxy: ProxyProcess, origin: str) -> dict[str, list[float]]:
-    """Milliseconds, by what was asked for."""
+    """Return milliseconds by call."""
     ident = far_id()
     asked: dict[str, Callable[[], object]] = {
         "snapshot": lambda: _snapshot(proxy),
@@ -34,7 +34,6 @@ def timings(proxy: ProxyProcess, origin: str) -> dict[str, list[float]]:
 
 
 def line(name: str, taken_ms: list[float]) -> str:
-    """Median and longest."""
     return f"{name:22} {statistics.median(taken_ms):8.1f} ms, at most {max(taken_ms):8.1f} ms"
 
 
@@ -46,7 +45,7 @@ def _timed(ask: Callable[[], object]) -> float:
 
 
 def _snapshot(proxy: ProxyProcess) -> None:
-    """The first event of a new stream."""
+    """Read the first event of a new stream."""
     connection = http.client.HTTPConnection(api_address(proxy), timeout=STREAM_LIMIT_S)
     with closing(connection):
         connection.request("GET", "/api/v1/events")

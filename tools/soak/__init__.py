@@ -1,5 +1,4 @@
-"""A soak: proxies on a cluster under load, while a nemesis drawn from a seed does its worst.
+"""Soak test: proxies on a cluster under load, with random faults from a seed.
 
-Begin with `soak`: what runs, in order. `faults` says what is drawn, `nemesis` does it to `scene`.
-`python -m tools.soak --help`.
-"""
+Begin with `soak`. `faults` draws the faults. `proxy_lane` and `broker_lane` apply them to
+`scene`. `python -m tools.soak --help`."""

@@ -1,4 +1,4 @@
-"""`python -m tools.soak --minutes 60 --seed 1`: a soak, judged twice; see `make soak`."""
+"""Command line of the soak test: `python -m tools.soak --minutes 60 --seed 1`; see `make soak`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(
         bool, typer.Option(help="If it fails: again with half of the faults, while that fails.")
     ] = False,
 ) -> None:
-    """Proxies on three brokers, under load, while faults are done to all of them."""
+    """Run proxies on three brokers under load, with faults, and judge the result twice."""
     seed = seed or time.time_ns() % 1_000_000
     console.print(f"seed {seed}: {minutes:g} minutes, {per_second} records a second")
     again = partial(_in_folder, seed=seed, minutes=minutes, per_second=per_second)

@@ -1,4 +1,4 @@
-"""Faults of brokers, of the network before them, and of topics."""
+"""Faults of brokers, their network, and topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_PARTITIONS: Final = 8
 
 
 class BrokerLane(Lane):
-    """Done to one of the three nodes; the cluster is whole in between."""
+    """Faults of one of the three nodes. The cluster is whole between faults."""
 
     def __init__(self, name: str, scene: Scene, faults: Iterator[Fault]) -> None:
         super().__init__(name, scene, faults)

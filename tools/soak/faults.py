@@ -1,4 +1,4 @@
-"""What can go wrong, drawn from a seed: which fault, to whom, for how long, after which pause."""
+"""Random faults from a seed: kind, victim, duration and pause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 
 class Kind(NamedTuple):
-    """A fault: how often it is drawn, and the shortest and longest it lasts, in seconds."""
+    """Kind of fault: weight, and the shortest and longest duration in seconds."""
 
     weight: int
     least_s: float
@@ -33,7 +33,7 @@ OF_PROXIES: Final = {
     "other store": Kind(2, 0, 1),
     "storm": Kind(1, 0, 2),
 }
-"""Done to one of the proxies; a frozen one is frozen beyond its session, or not."""
+"""Faults of one proxy. A freeze may outlast its session."""
 OF_BROKERS: Final = {
     "kill leader": Kind(2, 2, 10),
     "kill coordinator": Kind(2, 2, 10),
@@ -47,19 +47,19 @@ OF_BROKERS: Final = {
     "add partitions": Kind(1, 0, 0),
     "target created anew": Kind(2, 0, 6),
 }
-"""Done to one of the brokers, or to the network before it."""
+"""Faults of one broker or its network."""
 LONGEST_PAUSE_S: Final = 12.0
-"""So each lane does some 300 faults an hour, and a proxy that was hit has time to deliver."""
+"""This gives about 300 faults per lane and hour, and time for deliveries between them."""
 
 
 KINDS: Final = {"proxies": OF_PROXIES, "brokers": OF_BROKERS}
-"""The lanes, which work at the same time."""
+"""Lanes, which run at the same time."""
 Named = tuple[str, int]
-"""A fault of a seed: its lane, and its number there."""
+"""Lane and number of a fault."""
 
 
 class Fault(NamedTuple):
-    """One fault of the `number`-th draw. `choice`, in [0, 1): to whom, or how."""
+    """Fault of the `number`-th draw. `choice`, in [0, 1), selects the victim or the variant."""
 
     number: int
     what: str
@@ -68,12 +68,11 @@ class Fault(NamedTuple):
     choice: float
 
     def one_of(self, these: list[int]) -> int:
-        """The one that it concerns."""
         return these[int(self.choice * len(these))]
 
 
 def drawn(kinds: dict[str, Kind], seed: str) -> Iterator[Fault]:
-    """Faults without end, the same for the same seed."""
+    """Yield faults without end, the same for the same seed."""
     draw, names = Random(seed), list(kinds)
     weights = [kind.weight for kind in kinds.values()]
     number = 0
@@ -86,13 +85,13 @@ def drawn(kinds: dict[str, Kind], seed: str) -> Iterator[Fault]:
 
 
 class Choice(NamedTuple):
-    """Which of a seed's faults are done: those named, if any are, but none of these kinds."""
+    """Selection of a seed's faults: the named ones, if any, without some kinds."""
 
     named: frozenset[Named] | None = None
     without: frozenset[str] = frozenset()
 
     def of(self, seed: int, lane: str) -> Iterator[Fault]:
-        """The faults of one lane; they end only where they are named, or no kind is left."""
+        """Return the faults of one lane. They end only if faults are named, or no kind is left."""
         if self.without >= KINDS[lane].keys():
             return iter(())
         faults = drawn(KINDS[lane], f"{seed} {lane}")
@@ -104,7 +103,7 @@ class Choice(NamedTuple):
 
 
 def named(lane: str, text: str) -> set[Named]:
-    """The faults that a text like `3-17,20` names. Raises ValueError."""
+    """Return the faults named by a text like `3-17,20`. Raise ValueError."""
     ranges = (part.partition("-") for part in text.split(",") if part)
     return {
         (lane, number)
@@ -114,7 +113,7 @@ def named(lane: str, text: str) -> set[Named]:
 
 
 def shrunk(faults: list[Named], fails: Callable[[list[Named]], bool]) -> list[Named]:
-    """Fewer of these faults, with which it still fails: one half of them, as often as that does."""
+    """Return fewer faults that still fail, halved as long as a half fails."""
     while len(faults) > 1:
         middle = len(faults) // 2
         halves = (faults[:middle], faults[middle:])

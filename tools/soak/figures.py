@@ -1,4 +1,4 @@
-"""The figures of a soak: what the table and the JSON show."""
+"""Figures of a soak test for the table and the JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tools.soak.starts import Start
 MIB: Final = 1 << 20
 BUCKET_S: Final = 10
 LOCAL_STATE_GONE: Final = frozenset({"lose disk", "other store"})
-"""After these the shards are rebuilt from the broker; after a damaged file perhaps, too."""
+"""After these faults the shards are rebuilt from the broker. A damaged file may cause that too."""
 MAY_BE_GONE: Final = LOCAL_STATE_GONE | {"cut file", "flip bits"}
 
 
 def figures_of(found: Soak) -> dict[str, Any]:
-    """All of them; times are seconds into the soak."""
+    """Return all figures. Times are seconds into the soak."""
     peaks: dict[str, int] = {}
     for sample in found.samples:
         peaks[sample.proxy] = max(peaks.get(sample.proxy, 0), sample.resident_bytes)
@@ -47,7 +47,7 @@ def figures_of(found: Soak) -> dict[str, Any]:
 
 
 def _percentiles(values: Sequence[float]) -> dict[str, float]:
-    """p50, p99 and the largest; nothing of nothing."""
+    """Return count, p50, p99 and maximum. Return nothing without values."""
     if not len(values):
         return {}
     p50, p99, most = np.percentile(np.asarray(values), [50, 99, 100]).tolist()
@@ -55,7 +55,8 @@ def _percentiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def _first_deliveries(found: Soak) -> dict[str, dict[str, float]]:
-    """From the start after a SIGKILL; alone: without a fault of brokers or network meanwhile."""
+    """Return first deliveries after SIGKILL. `alone` excludes starts during broker or network
+    faults."""
     local = [start for start in found.starts if start.fault not in MAY_BE_GONE]
     others = [done for done in found.done if done.lane == "brokers"]
     alone = [start for start in local if not _is_disturbed(start, others)]
@@ -71,7 +72,7 @@ def _is_disturbed(start: Start, others: Sequence[Done]) -> bool:
 
 
 def _rebuilt(starts: Sequence[Start]) -> dict[str, Any]:
-    """What was read again from the broker, and until when."""
+    """Return the records read again from the broker, and the times."""
     lost = [start for start in starts if start.fault in LOCAL_STATE_GONE]
     return {
         "records": _percentiles([start.read_again for start in lost]),
@@ -81,7 +82,7 @@ def _rebuilt(starts: Sequence[Start]) -> dict[str, Any]:
 
 
 def _lateness_over_time(found: Soak) -> list[tuple[float, ...]]:
-    """(seconds, p50, p99 and largest in ms) of what came in each ten seconds."""
+    """Return (seconds, p50, p99 and maximum in ms) for arrivals of each ten seconds."""
     at_s = (np.array(found.tally.delivered_ms, np.int64) - found.began_ms) // 1000
     late_ms = np.array(found.tally.lateness_ms, np.int64)
     order = np.argsort(at_s, kind="stable")

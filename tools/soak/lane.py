@@ -1,4 +1,4 @@
-"""A lane: one fault after the other, each made good again, in a thread of its own."""
+"""Lane of faults in a thread: one after the other, each repaired."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILED: Final = "failed"
 
 
 class Done(NamedTuple):
-    """A fault that has been done: when it began, in seconds of the soak, and how long it took."""
+    """Finished fault: its start in seconds of the soak, and its duration."""
 
     lane: str
     number: int
@@ -27,7 +27,7 @@ class Done(NamedTuple):
 
 
 class Lane(ABC):
-    """Does one fault after the other until it is told to end; each is made good again."""
+    """Sequence of faults until told to end. Each is repaired."""
 
     def __init__(self, name: str, scene: Scene, faults: Iterator[Fault]) -> None:
         self.done: list[Done] = []
@@ -39,15 +39,14 @@ class Lane(ABC):
 
     @property
     def is_over(self) -> bool:
-        """Whether there are no more faults, or one could not be done."""
+        """Return whether no faults are left, or one could not be applied."""
         return not self._thread.is_alive()
 
     def begin(self) -> None:
-        """Begin, in a thread."""
         self._thread.start()
 
     def end(self) -> None:
-        """Let the last fault be made good; raises what the lane itself failed with."""
+        """Wait until the last fault is repaired. Raise the lane's own failure."""
         self._ending.set()
         self._thread.join()
         if self.failed is not None:
@@ -55,7 +54,7 @@ class Lane(ABC):
 
     @abstractmethod
     def _do(self, fault: Fault) -> str:
-        """Do it and make it good; to whom it was done."""
+        """Apply a fault and repair it. Return the victim."""
 
     def _last(self, seconds: float) -> None:
         self._ending.wait(seconds)

@@ -34,7 +34,7 @@ SETTINGS: Final = (
 
 
 class ProxyLane(Lane):
-    """Done to one of the two that run all the time; a storm is made by one more."""
+    """Faults of one of the two permanent proxies. A storm adds a third."""
 
     def __init__(self, name: str, scene: Scene, faults: Iterator[Fault], starts: Starts) -> None:
         super().__init__(name, scene, faults)
@@ -79,7 +79,7 @@ class ProxyLane(Lane):
         self._starts.start(proxy, fault)
 
     def _kill_worker(self, fault: Fault, proxy: ProxyProcess) -> None:
-        """Of a proxy with one worker that is the proxy itself."""
+        """Kill a worker. With one worker, the proxy itself is the worker."""
         workers = proxy.worker_pids()
         if not workers:
             return self._kill(fault, proxy)
@@ -88,7 +88,7 @@ class ProxyLane(Lane):
         return None
 
     def _terminate(self, fault: Fault, proxy: ProxyProcess) -> None:
-        """Not before it listens to signals."""
+        """Terminate the proxy, after it has begun to handle signals."""
         wait_for(lambda: STARTED in proxy.log, STARTED_WITHIN_S, "the proxy to have started")
         code = proxy.stop()
         assert code == 0, f"SIGTERM ended {proxy.folder.name} with {code}:\n{proxy.log_tail()}"
@@ -110,7 +110,7 @@ class ProxyLane(Lane):
         self._shift(fault, proxy)
 
     def _restart(self, fault: Fault, proxy: ProxyProcess) -> None:
-        """With other settings: from a clean stop, and from none."""
+        """Restart with other settings, after a clean stop or a kill."""
         change = self._change(fault, proxy.folder.name)
         if fault.number % 2:
             return self._kill(fault, proxy, change)
@@ -127,7 +127,7 @@ class ProxyLane(Lane):
         return partial(made.vary, instance, **changed)
 
     def _storm(self) -> str:
-        """One more instance joins and is gone before the group has come to rest, three times."""
+        """Let another instance join and die before the group has settled, three times."""
         proxy = self._scene.installation.soak_proxy(VISITOR)
         for seconds in (1.5, 3, 4.5):
             proxy.start()
@@ -144,8 +144,7 @@ class ProxyLane(Lane):
         small_disk.free(proxy.data_dir)
 
     def _harm_disk(self, what: str, proxy: ProxyProcess) -> None:
-        """Bits of runs of ids are left alone: not all are checked when they are opened
-        (storage/FORMAT.md, "Downsides of ids")."""
+        """Delete the folder, cut a file, or change a byte."""
         files = [p for p in proxy.data_dir.rglob("*") if p.is_file() and p.stat().st_size]
         if what == "lose disk" or not files:
             for path in proxy.data_dir.iterdir():

@@ -1,4 +1,4 @@
-"""TCP relays between clients and brokers: what a network does, at the caller's word."""
+"""TCP relays between clients and brokers, which simulate network faults."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ STARTED_WITHIN_S: Final = 60
 
 
 class Relay:
-    """What stands before one broker.
+    """Relay before one broker.
 
-    delay_s: how long each chunk is kept. `is_refusing`: new connections are closed at once.
-    `to_broker` and `to_client` say whether bytes move that way: what does not, waits.
-    """
+    `delay_s` delays each chunk. `is_refusing` closes new connections at once. `to_broker` and
+    `to_client` open each direction. A closed direction buffers bytes."""
 
     def __init__(self, broker_port: int) -> None:
         self.broker_port, self.port = broker_port, 0
@@ -29,7 +28,7 @@ class Relay:
         self.writers: set[asyncio.StreamWriter] = set()
 
     async def listen(self) -> asyncio.Server:
-        """Begin; `port` is known then."""
+        """Start listening, which sets `port`."""
         self.to_broker.set()
         self.to_client.set()
         server = await asyncio.start_server(self._connected, HOST, 0)
@@ -37,7 +36,7 @@ class Relay:
         return server
 
     def cut(self) -> None:
-        """Close every connection, as a reset would."""
+        """Close every connection, like a reset."""
         for writer in list(self.writers):
             writer.transport.abort()
 
@@ -80,7 +79,7 @@ class Relay:
 
 
 class Relays:
-    """A relay for each broker port, in one thread of their own, until left."""
+    """A relay for each broker port, in one thread of their own."""
 
     def __init__(self, broker_ports: Mapping[int, int]) -> None:
         self._by_node = {node: Relay(port) for node, port in broker_ports.items()}
@@ -106,11 +105,10 @@ class Relays:
         self._loop.close()
 
     def port(self, node: int) -> int:
-        """Where clients reach the node."""
+        """Return the client port of the node."""
         return self._by_node[node].port
 
     def cut(self, node: int) -> None:
-        """Close all connections to the node once."""
         self._loop.call_soon_threadsafe(self._by_node[node].cut)
 
     def refuse(self, node: int) -> None:
@@ -119,17 +117,17 @@ class Relays:
         self.cut(node)
 
     def slow(self, node: int, delay_s: float) -> None:
-        """Keep each chunk for so long, until `heal`."""
+        """Delay each chunk until `heal`."""
         self._by_node[node].delay_s = delay_s
 
     def half_open(self, node: int, *, is_answered: bool) -> None:
-        """Let bytes move one way alone until `heal`, which cuts what stood so."""
+        """Let bytes move in one direction only until `heal`, which cuts these connections."""
         relay = self._by_node[node]
         stopped = relay.to_broker if is_answered else relay.to_client
         self._loop.call_soon_threadsafe(stopped.clear)
 
     def heal(self, node: int) -> None:
-        """As it should be; connections that were half open do not go on."""
+        """Restore the network. Half-open connections are cut."""
         relay = self._by_node[node]
         relay.is_refusing, relay.delay_s = False, 0.0
         if not (relay.to_broker.is_set() and relay.to_client.is_set()):
@@ -139,7 +137,7 @@ class Relays:
 
 
 async def _end_others() -> None:
-    """Every other task of this loop is over when it returns."""
+    """Cancel all other tasks of this loop and wait for them."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

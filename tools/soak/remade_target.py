@@ -1,8 +1,7 @@
-"""A target that is deleted and created anew under the load, and whose deliveries are kept.
+"""Target that is deleted and recreated under load, with its deliveries kept.
 
-Before it is deleted it is made to take no more records, and what it holds is read to the end: so
-no delivery is lost to the judges. When all is over what was read is written back, with its times.
-"""
+Before a deletion it is closed to new records and read to the end, so that the judges lose no
+delivery. At the end the deliveries are written back with their times."""
 
 from __future__ import annotations
 
@@ -21,16 +20,19 @@ from tests.support.waiting import wait_for
 
 PARTITIONS: Final = 2
 CLOSED: Final = {"max.message.bytes": "100"}
-"""Too few for a delivery with its stamps, enough for the marker that ends a transaction."""
+"""This size is too small for a delivery with its stamps, and enough for a transaction marker."""
 OPEN: Final = {"max.message.bytes": "1048588"}
-"""Kafka's default, said: a broker that starts and learns at once that a topic was deleted and
-created anew keeps what was set for the first one and is not for the second (seen with 4.3.1)."""
+"""Kafka's default, set explicitly.
+
+A starting broker that learns at once of a deletion and a recreation keeps the old topic's
+settings unless the new topic sets them (seen with Kafka 4.3.1)."""
 AT_ONCE: Final = 20_000
 WITHIN_S: Final = 180
 
 
 class RemadeTarget:
-    """`kept`: what its predecessors held, all of it committed."""
+    """Target that is deleted and recreated. `kept` holds the committed records of earlier
+    topics."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self.topic, self.kept = topic, list[Incoming]()
@@ -38,17 +40,17 @@ class RemadeTarget:
         self.create()
 
     def create(self) -> None:
-        """Create it, or create it anew."""
+        """Create the topic, first or again."""
         config = {"retention.ms": "-1", **OPEN, **BROKER_STAMPED}
         try:
             self._cluster.create_topic(self.topic, PARTITIONS, config=config)
         except KafkaException as failed:
             if failed.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
-            self._cluster.await_leader(self.topic)  # the client asked again: an answer was too late
+            self._cluster.await_leader(self.topic)  # a repeated request, after a late answer
 
     def delete(self) -> None:
-        """Keep what it holds, and delete it."""
+        """Keep its records and delete it."""
         set_topic_config(self._servers, self.topic, CLOSED)
         wait_for(self._is_read, WITHIN_S, f"the end of {self.topic}")
         admin = admin_client(self._servers)
@@ -56,14 +58,15 @@ class RemadeTarget:
         wait_for(lambda: not has_topic(self._servers, self.topic), WITHIN_S, "it to be gone")
 
     def write_back(self) -> None:
-        """Let it hold again what its predecessors held; nobody delivers to it any more."""
+        """Write the kept records back. No deliveries follow."""
         as_given = {"message.timestamp.type": "CreateTime"}
         set_topic_config(self._servers, self.topic, as_given)
         for first in range(0, len(self.kept), AT_ONCE):
             append(self._servers, self.topic, self.kept[first : first + AT_ONCE])
 
     def _is_read(self) -> bool:
-        """Whether all was read, nothing came meanwhile, and no transaction is open."""
+        """Return whether everything was read, nothing arrived during the read, and no
+        transaction is open."""
         before = log_ends(self._servers, self.topic)
         with CommittedReader(self._servers) as reader:
             found = [placed.record for placed in reader.read([self.topic], awaits_open=False)]

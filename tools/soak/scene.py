@@ -1,4 +1,4 @@
-"""What the soak runs: a cluster behind relays, topics with three replicas, proxies, a load."""
+"""Parts of the soak: a cluster behind relays, replicated topics, proxies and a load."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tools.soak.remade_target import RemadeTarget
 from tools.soak.small_disk import small_disk
 
 PARTITIONS: Final = 8
-"""The judge holds one of them in memory: of five million records some two GiB."""
+"""The judge holds one partition in memory: some two GiB for five million records."""
 INSTANCES: Final = ("one", "two")
 VISITOR: Final = "three"
-"""Comes and goes, where rebalances are the fault."""
+"""Instance that comes and goes in a storm."""
 STORES: Final = ("wheel", "rocksdb")
 LEVELS: Final = "50ms 100ms 200ms 400ms 800ms"
 RULES: Final = Rules(
@@ -35,17 +35,17 @@ TO_JUDGE: Final[dict[str, Any]] = {
     "retry": {"max_attempts": 16},
     "transactions": {"immunity": "200ms", "check_interval": "400ms", "max_checks": 3},
 }
-"""Settings that the judge knows, and that no fault changes."""
+"""Settings known to the judge, which no fault changes."""
 HEAP_MB: Final = 384
 GROWS_FROM: Final = 2
 OF_BROKERS: Final = {"message.max.bytes": str(2 << 20), "auto.create.topics.enable": "false"}
-"""The client library asks for a topic again that it knew and that is gone, and that creates it."""
+"""The client library requests a deleted topic again, which would create it automatically."""
 KEPT: Final = {"retention.ms": "-1"}
 SMALL: Final = {"max.message.bytes": "100000"}
 
 
 class SoakInstallation(Installation):
-    """Reaches the cluster through the relays; judged past them, once they let everything pass."""
+    """Installation that uses the relays. The judgement bypasses them."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -57,21 +57,21 @@ class SoakInstallation(Installation):
 
     @property
     def rules(self) -> Rules:
-        """What the judge has to know of the settings."""
+        """Return the settings that the judge needs."""
         return replace(RULES, retry_prefix=self.prefixes["retry"], dlq_prefix=self.prefixes["dlq"])
 
     def target(
         self, about: str = "orders", partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> str:
-        """A target with three replicas."""
         topic = f"{self.name}.{about}"
         self._create(topic, partitions, {**BROKER_STAMPED, **(config or {})})
         self.targets.append(topic)
         return topic
 
     def thin_target(self) -> str:
-        """A target with two replicas, both of which must take a record: while any node is away, two
-        of its three partitions take none."""
+        """Return a target with two replicas that must both accept a record.
+
+        While a node is away, two of its three partitions accept none."""
         topic = f"{self.name}.thin"
         first, second, third = self.cluster.numbers
         pairs = [[first, second], [second, third], [third, first]]
@@ -81,40 +81,38 @@ class SoakInstallation(Installation):
         return topic
 
     def check_topic(self) -> str:
-        """Where producers are asked about their half messages."""
+        """Return the topic for check-backs."""
         topic = f"{self.name}.checks"
         self._create(topic, 1, BROKER_STAMPED)
         self.check_topics.append(topic)
         return topic
 
     def soak_proxy(self, instance: str) -> ProxyProcess:
-        """A proxy of that name, as it is now."""
+        """Return the proxy of this instance with its current settings."""
         return self.proxy(instance, **self._settings_of(instance))
 
     def vary(self, instance: str, **changed: Any) -> None:
-        """Other settings, from the next start on."""
+        """Change settings from the next start on."""
         self._variants.setdefault(instance, {}).update(changed)
         settings = self.settings(instance, **self._settings_of(instance))
         self.soak_proxy(instance).configure(settings)
 
     def store_of(self, instance: str) -> str:
-        """The kind of store that its next start opens."""
+        """Return the kind of store at its next start."""
         return str(self._variants.get(instance, {}).get("store", STORES[0]))
 
     def await_end(self, timeout_s: float) -> None:
-        """Return when every ingress record has ended, and the proxies have stopped."""
+        """Wait until every ingress record has ended, then stop the proxies."""
         gone = len(self.remade.kept)
         with ingress_count(self) as count:
             await_ends(self, lambda: count() - gone, timeout_s)
         self.stop_proxies()
 
     def tally(self) -> Tally:
-        """Judge the topics."""
         self.remade.write_back()
         return judge_by_partition(self, self.rules, self._folder / "spool")
 
     def kill(self) -> None:
-        """SIGKILL to all proxies."""
         for proxy in self.proxies.values():
             proxy.kill()
 
@@ -130,11 +128,10 @@ class SoakInstallation(Installation):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The parts that faults are done to; `draw` is for one lane of faults alone.
+    """Parts that faults apply to. Only one lane of faults uses `draw`.
 
-    large: topics for records of a megabyte, the last of which does not take them. may_fill_disks:
-    whether data folders lie on small file systems of their own.
-    """
+    `large` are topics for records of a megabyte. The last one refuses them. `may_fill_disks`
+    means that data folders lie on small file systems of their own."""
 
     cluster: Cluster
     relays: Relays
@@ -146,18 +143,18 @@ class Scene:
 
     @property
     def grows(self) -> str:
-        """The target that gets more partitions."""
+        """Return the target that gets more partitions."""
         return self.targets[1]
 
     @property
     def proxies(self) -> dict[str, ProxyProcess]:
-        """Those that run unless a fault has just ended them."""
+        """Return the permanent proxies."""
         return {name: self.installation.soak_proxy(name) for name in INSTANCES}
 
 
 @contextmanager
 def scene(folder: Path, seed: int) -> Iterator[Scene]:
-    """Everything started, and all of it ended when left."""
+    """Start everything, and end it after the block."""
     cluster = Cluster(folder / "cluster", heap_mb=HEAP_MB, overrides=OF_BROKERS)
     with ExitStack() as stack:
         ports = {node: cluster.port(node) for node in cluster.numbers}

@@ -1,4 +1,4 @@
-"""A small file system under a data folder, full at the caller's word; where root may mount one."""
+"""Small file system for a data folder, which can be filled. Mounting needs root."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 SIZE_BYTES: Final = 512 << 20
-"""Some fifty times what the soak's shards need: the index of each is allocated in advance."""
+"""About fifty times the need of the soak's shards. Their indexes are allocated in advance."""
 FILLER: Final = "filler"
 MOUNTED_WITHIN_S: Final = 30
 
 
 def fill(folder: Path) -> None:
-    """Take all that is left on the file system; what is given back later stays free."""
+    """Use up the file system. Space freed later stays free."""
     left = os.statvfs(folder)
     with (folder / FILLER).open("wb") as file, suppress(OSError):
         os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_bsize)
@@ -31,13 +31,12 @@ def fill(folder: Path) -> None:
 
 
 def free(folder: Path) -> None:
-    """Give it back."""
     (folder / FILLER).unlink(missing_ok=True)
 
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[bool]:
-    """`folder` on a file system of its own, in memory; False where that is not allowed."""
+    """Mount a small file system in memory on `folder`. Yield False if that is not allowed."""
     folder.mkdir(parents=True, exist_ok=True)
     is_mounted = _is_done("mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "tmpfs", str(folder))
     try:

@@ -1,4 +1,4 @@
-"""One soak from beginning to end: what runs, and what is held of it afterwards."""
+"""One soak from beginning to end, with its judgement."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAGE_BYTES: Final = 4096
 
 
 class Sample(NamedTuple):
-    """Resident memory of one proxy with its workers, so many seconds into the soak."""
+    """Resident memory of one proxy with its workers, at seconds into the soak."""
 
     at_s: float
     proxy: str
@@ -35,11 +35,10 @@ class Sample(NamedTuple):
 
 
 class Soak(NamedTuple):
-    """What was done and seen; `tally` is of what both judges found sound.
+    """Result of a soak. Both judges accepted `tally`.
 
-    began_ms: epoch ms, of what `done`, `starts` and `samples` count from. judged_s: how long each
-    judge took.
-    """
+    `began_ms` is the epoch time at which `done`, `starts` and `samples` begin. `judged_s` is the
+    time of each judge."""
 
     seed: int
     minutes: float
@@ -53,12 +52,12 @@ class Soak(NamedTuple):
 
     @property
     def faults(self) -> Counter[str]:
-        """How often each fault was done."""
+        """Return how often each fault was applied."""
         return Counter(f"{one.lane}: {one.what}" for one in self.done)
 
 
 class NotHeld(AssertionError):
-    """Something that should not be; `done`: the faults that came before."""
+    """Violation, with the earlier faults in `done`."""
 
     def __init__(self, said: str, done: Sequence[Done]) -> None:
         super().__init__(said)
@@ -74,11 +73,10 @@ def soak(
     audit: Callable[[Scene, Tally], None],
     choice: Choice | None = None,
 ) -> Soak:
-    """Run, let everything come to rest, and judge: by the topics' own records, then by `audit`.
+    """Run, let everything settle, and judge by the topics' own records and by `audit`.
 
-    Raises NotHeld for whatever should not be. The same seed gives the same faults in the same
-    order, and the same records; `choice` leaves some of the faults out.
-    """
+    Raise NotHeld for a violation. The same seed gives the same faults in the same order, and the
+    same records. `choice` omits some faults."""
     chosen = choice or Choice()
     with scene(folder, seed) as made:
         starts, began_ms = Starts(), time.time_ns() // 1_000_000
@@ -110,7 +108,7 @@ def _done(lanes: Sequence[Lane]) -> list[Done]:
 
 
 def _do_faults(lanes: Sequence[Lane], seconds: float) -> None:
-    """Until the time is over, a lane has failed, or none has any more to do."""
+    """Apply faults until the time is over, a lane has failed, or all lanes have ended."""
     deadline = time.monotonic() + seconds
     for lane in lanes:
         lane.begin()
@@ -123,7 +121,7 @@ def _do_faults(lanes: Sequence[Lane], seconds: float) -> None:
 
 
 def _come_to_rest(made: Scene) -> None:
-    """Everything is made good: brokers and proxies are there, and serve every partition."""
+    """Wait until brokers and proxies are back and serve every partition."""
     made.cluster.await_whole()
     made.installation.soak_proxy(VISITOR).kill()
     for proxy in made.proxies.values():
@@ -137,7 +135,7 @@ def _come_to_rest(made: Scene) -> None:
 
 @contextmanager
 def _sampled(made: Scene) -> Iterator[list[Sample]]:
-    """The memory of the proxies once a second, until left."""
+    """Sample the memory of the proxies once a second inside the block."""
     samples: list[Sample] = []
     ending, began = threading.Event(), time.monotonic()
 
@@ -159,7 +157,7 @@ def _sampled(made: Scene) -> Iterator[list[Sample]]:
 
 
 def _resident_bytes(pid: int) -> int:
-    """0 for a process that has ended, or where the system does not say."""
+    """Return the resident memory, 0 if the process has ended or the system does not tell."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * PAGE_BYTES
     except OSError:

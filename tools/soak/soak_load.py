@@ -1,4 +1,4 @@
-"""The load of a soak: every kind of request, and what an attacker or a broken producer writes."""
+"""Load of a soak: every kind of request, with records of attackers and broken producers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.records import Headers, Outgoing
 from tools.soak.scene import GROWS_FROM, Scene
 
 IDS_PER_RECORD_A_SECOND: Final = 0.5
-"""Operations on one id then meet within the longest delay, but not all of them."""
+"""With this ratio many operations on one id meet within the longest delay."""
 LEAST_IDS: Final = 40
 LARGE_BYTES: Final = 1 << 20
 LINGER_MS: Final = 10
@@ -32,8 +32,8 @@ WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
         "remade": 15,
     }
 )
-"""A record whose target is missing is rewritten fifteen times, and a large one is three thousand
-times as long as the others."""
+"""Few records have a missing target, because each is rewritten fifteen times. Few are large,
+because they are three thousand times as long as others."""
 FORGED: Final[tuple[Headers, ...]] = (
     [("timer-deliver-at", b"4102444800000"), ("timer-hop-from", b"0")],
     [("timer-hop-from", b"1"), ("timer-hop-mac", b"0" * 32), ("timer-first-origin", b"a/0/1")],
@@ -60,7 +60,7 @@ GARBAGE: Final[tuple[Headers, ...]] = (
 
 
 class SoakLoad(MixedLoad):
-    """`per_second` of all that; a record of `LARGE_BYTES` goes to one of `scene.large`."""
+    """Load of `per_second` records. Records of `LARGE_BYTES` go to `scene.large`."""
 
     def __init__(self, scene: Scene, *, per_second: int, seed: int) -> None:
         ids = max(LEAST_IDS, int(per_second * IDS_PER_RECORD_A_SECOND))
@@ -86,8 +86,10 @@ class SoakLoad(MixedLoad):
         return one
 
     def _plain(self) -> Headers:
-        """To the target that gets more partitions a record names its own: the audit reckons what a
-        key chooses by today's number of them (docs/audit.md)."""
+        """Name the partition for the target that grows.
+
+        The audit computes a key's partition with the current number of partitions
+        (docs/audit.md)."""
         headers = super()._plain()
         if headers[0][1] == self._grows:
             headers.append(("timer-partition", b"%d" % self._random.randrange(GROWS_FROM)))

@@ -1,4 +1,4 @@
-"""How long a proxy that was killed takes from its start to its first delivery."""
+"""Time from the start of a killed proxy to its first delivery."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ TAKEN_OVER: Final = '"shard taken over"'
 
 
 class Start(NamedTuple):
-    """A start after a SIGKILL, `at_s` into the soak.
+    """Start after a SIGKILL, `at_s` into the soak.
 
-    first_delivery_s: from the start of the process. read_again: records between what was kept and
-    the end of the log; caught_up_s: until all of them had been read, from the start, too.
-    """
+    `first_delivery_s` and `caught_up_s` run from the start of the process. `read_again` counts
+    the records between the kept state and the end of the log."""
 
     fault: str
     number: int
@@ -35,14 +34,14 @@ class Start(NamedTuple):
 
 
 class Starts:
-    """Starts proxies and watches each until it delivers; one that ends before that is left out."""
+    """Starts of proxies, each watched until it delivers. A proxy that ends earlier is left out."""
 
     def __init__(self) -> None:
         self.seen: list[Start] = []
         self._began = time.monotonic()
 
     def start(self, proxy: ProxyProcess, fault: Fault) -> None:
-        """Start it, and watch it in a thread."""
+        """Start the proxy and watch it in a thread."""
         proxy.start()
         named = f"{proxy.folder.name} after {fault.what}"
         threading.Thread(target=self._watch, args=(proxy, fault), name=named, daemon=True).start()
@@ -69,6 +68,6 @@ class Starts:
 def _read_again(log: str) -> Iterator[int]:
     for line in log.splitlines():
         if TAKEN_OVER in line:
-            with suppress(json.JSONDecodeError):  # it is being written
+            with suppress(json.JSONDecodeError):  # the line is incomplete
                 said = json.loads(line)
                 yield said["end"] - said["read_from"]

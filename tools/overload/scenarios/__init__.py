@@ -1,1 +1,1 @@
-"""One load a file: `run(stage)` does it, and gives what was seen."""
+"""Overload scenarios, one per file."""

@@ -1,4 +1,4 @@
-"""faster: for minutes more is written than can be delivered; then it stops."""
+"""Scenario faster: more is written for minutes than can be delivered, then writing stops."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tools.overload.stage import PATIENCE_S, Figures, Stage
 DELAY_MS = (1_000, 1_000)
 LOAD, AFTER = 0, 1
 BYTES_PER_RECORD = 400
-"""In both topics, with small values, and in the folder for as many as wait at once."""
+"""Bytes in both topics with small values, and in the folder for pending records."""
 
 
 def scene(sizes: Sizes) -> Scene:
-    """The load and what is written after it, to see that all is on time again."""
+    """Return the load, and a later load that shows recovery."""
     most = sizes.faster_per_s * sizes.faster_s
     phases = [Phase("load", most), Phase("after", sizes.after_per_s * sizes.after_s)]
     return Scene(phases, most * BYTES_PER_RECORD, value_bytes=sizes.faster_value_bytes)
 
 
 def act(stage: Stage) -> Figures:
-    """Write for as long, at a rate that the proxy does not hold, or as fast as it goes."""
+    """Write at a rate above the proxy's capacity, or unlimited."""
     sizes = stage.sizes
     load = stage.load(LOAD, DELAY_MS)
     paced = replace(load, rate_per_s=sizes.faster_per_s, most_s=sizes.faster_s)
@@ -49,7 +49,7 @@ def act(stage: Stage) -> Figures:
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """How late, and until when."""
+    """Return the lateness and the time to drain."""
     load, after = account.came["load"].late, account.came["after"].late
     ended_ms = acted.pop("began_ms") + acted.pop("ended_s") * 1000
     drained_s = ((account.came["load"].last_ms or ended_ms) - ended_ms) / 1000

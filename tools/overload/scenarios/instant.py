@@ -1,4 +1,4 @@
-"""instant: millions of records, all due at the same millisecond."""
+"""Scenario instant: millions of records due at the same millisecond."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from tools.overload.stage import Figures, Stage
 
 LEAST_LEAD_S = 10
 WRITTEN_PER_S = 20_000
-"""So fast at least they should be in the schedule, before they are due."""
+"""Slowest rate at which they enter the schedule before they are due."""
 BYTES_PER_RECORD = 1_000
 
 
 def scene(sizes: Sizes) -> Scene:
-    """One topic, one load."""
     records = sizes.instant_records
     return Scene([Phase("instant", records)], records * BYTES_PER_RECORD)
 
 
 def act(stage: Stage) -> Figures:
-    """Write them, wait for the instant, and for all of them."""
+    """Write the records, and wait for the instant and all arrivals."""
     count = stage.sizes.instant_records
     lead_s = LEAST_LEAD_S + count / WRITTEN_PER_S
     due_ms = int((time.time() + lead_s) * 1000)
@@ -35,7 +34,7 @@ def act(stage: Stage) -> Figures:
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """From the instant on."""
+    """Return the times after the instant."""
     came, due_ms = account.came["instant"], acted.pop("due_ms")
     if came.first_ms is None or came.last_ms is None:
         return acted

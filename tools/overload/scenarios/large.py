@@ -1,4 +1,4 @@
-"""large: records of a mebibyte, half of them due in one instant, half within a minute."""
+"""Scenario large: records of a mebibyte, half due at one instant, half within a minute."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ INSTANT, SCATTERED = 0, 1
 LEAST_LEAD_S = 10
 WRITTEN_BYTES_PER_S = 15 * MIB
 COPIES = 3.2
-"""In the ingress, in the folder, in the target."""
+"""Copies in the ingress, in the folder and in the target."""
 TAKES = str(2 * MIB)
 
 
 def scene(sizes: Sizes) -> Scene:
-    """Topics that take such records; a reader that does not fetch hundreds of them ahead."""
+    """Return topics for large records, and a reader with a small prefetch."""
     half = sizes.large_records // 2
     return Scene(
         [Phase("instant", half), Phase("scattered", sizes.large_records - half)],
@@ -31,7 +31,7 @@ def scene(sizes: Sizes) -> Scene:
 
 
 def act(stage: Stage) -> Figures:
-    """Write both halves, and wait for all."""
+    """Write both halves, and wait for all records."""
     sizes = stage.sizes
     lead_s = LEAST_LEAD_S + sizes.large_records * sizes.large_value_bytes / WRITTEN_BYTES_PER_S
     due_ms = int((time.time() + lead_s) * 1000)
@@ -45,7 +45,7 @@ def act(stage: Stage) -> Figures:
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """Of the half that was due at once, and of the other."""
+    """Return the figures of both halves."""
     instant = account.came["instant"].late
     last_s = max(instant.max_ms / 1000, 0.001)
     rate = round(instant.records * MIB / last_s / 1e6)

@@ -1,4 +1,5 @@
-"""partitions: one worker with all of many ingress partitions; killed and started in the middle."""
+"""Scenario partitions: one worker with many ingress partitions, killed and started in the
+middle."""
 
 from __future__ import annotations
 
@@ -15,7 +16,6 @@ BYTES_PER_PARTITION = 2_000_000
 
 
 def scene(sizes: Sizes) -> Scene:
-    """One target, many ingress partitions."""
     records = sizes.partitions_records
     disk_bytes = records * BYTES_PER_RECORD + sizes.partitions * BYTES_PER_PARTITION
     return Scene(
@@ -24,7 +24,7 @@ def scene(sizes: Sizes) -> Scene:
 
 
 def act(stage: Stage) -> Figures:
-    """Write them; kill the proxy when half of the span has passed."""
+    """Write the records, and kill the proxy after half of the span."""
     load = send_spread(stage)
     middle_s = (load.anchor_ms or 0) / 1000 + stage.sizes.spread_s / 2
     time.sleep(max(0.0, middle_s - time.time()))
@@ -39,5 +39,5 @@ def act(stage: Stage) -> Figures:
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """How late they came, those included that were due while nobody was there."""
+    """Return the lateness, including records due during the outage."""
     return acted | spread_figures(account)

@@ -1,4 +1,5 @@
-"""reboot: millions wait; the machine is gone, and the proxy starts with what is left on disk."""
+"""Scenario reboot: the machine dies with millions of pending records, and the proxy starts from
+disk."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ WHOLE = Sizes().reboot_records
 
 
 def scene(sizes: Sizes) -> Scene:
-    """Nearly all of the room is for what waits. A sample is due soon after the restart, probes are
-    written after it."""
+    """Return the phases.
+
+    Most room is for pending records. A sample is due soon after the restart. Probes are written
+    after it."""
     phases = [
         Phase("waiting", sizes.reboot_records, is_awaited=False),
         Phase("sample", sizes.sample_records),
@@ -36,7 +39,7 @@ def scene(sizes: Sizes) -> Scene:
 
 
 def act(stage: Stage) -> Figures:
-    """Fill the schedule, kill the proxy, make its folder one of another boot, start it."""
+    """Fill the schedule, kill the proxy, simulate a reboot in its folder, and start it."""
     sizes, proxy = stage.sizes, stage.made.proxy
     stage.send(WAITING, stage.load(WAITING, FAR_MS))
     stage.await_ingested()
@@ -72,7 +75,8 @@ def act(stage: Stage) -> Figures:
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """When the first record came that was written after the start. What waits does not come."""
+    """Return the first delivery of a record written after the start. Pending records do not
+    arrive."""
     probe, sample = account.came["probe"], account.came["sample"]
     began_ms = acted.pop("began_ms")
     first_s = None if probe.first_ms is None else round((probe.first_ms - began_ms) / 1000, 2)
@@ -84,7 +88,7 @@ def figures(acted: Figures, account: Account) -> Figures:
 
 
 def _lose_power(stage: Stage) -> Figures:
-    """Nothing is synced by the proxy; what the page cache held is written out and let go."""
+    """Simulate a reboot. The proxy syncs nothing, and the page cache is written and dropped."""
     data_dir: Path = stage.made.proxy.data_dir
     files = forget_boot(data_dir)
     is_whole = stage.sizes.reboot_records >= WHOLE
@@ -93,7 +97,7 @@ def _lose_power(stage: Stage) -> Figures:
 
 
 def _pending(stage: Stage, wanted: int) -> int:
-    """What the proxy says is waiting, once that is what should be, or after a while."""
+    """Return the proxy's pending count once it is as wanted, or after a while."""
     deadline_s = time.monotonic() + COUNTED_WITHIN_S
     while (found := stage.made.proxy.metric(PENDING_METRIC)) != wanted:
         if time.monotonic() > deadline_s:

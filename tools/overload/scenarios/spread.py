@@ -1,4 +1,4 @@
-"""What scenarios share whose records are due at any moment of a minute."""
+"""Shared parts of scenarios whose records are due within a minute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEAD_S = 5
 
 
 def send_spread(stage: Stage, phase: int = 0) -> Load:
-    """Write a phase as fast as it goes, due within the span; gives what was written."""
+    """Write a phase at an unlimited rate, due within the span. Return the load."""
     began_ms = int((time.time() + LEAD_S) * 1000)
     stage.timeline.mark("first due", stage.timeline.second_of(began_ms))
     load = stage.load(phase, (0, stage.sizes.spread_s * 1000), began_ms)
@@ -21,7 +21,7 @@ def send_spread(stage: Stage, phase: int = 0) -> Load:
 
 
 def spread_figures(account: Account, phase: str = "scattered") -> Figures:
-    """How late they came."""
+    """Return the lateness of a phase."""
     late = account.came[phase].late
     return {
         "lateness p50 / p99, ms": f"{late.p50_ms:g} / {late.p99_ms:g}",

@@ -1,4 +1,4 @@
-"""targets: records for thousands of topics, in turns."""
+"""Scenario targets: records for thousands of topics in turns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BYTES_PER_TARGET = 100_000
 
 
 def scene(sizes: Sizes) -> Scene:
-    """A broker with a larger heap: each partition costs it some."""
+    """Return a scene with a larger broker heap, because each partition needs some."""
     records, targets = sizes.targets_records, sizes.targets
     disk_bytes = records * BYTES_PER_RECORD + targets * BYTES_PER_TARGET
     return Scene(
@@ -26,12 +26,10 @@ def scene(sizes: Sizes) -> Scene:
 
 
 def act(stage: Stage) -> Figures:
-    """Write them, and wait for all."""
     load = send_spread(stage)
     stage.await_received(load.count)
     return {"targets": stage.sizes.targets}
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """How late they came."""
     return acted | spread_figures(account)
