@@ -1,4 +1,4 @@
-"""The logical clock never goes back, and is never ahead of the broker's by more than a step."""
+"""The logical clock never goes back, and is ahead of the broker's by one step at most."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,7 +126,7 @@ def test_what_lies_ahead_is_told_by_the_broker_s_clock() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(-50_000, 100_000)), max_size=50))
 def test_it_never_goes_back_and_never_runs_ahead(moves: list[tuple[bool, int]]) -> None:
-    """Whatever the wall clock does, time never goes back, nor beyond the latest wall time seen."""
+    """Invariant: time never goes back, and never passes the latest wall time."""
     time = ManualTime()
     clock = time.clock()
     latest_wall_ms = last_ms = clock.now_ms()
@@ -145,8 +145,7 @@ def test_it_never_goes_back_and_never_runs_ahead(moves: list[tuple[bool, int]]) 
 def test_it_is_never_ahead_of_the_broker_by_more_than_a_step(
     lead_ms: int, moves: list[tuple[str, int]]
 ) -> None:
-    """Whatever the wall clock shows, at the start and later, time never goes back and is never
-    ahead of the broker's clock by more than `max_step`."""
+    """Invariant: time never goes back, and is at most `max_step` ahead of the broker's clock."""
     time = ManualTime()
     time.step_ms(lead_ms)
     clock = asked(time)
@@ -167,14 +166,14 @@ def test_it_is_never_ahead_of_the_broker_by_more_than_a_step(
 
 
 def a_clock(time: ManualTime, max_step_ms: int = 5_000) -> Clock:
-    """A clock that has been read once, and is held against nothing but itself."""
+    """Return a clock that was read once, and is compared only with itself."""
     clock = time.clock(max_step_ms)
     clock.now_ms()
     return clock
 
 
 def asked(time: ManualTime) -> Clock:
-    """A clock of a session whose broker has answered."""
+    """Return a clock of a session whose broker has answered."""
     clock = time.clock()
     clock.set_broker_time(time.broker_time())
     return clock

@@ -1,4 +1,4 @@
-"""What was not installed is missed in a sentence that says what to install."""
+"""A missing extra gives a sentence with the installation command."""
 
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec

@@ -1,4 +1,4 @@
-"""What becomes of a transaction whose end the broker has not confirmed in time."""
+"""Transactions whose end the broker has not confirmed in time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFLICT = KafkaError(KafkaError._CONFLICT, "another call is in progress", False
 
 
 class Producer:
-    """A writer and its producer, which takes no other call before one that was late has ended."""
+    """A writer and its producer, which refuses calls until a late call has ended."""
 
     transactional_id = "t"
 
@@ -63,12 +63,11 @@ def producer() -> Producer:
 
 @pytest.fixture
 def transactions(producer: Producer) -> Transactions:
-    """Each step is tried once."""
     return Transactions(cast(Any, producer), 0)
 
 
 def in_doubt(producer: Producer, transactions: Transactions, *then: KafkaError | None) -> None:
-    """One that is, and what the commit answers when it is asked again."""
+    """Leave a transaction in doubt. `then` has the answers to the repeated commit."""
     producer.answers["commit"] = [LATE, *then]
     with pytest.raises(TransactionInDoubt), transactions.transaction():
         pass

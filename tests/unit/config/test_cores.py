@@ -1,4 +1,4 @@
-"""How many cores `workers: auto` counts, by what a Linux kernel says of a container's quota."""
+"""The core count of `workers: auto`, from the container quota of a Linux kernel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cores(folder: Path, own: str, files: dict[str, str]) -> int:
-    """With these files below the root of all groups; `own` says in which groups the process is."""
+    """Count cores with these cgroup files. `own` names the groups of the process."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How much of the disk is left free, and when there is enough again."""
+"""Disk reserve: when it is used up, and when there is enough space again."""
 
 from pathlib import Path
 
@@ -59,7 +59,8 @@ def test_a_reserve_that_no_disk_of_this_size_has_free_is_refused() -> None:
 def test_an_accepted_reserve_never_holds_an_empty_disk_nor_changes_its_mind_in_between(
     wanted_bytes: int | None, size_bytes: int, shares: list[float]
 ) -> None:
-    """Whatever is free: held below the reserve, not held from `enough` on, else as before."""
+    """Invariant: below the reserve reading is held, from `enough` on it is not, in between nothing
+    changes."""
     reserve = DiskReserve(wanted_bytes)
     try:
         reserve.refuse_unreachable(DATA, size_bytes)

@@ -1,4 +1,4 @@
-"""How long the ingress keeps records, and how long the proxy needs them."""
+"""Ingress retention, and how long the proxy needs its records."""
 
 from __future__ import annotations
 

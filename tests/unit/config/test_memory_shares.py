@@ -1,4 +1,4 @@
-"""How a worker's memory is shared out."""
+"""Shares of a worker's memory."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The shipped default file and the model say the same, and every key is explained."""
+"""The default file equals the settings model, and explains every key."""
 
 import pickle
 import re

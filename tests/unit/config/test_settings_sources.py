@@ -1,4 +1,4 @@
-"""Settings come from a file and the environment, and everything wrong is said in a sentence."""
+"""Settings from a file and the environment. Every error gets a sentence."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A letter goes back with its own requests, edited; of the stamps only the first origin stays."""
+"""Replayed letters keep their requests, edited. Of their stamps only the first origin remains."""
 
 import re
 

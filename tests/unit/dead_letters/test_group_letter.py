@@ -1,4 +1,4 @@
-"""A group's dead letters: why they are there, and how they go back to the group alone."""
+"""A group's dead letters: their reasons, and their replay to that group only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record of the dead-letter topic is read for what the proxy wrote into it."""
+"""Dead letters are parsed as the proxy writes them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Pages: every wanted letter once, the newest first, in bounded time and memory."""
+"""Pages have every wanted letter once, the newest first, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ends = dict[int, int]
 
 
 class Topic:
-    """Wanted letters at some offsets of each partition; `times` by place, else the offset."""
+    """Wanted letters at some offsets of each partition. `times` is by place, default the offset."""
 
     def __init__(self, logs: list[list[int]], times: dict[tuple[int, int], int] | None = None):
         self.logs, self.times, self.read = logs, times or {}, 0
@@ -57,7 +57,8 @@ class Topic:
 
 @given(LOGS, st.integers(1, 50))
 def test_pages_together_are_all_wanted_letters_by_time(logs: list[list[int]], limit: int) -> None:
-    """Where a partition's times follow its offsets, pages are the letters sorted by time."""
+    """Invariant: if times follow offsets in each partition, pages are all letters sorted by
+    time."""
     topic = Topic(logs)
     newest_first = sorted(topic.all, key=lambda one: (one[1], one[0]), reverse=True)
     assert [one for page in topic.pages(limit) for one in page] == newest_first
@@ -67,7 +68,7 @@ def test_pages_together_are_all_wanted_letters_by_time(logs: list[list[int]], li
 def test_letters_are_listed_once_however_their_clocks_differ(
     logs: list[list[int]], limit: int, random: Random
 ) -> None:
-    """Times out of order lose no letter, and repeat none."""
+    """Invariant: unordered times lose no letter and repeat none."""
     topic = Topic(logs)
     topic.times = {place: random.randint(0, 9) for place in topic.all}
     assert sorted(one for page in topic.pages(limit) for one in page) == sorted(topic.all)
@@ -77,7 +78,7 @@ def test_letters_are_listed_once_however_their_clocks_differ(
 def test_pages_that_run_out_of_time_still_come_to_the_end(
     logs: list[list[int]], limit: int
 ) -> None:
-    """Each page reads a part, however slow, and the next one goes on from there."""
+    """Invariant: slow pages read a part each, and the next page continues there."""
     topic = Topic(logs)
     topic.steps_s = count(0.0, 3.0)
     assert sorted(one for page in topic.pages(limit) for one in page) == sorted(topic.all)

@@ -1,4 +1,4 @@
-"""Lists: the newest or the oldest so many, whatever lies in between, in bounded memory."""
+"""Lists of the newest or oldest letters, in bounded memory."""
 
 from collections.abc import Iterator
 from math import inf
@@ -22,7 +22,7 @@ LOGS = st.lists(st.lists(st.integers(0, 5_000), unique=True).map(sorted), min_si
 
 
 class Topic:
-    """Wanted letters at some offsets of each partition; a letter's time is its offset."""
+    """Wanted letters at some offsets of each partition. A letter's time is its offset."""
 
     def __init__(self, logs: list[list[int]]) -> None:
         self.logs = logs
@@ -44,13 +44,13 @@ class Topic:
 
 
 def newest(topic: Topic, spans: dict[int, range], limit: int) -> list[LetterSummary]:
-    """As `dead-letters list` asks, without a bound on time."""
+    """List as `dead-letters list` does, without a time limit."""
     return LetterPages(topic.letters, spans, lambda: 0.0).read(limit, inf).letters
 
 
 @given(LOGS, st.integers(1, 50))
 def test_newest_are_the_last_over_all_partitions(logs: list[list[int]], limit: int) -> None:
-    """What is listed is the end of all wanted letters sorted by time, the newest first."""
+    """Invariant: the list is the end of all wanted letters sorted by time, the newest first."""
     topic = Topic(logs)
     found = [(one.timestamp_ms, one.place.partition) for one in newest(topic, topic.spans, limit)]
     assert found == topic.all[::-1][:limit]
@@ -58,7 +58,7 @@ def test_newest_are_the_last_over_all_partitions(logs: list[list[int]], limit: i
 
 @given(LOGS, st.integers(1, 50))
 def test_oldest_are_the_first_over_all_partitions(logs: list[list[int]], limit: int) -> None:
-    """What is listed is the start of all wanted letters sorted by time."""
+    """Invariant: the list is the start of all wanted letters sorted by time."""
     topic = Topic(logs)
     found = [
         (one.timestamp_ms, one.place.partition) for one in oldest(topic.letters, topic.spans, limit)
@@ -76,7 +76,7 @@ def test_newest_of_a_long_topic_are_found_without_reading_it_all() -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6))
 def test_windows_cover_a_span_from_its_end_without_gap_or_overlap(start: int, length: int) -> None:
-    """Windows laid side by side are the span, and none is wider than the largest."""
+    """Invariant: adjacent windows form the span, and none exceeds the largest size."""
     parts = list(windows(range(start, start + length)))
     assert all(0 < len(part) <= LARGEST_WINDOW for part in parts)
     assert [part.stop for part in parts] == [start + length, *(p.start for p in parts)][:-1][

@@ -1,4 +1,4 @@
-"""Marks: who was replayed, however many there are, and nobody else."""
+"""Marks identify the replayed letters exactly, in any number."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +34,7 @@ def test_mark_that_cannot_be_read_marks_all_the_same_and_one_taken_back_does_not
 
 @given(st.sets(PLACES))
 def test_exactly_the_marked_letters_count_as_replayed(marked: set[Place]) -> None:
-    """A place is among the replayed when, and only when, it is there still and has a mark."""
+    """Invariant: a place counts as replayed if and only if it still exists and has a mark."""
     replayed = Replayed("id", SPANS)
     for place in marked:
         replayed.note(mark_key("id", place), b"{}")

@@ -1,4 +1,4 @@
-"""The marks topic is waited for where it has just been made, and not where it never comes."""
+"""The marks topic is awaited only after its creation."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -10,7 +10,7 @@ from proxy.dead_letters.topics import await_there
 
 
 class Reader:
-    """Fails with these errors, one after the other, then knows the topic."""
+    """Reader that fails with these errors in turn, and then knows the topic."""
 
     def __init__(self, codes: Iterator[int]) -> None:
         self._codes = codes

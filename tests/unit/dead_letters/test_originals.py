@@ -1,4 +1,4 @@
-"""The ingress record that a letter was is read again, if it is still there."""
+"""The original ingress record of a letter is read if it still exists."""
 
 from functools import partial
 from typing import Any, cast
@@ -23,7 +23,7 @@ def test_original_is_found_at_the_origin() -> None:
 
 
 def test_original_that_is_not_there_any_more_is_none() -> None:
-    """Deleted by retention, beyond the end of a topic made anew, or of a topic that is gone."""
+    """Retention may have deleted it, or its topic was recreated or deleted."""
     kafka = StandInKafka(log_starts={1: 2})
     for _ in range(5):
         kafka.append(INGRESS, 1)

@@ -1,4 +1,4 @@
-"""Whatever code a letter carries, a person is told what it means and what to do."""
+"""Every code of a letter has an explanation and a remedy."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a replay does is counted in bounded memory, and what needs care is known."""
+"""Counts of a replay, in bounded memory, and letters that need attention."""
 
 from proxy.dead_letters import replay_plan as counting
 from proxy.dead_letters.replay_plan import (

@@ -1,4 +1,4 @@
-"""What a replay would do with a letter, judged as the proxy will judge it."""
+"""Replay decisions agree with the proxy's later judgement."""
 
 from collections.abc import Container
 from typing import Any
@@ -26,7 +26,7 @@ TO_ORDERS = Edits({"timer-topic": b"orders"})
 
 
 def judge(letter: Letter, edits: Edits = TO_ORDERS, **given: Any) -> ReplayDecision:
-    """The decision under a policy that denies secret-*; what the broker says is given."""
+    """Decide under a policy that denies secret-*, with the given broker answers."""
     original: Original | None = given.get("original")
     refusal: Rejection | None = given.get("refusal")
     replayed: Container[Place] = given.get("replayed", frozenset())
@@ -91,7 +91,7 @@ def test_replayed_letter_stays() -> None:
 
 
 def test_letter_goes_back_to_the_ingress_partition_it_came_from() -> None:
-    """An id or a cancel means something within its own partition only."""
+    """Ids and cancels have a meaning only within their own partition."""
     assert going(judge(a_letter(), partitions=2)).partition == 1
     assert going(judge(a_letter(), partitions=1)).partition == -1
     elsewhere = letter_headers(origin="old.ingress/1/7")
@@ -126,7 +126,7 @@ def test_another_record_at_the_origin_is_not_taken_for_the_original() -> None:
 
 
 def test_original_that_was_itself_sent_in_again_is_known_by_its_own_headers() -> None:
-    """Its stamps of earlier hops may differ from the letter's."""
+    """Its stamps of earlier hops may differ from the letter's stamps."""
     own: Headers = [("timer-topic", b"secret-orders"), ("timer-origin", b"x/0/1")]
     assert going(judge(a_letter(value=None), original=(b"key", b"huge", own))).value == b"huge"
 

@@ -1,4 +1,4 @@
-"""A replay goes no faster than it was told to."""
+"""Replays respect their rate."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ def test_rate_without_a_unit_or_of_nothing_is_refused(text: str) -> None:
 
 @given(st.integers(1, 10**6), st.sampled_from([1_000, 60_000, 3_600_000]), st.integers(1, 5_000))
 def test_no_more_letters_go_than_the_rate_allows(letters: int, per_ms: int, batches: int) -> None:
-    """After waiting as told, what has gone is no more than rate times time, and not a ms late."""
+    """Invariant: after the wait the sent letters match the rate, to the millisecond."""
     rate = Rate(letters, per_ms)
     sent = min(batches, 500) * rate.at_once(500)
     waited_ms = rate.wait_ms(sent, 0)

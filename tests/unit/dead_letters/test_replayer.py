@@ -1,4 +1,4 @@
-"""No letter goes twice: whoever is killed wherever, and whoever else replays meanwhile."""
+"""No letter is replayed twice, after any kill and with any concurrent replay."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BATCH = 3
 
 
 class Killed(BaseException):
-    """SIGKILL, at a call to the broker."""
+    """SIGKILL at a broker call."""
 
 
 @dataclass
 class Broker:
-    """Two topics, and one transactional id whose owner is who came last.
+    """Broker with two topics and one transactional id, owned by the latest producer.
 
-    `at_call` does something at the n-th call of any producer: before it takes effect, or after.
+    `at_call` acts at the n-th call of any producer, before it takes effect or after.
     """
 
     logs: dict[str, list[tuple[bytes, bytes | None]]] = field(default_factory=dict)
@@ -45,14 +45,14 @@ class Broker:
 
 
 class Report:
-    """What a delivery report tells of a record."""
+    """The part of a delivery report that a replay reads."""
 
     def __init__(self, offset: int) -> None:
         self.partition, self.offset = lambda: 0, lambda: offset
 
 
 class TransactionalProducer:
-    """The part of a producer's interface that a replay uses; `call` is one trip to the broker."""
+    """The part of a producer that a replay uses. `call` is one request to the broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker, self._epoch = broker, -1
@@ -118,7 +118,7 @@ def goes(offset: int, value: bytes = b"v") -> Replayable:
 
 
 def replay_all(broker: Broker) -> None:
-    """As the command does it: take over, read the marks, send what has none."""
+    """Replay as the command does: take over, read the marks, send unmarked letters."""
     replayer = a_replayer(broker)
     replayer.take_over()
     replayed = Replayed("id", {0: range(LETTERS)})
@@ -142,7 +142,8 @@ def kill() -> None:
 def test_no_letter_goes_twice_and_in_the_end_each_has_gone(
     events: list[tuple[int, str, bool]],
 ) -> None:
-    """Each letter is in the ingress at most once, and once when a replay has come to its end."""
+    """Invariant: each letter is in the ingress at most once, and exactly once after a finished
+    replay."""
     broker = Broker()
     ended = 0
 

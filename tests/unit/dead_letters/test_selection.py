@@ -1,4 +1,4 @@
-"""Filters mean what a person would expect of them."""
+"""Filters of dead letters."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Stretches of a topic are read whole, and no further."""
+"""Ranges of a topic are read completely, and no further."""
 
 from functools import partial
 from itertools import count
@@ -36,7 +36,7 @@ def test_nothing_is_read_of_an_empty_stretch() -> None:
 
 
 def test_stretch_that_ends_in_a_gap_ends_all_the_same() -> None:
-    """Markers of transactions and compacted records leave gaps, also at the end of the log."""
+    """Transaction markers and compaction leave gaps, also at the end of the log."""
     assert offsets(written(20, {9, 10}), range(5, 10)) == [5, 6, 7, 8]
     assert offsets(written(20, {18, 19}), range(15, 20)) == [15, 16, 17]
 

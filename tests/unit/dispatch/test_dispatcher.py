@@ -1,4 +1,4 @@
-"""What becomes of each record that is due: delivered, requeued, rolled, or a dead letter."""
+"""Results for due records: delivered, requeued, rolled, or a dead letter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def an_entry(
     value: bytes = b"value",
     wanted_ms: int | None = None,
 ) -> Entry:
-    """An entry that fires now; rewritten instead when it is `wanted_ms` later."""
+    """Return an entry that fires now. It is rewritten instead if `wanted_ms` is later."""
     headers: list[tuple[str, bytes | None]] = [("timer-topic", target.encode())]
     if attempt is not None:
         headers.append(("timer-hop-attempt", b"%d" % attempt))
@@ -41,7 +41,7 @@ def an_entry(
 
 
 class Bench:
-    """One transaction's dispatcher; `orders` has two partitions, `nowhere` does not exist."""
+    """Dispatcher of one transaction. `orders` has two partitions, `nowhere` does not exist."""
 
     def __init__(self) -> None:
         self.targets = KnownTargets()
@@ -95,7 +95,6 @@ def test_record_that_fires_before_it_is_wanted_is_rolled() -> None:
 
 
 def test_record_rolls_whatever_its_topic_is_like() -> None:
-    """Only when it is due does it matter."""
     (hop,) = Bench().resolve(an_entry(1, "nowhere", wanted_ms=NOW_MS + 1)).hops
     assert hop.what == "rolled"
 
@@ -112,7 +111,7 @@ def test_record_that_the_broker_refused_goes_on_where_waiting_may_help(
 
 
 def test_record_whose_successor_is_refused_too_is_a_dead_letter() -> None:
-    """The ingress does not take it: there is no going on."""
+    """The ingress refuses the successor, so the record cannot continue."""
     bench = Bench()
     entry = an_entry(1, "nowhere")
     assert len(bench.resolve(entry).hops) == 1
@@ -123,7 +122,7 @@ def test_record_whose_successor_is_refused_too_is_a_dead_letter() -> None:
 
 
 def test_record_that_could_go_after_all_and_then_meets_a_passing_refusal_is_tried_again() -> None:
-    """That it was to be requeued before says nothing of its successor."""
+    """Its planned requeue says nothing about its successor."""
     bench = Bench()
     entry = an_entry(1, "nowhere")
     assert len(bench.resolve(entry).hops) == 1
@@ -150,7 +149,7 @@ def a_check_back(offset: int, topic: str) -> AuxiliaryRecord:
 
 
 def test_check_back_that_cannot_be_written_is_left_out() -> None:
-    """The next one follows; what the proxy writes to its own ingress is never left out."""
+    """The next check-back follows. The proxy's own ingress records are never left out."""
     bench = Bench()
     refused = a_check_back(3, "checks")
     bench.refusals.refused[auxiliary_ref(INGRESS, refused)] = Rejection(
@@ -175,7 +174,7 @@ def test_refused_check_back_says_nothing_of_the_message_it_is_about() -> None:
 
 NO_LEADER = {1: "has no leader"}
 KEY_OF_0, KEY_OF_1 = b"a", b"key"
-"""By murmur2, of the two partitions of `orders`."""
+"""Keys for the two partitions of `orders`, by murmur2."""
 
 
 def test_records_of_a_partition_without_a_leader_are_requeued_and_no_others() -> None:

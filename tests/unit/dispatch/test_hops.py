@@ -1,4 +1,4 @@
-"""Records that go on through the ingress: what the successor says, and what must not be lost."""
+"""Records rewritten to the ingress: contents of the successor."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_successor_is_the_same_record_with_an_absolute_time() -> None:
 
 
 def test_successor_of_a_committed_half_message_is_an_ordinary_record() -> None:
-    """It goes on from the commit, and began as the half message."""
+    """It continues from the commit, and began as the half message."""
     asked = (
         ("timer-transaction", b"prepare"),
         ("timer-check-topic", b"checks"),
@@ -63,7 +63,7 @@ def test_successor_of_a_committed_half_message_is_an_ordinary_record() -> None:
 
 
 def test_second_successor_keeps_where_it_began_and_what_has_failed() -> None:
-    """A record that is rolled while it waits for its next attempt still knows of both."""
+    """A record rolled while pending for a retry keeps both."""
     hopped = (
         ("timer-hop-from", b"3"),
         ("timer-hop-not-before", b"9000"),
@@ -126,7 +126,7 @@ def test_record_rolls_until_it_is_due_and_arrives_with_its_own_due() -> None:
 
 
 def test_first_copies_are_needed_no_more_once_they_are_rolled() -> None:
-    """So that retention may delete them: the floor moves on, on any store."""
+    """The floor moves on, so that retention may delete them."""
     with tempfile.TemporaryDirectory() as folder:
         for world in (a_world(), a_world(Path(folder))):
             for number in range(20):

@@ -1,4 +1,4 @@
-"""Keys go where Java producers send them."""
+"""Keys go to the same partitions as with Java producers."""
 
 import pytest
 

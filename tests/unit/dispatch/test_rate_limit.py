@@ -1,4 +1,4 @@
-"""How many records a rate lets through, by hand-made time."""
+"""Records per second of a rate limit, with manual time."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,8 +70,7 @@ def test_one_record_a_minute_would_be_below_the_lowest_rate_of_one_a_second() ->
 def test_a_rate_is_exceeded_over_no_stretch_of_time(
     per_second: int, steps: list[tuple[int, int]]
 ) -> None:
-    """Between any two moments no more goes than the rate's share of the time between, and what may
-    be saved."""
+    """Invariant: between any two moments no more records pass than the rate and the burst allow."""
     rate, now_ms = RateLimit(per_second), NOW_MS
     gone: list[tuple[int, int]] = []
     for elapsed_ms, wanted in steps:

@@ -1,4 +1,4 @@
-"""What is learnt from delivery reports that say no, from one aborted transaction to the next."""
+"""Lessons from failed delivery reports, from one aborted transaction to the next."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def a_report(
 
 
 def described() -> KnownTargets:
-    """The rules of the topic could be asked for."""
+    """Describe the topic."""
     targets = KnownTargets()
     targets.rules["orders"] = TopicRules(1_000, needs_key=False)
     return targets

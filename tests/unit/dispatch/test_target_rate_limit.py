@@ -1,4 +1,4 @@
-"""Which records for one target go now, and which reserve a later time, by hand-made time."""
+"""Immediate and reserved records of a target's rate, with manual time."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +16,8 @@ NOW_MS = 1_800_000_000_000
 def test_a_targets_rate_is_exceeded_over_no_stretch_of_time_and_everybody_goes(
     per_second: int, arrivals: list[tuple[int, int]], late_ms: int
 ) -> None:
-    """Whoever comes when, and however late those with a place: the rate holds, all go, and while
-    nobody is late each is sent to the line once at most."""
+    """Invariant: the rate holds and all records pass, for any arrivals and delays. On time, each
+    record reserves once at most."""
     rate, now_ms = TargetRateLimit(per_second), NOW_MS
     waiting: list[tuple[int, int]] = []
     gone: list[int] = []

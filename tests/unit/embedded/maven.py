@@ -1,4 +1,4 @@
-"""A Maven repository on this machine with small made-up jars, for tests of fetching."""
+"""A local Maven repository with small artificial jars, for tests of downloads."""
 
 import hashlib
 import threading
@@ -11,7 +11,7 @@ from proxy.embedded.jars import Jar
 
 
 class Repository:
-    """Serves what `add` was given; `asked` counts the requests for each jar's file name."""
+    """Server of the jars given to `add`. `asked` counts the requests by file name."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
@@ -19,7 +19,7 @@ class Repository:
         self.address = ""
 
     def add(self, coordinates: str, content: bytes) -> Jar:
-        """Serve `content` under these coordinates; returns the jar as a lock file names it."""
+        """Serve `content` under these coordinates, and return the jar's lock entry."""
         jar = Jar(coordinates, hashlib.sha256(content).hexdigest(), len(content))
         self.contents[jar.file_name] = content
         return jar
@@ -27,7 +27,7 @@ class Repository:
 
 @contextmanager
 def maven_repository() -> Iterator[Repository]:
-    """A repository that listens at `address` while the context lasts."""
+    """Serve a repository at `address` during the context."""
     repository = Repository()
 
     class Answer(BaseHTTPRequestHandler):
@@ -41,7 +41,7 @@ def maven_repository() -> Iterator[Repository]:
             self.wfile.write(content or b"")
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-            """Say nothing."""
+            """Do nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         repository.address = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""What the tests' cluster reckons as brokers do."""
+"""The tests' cluster computes coordinator partitions as brokers do."""
 
 from tests.support.installation.cluster import coordinator_partition
 

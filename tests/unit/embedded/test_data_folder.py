@@ -1,4 +1,4 @@
-"""A broker's data folder is used by one, by a Kafka that can read it, with room to write."""
+"""A broker's data folder has one user, a compatible Kafka, and enough space."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a broker says when it dies becomes a sentence a person can act on."""
+"""Last messages of a dying broker become sentences with a remedy."""
 
 from pathlib import Path
 

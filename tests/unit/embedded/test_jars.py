@@ -1,4 +1,4 @@
-"""Jars arrive whole or not at all, once, and what is damaged is fetched again."""
+"""Jars are fetched once and completely. Damaged jars are fetched again."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

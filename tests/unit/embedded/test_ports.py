@@ -1,4 +1,4 @@
-"""A port that a broker keeps while it is stopped is not picked for another one."""
+"""A port reserved for a stopped broker is not given to another broker."""
 
 import os
 

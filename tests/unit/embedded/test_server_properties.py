@@ -1,4 +1,4 @@
-"""The settings of a lone broker, for the embedded one and for the container alike."""
+"""The settings of a single broker, embedded or in a container."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The process between a parent and a child ends as the child does."""
+"""The watchdog process ends like its child."""
 
 import os
 import signal
@@ -28,7 +28,7 @@ with socket.create_server(("127.0.0.1", 0)) as server:
     connection.sendall(b"%d" % server.getsockname()[1])
     server.accept()
 """
-"""The system takes its memory back first, and its port then."""
+"""The system frees the memory first, and then the port."""
 
 
 def test_watchdog_ends_with_its_childs_exit_code_and_no_alarm_left_to_end_it_otherwise() -> None:

@@ -1,4 +1,4 @@
-"""What the Kafka client logs again and again is logged now and then, with how often."""
+"""Repeated log messages of the Kafka client are logged rarely, with a count."""
 
 from proxy.kafka.client_settings import LOG_EVERY_S, MOST_KINDS, RepeatFilter
 

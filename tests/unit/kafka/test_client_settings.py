@@ -1,4 +1,4 @@
-"""Names that are derived from the settings of a process."""
+"""Names derived from the settings of a process."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -25,7 +25,8 @@ def transactional_id(group_id: str, instance_id: str, worker: int, number: int) 
 def test_no_two_producers_share_a_transactional_id(
     one: tuple[str, str, int, int], other: tuple[str, str, int, int]
 ) -> None:
-    """Of whatever group, instance, worker and number; what is granted by prefix covers each."""
+    """Invariant: equal ids mean equal group, instance, worker and number. Each id has the granted
+    prefix."""
     assert (transactional_id(*one) == transactional_id(*other)) == (one == other)
 
 
@@ -33,7 +34,7 @@ def test_no_two_producers_share_a_transactional_id(
 def test_no_two_workers_of_a_group_are_the_same_static_member(
     one: tuple[str, int], other: tuple[str, int]
 ) -> None:
-    """Of whatever instance."""
+    """Invariant: equal names mean equal instances and workers."""
     named = [
         consumer_config(Settings(instance_id=instance_id), worker)["group.instance.id"]
         for instance_id, worker in (one, other)

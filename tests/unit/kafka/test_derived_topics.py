@@ -1,4 +1,4 @@
-"""Topics named after consumer groups: made when needed, and not without bound."""
+"""Topics named after consumer groups: created when needed, with a limit."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NAMED = RetrySettings(unnamed_groups=2, groups={"named": RetryGroupSettings()})
 
 
 class Admin:
-    """A broker with some topics; creating one fails with `error`, if there is one."""
+    """Broker with some topics. Creation fails with `error`, if given."""
 
     def __init__(self, *topics: str, error: int | None = None) -> None:
         self.topics = dict.fromkeys(topics)
         self.wanted: list[NewTopic] = []
         self.listed = self.listed_groups = 0
         self.groups: set[str] | None = set()
-        """Consumer groups that it knows; None: it does not say."""
+        """Known consumer groups, or None if it does not tell."""
         self._error = error
 
     def list_topics(self, **_: object) -> SimpleNamespace:

@@ -1,4 +1,4 @@
-"""Where a partition begins and ends is what the broker has said, or it is not known."""
+"""Start and end of a partition are the broker's answer, or unknown."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from proxy.kafka.log_ranges import LogRange, log_ranges
 
 
 class Answering:
-    """Stands for the admin client: the offsets that it is given, and others once it has looked
-    for the leaders."""
+    """Fake admin client that returns these offsets, and others after a look-up of the leaders."""
 
     def __init__(self, offsets: Iterable[int], found: Iterable[int]) -> None:
         self._offsets, self._found = iter(offsets), iter(found)

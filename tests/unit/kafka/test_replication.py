@@ -1,4 +1,4 @@
-"""How many replicas topics get, and how many confirm a write."""
+"""Replicas of topics, and replicas that confirm a write."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How near the floor is to the broker's deletion is asked for, and never waited for."""
+"""Distance from the floor to the broker's deletion, queried without waiting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EARLIEST, LATEST = -2, -1
 
 
 class Log:
-    """Stands for the admin client: partitions with a start, and records by their age."""
+    """Fake admin client: partitions with a start, and records by their age."""
 
     def __init__(self, start: int, written_ms: list[int]) -> None:
         self.start, self.written_ms = start, written_ms
@@ -49,7 +49,7 @@ class Log:
 
 
 class Watch:
-    """A watch over partition 0 with a clock of its own."""
+    """A watch over partition 0 with its own clock."""
 
     def __init__(self, log: Log, aging_after_ms: int | None = 600) -> None:
         self._now_s = 0.0
@@ -59,7 +59,6 @@ class Watch:
         )
 
     def look(self, *partitions: int) -> Retained | None:
-        """One question and its answer."""
         self._now_s += LOOK_EVERY_S
         self.watch.look(partitions)
         self.watch.look(partitions)
@@ -67,7 +66,7 @@ class Watch:
 
 
 def a_log() -> Log:
-    """Offsets 10 to 13, written 900, 700, 500 and 300 ms ago."""
+    """Yield offsets 10 to 13, written 900, 700, 500 and 300 ms ago."""
     return Log(10, [NOW_MS - 900, NOW_MS - 700, NOW_MS - 500, NOW_MS - 300])
 
 
@@ -102,7 +101,7 @@ def test_broker_that_does_not_answer_is_neither_waited_for_nor_asked_again() -> 
 
 @pytest.mark.parametrize("lacking", ["is_reachable", "is_led"])
 def test_without_an_answer_the_last_one_stands_until_the_next(lacking: str) -> None:
-    """Without a leader the client gives an answer that is none."""
+    """Without a leader the client's answer has no offsets."""
     log = a_log()
     watch = Watch(log)
     watch.look(0)

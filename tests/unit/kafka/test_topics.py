@@ -1,4 +1,4 @@
-"""The proxy's own topics are made, and are there when they are asked for."""
+"""The proxy's own topics are created, and exist when asked for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OWN = set(own_topics(Settings()))
 
 
 class LateAdmin:
-    """A broker that tells of what it has made only when it is asked for the `late`-th time."""
+    """Broker that shows created topics only at the `late`-th query."""
 
     def __init__(self, late: int) -> None:
         self.made: list[str] = []
@@ -109,7 +109,7 @@ def test_topics_have_as_many_replicas_as_the_cluster_can_give_up_to_three() -> N
 
 
 class WatchedTopic:
-    """A topic, the answers about which come one after the other."""
+    """A topic with consecutive answers."""
 
     def __init__(self) -> None:
         self.answers: list[Future[Any]] = []
@@ -120,7 +120,7 @@ class WatchedTopic:
         self._watch = TopicWatch(admin, facts, self.grown.append, lambda: self._now_s)
 
     def found(self, topic_id: str | Exception, partitions: int = 4) -> list[bool]:
-        """What four looks say, the answer coming after two."""
+        """Return the results of four looks, with the answer after two."""
         self._now_s += TOPIC_EVERY_S
         seen = [self._watch.is_another(), self._watch.is_another()]
         if isinstance(topic_id, Exception):

@@ -1,4 +1,4 @@
-"""The tokens of trials: as librdkafka makes them, renewed without a poll."""
+"""Test tokens equal librdkafka's, and are renewed without a poll."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from proxy.kafka.client_settings import UNSECURED, common_config, unsecured_toke
 
 
 def parts_of(token: str) -> list[Any]:
-    """Header and claims."""
+    """Return header and claims."""
     header, claims, signature = token.split(".")
     assert signature == ""
     return [json.loads(urlsafe_b64decode(part + "==")) for part in (header, claims)]

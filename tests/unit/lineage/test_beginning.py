@@ -1,4 +1,4 @@
-"""Which ingress record is meant by a place, and when there is none to tell of."""
+"""The ingress record of a place, and places without a story."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which records a trace takes for one another's, by their headers alone."""
+"""Related records of a trace, by their headers only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def record(place: Origin, headers: Headers) -> TracedRecord:
 
 
 def story(attempt: int) -> Headers:
-    """What a consumer's client writes of the record at FIRST."""
+    """Return the headers that a consumer's client writes for the record at FIRST."""
     return [
         ("retry-original-topic", b"orders"),
         ("retry-original-partition", b"2"),

@@ -1,4 +1,4 @@
-"""`trace` follows a record wherever it goes, and says what cannot be told; without a broker."""
+"""`trace` follows records everywhere, and names gaps, without a broker."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_of_two_records_with_an_id_the_older_names_the_newer(site: TracedSite) -
 
 
 def test_cancel_that_ended_a_record_is_found_among_others(site: TracedSite) -> None:
-    """One that came too late, and one for a later record with the same id, did nothing to it."""
+    """A late cancel, and a cancel of a later record with the same id, do not count."""
     origin = site.ingest(topic="orders", delay="1h", id="a")
     cancel = site.ingest(cancel="a")
     site.ended(origin, "cancelled")
@@ -162,7 +162,7 @@ def test_replay_of_a_dead_letter_is_followed_and_leads_back(site: TracedSite) ->
 
 
 def test_consumers_of_two_groups_that_fail_are_both_followed(site: TracedSite) -> None:
-    """A retry that is rewritten, or replayed, is not taken for another failure."""
+    """A rewritten or replayed retry does not count as another failure."""
     site.topics.grow("retry.a", 1)
     site.topics.grow("retry.b", 1)
     first = site.ingest(topic="orders")
@@ -287,7 +287,7 @@ def test_outcome_of_a_deleted_record_is_looked_for_where_its_successor_was_writt
 
 
 def test_what_ended_a_record_is_named_though_both_are_deleted(site: TracedSite) -> None:
-    """A commit with the same id found nothing to decide, and did nothing to it."""
+    """A commit with the same id found nothing to decide, and does not count."""
     origin = site.ingest(topic="orders", delay="1h", id="a")
     commit = site.ingest(transaction="commit", id="a")
     site.ended(commit, "missed")
@@ -303,7 +303,7 @@ def test_what_ended_a_record_is_named_though_both_are_deleted(site: TracedSite) 
 def test_half_message_is_late_from_its_commit_on_if_that_came_after_its_due(
     site: TracedSite,
 ) -> None:
-    """The outcome of the commit may have a later stamp than what it delivered."""
+    """The commit's outcome may have a later stamp than the delivery."""
     origin = site.ingest(topic="orders", id="h", transaction="prepare")
     site.passes(HOUR_MS)
     commit = site.ingest(transaction="commit", id="h")

@@ -1,4 +1,4 @@
-"""`trace` follows a record that was moved to another time, from any of its origins."""
+"""`trace` follows a moved record from any of its origins."""
 
 from __future__ import annotations
 

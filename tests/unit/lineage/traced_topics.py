@@ -1,4 +1,4 @@
-"""Topics in memory, written as the proxy, its clients and producers write them, for traces."""
+"""Topics in memory for traces, written as the proxy, clients and producers do."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WITHIN_MS = 600_000
 
 
 class TopicsInMemory:
-    """What `Topics` asks for. `read` counts records that were looked at, by topic."""
+    """Fake `Topics`. `read` counts the records looked at, by topic."""
 
     def __init__(self, partitions: dict[str, int]) -> None:
         self._partitions = partitions
@@ -55,7 +55,7 @@ class TopicsInMemory:
     def write(
         self, time_ms: int, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> TracedRecord:
-        """Into the key's partition."""
+        """Write to the key's partition."""
         count = self._partitions.setdefault(topic, 1)
         number = 0 if key is None else partition_of(key, count)
         records = self._records.setdefault((topic, number), [])
@@ -64,11 +64,11 @@ class TopicsInMemory:
         return records[-1]
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Give the topic more partitions; what is there stays where it is."""
+        """Give the topic more partitions. Existing records stay."""
         self._partitions[topic] = partitions
 
     def delete(self, topic: str, before: int) -> None:
-        """What retention deletes."""
+        """Delete records as retention does."""
         self._starts[topic, 0] = before
 
     def partitions_of(self, topic: str) -> int:
@@ -108,8 +108,8 @@ class TopicsInMemory:
 
 
 class TracedSite:
-    """A proxy's topics, with a clock that is set by hand: what the proxy would do is said by the
-    test, what it then writes by the proxy's own code."""
+    """A proxy's topics with a manual clock. The test decides on actions, and the proxy's code
+    writes the records."""
 
     def __init__(self, **partitions: int) -> None:
         counts = {getattr(NAMES, role): 1 for role in ("ingress", "dead_letters", "outcomes")}
@@ -119,12 +119,12 @@ class TracedSite:
         self.reader = RequestReader(Policy(recalls_in=NAMES.ingress))
 
     def ingest(self, more: Headers | None = None, key: bytes | None = b"k", **asked: str) -> Origin:
-        """A producer's record that asks for this: `delay="1h"` is `timer-delay: 1h`."""
+        """Write a producer's record: `delay="1h"` is `timer-delay: 1h`."""
         named = {f"timer-{name.replace('_', '-')}": text.encode() for name, text in asked.items()}
         return self._into_ingress(key, [*named.items(), *(more or [])])
 
     def ended(self, origin: Origin, what: str, **more: Any) -> None:
-        """Its outcome."""
+        """Write its outcome."""
         delivery = self._delivery(origin)
         due_ms = None if delivery is None else delivery.due_ms
         ident = self._header(origin, "timer-id") or self._header(origin, "timer-cancel")
@@ -138,7 +138,7 @@ class TracedSite:
         commit: Origin | None = None,
         not_before_ms: int | None = None,
     ) -> Origin:
-        """Rewritten to the ingress, with its outcome; `commit`: of the half message that it is."""
+        """Rewrite it to the ingress, with its outcome. `commit` is the half message's commit."""
         delivery = self._delivery(origin)
         assert delivery is not None
         if commit is not None:
@@ -151,7 +151,7 @@ class TracedSite:
         return after
 
     def moved(self, origin: Origin, deliver_at_ms: int, commit: Origin | None = None) -> Origin:
-        """Another record has taken its place, with this due."""
+        """Replace it by a record with this due time."""
         delivery = self._delivery(origin)
         assert delivery is not None
         after = self.moving(origin, deliver_at_ms, commit)
@@ -161,13 +161,13 @@ class TracedSite:
         return after
 
     def moved_too_late(self, origin: Origin, deliver_at_ms: int) -> Origin:
-        """A record was to take its place, and came when it had ended."""
+        """Write a replacement that arrives after its end."""
         late = self.moving(origin, deliver_at_ms)
         self.ended(late, MISSED, detail="it had ended before")
         return late
 
     def moving(self, origin: Origin, deliver_at_ms: int, commit: Origin | None = None) -> Origin:
-        """What is to take its place, in the ingress."""
+        """Write its replacement to the ingress."""
         delivery = self._delivery(origin)
         assert delivery is not None
         if commit is not None:
@@ -176,7 +176,7 @@ class TracedSite:
         return self._into_ingress(written.key, written.headers)
 
     def delivered(self, origin: Origin, late_ms: int = 5) -> TracedRecord:
-        """In its target, so late; the clock is set to that."""
+        """Deliver it this late, and set the clock to that time."""
         delivery = self._delivery(origin)
         assert delivery is not None
         self.now_ms = max(self.now_ms, delivery.due_ms) + late_ms
@@ -184,7 +184,7 @@ class TracedSite:
         return self.topics.write(self.now_ms, delivery.target, delivery.key, b"v", headers)
 
     def buried(self, origin: Origin, code: str = "too-large") -> TracedRecord:
-        """A dead letter, and its outcome."""
+        """Write its dead letter and outcome."""
         delivery, record = self._delivery(origin), self.topics.at(origin)
         reason = Rejection(code, "because")
         assert record is not None
@@ -199,7 +199,7 @@ class TracedSite:
         return written
 
     def replayed(self, letter: TracedRecord) -> Origin:
-        """Sent in again by an operator, who has mended it, with its mark."""
+        """Replay it as an operator does, with edits and a mark."""
         place = Place(*letter.place[1:])
         whole = Letter(place, letter.timestamp_ms, letter.key, letter.value, letter.headers)
         again = self._into_ingress(letter.key, requests_of(whole, whole.headers, Edits()))
@@ -208,7 +208,7 @@ class TracedSite:
         return again
 
     def failed(self, delivery: TracedRecord, group: str) -> Origin:
-        """A consumer of the group, with the client of this project, could not process it."""
+        """Fail it in a consumer of the group, with this project's client."""
         here = ClientPlace(*delivery.place)
         original, attempt = here, 0
         if delivery.place.topic == f"retry.{group}":
@@ -221,7 +221,7 @@ class TracedSite:
         return self._into_ingress(request.key, request.headers)
 
     def check_back(self, topic: str, ident: str, number: int) -> None:
-        """The proxy asks about a half message."""
+        """Write a check-back for a half message."""
         headers: Headers = [
             ("timer-transaction", b"check"),
             ("timer-id", ident.encode()),
@@ -230,15 +230,14 @@ class TracedSite:
         self.topics.write(self.now_ms, topic, b"k", b"v", headers)
 
     def passes(self, milliseconds: int) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.now_ms += milliseconds
 
     def trace(self, origin: Origin) -> Trace:
-        """What a trace finds."""
         return Tracer(self.topics, NAMES, self.reader, WITHIN_MS).trace(origin)
 
     def story(self, origin: Origin) -> Story:
-        """The story that it tells."""
+        """Return the story of its trace."""
         return Storyteller(NAMES, self.now_ms).story(self.trace(origin))
 
     def _into_ingress(self, key: bytes | None, headers: Headers) -> Origin:
@@ -262,5 +261,5 @@ class TracedSite:
 
 
 def told(story: Story) -> list[str]:
-    """What happened, in order of time."""
+    """Return the events in order of time."""
     return [step.what for step in story.steps]

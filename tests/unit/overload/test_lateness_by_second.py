@@ -1,4 +1,4 @@
-"""Percentiles out of a histogram: right to one twentieth, over any number of records."""
+"""Percentiles from a histogram are exact to one twentieth, for any number of records."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The books of the overload scenarios find what is missing, doubled, early or invented."""
+"""The ledger of the overload scenarios finds missing, doubled, early and invented records."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def account(
     phases: list[Phase] = PHASES,
     read_later_ms: int = 0,
 ) -> Account:
-    """Batches as (numbers, milliseconds after the due at which the broker had them)."""
+    """Account batches of (numbers, milliseconds from the due time to the broker's)."""
     ledger = Ledger(phases)
     for numbers, after_ms in batches:
         keys = [key for number in numbers for key in write_keys(number, np.array([DUE_MS]))]

@@ -1,4 +1,4 @@
-"""A folder that is said to be of another boot is looked through, and serves all the same."""
+"""A folder from before a reboot is checked and still serves."""
 
 from pathlib import Path
 

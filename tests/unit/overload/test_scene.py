@@ -1,4 +1,4 @@
-"""A scenario that could fill the disk is not begun."""
+"""A scenario that could fill the disk does not start."""
 
 from pathlib import Path
 

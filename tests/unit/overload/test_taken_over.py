@@ -1,4 +1,4 @@
-"""What a proxy's log says of its take-overs is read from its lines."""
+"""Takeovers are read from the lines of a proxy's log."""
 
 from tools.overload.taken_over import TakenOver, taken_over_since
 

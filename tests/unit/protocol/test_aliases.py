@@ -1,4 +1,4 @@
-"""What holds for all header aliases: own headers win, contradictions, bytes left alone."""
+"""Rules of all header aliases: own headers win, contradictions, unchanged bytes."""
 
 import pytest
 from hypothesis import example, given
@@ -205,7 +205,7 @@ CHOICES = st.lists(st.sampled_from(KNOWN_ALIASES), unique=True).map(tuple)
 def test_translate_never_raises_and_refuses_with_a_documented_code(
     headers: Headers, key: bytes | None, value: bytes | None, names: tuple[str, ...]
 ) -> None:
-    """Whatever a record carries, it is translated or refused with a code of REASONS."""
+    """Invariant: any record is translated, or refused with a code of REASONS."""
     answer = alias_reader(names).translate(headers, key, value)
     if isinstance(answer, Rejection):
         assert answer.code in REASONS
@@ -219,7 +219,8 @@ def test_translate_never_raises_and_refuses_with_a_documented_code(
 def test_a_record_without_foreign_headers_comes_back_as_the_same_object(
     headers: Headers, key: bytes | None, value: bytes, names: tuple[str, ...]
 ) -> None:
-    """Without a foreign header, and with a value, nothing is copied, let alone changed."""
+    """Invariant: a record with a value and without foreign headers is returned as the same
+    object."""
     answer = alias_reader(names).translate(headers, key, value)
     assert isinstance(answer, tuple)
     assert answer[0] is headers
@@ -229,7 +230,7 @@ def test_a_record_without_foreign_headers_comes_back_as_the_same_object(
 def test_translating_twice_is_translating_once(
     headers: Headers, key: bytes | None, value: bytes | None, names: tuple[str, ...]
 ) -> None:
-    """A translated record asks for nothing more: its own headers have settled everything."""
+    """Invariant: a translated record is not translated further."""
     translator = alias_reader(names)
     once = translator.translate(headers, key, value)
     if not isinstance(once, Rejection):
@@ -242,7 +243,7 @@ def test_translating_twice_is_translating_once(
 def test_nothing_is_added_that_the_record_said_itself(
     headers: Headers, key: bytes | None, value: bytes | None, names: tuple[str, ...]
 ) -> None:
-    """Own headers win: a translation never adds a name twice, nor a second time header."""
+    """Invariant: a translation adds no name twice and no second time header."""
     answer = alias_reader(names).translate(headers, key, value)
     if not isinstance(answer, Rejection):
         before = {name for name, _ in headers}

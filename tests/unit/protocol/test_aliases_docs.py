@@ -1,4 +1,4 @@
-"""The tables in docs/aliases.md say what the code does: their rows are the rows that are tested."""
+"""The tables in docs/aliases.md contain exactly the tested rows."""
 
 import re
 from pathlib import Path

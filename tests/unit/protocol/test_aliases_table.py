@@ -1,7 +1,7 @@
 """A test for each row of the tables in docs/aliases.md, named by the row's own sentence.
 
-Records stand here as text: `name: value` apart by ` | `, `null` for a null value, `0x` before
-bytes. What a row expects is the headers that are added, or a single code that it is refused with.
+Records are text: `name: value` separated by ` | `, `null` for a null value, `0x` before bytes. A
+row expects added headers, or one refusal code.
 """
 
 from dataclasses import dataclass

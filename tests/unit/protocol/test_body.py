@@ -30,7 +30,7 @@ contents = st.tuples(st.integers(-1, 2**31 - 1), maybe_bytes, maybe_bytes, heade
 
 @given(st.lists(contents, max_size=10))
 def test_every_byte_comes_back(batch: list[Content]) -> None:
-    """What is unpacked is what the producer sent, one by one and in a row."""
+    """Invariant: unpacked records equal the producer's, one by one and in batches."""
     pack = packer()
     entries = [(5, offset, "orders", pack(content)) for offset, content in enumerate(batch)]
     in_a_row = [(*kept[:3], list(kept[3] or ())) for kept in unpacked(entries)]
@@ -42,7 +42,8 @@ def test_every_byte_comes_back(batch: list[Content]) -> None:
 def test_headers_kept_as_a_shape_come_back_and_need_no_dispatch(
     names: tuple[str, str], key: bytes | None, value: bytes | None, time: bytes
 ) -> None:
-    """Both headers in their order, with the entry's target; the record goes by its key."""
+    """Invariant: both headers keep their order and the entry's target. The key chooses the
+    partition."""
     body = packer()((SHAPES[names], key, value, kept_time(time, DUE_MS)))
     headers = [(name, b"orders" if name == "timer-topic" else time) for name in names]
     assert parts_of(body, "orders", DUE_MS) == (None, (-1, key, value, headers))
@@ -53,7 +54,7 @@ def test_headers_kept_as_a_shape_come_back_and_need_no_dispatch(
 
 @given(contents)
 def test_a_partition_asked_for_is_seen_without_unpacking(content: Content) -> None:
-    """Only -1 asks for none."""
+    """Invariant: only -1 requests no partition."""
     assert need_dispatch([(1, 2, "orders", packer()(content))]) == (content[0] != -1)
 
 
@@ -61,7 +62,7 @@ def test_a_partition_asked_for_is_seen_without_unpacking(content: Content) -> No
 def test_a_purpose_comes_back_and_is_seen_without_unpacking(
     content: Content, times: tuple[int, int, int]
 ) -> None:
-    """A body with a purpose is neither a stub nor a plain delivery, and gives both parts back."""
+    """Invariant: a body with a purpose is neither a stub nor plain, and returns both parts."""
     purpose = Purpose(*times)
     body = packer()((purpose, *content))
     assert need_dispatch([(1, 2, "orders", body)])
@@ -74,7 +75,7 @@ def test_a_purpose_comes_back_and_is_seen_without_unpacking(
 
 @given(contents)
 def test_a_stub_says_the_size_of_its_body_and_is_told_from_one(content: Content) -> None:
-    """A body begins as no stub does."""
+    """Invariant: no body begins as a stub does."""
     body = packer()(content)
     assert not is_stub(body)
     assert is_stub(stub(body))
@@ -83,7 +84,7 @@ def test_a_stub_says_the_size_of_its_body_and_is_told_from_one(content: Content)
 
 @given(st.one_of(st.integers(0, 300), st.sampled_from([65_535, 65_536, 1_000_000])))
 def test_a_stub_of_any_size_begins_as_no_body_does(size_bytes: int) -> None:
-    """Whatever form the number takes."""
+    """Invariant: this holds for any encoding of the number."""
     kept = stub(bytes(size_bytes))
     assert is_stub(kept)
     assert len(kept) <= 5

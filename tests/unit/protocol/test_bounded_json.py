@@ -1,4 +1,4 @@
-"""JSON from outside gives a value or one error, at the proxy and in the audit."""
+"""Untrusted JSON gives a value or one error, at the proxy and in the audit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_offset_metadata_that_is_hostile_is_called_unreadable(name: str) -> None
 def test_what_json_can_say_is_read_as_it_was_written(
     reading: Callable[[bytes], object], value: object
 ) -> None:
-    """Whatever JSON can say within the bounds comes back as it was written."""
+    """Invariant: any JSON value within the limits is returned unchanged."""
     assert reading(json.dumps(value).encode()) == value
 
 
@@ -95,7 +95,7 @@ def test_as_deep_as_is_read_and_one_deeper(reading: Callable[[bytes], object]) -
 def test_any_bytes_give_a_value_that_can_be_written_or_the_one_error(
     reading: Callable[[bytes], object], text: bytes
 ) -> None:
-    """No bytes at all end a reader in another way."""
+    """Invariant: any bytes give a value or the one error."""
     found = reading(text)
     if found is not ValueError:
         json.dumps(found, ensure_ascii=False, allow_nan=False).encode()

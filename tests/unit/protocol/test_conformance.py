@@ -1,4 +1,4 @@
-"""The proxy's reader reads each record of the conformance table as the guide says."""
+"""The proxy reads each record of the conformance table as the guide says."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_there_are_many_rows_and_no_two_ask_the_same() -> None:
 def test_every_code_that_is_decided_when_a_record_is_read_occurs() -> None:
     _, *listed = re.findall(r"^\| `([a-z-]+)` \|", _codes_of_the_guide(), re.MULTILINE)
     codes = set(listed[: listed.index(LAST_CODE_OF_A_READER) + 1])
-    codes.remove("record-unreadable")  # no record that a client can read has it
+    codes.remove("record-unreadable")  # no readable record has it
     assert len(codes) > 10
     assert codes == {row.expected["code"] for row in rows()} - {None}
 

@@ -1,4 +1,4 @@
-"""The MAC of what the proxy writes to the ingress: right for that record there, and no other."""
+"""The MAC of the proxy's ingress records is valid for one record at one place only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_mac_counts_under_its_key_for_its_topic_and_as_the_last_header_alone() -
 
 @given(st.lists(RECORDS, min_size=2, max_size=2))
 def test_records_that_differ_have_different_macs(records: Sequence[tuple[object, ...]]) -> None:
-    """Two records have the same MAC if and only if they are equal."""
+    """Invariant: two records have the same MAC if and only if they are equal."""
     one, other = (BY.signed(*record)[-1] for record in records)  # type: ignore[arg-type]
     assert (one == other) == (records[0] == records[1])
 

@@ -1,4 +1,4 @@
-"""Dead letters: the record as it was, and why it ended."""
+"""Dead letters have the unchanged record and the reason."""
 
 from proxy.protocol.body import Delivery, Headers
 from proxy.protocol.outcomes import DeadLetter, Rejection, dead_letter_headers, dead_letter_of

@@ -1,4 +1,4 @@
-"""The settings by which records are read are named by their content."""
+"""Policies are named by their content."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A committed position and its form in the offset metadata."""
+"""Committed positions and their form in the offset metadata."""
 
 import json
 
@@ -37,7 +37,7 @@ def position(**fields: object) -> Position:
 def test_metadata_gives_the_position_back(
     next_offset: int, watermark_ms: int, cursor: int, data: st.DataObject
 ) -> None:
-    """What is committed is what is recovered."""
+    """Invariant: the recovered position equals the committed one."""
     floor = data.draw(st.integers(0, next_offset))
     before = position(
         next_offset=next_offset, watermark_ms=watermark_ms, cursor=cursor, floor=floor

@@ -1,4 +1,4 @@
-"""What a record's headers ask for (docs/guide.md)."""
+"""Requests in a record's headers (docs/guide.md)."""
 
 import pytest
 from hypothesis import given
@@ -239,8 +239,8 @@ OTHERS = st.tuples(st.sampled_from(["timer-id", "timer-cancel", "trace"]), TEXTS
 def test_a_header_of_its_own_changes_nothing_of_what_a_record_asks_for(
     headers: Headers, timestamp_ms: int, roll_after_ms: int | None
 ) -> None:
-    """The short way of records with a target and a time alone leads where the long one leads, and
-    every header comes back."""
+    """Invariant: the fast path of records with only a target and a time gives the same request, and
+    keeps every header."""
     reader = RequestReader(Policy(roll_after_ms=roll_after_ms))
     own = ("own", b"1")
     short = reader.read(headers, b"key", b"value", timestamp_ms, 0, 7)

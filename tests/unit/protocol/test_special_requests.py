@@ -35,7 +35,7 @@ LONGEST_ID = "x" * 256
 
 
 def read(asked: Mapping[str, str | bytes | None], policy: Policy = POLICY) -> ParsedRecord:
-    """What is read of a record that asks for this; to `orders` unless it says otherwise."""
+    """Read a record with these headers, by default for `orders`."""
     given = {"timer-topic": "orders", **asked}
     headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in given.items() if v != ""]
     return RequestReader(policy).read(headers, b"key", b"value", NOW_MS, 0, OFFSET)
@@ -87,7 +87,7 @@ def test_group_with_rules_of_its_own_follows_them() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"topic": "orders"}, {"delay": "1h"}, {"delay": "junk"}])
 def test_record_that_failed_too_often_is_given_up_at_once(more: dict[str, str]) -> None:
-    """Whatever target or time it asks for."""
+    """Its target and its time do not matter."""
     found = scheduled(retried("16", **more))
     assert (found.due_ms, found.entry[2]) == (NOW_MS, "dlq.g")
 
@@ -277,7 +277,7 @@ def test_forged_attempt_stops_nobody_when_its_topic_is_missing(attempt: str) -> 
 
 
 def test_forged_keeper_of_the_ingress_key_changes_no_key() -> None:
-    """Of a dead letter, and of a record that is tried again."""
+    """This covers a dead letter and a retried record."""
     world = World()
     world.policy = Policy(levels_ms=(10,), retry_first_level=1)
     forged = {"timer-ingress-key": "forged"}

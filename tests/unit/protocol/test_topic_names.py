@@ -1,4 +1,4 @@
-"""Kafka's own rule for the names of topics."""
+"""Kafka's own rule for topic names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which values of `traceparent` are valid (W3C Trace Context, 3.2)."""
+"""Valid values of `traceparent` (W3C Trace Context, 3.2)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Partitions that cannot be written to now: found, said once, and found again once back."""
+"""Unavailable partitions are found, reported once, and used again later."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def targets_of(kafka: StandInKafka) -> Targets:
 
 
 def refusals(targets: Targets, *partitions: int) -> list[str | None]:
-    """Why nothing can be written to these partitions of `orders`."""
+    """Return why nothing can be written to these partitions of `orders`."""
     found = [targets.known.refusal_at("orders", number, None) for number in partitions]
     return [refusal.detail if refusal else None for refusal in found]
 
@@ -87,7 +87,7 @@ def test_partition_lost_while_a_transaction_is_under_way_is_found_at_once(
 
 
 def test_own_topic_without_a_leader_holds_everything_and_is_named(kafka: StandInKafka) -> None:
-    """Nothing else can be done about it: another producer would wait for it, too."""
+    """Nothing else helps: another producer would wait for the leader, too."""
     kafka.topics["outcomes"], kafka.leaderless = 1, {("outcomes", 0)}
     targets = targets_of(kafka)
     with capture_logs() as said:
@@ -121,7 +121,7 @@ def test_topic_with_thousands_of_lost_partitions_does_not_flood_the_log(
 
 
 class SlowAdmin(StandInAdmin):
-    """Answers later, when the test says so."""
+    """Admin client whose answers the test releases."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         super().__init__(kafka)
@@ -135,14 +135,14 @@ class SlowAdmin(StandInAdmin):
         return self.asked[-1]
 
     def answer(self) -> None:
-        """What was asked last is answered now."""
+        """Answer the latest query."""
         for name, future in self.asked[-1].items():
             future.set_result(self._describe(name).result())
 
 
 @pytest.fixture
 def slow(kafka: StandInKafka) -> tuple[SlowAdmin, Targets]:
-    """What is known of `orders` is old, and the broker slow."""
+    """Return a slow broker and outdated knowledge of `orders`."""
     admin = SlowAdmin(kafka)
     targets = Targets(cast(Any, admin))
     targets.learn({"orders"}, NOW_MS)

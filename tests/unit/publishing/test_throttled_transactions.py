@@ -1,4 +1,4 @@
-"""Transactions that a broker holds up for a quota are given up, to be made again smaller."""
+"""Transactions that a quota blocks are given up and repeated with fewer records."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ TIMED_OUT = kafka_error(KafkaError._TIMED_OUT, retriable=True)
 
 
 class Muted(StandInProducer):
-    """The broker answers the first records and reads no more. The client tells the throttle time
-    when it is polled."""
+    """Broker that answers the first records and reads no more. A poll returns the throttle time."""
 
     def __init__(self, kafka: StandInKafka, throttling: Throttling) -> None:
         super().__init__(kafka)
@@ -34,7 +33,7 @@ class Muted(StandInProducer):
 
 
 class OffsetsHeldUp(Muted):
-    """The group's coordinator leads a target, too."""
+    """Group coordinator that also leads a target."""
 
     def send_offsets_to_transaction(
         self, offsets: list[TopicPartition], group_metadata: object, timeout: float
@@ -43,7 +42,7 @@ class OffsetsHeldUp(Muted):
 
 
 class Noting(StandInProducer):
-    """Notes the order of its calls."""
+    """Producer that notes the order of its calls."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         super().__init__(kafka)

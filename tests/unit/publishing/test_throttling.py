@@ -1,4 +1,4 @@
-"""A broker that throttles bounds the next transactions, by hand-made time."""
+"""A throttling broker limits the next transactions, with manual time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from proxy.publishing.throttling import (
 )
 
 T = 200_000
-"""The quota of these tests, in bytes a second."""
+"""Quota of these tests, in bytes per second."""
 
 
 class Throttled:
-    """A worker and its broker, at a time that the test sets."""
+    """A worker and its broker, with manual time."""
 
     def __init__(self) -> None:
         self.now_s = 5_000.0
@@ -35,7 +35,7 @@ class Throttled:
         (self.throttling.read if is_read else self.throttling.written)(event)
 
     def transaction(self, size_bytes: int, took_s: float, throttled_s: float = 0) -> None:
-        """Commit one after `took_s`; its last answer says `throttled_s`."""
+        """Commit a transaction after `took_s`. Its last answer has `throttled_s`."""
         self.throttling.begin(size_bytes)
         self.now_s += took_s
         self.hear(throttled_s)
@@ -97,7 +97,7 @@ def test_one_given_up_makes_the_next_far_smaller_and_none_smaller_than_the_least
 def test_full_transactions_grow_until_they_take_long_under_a_steady_quota(
     worker: Throttled,
 ) -> None:
-    """Two record batches of three wait within the transaction, the last one after it."""
+    """Two of three record batches are throttled within the transaction, the last one after it."""
     throttling = worker.throttling
     throttling.begin(10_000_000)
     worker.hear(10)
@@ -160,8 +160,8 @@ def test_small_transactions_say_nothing_about_large_ones(worker: Throttled) -> N
 def test_requests_that_are_throttled_whatever_they_hold_make_no_transaction_smaller(
     worker: Throttled,
 ) -> None:
-    """A quota on the broker's time (request_percentage) throttles each request by up to a second.
-    Smaller transactions would only be more of them."""
+    """A quota on broker time (request_percentage) throttles each request by up to a second. Smaller
+    transactions would only make more requests."""
     worker.throttling.begin(100_000)
     worker.hear(1)
     worker.throttling.given_up()

@@ -1,4 +1,4 @@
-"""Records sent with delivery reports: who shares a record batch, and whose refusal is known."""
+"""Records sent with delivery reports: shared record batches and known refusals."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def a_record(offset: int, size_bytes: int = 1) -> OutgoingRecord:
 
 
 class Sending:
-    """A sender, and what it made of its records: groups between flushes."""
+    """A sender and its results: groups of records between flushes."""
 
     def __init__(self, rules: dict[str, TopicRules] | None = None, unsent: int = 0) -> None:
         self.refusals = Refusals()
         self.groups: list[list[OutgoingRecord]] = [[]]
         self.reports: list[Callable[..., None] | None] = []
         self.raised: dict[int, KafkaException] = {}
-        """By offset: what producing the record raises."""
+        """Errors of producing, by offset."""
         self._unsent = unsent
         self.targets = KnownTargets()
         self.targets.rules = rules or {}
         self._sender = TrackedSender(self._produce, self._flush, self.targets, self.refusals)
 
     def send(self, *records: OutgoingRecord) -> list[int]:
-        """How many records each group has."""
+        """Send, and return the number of records of each group."""
         for record in records:
             self._sender.send(record)
         return [len(group) for group in self.groups if group]
@@ -134,7 +134,7 @@ def test_any_other_error_as_a_record_is_produced_is_of_the_transaction() -> None
 
 
 def test_partition_that_the_client_library_does_not_know_is_asked_for_once() -> None:
-    """That may take as long as the transaction may last, so it is done before the next attempt."""
+    """The query may take as long as a transaction, so it comes before the next attempt."""
     sending = Sending()
     sending.targets.learn("orders", 8, None)
     sending.raised = dict.fromkeys((1, 3), kafka_error(KafkaError._UNKNOWN_PARTITION))
@@ -154,7 +154,7 @@ def test_partition_that_the_client_library_does_not_know_is_asked_for_once() -> 
 def test_partition_of_no_target_that_the_client_library_does_not_know_fails_the_transaction() -> (
     None
 ):
-    """A successor would be a dead letter for it, though the ingress has the partition."""
+    """A successor would become a dead letter, although the ingress has the partition."""
     sending = Sending()
     sending.raised = {1: kafka_error(KafkaError._UNKNOWN_PARTITION)}
     sending.send(a_record(1))

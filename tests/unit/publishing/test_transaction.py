@@ -1,4 +1,4 @@
-"""The states of one transaction, and what each failure makes of it."""
+"""States of one transaction, and the effect of each failure."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_transaction_of_another_generation_is_aborted_for_good(kafka: StandInKaf
 
 
 class _NeverDone(StandInProducer):
-    """Its abort fails; what it left open is aborted by the next producer with its id."""
+    """Producer whose abort fails. The next producer with its id aborts the open transaction."""
 
     failure = kafka_error(KafkaError._TIMED_OUT, "1 message(s) remaining", retriable=True)
 
@@ -172,7 +172,7 @@ def test_abort_that_does_not_end_is_left_to_another_producer_of_the_same_id(
 
 
 class _DoneAtTheSecond(_NeverDone):
-    """As with librdkafka behind a refused record: only another call purges what came back."""
+    """Producer like librdkafka's after a refused record: only a second call purges the rest."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         super().__init__(kafka)
@@ -198,7 +198,7 @@ def test_abort_that_ends_when_it_is_asked_for_again_keeps_the_producer(kafka: St
     ).wait()
     assert len(kafka.read("orders")) == 1
     (producer,) = made
-    assert max(producer.waited_s) < 1  # others that are due wait meanwhile
+    assert max(producer.waited_s) < 1  # other due records are pending
 
 
 def test_aborts_that_never_end_end_the_session(kafka: StandInKafka) -> None:
@@ -220,7 +220,7 @@ def test_abort_that_cannot_be_done_ends_the_session(
 
 
 class _FatalInFlush(StandInProducer):
-    """As confluent-kafka does where a fatal error and a delivery report come at once."""
+    """Producer like confluent-kafka's on a fatal error together with a delivery report."""
 
     def flush(self, timeout: float) -> int:
         fatal = kafka_error(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True)
@@ -238,7 +238,7 @@ def test_a_fatal_error_beneath_a_delivery_report_ends_the_session_and_is_no_defe
 
 
 class _BusyAtFirst(StandInProducer):
-    """The end of the transaction before is still being written."""
+    """Producer whose previous transaction is still ending."""
 
     busy = 3
 
@@ -279,7 +279,7 @@ def test_record_too_large_for_its_topic_ends_and_the_transaction_is_committed(
 
 
 class Never(Executor):
-    """What is submitted is not done while anybody looks."""
+    """Executor that never finishes a job."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         return Future()
@@ -287,7 +287,7 @@ class Never(Executor):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits before a commit is called slow."""
+    """Call a commit slow at once."""
     monkeypatch.setattr(kafka_transactions, "SLOW_AFTER_S", 0.0)
     monkeypatch.setattr(kafka_transactions, "LOOK_EVERY_S", 0.0)
 
@@ -320,7 +320,7 @@ def test_transaction_held_by_a_lost_partition_goes_on_with_another_producer_with
 
 @pytest.mark.usefixtures("impatient")
 def test_commit_that_the_broker_was_asked_for_is_never_given_up(kafka: StandInKafka) -> None:
-    """It may take effect: made again, its records would be there twice."""
+    """It may take effect. A repetition would duplicate its records."""
     asked = PendingCommit()
     asked.result = Future()
     assert asked.claim()
@@ -360,13 +360,13 @@ def test_transactional_id_held_by_a_transaction_that_cannot_end_is_passed_over(
 
 
 class LookedTwice(Exception):
-    """Once would have been enough to give up."""
+    """A second look. One look would have been enough to give up."""
 
 
 def test_each_producer_left_behind_doubles_the_patience_with_the_next(
     kafka: StandInKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is slow, and not held, gets through in the end."""
+    """A slow broker is reached in the end."""
     monkeypatch.setattr(kafka_transactions, "LOOK_EVERY_S", 0.0)
     looks: list[None] = []
 
@@ -393,7 +393,8 @@ def test_each_producer_left_behind_doubles_the_patience_with_the_next(
 
 
 class _NoneOpen(StandInAdmin):
-    """Is asked only while no transaction is open: its answer may take as long as one may last."""
+    """Admin client for use without an open transaction only: its answer may take as long as one may
+    last."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         super().__init__(kafka)
@@ -420,7 +421,7 @@ class _ListingOutside(StandInProducer):
 
 
 def test_the_broker_is_asked_nothing_while_a_transaction_is_open(kafka: StandInKafka) -> None:
-    """Partitions that a target has got since, and how large a record it takes."""
+    """It could be asked about new partitions and maximum sizes."""
     admin = _NoneOpen(kafka)
     admin.producer = producer = _ListingOutside(kafka)
     publisher = a_publisher(kafka, new_producer=lambda _number: producer, admin=admin)
@@ -442,7 +443,7 @@ def test_the_broker_is_asked_nothing_while_a_transaction_is_open(kafka: StandInK
 def test_records_that_do_not_arrive_in_time_are_written_by_another_producer(
     kafka: StandInKafka,
 ) -> None:
-    """The broker would abort the transaction by itself, and the session would be lost."""
+    """Otherwise the broker would abort the transaction, and the session would be lost."""
 
     class Slow(StandInProducer):
         def flush(self, timeout: float) -> int:

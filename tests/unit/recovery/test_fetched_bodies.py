@@ -1,4 +1,4 @@
-"""A store that reads bodies back behaves as one that keeps them, within memory and time."""
+"""A store that fetches bodies behaves as one that keeps them, within memory and time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW_MS = 1_000
 
 
 class Shelf:
-    """Ingress records and a store of them, with a note of every read."""
+    """Ingress records and their store, with a note of every read."""
 
     def __init__(self) -> None:
         self.kafka = StandInKafka(1)
@@ -42,7 +42,7 @@ class Shelf:
         )
 
     def write(self, due_ms: int, value: bytes | None = b"value") -> Entry:
-        """A record in the ingress, and its entry with its whole body."""
+        """Write an ingress record, and return its entry with the whole body."""
         headers: list[tuple[str, bytes | None]] = [
             ("timer-topic", b"orders"),
             ("timer-deliver-at", b"%d" % due_ms),
@@ -53,7 +53,7 @@ class Shelf:
         return parsed.entry
 
     def put(self, *dues_ms: int) -> list[Entry]:
-        """Records with these dues, put into the store; their entries in due order."""
+        """Store records with these due times, and return their entries in due order."""
         entries = [self.write(due_ms) for due_ms in dues_ms]
         self.store.put(entries)
         return sorted(entries)

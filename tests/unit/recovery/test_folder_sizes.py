@@ -1,4 +1,4 @@
-"""What folders take on disk, a little at a time."""
+"""Folder sizes on disk, measured in small steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proxy.recovery.local_state import EVERY_S, FILES_AT_ONCE, LOOK_S, FolderSiz
 
 
 class World:
-    """Two folders, and a clock that every look at it moves on."""
+    """Two folders, and a clock that advances at every look."""
 
     def __init__(self, folder: Path, step_s: float) -> None:
         self.now_s, self._step_s = 100.0, step_s

@@ -1,4 +1,4 @@
-"""A shard's folder remembers that some of its entries may have no bodies."""
+"""A shard's folder remembers that entries may lack bodies."""
 
 import errno
 import os
@@ -126,8 +126,7 @@ def test_a_forbidden_write_is_not_mended_by_space(tmp_path: Path) -> None:
 def test_a_write_that_finds_no_inode_is_not_mended_by_space(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the folder is not there yet. A file system without a number of inodes has none
-    to run out of."""
+    """This includes a missing folder. File systems without an inode limit never run out."""
     full = OSError(errno.ENOSPC, "No space left on device")
     for inodes, said in ((20, "no inode is free (df -i)"), (0, "No space left on device")):
         left = os.statvfs_result((4096, 4096, 1000, 900, 900, inodes, 0, 0, 0, 255))

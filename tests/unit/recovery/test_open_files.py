@@ -1,4 +1,4 @@
-"""How many files the process may open: raised by itself, and said where it is little."""
+"""The limit of open files is raised, and reported if low."""
 
 import resource
 from collections.abc import Iterator

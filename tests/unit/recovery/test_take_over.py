@@ -1,4 +1,4 @@
-"""Taking shards over: all of them or none, and nothing of it left open."""
+"""Takeovers of shards are complete or undone, and leave nothing open."""
 
 from __future__ import annotations
 

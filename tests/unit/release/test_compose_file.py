@@ -1,4 +1,4 @@
-"""compose.yaml, as far as it can be judged without an engine."""
+"""Checks of compose.yaml without an engine."""
 
 import re
 import subprocess
@@ -33,7 +33,7 @@ KNOWN = {
     "tmpfs",
     "volumes",
 }
-"""Keys of a service in the Compose specification that are used here; a misspelt one is none."""
+"""Allowed keys of a service, from the Compose specification. Misspelt keys fail."""
 OURS = ("proxy", "audit")
 LISTENER = re.compile(r"(\w+)://([\w.]*):(\d+)")
 

@@ -1,4 +1,4 @@
-"""The readers of Dockerfile and .dockerignore that the checks of the images stand on."""
+"""Parsers of Dockerfile and .dockerignore for the image checks."""
 
 from pathlib import Path
 

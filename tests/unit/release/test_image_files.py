@@ -1,4 +1,4 @@
-"""Dockerfile, .dockerignore and the files of the image, as far as they can be judged by reading."""
+"""Checks of Dockerfile, .dockerignore and the image files by reading."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What the images install is what was tested: the same versions, the same bytes, nothing else."""
+"""Images install exactly the tested versions and bytes."""
 
 from pathlib import Path
 
@@ -13,11 +13,11 @@ EXTRAS_OF = {
 }
 BUILD = "requirements-build.lock"
 ONLY_TO_BUILD = {"setuptools"}
-"""pyspark's source asks for it; `make setup` lets pip fetch it."""
+"""pyspark's source needs it. `make setup` lets pip fetch it."""
 
 
 def _blocks(name: str) -> dict[str, str]:
-    """By requirement (name, version, marker) its hashes."""
+    """Return the hashes by requirement (name, version, marker)."""
     text = Path(REPOSITORY, name).read_text("utf-8").replace(" \\\n", "\n")
     blocks: dict[str, str] = {}
     requirement = ""

@@ -1,4 +1,4 @@
-"""The version stands in one place, and everything that names it says the same."""
+"""The version is defined once, and all users of it agree."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What `tools.benchmarks.audit_scale` writes and concludes, without a broker."""
+"""Output and conclusions of `tools.benchmarks.audit_scale`, without a broker."""
 
 import json
 import os

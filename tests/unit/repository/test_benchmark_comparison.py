@@ -1,4 +1,4 @@
-"""The benchmarks beside an earlier run: what counts as worse, and which reports are kept."""
+"""Benchmarks against an earlier run: regressions, and kept reports."""
 
 import io
 import json
@@ -26,7 +26,7 @@ SETTING = "AMD EPYC, 2 cores"
 
 
 def relay(*rounds: tuple[int, float]) -> Relay:
-    """Rounds as (records/s, us a record)."""
+    """Return rounds as (records/s, us a record)."""
     found = [Relayed(1, per_s, {"proxy": us}, 0.0) for per_s, us in rounds]
     return Relay(found[0], found)
 
@@ -42,7 +42,7 @@ def report(date: str = "2026-11-26T08:00:00+00:00", options: tuple[str, ...] = (
 
 
 def written(folder: Path, name: str, found: Report, **figures: float) -> Path:
-    """A report as a file, with figures (`ingest / relay` and the like) changed in it."""
+    """Write a report with changed figures (`ingest / relay` and the like)."""
     content = json.loads(found.to_json())
     named = {figure["name"]: figure for figure in content["figures"]}
     for figure, value in figures.items():

@@ -1,4 +1,4 @@
-"""The scenario overload looks at a load second by second: its sums, without a broker."""
+"""Sums of the overload scenario, second by second, without a broker."""
 
 import math
 
@@ -17,7 +17,7 @@ START_MS = 10_000.0
 def course(
     *records: tuple[float, int, float], memory: tuple[tuple[float, int], ...] = ()
 ) -> Course:
-    """Records as (sent, due, late), all in ms, sent from the start on."""
+    """Return records as (sent, due, late), all in ms."""
     sent_ms, due_ms, late_ms = (
         np.array(column, np.float64) for column in zip(*records, strict=True)
     )
@@ -31,7 +31,7 @@ def course(
 
 
 def overload(offered_per_s: float, worst_ms: float) -> Overload:
-    """30 s on a proxy that holds 1,000 records/s: it was once late by `worst_ms`, and by twice as
+    """Return 30 s on a proxy of 1,000 records/s. It was late by `worst_ms` once, and by twice as
     much before the overload."""
     late = Lateness(1, worst_ms, worst_ms, worst_ms, worst_ms)
     found = course((-9_000, -5_000, 2 * worst_ms), (0, 2_000, worst_ms))

@@ -1,4 +1,4 @@
-"""The benchmarks judge before they measure: their judgement is held here, without a broker."""
+"""The benchmarks judge before they measure. Their judgement is tested without a broker."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def load_of(count: int, first_sequence: int = 0) -> Load:
 
 
 def arrivals(*records: tuple[int, int, float]) -> Arrivals:
-    """Records as (sequence, due_ms, received_ms)."""
+    """Return records as (sequence, due_ms, received_ms)."""
     sequence, due_ms, received_ms = zip(*records, strict=True)
     return Arrivals(
         np.array(sequence, np.int64), np.array(due_ms, np.int64), np.array(received_ms), cpu_s=0.0

@@ -1,4 +1,4 @@
-"""What of `make test-chart-install` needs no API server."""
+"""The parts of `make test-chart-install` that need no API server."""
 
 from __future__ import annotations
 
@@ -67,7 +67,6 @@ def test_an_object_may_say_more_than_was_asked_for_but_not_otherwise() -> None:
 
 
 def _folder_with(name: str, above: Path, inside: str = "bin") -> str:
-    """A folder with a program of that name."""
     file = above / inside / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch(0o755)

@@ -1,4 +1,4 @@
-"""The commands in the pages exist, with the options that they are given there."""
+"""Commands in the pages exist with their options."""
 
 import re
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def _written(pattern: re.Pattern[str]) -> list[str]:
 
 
 def _split(words: list[str]) -> tuple[Any, list[str]]:
-    """The command that the words begin with, and the rest of them."""
+    """Return the command at the start of the words, and the rest."""
     command: Any = typer.main.get_command(app)
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]

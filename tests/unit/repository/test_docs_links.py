@@ -1,4 +1,4 @@
-"""Every link of a page leads somewhere, and so does every page that a file names."""
+"""Links of pages and page names in files are valid."""
 
 import re
 import subprocess
@@ -12,14 +12,14 @@ from tests.support.markdown_pages import anchors, is_there, links
 REPOSITORY = Path(__file__).parents[3]
 ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:")
 CITED = re.compile(r"(?<![\w./-])((?:docs/|storage/)[\w/-]+\.md)(?:#([\w-]*\w))?")
-"""A page by its path from the top, as comments and messages name it."""
+"""A page by its path from the root, as comments and messages name it."""
 OLD_ANCHORS = [
     "runbooks", "starting", "settings", "topics", "with-helm", "sizing", "seen-from-outside",
     "audit", "procedures", "upgrade", "stopping-for-maintenance", "scaling", "moving-a-shard",
     "what-to-back-up", "restoring-after-disk-loss", "clock-trouble", "poison-messages",
     "draining-a-target", "what-can-happen-and-what-to-do",
 ]  # fmt: skip
-"""Parts of docs/operations.md before it was split; links to them are abroad."""
+"""Sections of docs/operations.md before it was split. Others may link to them."""
 
 
 def _committed() -> list[Path]:

@@ -1,4 +1,4 @@
-"""What the pages say that a log or an error says is said by the code."""
+"""Log and error texts cited in the pages exist in the code."""
 
 import ast
 import re
@@ -21,12 +21,12 @@ CITED = re.compile(r"(?<!\*)\*([^*]+)\*(?!\*)")
 PUT_IN = re.compile(r"…|\b(?:N|\d+)\b|<n>")
 PUT_IN_A_VERDICT = re.compile(r"…|\b(?:[nm]|\d+)\b")
 SQL = re.compile(r"\{.*?\}")
-"""In a rule's sentence (`spark_jobs.verdicts.rules`)."""
+"""Part of a rule's sentence (`spark_jobs.verdicts.rules`)."""
 
 
 @cache
 def _texts() -> list[str]:
-    """Every text in the product's code, `…` in place of what is put into it."""
+    """Return every text in the product's code, with `…` for inserted values."""
     found = []
     for path in (path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -39,7 +39,7 @@ def _texts() -> list[str]:
 
 
 def _cited(text: str) -> list[str]:
-    """What stands in italics: sentences of the program, and titles of the dashboard's panels."""
+    """Return the texts in italics: sentences of the program, and titles of dashboard panels."""
     return sorted({" ".join(found.split()) for found in CITED.findall(text)} - KAFKA_S_OWN)
 
 

@@ -1,4 +1,4 @@
-"""The pages name tests, the failure matrix above all: they are there."""
+"""Tests named in the pages exist, above all the failure matrix."""
 
 import re
 from pathlib import Path

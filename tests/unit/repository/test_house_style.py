@@ -1,4 +1,4 @@
-"""The house style, held by a test: what ruff, mypy and import-linter do not look at."""
+"""The house style that ruff, mypy and import-linter do not check."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ NOT_IN_THE_REPOSITORY = re.compile(r"\bDESIGN(?:\.md)?\b|\bHOUSE\.md\b")
 CAN_END_THE_PROCESS = re.compile(
     r"\.(describe_consumer_groups|list_consumer_group_offsets|delete_consumer_group_offsets)\("
 )
-"""librdkafka 4605 and 5040: calls to a group's coordinator abort when it goes away meanwhile."""
+"""librdkafka 4605 and 5040: group coordinator calls abort the process if the coordinator leaves."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

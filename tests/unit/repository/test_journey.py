@@ -1,4 +1,4 @@
-"""How much code a plain record goes through: figures of `python -m tools.journey`, to fall only."""
+"""Code size on a plain record's way: figures of `python -m tools.journey`, which may only fall."""
 
 from tools.journey import journey
 

@@ -1,4 +1,4 @@
-"""The tables of the comparison with other schedulers: who wins a row, and what was not measured."""
+"""Comparison tables with other schedulers: winners of rows, and missing measurements."""
 
 import json
 from pathlib import Path

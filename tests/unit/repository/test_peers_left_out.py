@@ -1,4 +1,4 @@
-"""A peer that cannot be had is left out of the comparison, with one sentence that says why."""
+"""An unavailable peer is left out of the comparison, with one sentence of explanation."""
 
 import os
 from pathlib import Path

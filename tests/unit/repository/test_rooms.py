@@ -1,4 +1,4 @@
-"""The rooms of the product: explained, entered at a named place."""
+"""The product's packages have an explanation and a named entry point."""
 
 import ast
 import re
@@ -55,7 +55,8 @@ def _public(path: Path, kind: type[ast.ClassDef] | type[ast.FunctionDef]) -> lis
 
 
 def _is_named_after(path: Path, name: str) -> bool:
-    """A word that the room's own name says already may be left out: `admin/server.py`."""
+    """Return whether the name matches. Words of the package's own name may be left out:
+    `admin/server.py`."""
     rest = _words(name).replace(path.stem, "", 1).strip("_")
     return path.stem in _words(name) and (not rest or rest in _words(path.parent.name))
 

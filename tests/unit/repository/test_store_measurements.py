@@ -1,4 +1,4 @@
-"""The comparison of stores: each kind lives through each scenario, and what its table says."""
+"""The store comparison: each kind survives each scenario, and the contents of its table."""
 
 import json
 from dataclasses import replace

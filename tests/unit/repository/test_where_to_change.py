@@ -1,4 +1,4 @@
-"""The page "Where to change what" names files that exist, and is linked where people begin."""
+"""The page "Where to change what" names existing files, and is linked from the entry pages."""
 
 import re
 from pathlib import Path

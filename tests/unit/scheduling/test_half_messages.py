@@ -1,4 +1,4 @@
-"""Undecided half messages: asked about in their time, decided once, read back when need be."""
+"""Undecided half messages: asked about in time, decided once, read back if necessary."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def a_half(ident: bytes = b"t", first_ms: int = 100, check_topic: str | None = "
 def some_undecided(
     *halves: tuple[int, Prepare], watermark: Watermark = BEFORE_ALL
 ) -> tuple[HalfMessages, list[list[int]]]:
-    """Half messages by offset, and the offsets that were read back, request by request."""
+    """Return half messages by offset, and the offsets read back by request."""
     asked: list[list[int]] = []
 
     def read_back(offsets: object) -> dict[int, Prepare]:
@@ -176,7 +176,7 @@ def test_expiry_needs_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_transactions_have_a_bound_on_the_bytes_of_their_check_backs(
     monkeypatch: pytest.MonkeyPatch, is_read_late: bool
 ) -> None:
-    """However many messages are undecided, and however long the proxy has been away."""
+    """This holds for any number of undecided messages and any absence of the proxy."""
     value, sizes_bytes = b"x" * 1_000, list[int]()
     for room in ("half_messages", "admission"):
         monkeypatch.setattr(f"proxy.scheduling.{room}.CHECK_BACK_BYTES", 3_000)
@@ -245,7 +245,7 @@ def decide(world: World, what: str, ident: str = "t") -> None:
 
 
 def how_all_ended(world: World) -> dict[int, str]:
-    """How each ingress record ended, by offset."""
+    """Return the end of each ingress record, by offset."""
     return {int(origin.rpartition("/")[2]): what for origin, what, _ in world.ends()}
 
 
@@ -283,7 +283,7 @@ def test_expired_half_message_is_a_dead_letter_with_all_its_headers() -> None:
 
 
 def test_commit_that_lies_before_the_expiry_in_the_log_wins() -> None:
-    """The proxy has asked to end the message, and the commit had come before that request."""
+    """The commit precedes the proxy's request to end the message."""
     world = a_world()
     prepare(world)
     world.settle()
@@ -316,7 +316,7 @@ def test_check_topic_that_is_missing_costs_the_question_and_nothing_else() -> No
 
 
 def test_message_too_large_for_its_check_topic_expires_and_is_delivered_all_the_same() -> None:
-    """Also when its check-backs are refused in the very transaction that goes on with it."""
+    """This also holds if check-backs fail in the transaction that delivers it."""
     world = a_world()
     world.kafka.max_bytes["checks"] = 1
     prepare(world)

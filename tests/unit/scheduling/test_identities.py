@@ -1,4 +1,4 @@
-"""Ids: what each names, and what becomes of it when the id is used again."""
+"""Ids: the record that each names, and the effect of reuse."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cancel(world: World, ident: str = "a") -> None:
 
 
 def how_all_ended(world: World) -> list[str]:
-    """How the ingress records ended, in log order."""
+    """Return the ends of the ingress records in log order."""
     ends = {int(origin.rpartition("/")[2]): what for origin, what, _ in world.ends()}
     return [ends.get(offset, "pending") for offset in range(world.kafka.end(0))]
 
@@ -120,7 +120,7 @@ def test_cancel_that_arrives_in_the_very_turn_of_the_due_comes_first() -> None:
 def test_what_comes_while_a_record_is_rewritten_ends_its_successor(
     meanwhile: str, ends: list[str], crashes: bool
 ) -> None:
-    """C a cancel, R a record with the id, each before the successor in the log."""
+    """C is a cancel, R a record with the id, each before the successor in the log."""
     world = a_world()
     record(world, delay="1500ms")
     world.settle()
@@ -154,7 +154,7 @@ def test_cancel_finds_a_record_that_waits_for_its_topic() -> None:
 
 
 def test_floor_stays_below_what_ended_a_successor_until_both_are_passed() -> None:
-    """Replayed from the floor, the successor must meet the cancel again."""
+    """A replay from the floor must meet the cancel before the successor."""
     world = a_world()
     record(world, delay="1500ms")
     record(world, "other", delay="700ms")

@@ -1,4 +1,4 @@
-"""The offsets that were shed: written with the transaction, read again by whoever takes over."""
+"""Shed offsets: written with the transaction, and read at a takeover."""
 
 import json
 
@@ -31,7 +31,7 @@ def read(log: Log, at: int, floor: int) -> MissedReading:
 
 
 def shed(offsets: MissedMoves, log: Log, some: list[int]) -> int:
-    """Shed these and commit; `missed_at` of the position."""
+    """Shed these offsets, commit, and return `missed_at` of the position."""
     for offset in some:
         offsets.add(offset)
     plan = offsets.planned(some[-1] + 1, 0)
@@ -51,8 +51,8 @@ moves_made = st.lists(
 def test_what_is_committed_is_what_is_read_again(
     moves: list[tuple[list[int], int, bool]],
 ) -> None:
-    """After any mixture of commits and crashes exactly the offsets committed from the floor's chunk
-    on are shed."""
+    """Invariant: after any commits and crashes the shed offsets are those committed from the
+    floor's chunk on."""
     offsets, log, model = MissedMoves(PLACE), Log(), set[int]()
     next_offset = floor = 0
     for gaps, floor_percent, crashes in moves:
@@ -109,7 +109,7 @@ def test_a_reading_is_complete_with_the_record_of_the_committed_position_alone()
 
 
 def test_bitmaps_of_an_earlier_life_of_the_partition_do_not_count() -> None:
-    """An operator has accepted a loss, and begun anew where nothing was shed."""
+    """An operator has accepted a loss and restarted where nothing was shed."""
     log = Log()
     shed(MissedMoves(PLACE), log, [5, CHUNK_OFFSETS * 2 + 1])
     at = shed(MissedMoves(PLACE), log, [CHUNK_OFFSETS + 1])

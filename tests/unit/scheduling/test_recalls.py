@@ -1,4 +1,4 @@
-"""What recalls name is read again from the ingress some at a time."""
+"""Recalled records are read back from the ingress in portions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shard knows of a record: by id, and by where it lies."""
+"""A shard's knowledge of a record, by id and by place."""
 
 from __future__ import annotations
 

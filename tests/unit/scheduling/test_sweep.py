@@ -1,4 +1,4 @@
-"""A sweep looks at what a purge has ended once, and loses none of it."""
+"""A sweep visits the entries of a purge once, and loses none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BODY = packer()((-1, None, None, []))
 
 
 class Swept:
-    """Entries due at 50, 60 and 70 and a purge behind them, of which so much has been told."""
+    """Entries due at 50, 60 and 70, a purge behind them, and its recorded progress."""
 
     def __init__(self, told: PurgeProgress | None) -> None:
         start = Position.start(0, "digest", "topic-id")
@@ -34,7 +34,7 @@ class Swept:
         )
 
     def look(self, beyond: Watermark, most: int = 10) -> list[Key]:
-        """The keys of the next piece; nothing is committed by that."""
+        """Return the keys of the next piece, without a commit."""
         return [one.key for one in self.sweep.piece(BEGUN, beyond, most)]
 
 

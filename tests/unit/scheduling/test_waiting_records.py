@@ -1,4 +1,4 @@
-"""What waits in a shard, as people see it."""
+"""Pending records of a shard, as people see them."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.simulation.world import World
 
 
 def waiting(world: World, sought: Sought | None = None) -> list[WaitingRecord]:
-    """All of partition 0, piece by piece."""
+    """Return all of partition 0, piece by piece."""
     found: list[WaitingRecord] = []
     after = (-1, -1)
     while after < END:

@@ -1,4 +1,4 @@
-"""When fetching of a partition stops, and when it goes on."""
+"""When fetching of a partition pauses and continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW_MS = 1_800_000_000_000
 
 @dataclass
 class Fetching:
-    """Whose partitions are paused and resumed."""
+    """Consumer that notes paused and resumed partitions."""
 
     said: list[tuple[str, list[int]]] = field(default_factory=list)
 
@@ -32,7 +32,7 @@ class Fetching:
 
 @dataclass
 class Disk:
-    """What is free of a disk of 1,000 bytes; `looks` counts how often somebody asked."""
+    """Free space of a disk of 1,000 bytes. `looks` counts the queries."""
 
     free_bytes: int = 1_000
     looks: int = 0
@@ -68,7 +68,7 @@ def apply(
     is_memory_exceeded: bool = False,
     state: State = State.READY,
 ) -> None:
-    """With so many records that wait in partition 1, 2, ..."""
+    """Apply with these numbers of pending records in partitions 1, 2, ..."""
     shards = {n: WaitingShard([object()] * count, state) for n, count in enumerate(waiting, 1)}
     both = cast(Any, shards)
     pressure.apply(both, both, is_memory_exceeded=is_memory_exceeded)

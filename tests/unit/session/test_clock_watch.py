@@ -1,4 +1,4 @@
-"""A worker's clock is held against the broker's: as a session begins, and again and again."""
+"""A worker's clock is compared with the broker's at the start of a session and later."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOUR_MS = 3_600_000
 
 
 class Producer:
-    """Its broker stamps what is written with its own time, or with none, and answers at a poll."""
+    """Producer whose broker stamps records with its time, or not, and answers at a poll."""
 
     def __init__(self, time: ManualTime) -> None:
         self.time = time
@@ -52,7 +52,7 @@ class Producer:
 
 
 class Watched:
-    """A clock, its watch, and the broker that it asks."""
+    """A clock, its watch, and the broker it asks."""
 
     def __init__(self) -> None:
         self.time = ManualTime()
@@ -64,7 +64,7 @@ class Watched:
         self.watch = ClockWatch(self.broker, self.clock, TOPIC, lambda: None, self._now_s)
 
     def pass_s(self, elapsed_s: float) -> int:
-        """Time passes, with a look before and after; how often the broker was asked."""
+        """Let time pass with looks, and return the number of broker queries."""
         before = len(self.producer.written)
         self.time.pass_ms(int(elapsed_s * 1000))
         self.watch.look()

@@ -1,4 +1,4 @@
-"""What tracing is told of: each committed transaction once, and none that was not committed."""
+"""Tracing gets each committed transaction once, and no other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.simulation.world import World
 
 
 class Told:
-    """The offsets of the deliveries in committed transactions."""
+    """Offsets of the deliveries in committed transactions."""
 
     def __init__(self, world: World) -> None:
         self.offsets: list[int] = []
@@ -38,7 +38,7 @@ def test_a_delivery_is_told_once_also_when_its_first_transaction_is_lost() -> No
 def test_a_transaction_of_which_nobody_knows_whether_it_was_committed_is_not_told(
     when: str,
 ) -> None:
-    """Where it was, its records have no spans: rather none than wrong ones."""
+    """If it was committed, its records have no spans. Missing spans are better than wrong ones."""
     world = World()
     told = Told(world)
     world.kafka.commit_faults = [(when, kafka_error(KafkaError._FENCED, fatal=True))]

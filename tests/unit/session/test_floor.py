@@ -1,11 +1,11 @@
-"""The floor follows what has ended, however records that belong together overlap."""
+"""The floor follows ended records, with any overlap of related records."""
 
 from __future__ import annotations
 
 from tests.support.simulation.world import World
 
 ROUNDED_MS = 2_048
-"""So much later a link may be forgotten than it could be."""
+"""Records after which a link may be forgotten late."""
 
 
 def prepare(world: World, number: int, **more: str) -> None:

@@ -1,4 +1,4 @@
-"""What is written out while a shard runs, so that after a SIGKILL little is read again."""
+"""Writes during a shard's run, so that little is read again after a SIGKILL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORTH = 20
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """On disk; memtables are never full by themselves."""
+    """Yield a world on disk, whose memtables are never full."""
     monkeypatch.setattr(shard_module, "WORTH_A_FLUSH", WORTH)
     monkeypatch.setattr(shard_module, "FLUSHED_AT_ONCE", WORTH)
     made = World(1, store_in("wheel", tmp_path, Options(slots=8_000)))
@@ -47,7 +47,7 @@ def the_shard(world: World) -> Shard:
 def test_a_shard_that_is_killed_again_and_again_gets_to_its_end(
     world: World, tmp_path: Path, *, with_ids: bool
 ) -> None:
-    """Of 200 records each life reads 60 at most; all local state was lost before the first."""
+    """Each life reads 60 of 200 records at most. All local state was lost before the first."""
     send(world, with_ids)
     world.settle()
     world.crash()

@@ -1,4 +1,4 @@
-"""What looks like a record of the proxy's own, and is not; and what it wrote before it signed."""
+"""Forged records of the proxy, and records from before signatures."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_copy_of_a_hop_in_another_partition_is_refused() -> None:
 
 
 def test_hop_written_before_hops_were_signed_goes_on_after_the_upgrade() -> None:
-    """Its successor was in the log, unread, when the version that signs took over."""
+    """Its successor was unread in the log when the signing version took over."""
     world = World(targets=())
     world.send({"timer-topic": "orders"})
     while world.kafka.end(0) == 1:
@@ -84,7 +84,7 @@ def test_hop_written_before_hops_were_signed_goes_on_after_the_upgrade() -> None
 
 
 def _as_before_signing(world: World) -> None:
-    """Let the log and what is committed be as the version before left them."""
+    """Restore the log and the position as the older version left them."""
     older = world.policies.ensure(Policy())
     for record in world.kafka.read(INGRESS):
         record.headers_ = [one for one in record.headers_ if one[0] != "timer-hop-mac"]

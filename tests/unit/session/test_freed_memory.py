@@ -1,4 +1,4 @@
-"""When memory is given back: a few times, once things have become calm."""
+"""Memory is returned rarely, once the load is low."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from proxy.session.limits import CALM_FOR_S, FEW_RECORDS, TRIMS, FreedMemory
 
 
 class Calls:
-    """A C library that counts, and a clock that goes on by a look's time."""
+    """C library that counts calls, and a clock that advances by a look's time."""
 
     def __init__(self) -> None:
         self.trims, self.now_s = 0, 100.0
@@ -18,7 +18,7 @@ class Calls:
         self.trims += 1
 
     def look(self, read_to: int, *, is_busy: bool = False) -> int:
-        """How often memory was given back until now."""
+        """Return the number of returns of memory until now."""
         self.now_s += CALM_FOR_S
         self.memory.look(self.now_s, read_to, is_busy=is_busy)
         return self.trims
@@ -60,7 +60,8 @@ def test_between_looks_nothing_is_done() -> None:
 
 
 def test_this_machine_takes_less_memory_afterwards() -> None:
-    """Small blocks with one among them that stays: without, the library gives back by itself."""
+    """Small blocks with a remaining one among them: otherwise the library returns memory by
+    itself."""
     blocks = [bytearray(1_000) for _ in range(100_000)]
     kept = blocks[-1]
     before = anonymous_kib()

@@ -1,4 +1,4 @@
-"""What is read counts once in a process, whatever is lost and read again (on a stand-in Kafka)."""
+"""Read records count once per process, after any loss and repeat (on a stand-in Kafka)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's memory budget, in a whole proxy on the stand-in Kafka: the smallest there may be."""
+"""A whole proxy with the smallest memory budget, on the stand-in Kafka."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,8 @@ PATIENCE = 300
 
 
 def a_world(partitions: int, folder: Path | None = None) -> World:
-    """With the least budget; on disk, where memtables would never be full by themselves."""
+    """Return a world on disk with the smallest budget, whose memtables are never full by
+    themselves."""
     options = Options(memtable_bytes=10**12, slots=8_000)
     world = World(partitions, store_in("wheel", folder, options) if folder else None)
     world.memory = SHARES
@@ -33,7 +34,7 @@ def a_world(partitions: int, folder: Path | None = None) -> World:
 
 
 def send(world: World, delay: str, each: int = 1, value: bytes = LARGE) -> None:
-    """So many records to each partition."""
+    """Send this number of records to each partition."""
     for number in range(each * world.kafka.partitions):
         headers: dict[str, str | bytes] = {"timer-topic": "orders", "timer-delay": delay}
         world.send(headers, value=value, partition=number % world.kafka.partitions)
@@ -49,7 +50,7 @@ def a_half_message(number: int) -> dict[str, str | bytes]:
 
 
 def delivered_by_turn(world: World) -> Iterator[int]:
-    """What each turn's transaction delivers, until all has been."""
+    """Yield the deliveries of each turn's transaction until all are delivered."""
     everything = sum(world.kafka.end(partition) for partition in range(world.kafka.partitions))
     for _ in range(PATIENCE):
         before = len(world.delivered())
@@ -83,7 +84,7 @@ def test_a_record_larger_than_a_transaction_comes_alone() -> None:
 
 
 def test_all_shards_together_peek_at_one_transaction_s_bodies(tmp_path: Path) -> None:
-    """Though none of the plans is published for which each has peeked in its turn."""
+    """None of their plans is published."""
     world = a_world(8, tmp_path)
     send(world, IN_A_SECOND, each=20)
     world.settle()
@@ -102,7 +103,7 @@ def test_all_shards_together_peek_at_one_transaction_s_bodies(tmp_path: Path) ->
 
 
 def test_large_records_of_many_partitions_go_out_of_rocksdb(tmp_path: Path) -> None:
-    """Where asking for the next due reads a body, too."""
+    """Asking for the next due entry reads a body, too."""
     world = World(12, store_in("rocksdb", tmp_path, Options()))
     world.memory = SHARES
     at_ms = world.time.wall_now_ms + 60_000

@@ -1,4 +1,4 @@
-"""When transactions begin and how many records they hold, by hand-made time."""
+"""Start times and sizes of transactions, with manual time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The journey of records through a whole proxy on the stand-in Kafka, by hand-made time."""
+"""Records through a whole proxy on the stand-in Kafka, with manual time."""
 
 import json
 from functools import partial
@@ -199,7 +199,7 @@ def test_a_partition_that_the_target_lacks_is_a_dead_letter() -> None:
 
 
 def test_a_partition_that_the_target_has_got_a_moment_ago_is_no_dead_letter() -> None:
-    """What is known of a target is renewed once a minute, what its producer knows more rarely."""
+    """Knowledge of a target is renewed once a minute, its producer's more rarely."""
     world = World()
     world.send({**after("0"), "timer-partition": "3"})
     world.settle()
@@ -225,7 +225,7 @@ def test_a_record_too_large_for_its_target_dies_alone() -> None:
 
 @pytest.mark.parametrize("tells_rules", [False, True])
 def test_records_that_the_proxys_own_client_does_not_send_die_alone(tells_rules: bool) -> None:
-    """The client library refuses them as they are produced, and the transaction stays open."""
+    """The client library refuses them at once, and the transaction stays open."""
     world = World()
     world.kafka.tells_rules, world.kafka.max_sent_bytes = tells_rules, 1_000
     for size_bytes in (2_000, 10, 3_000):
@@ -361,7 +361,7 @@ def test_what_was_aborted_at_the_end_and_deleted_since_is_no_loss(end: str, quie
 
 
 def test_what_has_ended_by_a_stop_is_not_needed_any_more() -> None:
-    """Without local state all from the floor on would be."""
+    """Without local state everything from the floor on is needed."""
     world = World()
     world.send(after("0"))
     world.turn()

@@ -1,4 +1,4 @@
-"""Limits on what may wait in a whole proxy on the stand-in Kafka."""
+"""Limits on pending records in a whole proxy on the stand-in Kafka."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 
 
 def limited(**admission: Any) -> World:
-    """Read one by one, so that no limit is exceeded."""
+    """Return a world that reads one by one, so that no limit is exceeded."""
     world = World(targets=("orders", "bills"))
     world.admission = AdmissionSettings(**admission)
     world.batch_records = 1
@@ -93,7 +93,7 @@ def test_each_limit_holds_reading_and_is_named(limits: dict[str, Any], why: str)
 
 @pytest.mark.parametrize("limits", [{"size_bytes": 1_200}, {"bytes_per_target": {"o*": 1_200}}])
 def test_what_a_resumed_target_left_behind_on_disk_holds_no_reading(limits: dict[str, Any]) -> None:
-    """Parked records lie in the store for days after they were moved."""
+    """Parked records stay in the store for days after they were moved."""
     world = limited(**limits)
     world.release.pause(["orders"])
     for _ in range(6):
@@ -178,7 +178,7 @@ def test_what_was_cancelled_takes_no_room_of_records() -> None:
 
 
 def test_a_resumed_target_leaves_a_partition_that_its_records_have_filled() -> None:
-    """What was held back leaves only as its moves are read, which lie behind all that is unread."""
+    """Held records leave only when their moves are read, which lie behind the unread records."""
     world = limited(records=3)
     world.release.pause(["orders"])
     for _ in range(3):
@@ -212,7 +212,7 @@ def test_a_full_partition_holds_up_no_other() -> None:
 
 
 def shed_by_an_older_version(world: World, *offsets: int) -> None:
-    """As versions did whose limits made dead letters: this proxy's position is theirs."""
+    """Return a world with a position of an older version, whose limits made dead letters."""
     bitmap = bytearray(8_192)
     for offset in offsets:
         bitmap[offset // 8] |= 1 << offset % 8
@@ -231,7 +231,7 @@ def shed_by_an_older_version(world: World, *offsets: int) -> None:
 
 def test_what_an_older_version_has_shed_is_not_delivered_by_this_one() -> None:
     """Its records are dead letters, as the committed metadata say. They stay so in any replay, also
-    once this version has committed a position of its own."""
+    after this version's first commit."""
     world = World()
     for _ in range(3):
         send(world)

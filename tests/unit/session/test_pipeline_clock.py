@@ -1,4 +1,4 @@
-"""What a wrong clock does to a whole proxy: some records come late, none early."""
+"""A wrong clock in a whole proxy: some records are late, none early."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def test_the_broker_s_own_timestamp_confirms_at_once_that_the_machine_has_slept(
 
 
 def a_world_whose_watermark_lies_an_hour_ahead() -> World:
-    """Its first record was delivered an hour early, and the one due behind that still pends."""
+    """Return a world whose first record was an hour early. The record behind it is still
+    pending."""
     world = World()
     world.asks_broker_time = False
     world.send(after("1h"))
@@ -147,7 +148,7 @@ def test_a_watermark_that_is_set_back_lets_newcomers_come_on_time_and_nothing_tw
 
 @pytest.mark.parametrize("step_ms", [-HOUR_MS - 60_000, HOUR_MS + 60_000], ids=["behind", "ahead"])
 def test_all_that_is_written_carries_a_time_that_the_broker_takes(step_ms: int) -> None:
-    """A target refuses times that are some minutes from its own."""
+    """The target refuses times that are minutes away from its own."""
     world = World()
     world.time.step_ms(step_ms)
     for topic in ("orders", DEAD_LETTERS, OUTCOMES):
@@ -166,7 +167,7 @@ def test_all_that_is_written_carries_a_time_that_the_broker_takes(step_ms: int) 
 
 
 def test_a_record_whose_time_is_refused_is_tried_until_the_clock_is_right_again() -> None:
-    """Nobody can say by which clock it is: the broker cannot be asked."""
+    """The broker cannot be asked, so nobody knows whose clock is wrong."""
     world = World(targets=("orders", "bills"))
     world.asks_broker_time = False
     world.time.step_ms(HOUR_MS + 60_000)

@@ -1,4 +1,4 @@
-"""A disk that fills, in a whole proxy on the stand-in Kafka: reading is held, delivery is not."""
+"""A full disk in a whole proxy on the stand-in Kafka: reading pauses, delivery continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.simulation.world import DISK_BYTES, World
 
 
 class Stores(MemoryStore):
-    """Kept by the test, which says whether it can be written to."""
+    """Stores of the test, which decides whether they are writable."""
 
     is_full = False
 

@@ -1,4 +1,4 @@
-"""The group begins another generation while a transaction is in hand: planned anew, not lost."""
+"""A new generation of the group during a transaction: planned again, not lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking in is paused, in a whole proxy on the stand-in Kafka: O stands still, delivery goes on."""
+"""Paused ingest in a whole proxy on the stand-in Kafka: O stops, delivery continues."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Records that are moved to another time, in a whole proxy on the stand-in Kafka
-(docs/exactly-once.md#moved-records)."""
+"""Moved records in a whole proxy on the stand-in Kafka (docs/exactly-once.md#moved-records)."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ HOUR_MS = 3_600_000
 
 
 def move(world: World, offset: int, by_ms: int = 2 * HOUR_MS) -> None:
-    """To so much after the present."""
+    """Move a record to `by_ms` after the present."""
     world.moving(0, offset, world.time.wall_now_ms + by_ms)()
 
 
@@ -70,7 +69,7 @@ def test_one_that_keeps_its_due_is_requeued() -> None:
 
 
 def ends_before(world: World, how: str) -> None:
-    """End what waits at offset 0, in that way."""
+    """End the pending record at offset 0 in this way."""
     match how:
         case "due":
             world.time.pass_ms(HOUR_MS)
@@ -110,7 +109,7 @@ def test_what_has_ended_meanwhile_is_not_moved_and_nothing_is_delivered_twice(
 
 
 def test_a_replay_long_after_the_old_due_still_delivers_what_was_moved(tmp_path: Path) -> None:
-    """With local state from before the move, too, which holds the record at its old due."""
+    """This includes local state from before the move, with the record at its old due time."""
     world = World()
     give_disks(world, "wheel", tmp_path)
     world.send(HOUR)
@@ -178,7 +177,7 @@ def test_a_half_message_is_moved_once_it_is_committed() -> None:
 
 
 def denied(world: World) -> None:
-    """From now on, what is written for the target is refused."""
+    """Refuse new records for the target."""
     world.stop()
     world.policy = replace(world.policy, deny=("orders",))
 
@@ -244,7 +243,7 @@ def test_a_move_that_the_policy_refuses_and_that_came_too_late_touches_nothing(
 
 @pytest.mark.parametrize("changed", [{"max_delay_ms": 20}, {"roll_after_ms": 25}])
 def test_what_was_read_and_is_not_committed_is_not_moved_yet(changed: dict[str, Any]) -> None:
-    """It is read again after a crash, and may end as it is read, by the settings of then."""
+    """After a crash it is read again, and may end then under the new settings."""
     world = World()
     world.policy, world.interval_ms = replace(POLICY, roll_after_ms=None), 50
     world.turn()

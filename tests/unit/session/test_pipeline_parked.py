@@ -1,4 +1,4 @@
-"""What a pause holds back, in a whole proxy on the stand-in Kafka: parked once, let go once
+"""Paused records in a whole proxy on the stand-in Kafka: parked once, released once
 (docs/exactly-once.md#paused-targets)."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DAY_MS = 24 * HOUR_MS
 
 
 def paused_world(count: int = 1, *, hours: int = 5, bodies: str = "local") -> World:
-    """Records that have been due, one a second, the last first, for so many hours of a pause."""
+    """Return a world after hours of a pause, with records due one a second, the last one first."""
     world = World()
     world.bodies = bodies
     world.release.pause(["orders"])
@@ -42,7 +42,7 @@ def resume(world: World, per_second: int | None = None) -> None:
 
 
 def refuse_moves(world: World, *, fewer_bytes: int = 0) -> None:
-    """From now on the ingress takes no record larger than the parked one, or than so much less."""
+    """Limit ingress records to the size of the parked one, less `fewer_bytes`."""
     parked = world.kafka.read(INGRESS)[-1]
     size_bytes = record_batch_bytes(parked.key_, parked.value_, parked.headers_)
     world.kafka.max_record_bytes[INGRESS] = size_bytes - fewer_bytes
@@ -106,7 +106,7 @@ def test_a_crash_while_it_is_let_go_loses_and_repeats_nothing() -> None:
 
 
 def test_what_is_parked_as_the_pause_ends_is_not_forgotten() -> None:
-    """Its rewriting is under way, and read only after the look through the store."""
+    """It is being rewritten, and read only after the scan of the store."""
     world = World()
     world.release.pause(["orders"])
     world.send({"timer-topic": "orders"})
@@ -117,7 +117,8 @@ def test_what_is_parked_as_the_pause_ends_is_not_forgotten() -> None:
 
 
 def test_each_is_let_go_once_though_others_arrive_one_by_one_meanwhile() -> None:
-    """Parked as the pause ended, and read slowly: behind them lie the moves of those before."""
+    """They were parked at the end of the pause and are read slowly. The moves of earlier ones lie
+    behind them."""
     world = World()
     world.batch_records = 1
     world.release.pause(["orders"])
@@ -133,8 +134,8 @@ def test_each_is_let_go_once_though_others_arrive_one_by_one_meanwhile() -> None
 
 
 def resumed_one_after_the_other() -> World:
-    """Ten records each for two targets; the moves of the first lie unread as the second is resumed,
-    for which the store is looked through anew."""
+    """Return a world with ten records for each of two targets. The moves of the first are unread at
+    the second resume, which scans the store again."""
     world = World()
     world.batch_records = 1
     world.kafka.topics["bills"] = 4
@@ -258,7 +259,7 @@ def test_what_a_pause_long_over_still_holds_back_goes_at_its_rate() -> None:
 
 
 def test_a_rate_slower_than_the_roll_window_delivers_everything_at_that_rate() -> None:
-    """Parked one after the other, so that they roll one after the other, before their turn."""
+    """They are parked one by one, so they roll one by one before their turn."""
     world = World()
     world.policy = replace(world.policy, roll_after_ms=20_000)
     world.release.pause(["orders"])
@@ -282,7 +283,7 @@ def test_a_rate_slower_than_the_roll_window_delivers_everything_at_that_rate() -
 
 
 def two_resumed(per_second: int | None, batch_records: int = 1_000) -> World:
-    """A hundred records each of two targets: one is resumed slowly, one at the rate."""
+    """Return a world with a hundred records of each target, one resumed slowly, one at the rate."""
     world = World(targets=("orders", "bills"))
     world.batch_records = batch_records
     world.release.pause(["orders", "bills"])
@@ -306,7 +307,7 @@ def test_a_slow_resume_holds_up_no_other(per_second: int | None, within_s: int) 
 
 
 def test_another_resume_counts_for_what_still_waits_in_the_queue() -> None:
-    """Faster, then without a rate: each time all is looked for that has its place."""
+    """It is faster, then without a rate. Each resume finds all records with a place."""
     world = two_resumed(None)
     world.turn(5)
     world.time.pass_ms(1)
@@ -323,7 +324,7 @@ def test_another_resume_counts_for_what_still_waits_in_the_queue() -> None:
 
 
 def test_another_resume_counts_for_what_is_on_its_way_into_the_queue() -> None:
-    """The moves of the first resume lie unread as the store is looked through for the second."""
+    """The moves of the first resume are unread at the scan for the second."""
     world = two_resumed(None, batch_records=1)
     world.turn(2)
     assert written(world) > world.shards[0].next_offset + 100
@@ -353,7 +354,7 @@ def test_places_that_passed_while_no_proxy_ran_do_not_come_at_once() -> None:
 
 @pytest.mark.parametrize("tells_rules", [True, False])
 def test_what_the_ingress_refuses_stays_parked_and_holds_up_no_other(tells_rules: bool) -> None:
-    """A move is a little larger than what it moves: it may not fit where that did."""
+    """A move is slightly larger than its record, so it may not fit."""
     world = paused_world(2)
     world.kafka.topics["bills"], world.kafka.tells_rules = 4, tells_rules
     refuse_moves(world)

@@ -1,5 +1,5 @@
-"""Progress is committed before long, whatever other shards do and whatever the wall clock does, in
-a whole proxy on the stand-in Kafka."""
+"""Progress is committed soon, whatever other shards and the wall clock do, on the stand-in
+Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def send(world: World, delay: str, partition: int = 0) -> None:
 
 
 def pass_by(world: World, times: int, step_ms: int, delay: str = "0s") -> None:
-    """Each time another record falls due in partition 1."""
+    """Let time pass. Each time another record of partition 1 is due."""
     for _ in range(times):
         send(world, delay, partition=1)
         world.time.pass_ms(step_ms)

@@ -26,7 +26,7 @@ def waits(world: World, target: str = "orders", delay: str = "1h", **more: str) 
 
 
 def ends(world: World) -> dict[int, tuple[str, str]]:
-    """By offset, what became of it and what was said."""
+    """Return outcome and detail by offset."""
     found = {int(origin.split("/")[2]): (what, said) for origin, what, said in world.ends()}
     assert len(found) == len(world.ends())
     return found
@@ -166,7 +166,7 @@ def test_what_falls_due_before_the_sweep_has_found_it_is_not_delivered() -> None
 
 
 def meet_in_mid_hop(world: World, *writes: Callable[[], object], **more: str) -> None:
-    """A record at offset 0 is put back, and these are written before its successor."""
+    """Put back the record at offset 0, and write these before its successor."""
     world.release.pause({"orders"})
     waits(world, delay="10", **more)
     world.settle()
@@ -213,7 +213,7 @@ def test_what_ended_in_mid_hop_stays_ended_in_a_replay_from_behind_the_purge() -
 
 
 def test_what_ended_in_mid_hop_stays_ended_over_a_takeover_before_an_open_transaction() -> None:
-    """Which somebody else began between the purge and the successor: that is read late."""
+    """Another producer opened it between the purge and the successor, which is read late."""
     world = two_targets()
     meet_in_mid_hop(
         world,
@@ -237,7 +237,7 @@ def test_what_ended_in_mid_hop_stays_ended_over_a_takeover_before_an_open_transa
 
 
 def test_after_a_takeover_nothing_goes_out_before_an_open_transaction_is_read() -> None:
-    """A cancel behind it may have been written before the takeover."""
+    """A cancel behind it may be older than the takeover."""
     world = World()
     waits(world, delay="10", id="a")
     world.settle()
@@ -265,7 +265,7 @@ def test_a_purge_that_was_not_swept_before_a_crash_is_over_after_it() -> None:
 
 
 def test_what_an_id_names_is_still_over_once_its_purge_is_forgotten() -> None:
-    """It was to be rewritten; it is not taken for a record on its way to where it goes on."""
+    """Its planned rewrite must not make it a record in mid-hop."""
     world = World()
     world.policy = replace(world.policy, roll_after_ms=60_000)
     waits(world, id="a")
@@ -303,7 +303,7 @@ def test_of_all_shards_together_a_transaction_tells_a_bounded_number_and_none_is
 
 
 def test_a_purge_is_known_until_what_it_ended_in_mid_hop_has_arrived() -> None:
-    """Also where another record with the same id is rewritten meanwhile."""
+    """This includes a concurrent rewrite of another record with the same id."""
     world = World()
     world.policy, world.batch_records = replace(world.policy, roll_after_ms=1_000), 1
     waits(world, delay="1500ms", id="a")

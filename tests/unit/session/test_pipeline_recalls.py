@@ -25,7 +25,7 @@ def recall(world: World, offset: int, **more: str) -> None:
 
 
 def outcomes(world: World) -> dict[int, tuple[str, str]]:
-    """By offset, what an outcome says and adds."""
+    """Return outcome and detail by offset."""
     said = [json.loads(record.value() or b"") for record in world.kafka.read(OUTCOMES)]
     assert len({one["origin"] for one in said}) == len(said)
     return {int(one["origin"].split("/")[2]): (one["outcome"], one["detail"]) for one in said}
@@ -95,7 +95,7 @@ def test_a_half_message_is_recalled_by_its_prepare(decision: list[str]) -> None:
 
 
 def rolled(world: World, **more: str) -> None:
-    """A record at offset 0 that has been rewritten as the one at offset 1."""
+    """Rewrite the record at offset 0 as offset 1."""
     world.policy = replace(world.policy, roll_after_ms=ROLL_AFTER_MS)
     world.send({**HOUR, **{f"timer-{name}": text for name, text in more.items()}})
     world.settle()
@@ -117,7 +117,7 @@ def test_what_was_rewritten_is_recalled_by_either_origin(
 
 
 def test_what_was_rewritten_and_refused_since_has_ended() -> None:
-    """Its target was denied meanwhile."""
+    """Its target was denied after the rewrite."""
     world = World()
     rolled(world)
     world.stop()
@@ -156,7 +156,7 @@ def test_before_there_were_recalls_the_header_is_refused() -> None:
 B: dict[str, str | bytes] = {"timer-topic": "bills", "timer-id": "a", "timer-delay": "2"}
 HALF: dict[str, str | bytes] = {**B, "timer-transaction": "prepare"}
 RECALL: dict[str, str | bytes] = {"timer-recall": f"{INGRESS}/0/1"}
-"""Of B, which is written next behind a record with its id that is being rewritten then."""
+"""Operations on B, written directly after a record with its id that is being rewritten."""
 
 
 @pytest.mark.parametrize("has_fired", [False, True])
@@ -176,7 +176,8 @@ RECALL: dict[str, str | bytes] = {"timer-recall": f"{INGRESS}/0/1"}
 def test_what_was_replaced_in_mid_hop_stays_replaced_whatever_ends_its_replacement(
     written: list[dict[str, str | bytes]], *, has_fired: bool
 ) -> None:
-    """A record between the replacement and its end waits on, so that the floor would lie there."""
+    """A record between the replacement and its end stays pending, and would stop the floor
+    there."""
     world = World(1, None, 1_000, ("orders", "bills"))
     world.policy, world.max_step_ms = replace(POLICY, roll_after_ms=12), 0
     world.send({"timer-topic": "orders", "timer-delay": "33", "timer-id": "a"})
@@ -220,7 +221,7 @@ def test_a_half_message_recalled_on_another_machine_does_not_expire_on_this_one(
 
 
 def proving() -> World:
-    """A proxy by whose settings a recall must prove that it knows its record."""
+    """Return a proxy whose settings require proof in recalls."""
     world = World()
     world.policy = replace(world.policy, proves_recalls=True)
     return world
@@ -236,7 +237,7 @@ ENDS = {
 
 
 def prove(world: World, offset: int, proof: tuple[bytes | None, str]) -> None:
-    """A recall with this key and this id."""
+    """Recall with this key and id."""
     key, ident = proof
     named: dict[str, str | bytes] = {"timer-id": ident} if ident else {}
     world.send({"timer-recall": f"{INGRESS}/0/{offset}", **named}, key=key)
@@ -322,8 +323,8 @@ def test_in_mid_hop_a_proof_counts_alike_for_a_replay_that_cannot_read_the_recor
     later: list[tuple[bytes | None, str]],
     key: bytes,
 ) -> None:
-    """The record is rewritten as the recalls are written; then the floor lies beyond it, since a
-    record between waits on."""
+    """The record is rewritten while the recalls are written. The floor is beyond it, since a record
+    between stays pending."""
     world = World(1, None, 1_000, ("orders", "bills"))
     world.policy = replace(POLICY, roll_after_ms=12, proves_recalls=True)
     world.max_step_ms = 0

@@ -1,4 +1,4 @@
-"""Many records that are refused one by one, due together with others: those are not held up."""
+"""Many records refused one by one do not delay others that are due with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ NOT_IN_BATCHES = 5
 
 
 def a_world(*, tells_rules: bool = True) -> World:
-    """A target that takes small records; with compression the broker alone knows how large."""
+    """Return a world with a target of small records. With compression only the broker knows
+    sizes."""
     world = World(targets=("small", "orders"))
     world.compresses, world.kafka.tells_rules = True, tells_rules
     world.kafka.max_record_bytes["small"] = LIMIT_BYTES
@@ -96,7 +97,7 @@ def test_rewritten_records_that_the_ingress_refuses_hold_up_no_others(compresses
 
 
 def test_invalid_records_are_tried_a_few_at_a_time() -> None:
-    """The stand-in refuses one record after the other, as a broker that names no culprits."""
+    """The stand-in refuses one record after the other, as a broker without culprits."""
     world = a_world()
     world.kafka.keyless_refused.add("small")
     send(world, "small", BAD, b"v", key=None)

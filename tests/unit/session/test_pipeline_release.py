@@ -1,4 +1,4 @@
-"""Caps, pauses and rules for the overdue in a whole proxy on the stand-in Kafka."""
+"""Caps, pauses and overdue rules in a whole proxy on the stand-in Kafka."""
 
 import pytest
 from confluent_kafka import KafkaError

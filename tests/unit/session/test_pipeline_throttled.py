@@ -1,4 +1,4 @@
-"""A broker that throttles makes transactions smaller, and costs no session."""
+"""A throttling broker makes transactions smaller, and costs no session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.simulation.world import World
 RECORDS = 40
 VALUE = bytes(10_000)
 PASSED = 12
-"""Records that the broker takes in one transaction before it reads no more."""
+"""Records that the broker takes in one transaction before it stops reading."""
 THROTTLED_S = 5
 
 
@@ -25,7 +25,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def too_large(world: World) -> int:
-    """How many transactions were more than the broker takes at once."""
+    """Return the number of transactions beyond the broker's limit."""
     return sum(records > PASSED for records in world.kafka.sizes)
 
 

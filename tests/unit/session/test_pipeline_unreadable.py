@@ -1,4 +1,4 @@
-"""A batch of the ingress that no client can unpack, in a whole proxy on the stand-in Kafka."""
+"""An undecodable ingress batch in a whole proxy on the stand-in Kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODE = b"record-unreadable"
 
 
 def world_with_bad_batch(partitions: int = 1) -> World:
-    """Three records, three that no client can read, two more."""
+    """Return a world with three records, three unreadable ones, and two more."""
     world = World(partitions)
     for number in range(BASE):
         send(world, f"{number + 1}h")
@@ -124,7 +124,7 @@ def test_a_replay_by_a_client_that_can_read_the_batch_skips_it_all_the_same() ->
 
 @pytest.mark.parametrize("at", range(BASE, END + 1))
 def test_reading_that_begins_within_the_batch_skips_the_rest_of_it(at: int) -> None:
-    """Few records fit into a transaction, so that a crash comes in the midst of the batch."""
+    """Transactions hold few records, so that a crash comes within the batch."""
     world = world_with_bad_batch()
     world.settle()
     skip(world)
@@ -161,7 +161,7 @@ def test_a_record_behind_one_that_cannot_be_read_can_still_be_cancelled() -> Non
 def test_reading_that_goes_back_while_a_batch_is_skipped_reads_what_lies_before_it_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As where the broker throttles and the transaction of what was read is given up."""
+    """A throttling broker makes the proxy give up its transaction and read again."""
     world = World(1)
     world.settle()
     ingress = world.pipeline._ingress
@@ -187,7 +187,7 @@ def test_reading_that_goes_back_while_a_batch_is_skipped_reads_what_lies_before_
 def test_a_recall_of_an_offset_without_a_record_before_such_a_batch_misses_and_stops_nothing() -> (
     None
 ):
-    """As where a transaction ended there: reading from that offset meets the batch at once."""
+    """A transaction ended at that offset: reading from it meets the batch at once."""
     world = World()
     world.settle()
     asked: dict[str, str | bytes] = {"timer-topic": "orders", "timer-delay": "0"}

@@ -1,4 +1,4 @@
-"""What a purge is told of: a line as it is taken in, one when it is done, and metrics."""
+"""Messages of a purge: a log line at the start, one at the end, and metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def purged(waiting: int, *patterns: str) -> World:
 
 
 def finish(world: World) -> None:
-    """All of it has ended, and that is committed: with the next transactions, be they idle ones."""
+    """Commit all ends with the next transactions, idle ones included."""
     world.settle()
     for _ in range(TURNS):
         if world.positions()[0].purge is not None:

@@ -1,4 +1,4 @@
-"""A session on the stand-in Kafka: it joins, turns, and leaves."""
+"""A session on the stand-in Kafka joins, turns and leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURNS = 6
 
 
 def a_session(world: World) -> tuple[Session, list[str]]:
-    """A session, and what it does beside its turns."""
+    """Return a session and the log of its tasks beside turns."""
     done: list[str] = []
     reporter = SimpleNamespace(report=lambda: done.append("report"))
     unassigned = SimpleNamespace(look=lambda: done.append("look"))
@@ -109,7 +109,7 @@ def test_what_is_set_at_run_time_while_a_session_goes_on_counts_and_is_logged(
 def test_looks_that_take_long_are_farther_apart_but_never_so_far_that_status_is_old(
     look_s: float, apart_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A look is what it takes; turns take nothing."""
+    """Only looks take time."""
     now_s, begun_s = 100.0, list[float]()
     monkeypatch.setattr(session_module, "time", SimpleNamespace(monotonic=lambda: now_s))
 
@@ -138,7 +138,7 @@ def test_session_ends_once_partitions_are_lost() -> None:
 
 
 def test_session_that_has_lost_partitions_takes_none_over_before_it_ends() -> None:
-    """The stand-in gives them back at once: their committed offsets are the next session's."""
+    """The stand-in returns them at once. Their committed offsets belong to the next session."""
     world = a_world()
     session, _ = a_session(world)
     world.kafka.rebalances.append(("on_lost", 0))

@@ -1,4 +1,4 @@
-"""Each step of the loop is timed, over the sessions of a worker."""
+"""Each loop step is timed, over the sessions of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the soak draws: the same for the same seed, and everything sooner or later."""
+"""Faults of the soak test: the same for the same seed, and each kind in the end."""
 
 from __future__ import annotations
 

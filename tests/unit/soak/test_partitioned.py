@@ -1,4 +1,4 @@
-"""The judge of long runs finds what the other one finds, with one ingress partition at a time."""
+"""The judge of long runs, one ingress partition at a time, finds the same as the other judge."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def outcome(origin: str, what: str, ident: str, **more: str) -> Placed:
 
 
 def sound() -> Topics:
-    """Many records in two partitions; the first of the second one is cancelled by the last."""
+    """Return many records in two partitions. The last record cancels the first one of the second
+    partition."""
     sent = [asked(partition, offset) for partition in (0, 1) for offset in range(MANY)]
     cancel = Placed(IN, Incoming(1, MANY, b"key", b"", [("timer-cancel", b"0")], 0))
     taken_back = sent[MANY]
@@ -75,7 +76,7 @@ def change(at: int, **fields: object) -> Callable[[Topics], None]:
 
 
 def moved(topics: Topics) -> None:
-    """A delivery says that it began in the other partition, which has no such offset."""
+    """Give a delivery an origin in the other partition, which has no such offset."""
     stamps = [("timer-origin", b"ingress/1/%d" % (MANY + 9)), ("timer-due", b"5")]
     change(0, headers=stamps)(topics)
 

@@ -1,4 +1,4 @@
-"""The judge of all runs knows what a purge ends, and what it leaves alone."""
+"""The judge of all runs knows the effect of a purge."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Asked = dict[str, str]
 
 
 def wrong(log: list[tuple[Asked, str]]) -> list[str]:
-    """What the judge says of a log and of how each of its records ended: an outcome, with its
-    detail or next offset behind a colon, or `delivered`, with the time."""
+    """Judge a log and the end of each record. An end is an outcome, with detail or next offset
+    after a colon, or `delivered` with its time."""
     ends = Ends()
     for offset, (asked, end) in enumerate(log):
         what, _, more = end.partition(":")

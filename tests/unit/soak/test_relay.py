@@ -1,4 +1,4 @@
-"""The soak's relays: bytes pass, wait, or meet a closed connection, as they are told."""
+"""The soak's relays pass, delay or cut connections on command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 20
 
 @pytest.fixture
 def relays() -> Iterator[Relays]:
-    """A relay before a server that answers with what it gets."""
+    """Yield a relay before an echo server."""
     server = socket.create_server((HOST, 0))
     threading.Thread(target=_echo_all, args=(server,), daemon=True).start()
     with server, Relays({NODE: server.getsockname()[1]}) as made:
@@ -43,7 +43,7 @@ def _connected(relays: Relays) -> socket.socket:
 
 
 def _answer(connection: socket.socket, timeout_s: float = PATIENCE_S) -> bytes | None:
-    """What comes; empty when the connection is closed, None when nothing does."""
+    """Return the answer, empty if the connection is closed, None on a time-out."""
     connection.settimeout(timeout_s)
     try:
         return connection.recv(1024)

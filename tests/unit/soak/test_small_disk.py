@@ -1,4 +1,4 @@
-"""A disk that is full, for as long as the soak wants it to be."""
+"""A disk that is full during a fault of the soak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small world for the engine's tests: a codec, tiny wheels, entries, and stores on a folder."""
+"""Helpers of the engine's tests: a codec, tiny wheels, entries, and stores on a folder."""
 
 from __future__ import annotations
 
@@ -38,38 +38,38 @@ BACKGROUND_WORK = (
 
 
 def entry(due_ms: int, offset: int, target: str = "orders") -> Entry:
-    """An entry due `due_ms` after the start, whose body tells its offset."""
+    """Return an entry due `due_ms` after the start. Its body contains its offset."""
     return START_MS + due_ms, offset, target, f"value {offset}".encode()
 
 
 def entries(dues_ms: Sequence[int], first_offset: int = 0) -> list[Entry]:
-    """One entry for each due, at offsets side by side."""
+    """Return one entry for each due time, at consecutive offsets."""
     return [entry(due_ms, first_offset + at) for at, due_ms in enumerate(dues_ms)]
 
 
 def committed(
     watermark_ms: int = 0, cursor: int = -1, floor: int = 0, next_offset: int = 0
 ) -> Committed:
-    """The broker's truth, its watermark counted from the start."""
+    """Return the broker's committed position. Its watermark counts from the start."""
     return Committed(START_MS + watermark_ms, cursor, floor, next_offset)
 
 
 def opened(folder: Path, at: Committed | None = None, **kwargs: Any) -> TieredStore:
-    """A wheel store with tiny slots, unless other options are given."""
+    """Open a wheel store, by default with tiny slots."""
     return opened_kind("wheel", folder, at, **kwargs)
 
 
 def opened_kind(
     kind: StoreKind, folder: Path, at: Committed | None = None, **kwargs: Any
 ) -> TieredStore:
-    """A store of any kind with tiny tables, unless other options are given."""
+    """Open a store of any kind, by default with tiny tables."""
     options = kwargs.pop("options", TINY)
     files: Files | None = kwargs.pop("files", None)
     return open_store(kind, folder, at or committed(), options, files=files, **kwargs)
 
 
 def crashed(store: TieredStore, folder: Path) -> None:
-    """Close the store, then leave its folder as it was before: closing RocksDB writes."""
+    """Close the store and restore its folder as it was before, because closing RocksDB writes."""
     if isinstance(store._tier, WheelTier):
         store.close()
         return
@@ -82,7 +82,7 @@ def crashed(store: TieredStore, folder: Path) -> None:
 
 
 def _is_copied(tier: DiskTier, folder: Path, copy: Path) -> bool:
-    """Copy the folder in between RocksDB's background work; False when files changed meanwhile."""
+    """Copy the folder between RocksDB's background jobs. Return False if files changed."""
     if isinstance(tier, RocksTier):
         while any(
             tier.database._db.property_int_value(f"rocksdb.{work}") for work in BACKGROUND_WORK
@@ -102,7 +102,7 @@ def _listing(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def taken(store: Store, until_ms: int, limit: int = 1000) -> list[Entry]:
-    """Everything due up to `until_ms` after the start, in order, ended one peek at a time."""
+    """End all entries due up to `until_ms` after the start, one peek at a time, and return them."""
     found: list[Entry] = []
     while batch := store.due(START_MS + until_ms, limit).entries:
         found += batch

@@ -1,4 +1,4 @@
-"""What every kind of store does with a folder: keep it, remember its kind, put it aside."""
+"""Every kind of store keeps its folder, remembers its kind, and puts it aside."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
 def filled(kind: StoreKind, folder: Path, count: int = 100) -> None:
-    """A closed store with one entry a millisecond, all committed."""
+    """Return a closed store with one entry per millisecond, all committed."""
     store = opened_kind(kind, folder)
     store.put(entries(range(1, count + 1)))
     store.flush(count)
@@ -242,7 +242,7 @@ def test_a_disk_that_is_full_when_a_store_is_closed_leaves_it_free_to_be_opened_
 
 @contextmanager
 def files_of_at_most(size_bytes: int) -> Iterator[None]:
-    """This process may write no larger ones, however much of the disk is free."""
+    """Limit this process's file sizes, whatever the free space."""
     before, most = getrlimit(RLIMIT_FSIZE)
     setrlimit(RLIMIT_FSIZE, (size_bytes, most))
     try:
@@ -269,7 +269,7 @@ def refuse_writes(kind: StoreKind, store: object, monkeypatch: pytest.MonkeyPatc
 
 
 class Refusing:
-    """A database whose writes fail as RocksDB's do."""
+    """Database whose writes fail like RocksDB's."""
 
     def __init__(self, database: object) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""More targets than a store has numbers for: all is delivered, counted and kept as it should be."""
+"""More targets than a store has numbers for: delivery, counts and storage still work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def named(count: int, targets: int, first_offset: int = 0, due_ms: int = 1000) -> list[Entry]:
-    """Entries a millisecond apart, their targets t0, t1, … in turn."""
+    """Return entries one millisecond apart, with targets t0, t1, … in turn."""
     return [
         entry(due_ms + at, first_offset + at, f"t{(first_offset + at) % targets}")
         for at in range(count)

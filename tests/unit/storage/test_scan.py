@@ -1,4 +1,4 @@
-"""What a store shows to those who only look, whatever its kind."""
+"""Scans of a store, of any kind."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ FAR_MS = START_MS + 10**9
 def scanned(
     store: Store, max_entries: int = 7, wants: Wants = None, until_ms: int = FAR_MS
 ) -> list[Entry]:
-    """Everything, one scan after the other."""
+    """Return all entries, scan by scan."""
     found: list[Entry] = []
     place: Key = (0, 0)
     while place < (until_ms, LAST_OFFSET):

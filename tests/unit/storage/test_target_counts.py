@@ -1,4 +1,4 @@
-"""Counts by target stay exact when they are put together, and never lose a record."""
+"""Merged counts by target are exact and lose no record."""
 
 from __future__ import annotations
 

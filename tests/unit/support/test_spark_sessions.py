@@ -1,4 +1,4 @@
-"""Tests that use Spark are shared out by file, and few workers start a session."""
+"""Tests with Spark are scheduled by file, and few workers start a session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKERS = 4
 
 
 class Worker:
-    """A worker as the scheduler sees it: it notes the files it gets."""
+    """A worker as the scheduler sees it, with a note of its files."""
 
     def __init__(self) -> None:
         self.shutting_down, self.files = False, set[str]()

@@ -1,4 +1,4 @@
-"""What is read is counted once, and times that cannot be meant are named in the log."""
+"""Read records count once, and impossible times are named in the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INGRESS = IngressPartition("timer.ingress", 0)
 
 class NoMetrics:
     def ingested(self, *_: Any) -> None:
-        """It counts nothing."""
+        """Ingest without counting."""
 
 
 def record(offset: int, target: str, deliver_at: str) -> Message:

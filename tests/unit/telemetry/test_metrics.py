@@ -1,4 +1,4 @@
-"""What Prometheus reads: bounded labels, and histograms that take a transaction at once."""
+"""Metrics for Prometheus: bounded labels, and histograms updated once per transaction."""
 
 import math
 from collections.abc import Iterable
@@ -51,7 +51,7 @@ def samples(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], flo
 
 @given(st.dictionaries(st.integers(0, 999).map(str), st.integers(1, 100), max_size=80))
 def test_pending_shows_the_largest_targets_and_loses_no_record(pending: dict[str, int]) -> None:
-    """However many targets there are, the largest are shown, and the sum stays the sum."""
+    """Invariant: the largest targets are shown, and the sum is exact."""
     (family, *_) = StatusCollector(
         lambda: Status(pending_by_target=TargetCounts(pending)), TARGETS_SHOWN
     ).collect()
@@ -120,7 +120,7 @@ def test_shards_are_shown_as_they_are_now_and_vanish_when_they_leave() -> None:
 
 
 def test_what_may_be_counted_some_day_is_there_from_the_start() -> None:
-    """Prometheus' `increase` does not see the count with which a series begins."""
+    """Prometheus' `increase` misses the first value of a series."""
     registry = Metrics().registry
     assert samples(registry, "transactions_total") == {("committed",): 0, ("aborted",): 0}
     assert samples(registry, "dead_letters_total") == {(reason,): 0 for reason in REASONS}

@@ -1,4 +1,4 @@
-"""Targets that do not take their records: told once a minute, and how long these wait."""
+"""Targets that refuse their records: logged once a minute, with the age of the records."""
 
 from structlog.testing import capture_logs
 

@@ -1,4 +1,4 @@
-"""Retries by group: names come from producers, so they are bounded in number and in length."""
+"""Retries by group. Producers choose the names, so number and length are bounded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from proxy.telemetry.collectors import BEYOND, LONGEST_NAME, OTHER, RetryMetrics
 
 
 def counts(metrics: RetryMetrics) -> dict[tuple[str, str], float]:
-    """By group and attempt; each series once."""
+    """Return the counts by group and attempt, each series once."""
     samples = [sample for family in metrics.collect() for sample in family.samples]
     found = {(one.labels["group"], one.labels["attempt"]): one.value for one in samples}
     assert len(found) == len(samples)

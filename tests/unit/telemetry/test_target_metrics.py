@@ -1,4 +1,4 @@
-"""Metrics by target: bounded in number, and nothing is lost beyond the bound."""
+"""Metrics by target: bounded in number, without losses beyond the bound."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ deliveries = st.lists(
 
 
 def samples(metrics: TargetMetrics) -> dict[Sample, float]:
-    """By name and labels."""
+    """Return the samples by name and labels."""
     return {
         (sample.name.removeprefix("delay_proxy_"), *sample.labels.values()): sample.value
         for family in metrics.collect()
@@ -32,8 +32,8 @@ def samples(metrics: TargetMetrics) -> dict[Sample, float]:
 def test_each_delivery_counts_once_in_all_and_for_its_target(
     batches: list[list[tuple[str, int]]], most: int
 ) -> None:
-    """Each bucket holds the number of values at or below its bound: of the first targets that were
-    met by name, of all others together."""
+    """Invariant: each bucket has the number of values up to its bound. The first targets have
+    names, and all others share one."""
     metrics = TargetMetrics(most, BOUNDS_MS, BOUNDS_MS)
     for batch in batches:
         targets, late_ms = zip(*batch, strict=True)
@@ -62,7 +62,7 @@ def test_each_delivery_counts_once_in_all_and_for_its_target(
 def test_each_other_end_counts_once_where_its_target_is_known(
     ends: list[tuple[str | None, str]],
 ) -> None:
-    """The sum over the targets, the others included, is the number of ends with a target."""
+    """Invariant: the sum over all targets is the number of ends with a target."""
     metrics = TargetMetrics(2, BOUNDS_MS, BOUNDS_MS)
     metrics.ended(ends)
     found = {

@@ -1,4 +1,4 @@
-"""Spans are made of what was committed and sampled; whatever goes wrong is counted, not raised."""
+"""Spans cover committed and sampled records. Errors are counted, not raised."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRED_MS, TOOK_S, COMMITTED_MS = 9_000, 0.5, 9_500
 
 
 class Site(SpanExporter):
-    """A tracer beside an ingress on a stand-in Kafka, and the collector that it exports to."""
+    """A tracer beside an ingress on a stand-in Kafka, and its collector."""
 
     def __init__(self, max_records: int = 100) -> None:
         self.kafka = StandInKafka(1, lambda: 5_000)
@@ -53,13 +53,13 @@ class Site(SpanExporter):
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
     def count(self, result: TraceResult, records: int) -> None:
         self.counts[result] += records
 
     def entry(self, traceparent: bytes | None = SAMPLED, *more: tuple[str, bytes]) -> Entry:
-        """Of a record that was written to the ingress."""
+        """Write an ingress record and return its entry."""
         own = [] if traceparent is None else [("traceparent", traceparent)]
         headers: Headers = [("timer-topic", b"orders"), *own, *more]
         record = self.kafka.append(INGRESS, 0, b"k", b"v", headers)
@@ -76,7 +76,7 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ids_of(span: ReadableSpan) -> tuple[str, str, str]:
-    """Name, trace and parent; ids in hexadecimal digits."""
+    """Return name, trace and parent. Ids are hexadecimal."""
     assert span.context is not None
     assert span.parent is not None
     return span.name, f"{span.context.trace_id:032x}", f"{span.parent.span_id:016x}"
@@ -204,7 +204,7 @@ def test_failures_of_the_collector_and_of_the_ingress_are_counted_and_pass() -> 
 
 
 def test_a_collector_that_never_answers_holds_up_neither_the_loop_nor_the_end() -> None:
-    """The queue stays bounded meanwhile, and what has no room is counted."""
+    """The queue stays bounded, and records without room are counted."""
     site, answer = Site(max_records=300), threading.Event()
     site.hold_up = answer.wait
     began_s = time.monotonic()

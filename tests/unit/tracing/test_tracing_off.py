@@ -1,4 +1,4 @@
-"""A proxy that makes no spans loads nothing of OpenTelemetry."""
+"""A proxy without spans loads no OpenTelemetry module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a worker whose disk is full leaves the partitions to others, and when it serves."""
+"""When a worker with a full disk yields its partitions, and when it serves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FULL, ROOM = 399, 1_000
 
 @dataclass
 class Machine:
-    """A disk of 1,000 bytes with a reserve of 400, a clock, and the group that it would join."""
+    """A disk of 1,000 bytes with a reserve of 400, a clock, and the group to join."""
 
     data_dir: Path
     free_bytes: int = FULL
@@ -108,7 +108,7 @@ def test_below_the_reserve_others_serve_until_there_is_room(machine: Machine) ->
 def test_who_is_alone_in_the_group_serves_all_the_same(
     machine: Machine, members: frozenset[str]
 ) -> None:
-    """Its own place from before, and a member that only makes the group rebalance, serve nobody."""
+    """Its own old place, and a member that only triggers a rebalance, do not serve."""
     machine.members = members
     assert machine.waited_s() == 0
 
@@ -161,7 +161,7 @@ def test_room_in_between_begins_the_time_anew(machine: Machine) -> None:
 
 
 def test_one_that_began_without_room_stays_longer(machine: Machine) -> None:
-    """Or two whose disks are full would leave to each other again and again."""
+    """Otherwise two workers with full disks would yield to each other for ever."""
     room = machine.room()
     room.wait(lambda: False)
     machine.members = frozenset({OTHER})

@@ -1,4 +1,4 @@
-"""What a start is refused for before a broker is asked, and how many workers it begins."""
+"""Start-up refusals before any broker request, and the number of workers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How long a worker waits after a lost session, and when it gives up."""
+"""A worker's pause after a lost session, and when it gives up."""
 
 import pytest
 

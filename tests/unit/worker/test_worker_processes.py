@@ -1,4 +1,4 @@
-"""The parent of worker processes: whatever becomes of it, none of them is left behind."""
+"""The parent of worker processes leaves none of them behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from proxy.worker.run import WorkerProcesses
 
 
 class Child:
-    """A process that runs until it is told to end; the second one cannot be started."""
+    """A process that runs until it is stopped. The second one cannot start."""
 
     started: list[Child]
 
@@ -27,7 +27,7 @@ class Child:
 
 
 class Spawn:
-    """As the context of `multiprocessing`."""
+    """Fake context of `multiprocessing`."""
 
     Process = Child
 
@@ -36,7 +36,7 @@ class Spawn:
 
 
 class Ignoring:
-    """Takes every call."""
+    """Object that takes every call."""
 
     def __getattr__(self, _name: str) -> Any:
         return lambda *_: None

@@ -1,4 +1,4 @@
-"""Several workers behind one admin port: each sample says whose it is."""
+"""Several workers behind one admin port: each sample names its worker."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ LIMIT_S = 5.0
 
 @contextmanager
 def a_worker(snapshots: WorkerSnapshots, name: str, status: Status) -> Iterator[Metrics]:
-    """A worker's metrics; its snapshot is with the parent once the block has ended."""
+    """Yield a worker's metrics. Its snapshot reaches the parent at the end of the block."""
     here, there = Pipe(duplex=False)
     snapshots.add(name, here)
     metrics = Metrics(lambda: status)

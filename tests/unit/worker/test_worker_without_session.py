@@ -1,4 +1,4 @@
-"""A worker that has lost its session says so at once, and that it lives."""
+"""A worker that has lost its session says so at once, and that it is alive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RUNNING = ShardStatus("timer.ingress", 0, "running", 10, 5_000, 7, 3, 0)
 
 @pytest.fixture
 def side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AdminSide:
-    """Of a worker whose only session served a shard, long ago, and was lost."""
+    """Return the side of a worker whose only session served a shard and was lost."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
 
@@ -81,7 +81,7 @@ def test_a_heartbeat_before_the_first_report_says_no_more_than_that_the_loop_liv
 def test_an_error_that_nobody_foresaw_ends_the_session_and_not_the_process(
     side: AdminSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as one that the client library leaves behind: unless it comes again and again."""
+    """The client library may leave such an error behind. Repeated errors end the process."""
     monkeypatch.setattr(time, "sleep", lambda _s: None)
     monkeypatch.setattr(worker, "open_session", _failing)
     turns = iter([*[False] * worker.DEFECTS_AT_MOST, True])

@@ -1,4 +1,4 @@
-"""What the client library says becomes a sentence that names the setting to correct."""
+"""Errors of the client library become sentences that name the wrong setting."""
 
 import socket
 import ssl
@@ -104,7 +104,7 @@ def test_settings_that_the_client_library_does_not_take_are_no_defect() -> None:
 
 @contextmanager
 def a_listener(folder: Path, *, with_tls: bool) -> Iterator[str]:
-    """The address of one that closes what it does not understand, as Kafka does."""
+    """Yield the address of a server that closes on unknown input, as Kafka does."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     if with_tls:
         identity = Authority().issue("broker")

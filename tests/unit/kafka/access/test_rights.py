@@ -1,4 +1,4 @@
-"""A right that is missing is named by a command that can be pasted."""
+"""Missing rights are named by a command to paste."""
 
 import shlex
 
@@ -12,7 +12,6 @@ TLS = {"bootstrap.servers": "kafka:9093", "security.protocol": "SASL_SSL", "sasl
 
 
 def granted(right: Right, **kafka: str) -> list[str]:
-    """The words of the command."""
     settings = Settings.model_validate({"kafka": {"bootstrap.servers": "kafka:9092", **kafka}})
     return shlex.split(grant([right], settings).removeprefix("Grant it: "))
 

@@ -1,4 +1,4 @@
-"""Who owns what is read from what brokers answer; an answer that cannot be read is refused."""
+"""Partition owners from broker answers. Unreadable answers are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.kafka.group import GroupOwners, OwnersUnknown, group_owners
 
 
 def _assignment(owned: dict[str, list[int]]) -> bytes:
-    """As Kafka's consumers write it, version 1, with 3 bytes of user data."""
+    """Return an assignment as Kafka's consumers write it, version 1, with 3 bytes of user data."""
     written = struct.pack(">hi", 1, len(owned))
     for topic, partitions in owned.items():
         name = topic.encode()
@@ -55,7 +55,7 @@ def test_members_are_told_while_the_group_rebalances() -> None:
 
 @given(st.binary(min_size=1, max_size=60))
 def test_any_bytes_are_read_or_refused(assignment: bytes) -> None:
-    """Whatever a member of the group claims to own, no other error comes of it."""
+    """Invariant: any claim of a member gives owners or OwnersUnknown."""
     try:
         owners = group_owners([_group(assignment)])
     except OwnersUnknown:

@@ -1,4 +1,4 @@
-"""Whether the place of a static member is ours, and what is done where it is not."""
+"""Ownership of a static member's place, and the reaction to a stranger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SESSION_S = 10.0
 
 
 class Group:
-    """The consumer group, of which `goes_after_s` one member is no more."""
+    """A consumer group that loses a member after `goes_after_s`."""
 
     def __init__(self, folder: Path, *idents: str, goes_after_s: float = 1e9) -> None:
         self._idents, self._goes_after_s = idents, goes_after_s
@@ -24,7 +24,7 @@ class Group:
         self.member = StaticMember("pod", 0, folder, self._ask, self._sleep)
 
     def refuse_twin(self) -> float:
-        """How long it has waited."""
+        """Return the seconds waited."""
         self.member.refuse_twin(SESSION_S, self._heartbeat)
         return self.waited_s
 

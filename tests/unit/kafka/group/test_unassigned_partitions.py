@@ -1,4 +1,4 @@
-"""Partitions that the group has left to nobody are seen, and a rebalance is asked for."""
+"""Partitions without an owner are found, and a rebalance is requested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOPIC = "timer.ingress"
 
 
 class Group:
-    """Stands for the brokers: tells who owns what."""
+    """Fake brokers that tell the owners."""
 
     def __init__(self, *owned: int) -> None:
         self.owned = owned
@@ -36,7 +36,7 @@ class Group:
 
 
 class Watch:
-    """A watch over partitions 0 to 3 with a clock of its own; counts the rebalances."""
+    """A watch over partitions 0 to 3 with its own clock. It counts the rebalances."""
 
     def __init__(self, group: Group) -> None:
         self.rebalances = 0
@@ -45,7 +45,7 @@ class Watch:
         self._watch = UnassignedPartitions(group.ask, places, self._rebalance, lambda: self._now_s)
 
     def look(self, times: int, apart_s: float = OWNERS_EVERY_S) -> None:
-        """So many questions, if there are any, and their answers."""
+        """Look, and check the number of queries before they are answered."""
         for _ in range(times):
             self._now_s += apart_s
             self._watch.look()

@@ -1,4 +1,4 @@
-"""A fetch that fails at one place again and again is a state; a single failure is not."""
+"""Repeated fetch failures at one offset are a state. A single failure is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that the consumer hands out in place of records."""
+"""Errors that the consumer returns in place of records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proxy.kafka.ingress import Ingress
 
 
 class Failing:
-    """A consumer that hands out one error."""
+    """Consumer that returns one error."""
 
     def __init__(self, code: int, place: tuple[int, int] | None = (2, 17)) -> None:
         self._error, self._place = KafkaError(code), place

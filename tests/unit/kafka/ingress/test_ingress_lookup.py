@@ -1,4 +1,4 @@
-"""Records of the ingress are found again by offset, and what is gone is told from what is late."""
+"""Ingress records found by offset. Deleted records are told from late ones."""
 
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ RECORDS = 100
 
 
 class Library:
-    """A hundred records in the ingress, and a lookup that says how it went about it."""
+    """A hundred ingress records, and a lookup that notes its calls."""
 
     def __init__(self) -> None:
         self.kafka = StandInKafka(1)
@@ -29,7 +29,7 @@ class Library:
         )
 
     def find(self, *offsets: int, gap: int = 5) -> list[int]:
-        """Offsets found; their records are the right ones."""
+        """Return the offsets found, and check their records."""
         found = self.lookup.read(0, offsets, gap)
         assert all(record.value() == b"%d" % offset for offset, record in found.items())
         return list(found)

@@ -13,7 +13,7 @@ from proxy.protocol.request_reader import RequestReader
 
 
 class OnceFailing:
-    """As confluent_kafka's: the first look at the headers fails, the second would crash."""
+    """Message like confluent_kafka's: the first look at the headers fails, a second would crash."""
 
     def __init__(self) -> None:
         self.looks = 0

@@ -1,4 +1,4 @@
-"""While nothing comes another consumer waits in the place of the group's (`LongPoll`)."""
+"""While the ingress is quiet, a second consumer waits in place of the group's (`LongPoll`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ END = KafkaError(KafkaError._PARTITION_EOF, "end")
 
 
 class Fetching:
-    """The group's consumer: which partitions are paused, and where it was told to go on."""
+    """The group's consumer, with its paused partitions and seeks."""
 
     def __init__(self) -> None:
         self.paused: set[int] = set()
@@ -34,8 +34,8 @@ class Fetching:
 
 
 class Listening:
-    """The other one: for what it waits, and whether something comes. That each partition ends there
-    it says once."""
+    """The second consumer, with its positions and new records. It reports the end of each partition
+    once."""
 
     def __init__(self) -> None:
         self.waits_for: dict[int, int] = {}
@@ -60,7 +60,7 @@ class Listening:
 
 
 class Quiet:
-    """An ingress of which nothing is heard, as the loop sees it."""
+    """A quiet ingress as the loop sees it."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -78,14 +78,14 @@ class Quiet:
         return self.long_poll.wait(0.05, lambda: NEXT, is_idle=is_idle)
 
     def is_waiting(self) -> bool:
-        """The one waits for just what is paused of the other."""
+        """Return whether the second consumer waits for exactly the paused partitions."""
         assert self.consumer.paused == set(self.listener.waits_for)
         return bool(self.consumer.paused)
 
 
 @pytest.fixture
 def quiet() -> Quiet:
-    """It waits since this moment."""
+    """Yield an ingress that is quiet from now on."""
     quiet = Quiet()
     quiet.long_poll.reached(NEXT)
     assert quiet.wait(seconds=QUIET_S) == 0.0
@@ -125,7 +125,8 @@ def test_once_something_comes_the_rest_of_the_time_is_the_consumer_s(quiet: Quie
 
 
 def test_it_does_not_begin_again_before_the_consumer_is_at_all_ends(quiet: Quiet) -> None:
-    """A pause throws away what is being fetched: a batch that takes long to unpack never came."""
+    """A pause discards a fetch in progress, so a batch that takes long to unpack would never
+    arrive."""
     quiet.listener.comes = True
     assert quiet.wait() == 0.05
     quiet.listener.comes = False
@@ -138,7 +139,7 @@ def test_it_does_not_begin_again_before_the_consumer_is_at_all_ends(quiet: Quiet
 
 
 def test_an_end_beyond_what_is_read_is_something(quiet: Quiet) -> None:
-    """What lies between was aborted."""
+    """The offsets in between were aborted."""
     quiet.listener.ends = [(3, 5), (0, 17)]
     assert quiet.wait() == 0.0
     assert quiet.is_waiting()
@@ -172,8 +173,8 @@ def test_given_up_it_is_closed(quiet: Quiet) -> None:
 
 
 class Member(Fetching):
-    """A consumer that is given partitions, and has nothing to fetch. It says once that a partition
-    ends where it is read, and again after a seek."""
+    """Consumer with partitions and nothing to fetch. It reports a partition's end once, and again
+    after a seek."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -206,19 +207,19 @@ def end_of(place: TopicPartition) -> Record:
 
 
 class Owner:
-    """Whoever is called as partitions come and go."""
+    """Owner that is called on assignments."""
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, 10)
 
     def hand_over(self, partitions: list[int]) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     lose = hand_over
 
 
 def waiting() -> tuple[Ingress, Member, Listening]:
-    """An ingress of two partitions that has been quiet for long."""
+    """Yield an ingress of two partitions that has long been quiet."""
     now_s, member, listener = iter(range(0, 10_000, 3)), Member(), Listening()
     ingress = Ingress(
         cast(Any, member), "timer.ingress", lambda: cast(Any, listener), lambda: next(now_s)
@@ -231,7 +232,7 @@ def waiting() -> tuple[Ingress, Member, Listening]:
 
 
 def fetch(ingress: Ingress) -> None:
-    """The ends first, and then the wait behind them."""
+    """Fetch the ends, and then wait behind them."""
     ingress.fetch(0.05, is_idle=True)
     ingress.fetch(0.05, is_idle=True)
 

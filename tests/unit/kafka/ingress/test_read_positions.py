@@ -1,4 +1,4 @@
-"""Records that the client library gives again are left out."""
+"""Records that the client library returns again are skipped."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_ingress_leaves_them_out() -> None:
 
 
 class Repeating:
-    """A consumer, and an owner, of one partition, which gives two records again and again."""
+    """Consumer and owner of one partition, which returns two records repeatedly."""
 
     partition = 4
 
@@ -100,7 +100,7 @@ class Repeating:
         return dict.fromkeys(partitions, 10)
 
     def incremental_assign(self, starts: object) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def poll(self, _: float) -> Message:
         return at(10)[0]

@@ -1,4 +1,4 @@
-"""A consumer of a settings topic that a test fills, and a `SettingsTopic` that follows it."""
+"""A settings topic that a test fills, and a `SettingsTopic` that follows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP = "delay-proxy"
 
 
 class Topic:
-    """A consumer of a settings topic with two partitions; `arrived` comes next."""
+    """Consumer of a settings topic with two partitions. It returns `arrived` next."""
 
     def __init__(self) -> None:
         self.arrived: list[Record] = []
@@ -40,7 +40,7 @@ class Topic:
         return [TopicPartition(TOPIC, number) for number, _offset in self.assigned]
 
     def position(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        """None where no record has been read."""
+        """Return the positions, None before the first record."""
         numbers = [place.partition for place in places]
         return [TopicPartition(TOPIC, n, self._read.get(n, OFFSET_INVALID)) for n in numbers]
 
@@ -57,7 +57,7 @@ class Topic:
         return 0, self.ends[place.partition]
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
     def produce(
         self, topic: str, value: str, key: str, partition: int, on_delivery: object
@@ -75,7 +75,7 @@ class Topic:
         self.arrived.append(Record(TOPIC, partition, offset, key.encode(), value, [], 0))
 
     def begin_anew(self) -> None:
-        """As after a leader that had nothing of it."""
+        """Restart the topic without records, as after an unclean election."""
         self.arrived, self.ends = [], {0: 0, 1: 0}
         self._noted.clear()
 
@@ -98,7 +98,8 @@ class Topic:
 
 
 def following(topic: Topic, reader: Topic | None = None) -> SettingsTopic:
-    """`reader`: of committed records, to which the beginning of an open transaction is the end."""
+    """Follow the topic. `reader` reads committed records and sees the start of an open transaction
+    as the end."""
     return SettingsTopic(
         cast(Any, topic),
         lambda: cast(Any, topic),

@@ -1,4 +1,4 @@
-"""Records about shed offsets, read from the settings topic until all there ever were are known."""
+"""Records about shed offsets, read from the settings topic up to its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.unit.kafka.settings.followed_topic import Topic, following
 
 
 class ShedTopic(Topic):
-    """Partition 0 alone, up to `high`."""
+    """Topic with only partition 0, up to `high`."""
 
     def __init__(self, high: int) -> None:
         super().__init__()

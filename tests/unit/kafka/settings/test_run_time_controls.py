@@ -1,4 +1,4 @@
-"""What operators change at run time, as the settings topic says it."""
+"""Run-time changes of operators, in the settings topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings topic remembers of a partition that was served."""
+"""Records of the settings topic about served partitions."""
 
 import pytest
 

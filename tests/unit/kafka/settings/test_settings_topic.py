@@ -1,4 +1,4 @@
-"""The settings topic: what is read of it, what is passed over, and what is followed."""
+"""The settings topic: records read, records skipped, and changes followed."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def test_hostile_text_under_any_key_is_passed_over_and_all_behind_it_counts(name
 
 
 def test_policy_that_an_older_version_wrote_is_found_by_the_digest_of_its_own_text() -> None:
-    """It lacks the fields that came later, so this version would write another text."""
+    """It lacks later fields, so this version would write another text."""
     topic, policy = Topic(), Policy(max_delay_ms=5)
     fields = asdict(policy)
     later = {"recalls_in", "max_past_ms", "reserved", "marks"}

@@ -1,4 +1,4 @@
-"""What an audit knows of a partition before it reads it."""
+"""An audit's knowledge of a partition before reading."""
 
 import pytest
 

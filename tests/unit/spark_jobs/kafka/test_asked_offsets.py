@@ -1,4 +1,4 @@
-"""An end that the broker has not said is not taken for one: a full topic would look empty."""
+"""Unknown end offsets are not guessed: a full topic would look empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_jobs.runtime.errors import BrokerUnreachable
 
 
 def _broker(monkeypatch: pytest.MonkeyPatch, *offsets: int) -> Broker:
-    """Each time that leaders are looked for another offset is the answer, the last one for good."""
+    """Return a broker with a new offset after each look-up of leaders. The last offset stays."""
     left = list(offsets)
 
     def look(**_: object) -> SimpleNamespace:

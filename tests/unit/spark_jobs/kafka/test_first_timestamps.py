@@ -1,4 +1,4 @@
-"""What the first record that is left tells of when those before it, deleted since, were written."""
+"""The first remaining record bounds the write times of deleted records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _message(topic: str, kind: int, ms: int) -> Any:
 
 
 def _broker(monkeypatch: pytest.MonkeyPatch, *messages: Any) -> Broker:
-    """Its consumer polls these."""
+    """Return a broker whose consumer polls these."""
     left = iter(messages)
     consumer = SimpleNamespace(
         list_topics=lambda *_: None,

@@ -1,4 +1,4 @@
-"""One set of Kafka settings reaches both clients, each in its own words."""
+"""One set of Kafka settings reaches both clients in their own terms."""
 
 from pathlib import Path
 

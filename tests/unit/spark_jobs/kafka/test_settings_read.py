@@ -1,4 +1,4 @@
-"""What the audit reads of the settings topic: nothing that lies there ends it."""
+"""The audit reads the settings topic, and no content of it ends the audit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SERVED = b"served/g/in/0"
 
 
 def _read(*records: tuple[bytes, bytes | None]) -> SettingsTopic:
-    """Of a topic that holds these."""
+    """Read a topic with these records."""
     end = KafkaError(KafkaError._PARTITION_EOF)
     left = iter([*(_message(*record) for record in records), _message(b"", b"", end)])
     consumer = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""The reasons of dead letters that the audit knows are those that the proxy gives."""
+"""The audit knows exactly the proxy's reasons for dead letters."""
 
 from proxy.protocol.outcomes import REASONS
 from spark_jobs.requests.error_codes import (

@@ -1,4 +1,4 @@
-"""What Spark throws comes out as a sentence where the cause is known, and unchanged where not."""
+"""Known Spark errors become sentences. Others stay unchanged."""
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError

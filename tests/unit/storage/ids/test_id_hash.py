@@ -1,4 +1,4 @@
-"""The hash of ids: even, the same everywhere, and of no use to who wants ids to collide."""
+"""The hash of ids is even, portable, and gives attackers no collisions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ SALT, STEP, MIX = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4E, 0xBF58476D1CE4E5B9
 
 
 def unkeyed(word: int, place: int) -> int:
-    """What version 0.1.0 made of a word, before it added the words up; it had no key."""
+    """Return version 0.1.0's hash of a word before the sum. It had no key."""
     mixed = word * (SALT + place * STEP) % MODULUS
     mixed = (mixed ^ mixed >> 32) * MIX % MODULUS
     return mixed ^ mixed >> 29
 
 
 def unmixed(mixed: int, place: int) -> int:
-    """The word of which `unkeyed` makes this."""
+    """Return the word with this `unkeyed` hash."""
     mixed ^= (mixed >> 29) ^ (mixed >> 58)
     mixed = mixed * pow(MIX, -1, MODULUS) % MODULUS
     mixed ^= mixed >> 32
@@ -28,7 +28,7 @@ def unmixed(mixed: int, place: int) -> int:
 
 
 def colliding(count: int) -> list[bytes]:
-    """Ids of one hash, where the hash has no key: the second word makes up for the first."""
+    """Return ids with one hash if there is no key: the second word compensates the first."""
     firsts = range(1, count + 1)
     seconds = [unmixed((7 - unkeyed(first, 0)) % MODULUS, 1) for first in firsts]
     pairs = zip(firsts, seconds, strict=True)

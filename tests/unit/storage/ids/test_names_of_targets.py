@@ -1,4 +1,4 @@
-"""Whoever writes to the ingress chooses names of targets: they take disk, not memory."""
+"""Producers choose the names of targets: these take disk, not memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _put(register: Register, offset: int, target: str) -> None:
 
 
 def _fill(register: Register, count: int, modulo: int) -> None:
-    """An id and a tombstone for each offset, of as many targets as `modulo`, all written."""
+    """Write an id and a tombstone for each offset, with `modulo` targets."""
     for offset in range(count):
         _put(register, offset, _name(offset % modulo))
         register.add_tombstone(offset, (FAR_MS, offset), _name(offset % modulo))
@@ -48,7 +48,7 @@ def _fill(register: Register, count: int, modulo: int) -> None:
 
 @given(st.lists(st.text(max_size=20)))
 def test_names_are_read_as_they_were_written(names: list[str]) -> None:
-    """Any list of texts is the same list when it is mapped."""
+    """Invariant: any list of texts is unchanged after mapping."""
     texts = [name.encode() for name in names]
     ends = np.cumsum([len(text) for text in texts]).astype("<i8")
     mapped = MappedNames(ends, memoryview(b"".join(texts)))

@@ -1,4 +1,4 @@
-"""The files of the register: full disks, damage, and what is found on opening."""
+"""Files of the register: full disks, damage, and checks on opening."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_bit_lost_when_the_machine_stopped_is_found(
 
 @pytest.mark.parametrize("section", ["fires_ms", "offsets", "targets"])
 def test_a_bit_flipped_in_a_tombstone_is_found_on_opening(folder: Path, section: str) -> None:
-    """They are all read then: a wrong one would end the process, or be taken for another entry."""
+    """All are read on opening. A wrong one would end the process or hit another entry."""
     filled(folder)
     path = newest_run(folder)
     register = opened(folder, next_offset=101)

@@ -1,4 +1,4 @@
-"""The register on disk as a shard uses it; test_register_files has what its files go through."""
+"""The register on disk as a shard uses it. test_register_files tests its files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ def opened(
 
 
 def pending(offset: int, target: str = "orders", kind: int = 0) -> Named:
-    """An entry far in the future."""
     return Named(offset, FAR_MS + offset, offset, offset, FAR_MS, target, kind)
 
 
@@ -43,7 +42,7 @@ def ident(number: int) -> bytes:
 
 
 def put_pending(register: Register, offsets: Iterable[int], every_step: int = 5) -> None:
-    """An id for each offset, the way a shard does it: looked up, put, settled, maintained."""
+    """Put an id for each offset as a shard does: look up, put, settle, maintain."""
     for offset in offsets:
         register.find([ident(offset)])
         register.put(offset, ident(offset), pending(offset))

@@ -1,4 +1,4 @@
-"""What RocksDB does not find out by itself, and what is written although it fails."""
+"""Damage that RocksDB does not detect, and writes despite its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that fails otherwise than by being full: what is kept, and what is written no more."""
+"""Disk errors other than a full disk: kept data, and refused writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""About how much pends until when, whatever keeps it and wherever it lies."""
+"""Approximate number of pending entries by time, for any store and place."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ COUNT = 4_000
 
 
 def entries(first_offset: int = 0, count: int = COUNT) -> list[Entry]:
-    """Dues over ten hours, in no order: an even share for each stretch of time."""
+    """Return unordered entries over ten hours, evenly spread."""
     return [
         (1 + (offset * 7_919 % count) * 10 * HOUR_MS // count, offset, "orders", b"body")
         for offset in range(first_offset, first_offset + count)

@@ -1,4 +1,4 @@
-"""Going through the wheel lap by lap reads no chain again and again in vain."""
+"""Lap by lap the wheel reads no chain repeatedly in vain."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ FAR_MS = START_MS + 10_000 * LAP_MS
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Head]:
-    """The chains that were read."""
+    """Note the chains read."""
     heads: list[Head] = []
     chain = TimerLog.chain
 

@@ -1,4 +1,4 @@
-"""A mapped file that somebody cuts under a running process: it dies, and the next one rebuilds."""
+"""A mapped file is truncated under a running process: it dies, and its successor rebuilds."""
 
 from __future__ import annotations
 

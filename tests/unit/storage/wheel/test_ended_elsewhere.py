@@ -1,4 +1,4 @@
-"""What others delivered while the store was closed is counted out in small steps."""
+"""Entries delivered elsewhere while the store was closed are counted in small steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOMY = replace(TINY, slots=1000, memtable_entries=ENDED + PENDING)
 
 
 def made() -> list[Entry]:
-    """An entry in each of the slots that pass, and some beyond them; with names and without."""
+    """Make an entry in each passing slot, and some beyond, with and without names."""
     slots = [*range(1, ENDED + 1), *range(600, 600 + PENDING)]
     return [entry(SLOT_MS * slot, at, f"topic-{at % 5}") for at, slot in enumerate(slots)]
 

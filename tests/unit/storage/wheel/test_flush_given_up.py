@@ -1,4 +1,4 @@
-"""A flush that fails before its checkpoint, and cannot take all of it back at once."""
+"""A flush that fails before its checkpoint, and cannot be undone at once."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.unit.storage.shards import START_MS, TINY, committed, entries, opened
 MINUTE_MS = 60_000
 ROOMY = replace(TINY, precision_ms=1000, slots=2000, memtable_entries=75)
 SLICED = replace(ROOMY, segment_bytes=64 * 1024, slice_bytes=300)
-"""About 40 entries are written in a step, and a segment holds those of many."""
+"""A step writes about 40 entries, and a segment holds many steps."""
 THREE_A_MINUTE = [MINUTE_MS * (at // 3) + 1000 * (at % 3) + 1 for at in range(75)]
-"""In 25 files of bodies."""
+"""The entries fill 25 body files."""
 
 
 def files_of(store: TieredStore) -> WheelFiles:
@@ -35,7 +35,7 @@ def files_of(store: TieredStore) -> WheelFiles:
 def reopened_at(
     folder: Path, watermark_ms: int, next_offset: int, options: Options = SLICED
 ) -> TieredStore:
-    """The store after a crash; nothing may be wrong with it."""
+    """Reopen the store after a crash, and check it."""
     at = committed(watermark_ms, next_offset, 0, next_offset)
     store = opened(folder, at, options=options)
     assert (store.report.state, store.report.detail) == ("reopened", "")
@@ -44,13 +44,13 @@ def reopened_at(
 
 
 def write_once(store: TieredStore, next_offset: int) -> None:
-    """One checkpoint: after a second one, nothing before it would be met on opening."""
+    """Write one checkpoint. After a second one, opening would skip everything before it."""
     while store.maintain(next_offset, 10):
         pass
 
 
 def no_more_body_files_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """As when the process has no descriptor left."""
+    """Fail as if the process had no file descriptors left."""
     opens, left = os.open, [count]
 
     def refusing(path: Any, *args: Any, **kwargs: Any) -> int:
@@ -98,7 +98,7 @@ def test_runs_of_a_flush_given_up_are_not_met_after_a_crash(
 
 
 class ReadOnlyForAWhile(Files):
-    """Takes so many writes, then neither writes nor cuts until `room` is set again."""
+    """Files that take `room` writes, then neither write nor truncate until `room` is set again."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -118,7 +118,7 @@ class ReadOnlyForAWhile(Files):
 
 
 def test_log_that_could_not_be_cut_is_cut_before_the_next_run(tmp_path: Path) -> None:
-    """Else a run would lie where a segment has to be zero: behind the last block that fits."""
+    """Otherwise a run would follow the last block that fits, where a segment has zeros."""
     folder = tmp_path / "shard"
     singles = [1000 * second for second in range(1, 83)]
     threes = [10 * MINUTE_MS + 1000 * (at // 3) for at in range(150)]
@@ -146,7 +146,7 @@ def test_log_that_could_not_be_cut_is_cut_before_the_next_run(tmp_path: Path) ->
 
 @pytest.mark.parametrize("kept_bytes", [64, 65, 2000])
 def test_log_that_a_kill_left_half_cut_is_whole_again(tmp_path: Path, kept_bytes: int) -> None:
-    """A cut makes the file shorter, and then as long as before."""
+    """A cut shortens the file, and then restores its length."""
     folder = tmp_path / "shard"
     made = entries([1000, 2000, 3000])
     store = opened(folder, options=ROOMY)

@@ -1,4 +1,4 @@
-"""Rows that somebody has changed, CRC and all: damage, never another record or none."""
+"""Rows changed with a valid CRC are damage, never another record or none."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_row_that_names_what_cannot_be_is_damage(
 
 
 def test_a_row_without_a_target_is_damage_where_it_is_only_counted(tmp_path: Path) -> None:
-    """It had ended at another owner: nothing of it is delivered here."""
+    """It ended at another owner, so nothing is delivered here."""
     store = opened(tmp_path)
     store.put(entries([1_000]))
     store.flush(1)
@@ -64,7 +64,7 @@ def test_a_row_without_a_target_is_damage_where_it_is_only_counted(tmp_path: Pat
 
 
 def test_a_slot_is_not_passed_over_a_row_of_another_slot(tmp_path: Path) -> None:
-    """One that waits for a later lap would be taken for one that has ended."""
+    """A row of a later lap would count as ended."""
     store = opened(tmp_path)
     store.put([entry(250 + 2 * LAP_MS, 0), entry(250, 1)])
     store.flush(2)

@@ -1,4 +1,4 @@
-"""The index rows of loaded slots: merging, peeking and forgetting."""
+"""Index rows of loaded slots: merging, peeking and forgetting."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_peek_shows_what_a_sorted_list_would(
 def hold_against_a_sorted_list(
     batches: list[list[Key]], run_rows: int, looks: list[tuple[int, int, bool]]
 ) -> None:
-    """Whatever was added when, a peek shows the first keys of a sorted list of all of them."""
+    """Invariant: a peek returns the first keys of the sorted list of all added keys."""
     index = LoadedRows(decoded)
     model: list[Key] = []
     ended = (-1, -1)

@@ -1,4 +1,4 @@
-"""A chain of many runs is closed, and copied, in small steps."""
+"""A chain of many runs is closed and copied in small steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many runs of the log read at once are what they are one by one."""
+"""Many runs of the log, read at once, equal the single reads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def log(tmp_path: Path) -> Iterator[TimerLog]:
 
 
 def written(log: TimerLog, blocks: list[list[int]] = ROWS_OF_RUNS, due_ms: int = 0) -> list[int]:
-    """Write runs of so many records each; where they lie."""
+    """Write runs of these sizes, and return their positions."""
     chains = ChainWriter(TimerWheel(np.zeros(SLOTS, SLOT), Files()), log)
     positions: list[int] = []
     offset = 0
@@ -100,7 +100,8 @@ def test_headers_and_slots_are_those_of_single_runs(log: TimerLog) -> None:
     [-RECORD_BYTES, -1, 1, RECORD_BYTES, LAST_CELL, SEGMENT_BYTES - 16, 9 * SEGMENT_BYTES, 2**62],
 )
 def test_no_run_is_where_none_begins(log: TimerLog, position: int) -> None:
-    """Before the log, beside a header, in a run, where no run has room, beyond the log."""
+    """The places are before the log, beside a header, in a run, too close to the end, and beyond
+    the log."""
     sound = written(log)[0]
     assert whole_headers_at(log, np.array([sound]))["magic"] == RUN_MAGIC
     with pytest.raises(StoreDamaged, match="no run"):
@@ -109,7 +110,7 @@ def test_no_run_is_where_none_begins(log: TimerLog, position: int) -> None:
 
 @pytest.mark.parametrize("byte", [0, 4, 8, 28, RECORD_BYTES + 3])
 def test_a_changed_byte_is_named(log: TimerLog, byte: int) -> None:
-    """Magic, CRC, place of the run before, count, and a record."""
+    """Magic, CRC, position of the previous run, count, and a record."""
     positions = written(log)
     flip(log, positions[4] + byte)
     with pytest.raises(StoreDamaged, match=f"byte {positions[4] % SEGMENT_BYTES}"):
@@ -132,7 +133,7 @@ def test_a_run_without_records_is_none(log: TimerLog) -> None:
 
 
 def forge(log: TimerLog, source: int, at: int, **changed: int) -> None:
-    """Write the header at `source` to `at`, changed and sealed with the CRC of itself alone."""
+    """Write the header at `source` to `at`, changed, with a CRC of the header only."""
     header = log.segments[0].cells.take([source // RECORD_BYTES]).view(HEADER)
     for name, value in changed.items():
         header[name] = value
@@ -154,7 +155,7 @@ def flip(log: TimerLog, at: int) -> None:
 def test_the_newest_run_of_a_place_is_the_one_that_a_mended_wheel_points_at(
     log: TimerLog,
 ) -> None:
-    """Several runs of one place in what is read at once."""
+    """One read contains several runs of one place."""
     positions = written(log)
     runs = [log.run(position) for position in positions]
     live = {0: 0, 1: 0}

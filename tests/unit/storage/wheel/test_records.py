@@ -20,7 +20,7 @@ POSITIONS = st.integers(0, 2**POSITION_BITS - 1) | st.sampled_from(
 def test_where_a_body_lies_comes_back_and_touches_nothing_else(
     asked: list[tuple[int, int]],
 ) -> None:
-    """Each span, and each position up to 64 TiB."""
+    """Invariant: each span and each position up to 64 TiB is returned unchanged."""
     rows = np.zeros(len(asked), RECORD)
     rows["target"], rows["length"], rows["crc"] = MOST_NUMBERS, 2**32 - 1, 2**32 - 1
     columns = np.array(asked, np.int64).reshape(-1, 2).T

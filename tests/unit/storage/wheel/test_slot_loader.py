@@ -1,4 +1,4 @@
-"""What is kept of slots that were read."""
+"""Memory kept of slots that were read."""
 
 from __future__ import annotations
 

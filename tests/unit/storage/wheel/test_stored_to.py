@@ -1,4 +1,4 @@
-"""What the wheel has of the log is noted, and not stored in it again by the next opening."""
+"""The wheel's progress in the log is noted, so that the next opening does not store it again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.storage.shards import committed, entries, opened, taken
 
 
 class ForgetfulFiles(Files):
-    """Has no room for the note."""
+    """Files without room for the note."""
 
     def replace(self, path: Path, data: bytes) -> None:
         if path.name == STORED_TO:
@@ -23,7 +23,7 @@ class ForgetfulFiles(Files):
 
 
 def flushed(folder: Path, files: Files | None = None) -> list[Entry]:
-    """What waits in a shard that was stopped cleanly."""
+    """Return the pending entries of a cleanly stopped shard."""
     made = entries([500, 900])
     store = opened(folder, files=files or Files())
     store.put(made)
@@ -33,7 +33,7 @@ def flushed(folder: Path, files: Files | None = None) -> list[Entry]:
 
 
 def emptied_wheel(folder: Path) -> None:
-    """The wheel has nothing of the log any more: opening finds out whether it is stored again."""
+    """Empty the wheel, so that opening shows whether the log is stored again."""
     np.memmap(folder / "wheel", SLOT, "r+")[:] = np.zeros(1, SLOT)
 
 

@@ -1,4 +1,4 @@
-"""A wheel reads nothing of the blocks in which no slot was ever used, and finds all the same."""
+"""A wheel does not read blocks without used slots, and still finds everything."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def store(wheel: TimerWheel, slot: int, records: int = 1) -> None:
 
 
 def begun_in(wheel: TimerWheel, first: int, last: int) -> list[int]:
-    """As `TimerWheel.begun_in`, slot by slot."""
+    """Return `TimerWheel.begun_in`, computed slot by slot."""
     slots = range(first, min(last + 1, first + wheel.slots))
     cells = {slot: wheel.cells[slot % wheel.slots] for slot in slots}
     return [s % wheel.slots for s, cell in cells.items() if cell["count"] and cell["time"] <= last]
@@ -34,7 +34,7 @@ def begun_in(wheel: TimerWheel, first: int, last: int) -> list[int]:
 
 def test_a_new_wheel_has_nothing_to_read(tmp_path: Path) -> None:
     wheel = map_wheel(tmp_path / "wheel", SLOTS, Files())
-    wheel.cells = np.zeros(0, SLOT)  # whoever reads fails
+    wheel.cells = np.zeros(0, SLOT)  # any read fails
     assert wheel.next_touched(0) == SLOTS
     assert wheel.next_slot(0, 100 * SLOTS, {}) is None
 
@@ -62,7 +62,8 @@ def test_the_first_and_the_last_slot_of_a_block_are_looked_at(place: int) -> Non
 def test_blocks_that_were_never_used_change_nothing(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Against a wheel that reads everything, while slots are filled, emptied and filled again."""
+    """The model is a wheel that reads everything, while slots are filled, emptied and filled
+    again."""
     monkeypatch.setattr(timer_wheel, "LAST_WINDOW_SLOTS", 5)
     chance = Random(seed)
     wheel = map_wheel(tmp_path / "wheel", SLOTS, Files())
@@ -95,7 +96,7 @@ def test_a_file_system_that_cannot_tell_is_read_whole(
 
 
 def test_a_wheel_with_little_in_it_is_not_read_whole(tmp_path: Path) -> None:
-    """Of a wheel of the usual size: all of it is 14 MB."""
+    """A full wheel of the usual size has 14 MB."""
     path = tmp_path / "wheel"
     wheel = map_wheel(path, 7 * 86_400, Files())
     before_kib = resident_kib(path)
@@ -121,7 +122,7 @@ def test_who_touches_one_slot_does_not_have_the_system_read_on(
 
 
 class Advised:
-    """A mapped file that notes what is said of it, or refuses it."""
+    """A mapped file that notes or refuses advice."""
 
     def __init__(self, error: OSError | None = None) -> None:
         self.ranges: list[range] = []
@@ -155,12 +156,12 @@ def test_a_system_that_takes_no_advice_is_read_all_the_same() -> None:
 
 
 def resident_kib(path: Path) -> int:
-    """How much of the mapped file is in the memory of this process."""
+    """Return the resident size of the mapped file in KiB."""
     return int(mapping_of(path)["Rss"].split()[0])
 
 
 def mapping_of(path: Path) -> dict[str, str]:
-    """What the system says of a file that this process has mapped."""
+    """Return the system's data on a mapped file."""
     _, _, behind = Path("/proc/self/smaps").read_text().partition(f"{path}\n")
     found: dict[str, str] = {}
     for line in behind.splitlines():

@@ -1,4 +1,4 @@
-"""A kill while a slot of the wheel is stored: what it left half done is done again."""
+"""A kill during the storing of a slot: the slot is stored again."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ TORN = [fields for count in range(1, len(FIELDS)) for fields in combinations(FIE
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """End of the process."""
 
 
 class TearingFiles(Files):
-    """Sets only the fields `torn` of the first slot that it is to store, and ends the process."""
+    """Files that set only the fields `torn` of the first stored slot, and end the process."""
 
     torn: tuple[str, ...] = ()
 

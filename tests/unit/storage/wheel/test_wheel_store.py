@@ -243,7 +243,7 @@ def test_entries_out_of_order_or_already_ended_are_refused(folder: Path) -> None
 
 
 class FullDisk(Files):
-    """Takes so many writes, then none until it is emptied."""
+    """Files that take `room` writes until the disk is emptied."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -314,7 +314,7 @@ def test_files_of_what_has_passed_are_deleted(folder: Path) -> None:
 
 
 def test_thousands_of_passed_slots_are_closed_in_one_flush(folder: Path) -> None:
-    """As after an hour away: nothing is written before the chains are closed."""
+    """After an hour away nothing is written before the chains are closed."""
     count = 5000
     store = opened(folder, options=replace(TINY, slots=2 * count, memtable_entries=2 * count))
     store.put(entries([TINY.precision_ms * at for at in range(count)]))

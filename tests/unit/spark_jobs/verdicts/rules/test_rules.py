@@ -1,4 +1,4 @@
-"""The rules name the verdicts, outcomes and kinds of records that there are: seen without Spark."""
+"""The rules name existing verdicts, outcomes and kinds of records, without Spark."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The filter of a run of ids: what was added passes, and little else."""
+"""The filter of a run of ids passes every added id and few others."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def passing(made: BloomFilter, hashes: Words) -> list[int]:
 @settings(deadline=None)
 @given(st.lists(st.lists(ANY_HASH, max_size=50), max_size=4), st.integers(7, 12))
 def test_every_hash_that_was_added_passes(batches: list[list[int]], power: int) -> None:
-    """A filter never says of a hash that it has met that it has not."""
+    """Invariant: a filter passes every hash that was added."""
     made = BloomFilter.empty(power)
     for batch in batches:
         made.add(np.array(batch, np.uint64))

@@ -1,4 +1,4 @@
-"""Entries on their way to disk: columns when far, tuples when near, never lost between."""
+"""Entries before they are on disk: columns when far, tuples when near, never lost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_table_weighs_what_it_holds_and_nothing_when_all_has_ended() -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("wanted", [None, "orders"])
 def test_page_after_page_shows_every_entry_once_and_in_order(seed: int, wanted: str | None) -> None:
-    """Entries that are near, that were sorted as others came near, and that have just come."""
+    """Entries are near, sorted while others became near, or new."""
     chance = Random(seed)
     table, taken = Memtable(NUMBERS, START_MS), list[Entry]()
     for batch in range(1, chance.randrange(2, 8)):

@@ -1,4 +1,4 @@
-"""Names of targets get numbers, a bounded number of them, and each count by name is exact."""
+"""Numbers of target names: bounded, with exact counts by name."""
 
 from __future__ import annotations
 

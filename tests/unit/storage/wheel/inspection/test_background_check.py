@@ -1,5 +1,5 @@
-"""After a restart of the machine the wheel is compared at once, the log and the files of bodies are
-looked through beside delivery (storage/FORMAT.md#what-a-power-loss-does)."""
+"""After a reboot the wheel is compared at once. The log and body files are checked beside delivery
+(storage/FORMAT.md#what-a-power-loss-does)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ COUNT = 150
 WAITS_MS = (90, 400, 3_000)
 MINUTE_MS = 60_000
 ONE_STEP = CHECKED_SHARE
-"""The budget of which the check gets one record."""
+"""Budget that checks one record."""
 
 Reboot = Callable[[], None]
 
 
 @pytest.fixture
 def reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reboot:
-    """Starts the machine anew."""
+    """Simulate a reboot."""
     boots = iter(range(10**6))
     place = tmp_path / "boot-id"
     monkeypatch.setattr("storage.folder.BOOT_ID", place)
@@ -47,7 +47,7 @@ def reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reboot:
 
 @pytest.fixture
 def folder(tmp_path: Path, reboot: Reboot) -> Path:
-    """Of a store in which records wait, several flushes deep; the machine is started anew."""
+    """Create a store with several flushes of pending records, and reboot."""
     store = opened(tmp_path / "shard")
     draw = random.Random(7)
     made = entries([draw.randrange(400, 9_000) for _ in range(COUNT)])
@@ -68,7 +68,7 @@ def files_of(store: TieredStore) -> WheelFiles:
 
 
 def look_through(store: TieredStore) -> int:
-    """How many turns it takes."""
+    """Check everything, and return the number of turns."""
     turns = 0
     while store.maintain(COUNT, ONE_STEP):
         turns += 1
@@ -76,7 +76,7 @@ def look_through(store: TieredStore) -> int:
 
 
 def states(folder: Path, next_offset: int = COUNT) -> list[str]:
-    """Opening, looking through, and opening again."""
+    """Return the states of opening, checking and opening again."""
     store = reopened(folder, next_offset)
     found = [store.report.state]
     try:
@@ -122,7 +122,7 @@ def test_bodies_that_are_gone_are_found_long_before_they_are_due(folder: Path) -
 
 
 def test_it_begins_anew_where_the_process_ends_before_it_is_over(folder: Path) -> None:
-    """Though checkpoints were written since the machine was started."""
+    """Checkpoints were written after the reboot."""
     for path in (folder / "bodies").iterdir():
         path.write_bytes(b"")
     store = reopened(folder)
@@ -144,7 +144,7 @@ def test_once_it_is_over_checkpoints_name_this_boot(folder: Path) -> None:
 
 
 def test_what_is_full_is_written_beside_it(folder: Path) -> None:
-    """However long the check takes: else memory fills up, and nothing is read of the ingress."""
+    """Otherwise memory would fill up, and nothing more would be read."""
     store = reopened(folder)
     before = read_checkpoint(folder / CHECKPOINT).covered
     turns = 0
@@ -187,7 +187,7 @@ def test_bodies_whose_time_passes_meanwhile_are_not_missed(tmp_path: Path, reboo
 
 
 def test_bodies_of_what_has_ended_are_not_missed(tmp_path: Path, reboot: Reboot) -> None:
-    """The end of a file is what a power cut takes; nobody reads it any more."""
+    """A power loss takes the end of a file, which nobody reads any more."""
     folder = tmp_path / "shard"
     store = opened(folder)
     store.put(entries([900]))
@@ -209,8 +209,8 @@ def test_bodies_of_what_has_ended_are_not_missed(tmp_path: Path, reboot: Reboot)
 def test_slots_that_are_older_than_the_checkpoint_are_found_by_opening(
     tmp_path: Path, reboot: Reboot
 ) -> None:
-    """Of two slots the last writes but one were lost, and they hold as many together as they
-    should: one has a record less, the other one more."""
+    """Two slots lost their last writes but one. One has a record less, the other one more, so the
+    sum is right."""
     folder = tmp_path / "shard"
     store = opened(folder)
     store.put(entries([500, 300]))
@@ -237,7 +237,7 @@ def test_slots_that_are_older_than_the_checkpoint_are_found_by_opening(
 
 
 def test_slots_are_compared_one_by_one_and_not_by_what_they_hold_together(tmp_path: Path) -> None:
-    """A record more here, one less there: as many as the checkpoint counts."""
+    """One slot has a record more, another one less: the sum equals the checkpoint's."""
     folder = tmp_path / "shard"
     store = opened(folder)
     for first in range(0, 6, 2):
@@ -258,8 +258,8 @@ def test_slots_are_compared_one_by_one_and_not_by_what_they_hold_together(tmp_pa
 def test_an_older_run_at_the_place_of_another_one_is_damage_before_its_due(
     tmp_path: Path, reboot: Reboot
 ) -> None:
-    """A kill before its checkpoint had cut the older one, whole, and the page of the newer one was
-    lost; the watermark must not pass what that held."""
+    """A kill before its checkpoint cut off the older run. The page of the newer run was lost. The
+    watermark must not pass its entries."""
     folder, cut, kept = tmp_path / "shard", tmp_path / "cut", tmp_path / "shard"
     for place, due_ms in ((cut, 300), (kept, 500)):
         store = opened(place)
@@ -282,7 +282,7 @@ def test_an_older_run_at_the_place_of_another_one_is_damage_before_its_due(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_happens_meanwhile_is_no_damage(tmp_path: Path, reboot: Reboot, seed: int) -> None:
-    """Chains are looked at one by one while others are written, delivered, closed and copied."""
+    """Chains are checked one by one while others are written, delivered, closed and copied."""
     draw = random.Random(seed)
     folder, next_offset, now_ms = tmp_path / "shard", 0, 0
     wanted: list[Entry] = []

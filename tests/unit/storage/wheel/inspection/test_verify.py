@@ -1,4 +1,4 @@
-"""What looking through a folder takes: not its size; and what is found."""
+"""Memory and findings of a folder check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = Options(precision_ms=1_000, slots=64, segment_bytes=1 << 20, memtable_
 
 
 def test_millions_that_wait_are_looked_through_some_at_a_time(tmp_path: Path) -> None:
-    """Tenfold rows take no more memory: with all at once, their size several times."""
+    """Tenfold rows take no more memory. Reading all at once would take several times their size."""
     filled(tmp_path / "few", ENTRIES // 10)
     filled(tmp_path / "many", ENTRIES)
     few, many = peak_bytes(tmp_path / "few"), peak_bytes(tmp_path / "many")
@@ -44,7 +44,7 @@ def test_millions_that_wait_are_looked_through_some_at_a_time(tmp_path: Path) ->
 def test_a_run_that_does_not_fit_its_chain_is_named(
     tmp_path: Path, field: str, value: int, is_sealed: bool, finding: str
 ) -> None:
-    """A log that somebody has changed, with a CRC that fits or one that does not."""
+    """The changed log has a valid CRC or an invalid one."""
     filled(tmp_path, ENTRIES)
     segment = max((tmp_path / "log").glob("*.log"))
     cells = np.memmap(segment, HEADER, "r+", shape=segment.stat().st_size // HEADER.itemsize)
@@ -63,7 +63,7 @@ def test_a_run_that_does_not_fit_its_chain_is_named(
 
 
 def filled(folder: Path, count: int) -> None:
-    """A store in which so many wait."""
+    """Fill a store with this number of pending entries."""
     store = opened(folder, committed(), options=OPTIONS)
     for first in range(0, count, STEP):
         numbers = range(first, first + STEP)
@@ -75,7 +75,7 @@ def filled(folder: Path, count: int) -> None:
 
 
 def peak_bytes(folder: Path) -> int:
-    """Of memory, at most."""
+    """Return the peak memory of a check."""
     tracemalloc.start()
     try:
         report = FolderReport(folder)
