@@ -1,4 +1,4 @@
-"""Other schedulers' headers, drawn at random as `any_requests` draws ours."""
+"""Random headers of other schedulers, like `any_requests` for ours."""
 
 from __future__ import annotations
 

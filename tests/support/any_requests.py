@@ -1,8 +1,7 @@
-"""Ingress records that ask for anything, rightly and wrongly, drawn at random.
+"""Random ingress records with right and wrong requests.
 
-Each header is drawn from what has a meaning to it, or nearly has; most records ask for something
-that can be served, so that what comes after the first mistake is reached too.
-"""
+Header values are meaningful or nearly so. Most records can be served, so that later checks are
+reached too."""
 
 from __future__ import annotations
 
@@ -19,8 +18,6 @@ Headers = list[tuple[str, Value]]
 
 
 class AnyRecord(NamedTuple):
-    """An ingress record of some partition."""
-
     partition: int
     offset: int
     timestamp_ms: int
@@ -185,11 +182,10 @@ SOUND: Final[dict[str, list[Value]]] = {
 
 
 class AnyRequests:
-    """Draws records of these shapes. foreign, sound: what further headers may say, by name.
+    """Generator of records with these shapes. `foreign` and `sound` add header values by name.
 
-    With an authenticator most hops and purges are signed by it, some for another partition or
-    another record.
-    """
+    With an authenticator most hops and purges are signed. Some are signed for another partition
+    or record."""
 
     def __init__(
         self,
@@ -207,7 +203,6 @@ class AnyRequests:
         self._names = list(self._values)
 
     def records(self, partition: int, offsets: range) -> list[AnyRecord]:
-        """One record at each offset."""
         return [self._record(partition, offset) for offset in offsets]
 
     def _record(self, partition: int, offset: int) -> AnyRecord:

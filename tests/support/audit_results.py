@@ -1,4 +1,4 @@
-"""What the last audit in a place has found."""
+"""Findings of the last audit in a place."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from spark_jobs.runtime.frames import Location, location
 
 
 def verdicts_in(spark: SparkSession, place: Path | Location) -> DataFrame:
-    """VERDICTS of the last audit there."""
     history, name = _last(spark, place)
     return read_verdicts(history.tables, name)
 
 
 def violations_in(spark: SparkSession, place: Path | Location) -> DataFrame:
-    """VIOLATION of the last audit there."""
     history, name = _last(spark, place)
     return read_violations(history.tables, name)
 

@@ -1,4 +1,4 @@
-"""A real browser, without a window: Chromium, steered by Selenium."""
+"""Headless Chromium, controlled by Selenium."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = (
 
 
 class ChromiumMissing(Exception):
-    """It is not on this machine."""
+    """Chromium or its driver is missing on this machine."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -30,7 +30,7 @@ class ChromiumMissing(Exception):
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """The browser's driver. Raises ChromiumMissing."""
+    """Yield the browser's driver. Raise ChromiumMissing."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if browser is None or driver is None:
         raise ChromiumMissing
@@ -47,7 +47,7 @@ def chromium() -> Iterator[Any]:
 
 
 def look(browser: Any, width: int, scheme: str, height: int = 900) -> None:
-    """See the page at this size in CSS pixels, light or dark."""
+    """Show the page at this size in CSS pixels, light or dark."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -55,7 +55,6 @@ def look(browser: Any, width: int, scheme: str, height: int = 900) -> None:
 
 
 def text(browser: Any, ident: str) -> str:
-    """What is to be read in the element of this id."""
     shown: str = browser.execute_script(
         "return document.getElementById(arguments[0]).innerText", ident
     )
@@ -63,17 +62,16 @@ def text(browser: Any, ident: str) -> str:
 
 
 def press(browser: Any, *keys: str) -> None:
-    """Keys alone, to whatever has the focus."""
+    """Send keys to the focused element."""
     webdriver.ActionChains(browser).send_keys(*keys).perform()
 
 
 def click(browser: Any, selector: str) -> None:
-    """The first element that fits."""
     browser.execute_script("document.querySelector(arguments[0]).click()", selector)
 
 
 def fill(browser: Any, form: str, fields: Mapping[str, str]) -> None:
-    """Put these into the fields of these ids, and submit the form."""
+    """Fill in the fields by id and submit the form."""
     for ident, given in fields.items():
         browser.execute_script(
             "document.getElementById(arguments[0]).value = arguments[1]", ident, given

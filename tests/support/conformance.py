@@ -1,8 +1,7 @@
-"""The conformance table: ingress records, and what must be read of them.
+"""Conformance table: ingress records and the expected readings.
 
-Both readers are held against it, the proxy's and the audit's: an error that they have in common is
-no difference between them. The words of the table: tests/conformance/README.md.
-"""
+It checks the readers of the proxy and of the audit, because a common error shows no difference.
+Its format is in tests/conformance/README.md."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ ANSWERS: Final = {
     "place_fires": "moved_fires_ms",
     "place_due": "moved_due_ms",
 }
-"""Columns of PARSED by the words of the table."""
+"""Columns of PARSED by the names in the table."""
 HAS_A_DUE: Final = {"record", "prepare"}
 TIMES: Final = ("due", "not_before", "fires", "expires")
 NUMBERS: Final = (
@@ -71,11 +70,10 @@ WireHeader = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A record under its settings, and the columns of PARSED that must be read of it.
+    """Record with its settings, and the expected columns of PARSED.
 
-    Each settings have a partition, and each row an offset. fails: by reader, why it is known to
-    read otherwise.
-    """
+    Each settings name has a partition, and each row an offset. `fails` maps readers to the
+    reason of a known difference."""
 
     where: str
     settings: str
@@ -90,8 +88,10 @@ class Row:
 
     @property
     def headers_in_python(self) -> Headers:
-        """As librdkafka shows them to the proxy: a name ends at a NUL byte, and where one is not
-        UTF-8 no header can be read (proxy/kafka/unreadable.py)."""
+        """Return the headers as librdkafka shows them to the proxy.
+
+        A name ends at a NUL byte. If a name is not UTF-8, no header is readable
+        (proxy/kafka/unreadable.py)."""
         try:
             return [(name.split(b"\0")[0].decode(), value) for name, value in self.headers]
         except UnicodeDecodeError:
@@ -99,29 +99,28 @@ class Row:
 
     @property
     def headers_in_java(self) -> Headers:
-        """As Kafka's Java client shows them to the audit."""
+        """Return the headers as Kafka's Java client shows them to the audit."""
         return [(name.decode("utf-8", "replace"), value) for name, value in self.headers]
 
     @property
     def policy(self) -> Policy:
-        """The policy in force at the record."""
         return policies_of_table()[self.settings]
 
     def difference(self, read: Mapping[str, Any]) -> str:
-        """What differs, in words; empty where nothing does."""
+        """Return the differences in words, empty without any."""
         wrong = {n: (want, read[n]) for n, want in self.expected.items() if read[n] != want}
         found = "; ".join(f"{n} must be {want!r}, read {got!r}" for n, (want, got) in wrong.items())
         return f"{self.where} ({self.settings}, {self.headers}): {found}" if found else ""
 
 
 class LinedMapping(dict[Any, Any]):
-    """A mapping of a file, and the line that it begins in."""
+    """Mapping of a YAML file with its first line."""
 
     line: int
 
 
 class TextLoader(yaml.SafeLoader):  # type: ignore[misc]
-    """YAML whose scalars are text: digits and dates stay as they are written, null is null."""
+    """YAML loader with text scalars. Digits and dates stay text, and null is null."""
 
 
 def _mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> LinedMapping:
@@ -152,35 +151,34 @@ TextLoader.add_constructor("!join", _join)
 
 
 def signer(topic_id: str = TOPIC_ID, secret: str = SECRET) -> HopAuthenticator:
-    """Who signs hops: the proxy, unless told otherwise."""
+    """Return the signer of hops, by default the proxy's."""
     return HopAuthenticator(HopKey(secret.encode().ljust(32)), topic_id)
 
 
 @cache
 def policies_of_table() -> Mapping[str, Policy]:
-    """The policies by the names that rows call them by."""
+    """Return the policies by name."""
     return {name: _policy(**(told or {})) for name, told in _yaml(SETTINGS).items()}
 
 
 def partition_of(settings: str) -> int:
-    """The ingress partition whose records are read under these settings."""
+    """Return the ingress partition of these settings."""
     return list(policies_of_table()).index(settings)
 
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """The whole table, in the order of its files."""
+    """Return all rows, in the order of the files."""
     told = [(path, row) for path in table_files() for row in _told_in(path)]
     return tuple(_row(path, offset, row) for offset, (path, row) in enumerate(told, FIRST_OFFSET))
 
 
 def table_files() -> list[Path]:
-    """The files with rows."""
     return sorted(path for path in FOLDER.glob("*.yaml") if path != SETTINGS)
 
 
 def _told_in(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file, each with what its section says of all."""
+    """Yield the rows of a file, with the common fields of their section."""
     for section in _yaml(path):
         for row in section["rows"]:
             given, gives = section.get("given", {}), section.get("gives", {})
@@ -189,7 +187,7 @@ def _told_in(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_answered_like(gives: Told, row: Told) -> bool:
-    """A row that is refused, or of another kind, has nothing of its section's answer."""
+    """Return whether the section's answers apply. They do not for refused rows or other kinds."""
     kind = gives.get("kind", "record")
     return "refused" not in row and row.get("kind", kind) == kind
 
@@ -218,7 +216,7 @@ def _row(path: Path, offset: int, told: Told) -> Row:
 
 
 def _all_headers(told: Told) -> list[WireHeader]:
-    """What a row asks stands in place of its section's headers of the same names."""
+    """Return all headers. A row's header replaces its section's header of the same name."""
     asks = _headers(told["asks"])
     named = {name for name, _ in asks}
     return [one for one in _headers(told.get("headers", [])) if one[0] not in named] + asks
@@ -227,7 +225,7 @@ def _all_headers(told: Told) -> list[WireHeader]:
 def _mac(
     told: str | Told, partition: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> bytes | None:
-    """The proxy's MAC (`yes`), or one that is made of something else in one thing."""
+    """Return the proxy's MAC (`yes`), or a MAC with one wrong input."""
     other = {} if isinstance(told, str) else told
     signing = signer(other.get("topic", TOPIC_ID), other.get("secret", SECRET))
     signed = signing.signed(
@@ -240,7 +238,7 @@ def _mac(
 
 
 def _expected(told: Told) -> dict[str, Any]:
-    """The columns of PARSED, of which the table says only those that have a value."""
+    """Return the columns of PARSED. The table omits empty ones."""
     kind = "refused" if "refused" in told else told.get("kind", "record")
     found: dict[str, Any] = {n: told[n] for n in ANSWERS if n in told} | {"kind": kind}
     if kind in HAS_A_DUE:
@@ -256,7 +254,7 @@ def _expected(told: Told) -> dict[str, Any]:
 
 
 def _time_ms(told: str, timestamp_ms: int) -> int:
-    """Epoch milliseconds; with a plus sign, milliseconds after the record's timestamp."""
+    """Return epoch milliseconds. A plus sign means relative to the record's timestamp."""
     return timestamp_ms + int(told) if told.startswith("+") else int(told)
 
 

@@ -1,4 +1,4 @@
-"""Letters as the proxy writes them, for tests."""
+"""Dead letters as the proxy writes them, for tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def letter_headers(
     origin: str = ORIGIN,
     more: Headers | None = None,
 ) -> Headers:
-    """The record's own headers, and why it is a dead letter."""
+    """Return the headers of a record and its dead-letter reason."""
     asked: Headers = [] if target is None else [("timer-topic", target.encode())]
     return [
         *asked,
@@ -34,11 +34,10 @@ def a_letter(
     key: bytes | None = b"key",
     value: bytes | None = b"value",
 ) -> Letter:
-    """One letter; of the proxy unless the headers say otherwise."""
+    """Return a letter, by default one of the proxy."""
     given = letter_headers() if headers is None else headers
     return Letter(Place(partition, offset), timestamp_ms, key, value, given)
 
 
 def outgoing(letter: Letter) -> Outgoing:
-    """The letter as a record to be written."""
     return Outgoing(letter.key, letter.value, letter.headers, letter.place.partition)

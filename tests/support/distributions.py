@@ -1,4 +1,4 @@
-"""What this project asks for, and what that asks for in turn, as installed around the tests."""
+"""Required distributions with their dependencies, as installed for the tests."""
 
 import re
 import tomllib
@@ -13,12 +13,12 @@ OURSELVES = "kafka-delay-proxy"
 
 
 def canonical(name: str) -> str:
-    """The one spelling of a distribution's name (PEP 503)."""
+    """Return the canonical name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def asked_for(*extras: str) -> Iterator[Requirement]:
-    """The requirements in `pyproject.toml`: always needed, and those of the extras."""
+    """Yield the requirements in `pyproject.toml`, with these extras."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     yield from map(Requirement, project["dependencies"])
     for extra in extras:
@@ -30,7 +30,7 @@ def asked_for(*extras: str) -> Iterator[Requirement]:
 
 
 def closure(requirements: Iterable[Requirement]) -> dict[str, Distribution]:
-    """By name all distributions that these requirements bring to this machine."""
+    """Return by name all installed distributions that these requirements need."""
     found: dict[str, Distribution] = {}
     waiting = [one for one in requirements if _counts(one, frozenset())]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -46,6 +46,6 @@ def closure(requirements: Iterable[Requirement]) -> dict[str, Distribution]:
 
 
 def _counts(requirement: Requirement, extras: frozenset[str]) -> bool:
-    """Whether its marker holds here, for what was asked with these extras."""
+    """Return whether its marker holds here, with these extras."""
     marker = requirement.marker
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in (*extras, ""))

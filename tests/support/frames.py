@@ -1,5 +1,4 @@
-"""Frames of rows made by hand, bytes among them, without the Python processes that Spark would
-start to read them."""
+"""Frames of handmade rows with bytes, without Python worker processes."""
 
 from __future__ import annotations
 
@@ -13,19 +12,18 @@ from spark_jobs.runtime.frames import Schema, local_rows
 
 
 def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: Schema) -> DataFrame:
-    """The rows, each by column, in the columns of `schema`; what a row does not name is null."""
+    """Return the rows in the columns of `schema`. Missing values are null."""
     return local_rows(spark, [_as_json(row) for row in rows], schema)
 
 
 def headers_told(
     headers: Iterable[tuple[str, bytes | None]],
 ) -> list[dict[str, str | bytes | None]]:
-    """A record's headers as the rows of a frame have them."""
     return [{"key": name, "value": value} for name, value in headers]
 
 
 def _as_json(told: Any) -> Any:
-    """Bytes become what Spark reads as bytes in JSON."""
+    """Encode bytes as Spark reads them from JSON."""
     if isinstance(told, bytes):
         return b64encode(told).decode()
     if isinstance(told, Mapping):

@@ -1,4 +1,4 @@
-"""What consumer groups have committed, also one that the broker has just begun to look after."""
+"""Committed offsets of consumer groups. They work with a new coordinator too."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ NOT_LOOKED_AFTER_YET: Final = {
 
 
 def committed(consumer: Consumer, places: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """What the consumer's group has committed there."""
     found: list[TopicPartition] = []
     _once_looked_after(lambda: found.extend(consumer.committed([*places], TIMEOUT_S)))
     return found
 
 
 def commit(consumer: Consumer, places: Sequence[TopicPartition]) -> None:
-    """Commit for the consumer's group, without a transaction."""
     _once_looked_after(lambda: consumer.commit(offsets=[*places], asynchronous=False))
 
 

@@ -1,4 +1,4 @@
-"""Texts that end a program which takes any JSON as it comes."""
+"""JSON texts that break a program without limits."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Markdown pages as GitHub shows them: the anchors of their headings, and their links."""
+"""Anchors and links of Markdown pages, as on GitHub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_IN_ANCHORS: Final = re.compile(r"[^\w\- ]")
 
 
 def anchors(page: Path) -> set[str]:
-    """What may follow `#` in a link to the page; a heading that comes again gets a number."""
+    """Return the anchors of a page. A repeated heading gets a number."""
     seen: Counter[str] = Counter()
     found = set()
     for heading in HEADING.findall(FENCE.sub("", page.read_text("utf-8"))):
@@ -29,16 +29,14 @@ def anchors(page: Path) -> set[str]:
 
 
 def prose(page: Path) -> str:
-    """The page without its code."""
     return CODE.sub("", FENCE.sub("", page.read_text("utf-8")))
 
 
 def links(page: Path) -> Iterator[str]:
-    """Where the page's links lead."""
     for inline, reference in LINK.findall(prose(page)):
         yield inline or reference
 
 
 def is_there(target: Path, anchor: str) -> bool:
-    """Whether the file, or the folder, exists, and the anchor in it; no anchor is always there."""
+    """Return whether the target exists, with the anchor if one is given."""
     return target.exists() and (not anchor or anchor in anchors(target))

@@ -1,4 +1,4 @@
-"""A program that starts a broker in the folder it is told and then waits to be killed."""
+"""Program that starts a broker in a folder and waits until it is killed."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""What the proxy itself takes a record for, in the words of the audit's frame PARSED."""
+"""The proxy's own reading of a record, as columns of the audit's frame PARSED."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ NOTHING: dict[str, Any] = dict.fromkeys(
 
 
 def told(parsed: ParsedRecord) -> dict[str, Any]:
-    """Columns of PARSED by name."""
     return {**NOTHING, **_told(parsed)}
 
 

@@ -1,7 +1,6 @@
-"""Client quotas of a broker, set by a request made by hand.
+"""Client quotas of a broker, set by a handmade request.
 
-confluent-kafka's AdminClient cannot set them. Format: AlterClientQuotas, version 0 (KIP-546).
-"""
+confluent-kafka's AdminClient cannot set them. Format: AlterClientQuotas, version 0 (KIP-546)."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ TIMEOUT_S = 180
 
 
 def set_quota(bootstrap: str, client_id: str, name: str, value: float) -> None:
-    """Bound all clients with this id from now on; fails with the broker's error code."""
+    """Limit all clients with this id. Fail with the broker's error code."""
     host, _, port = bootstrap.rpartition(":")
     header = struct.pack(">hhi", ALTER_CLIENT_QUOTAS, VERSION, 1) + _text("quotas")
     entity = struct.pack(">i", 1) + _text("client-id") + _text(client_id)
@@ -23,7 +22,7 @@ def set_quota(bootstrap: str, client_id: str, name: str, value: float) -> None:
         broker.sendall(struct.pack(">i", len(request)) + request)
         answer = broker.makefile("rb")
         content = answer.read(struct.unpack(">i", answer.read(4))[0])
-    error_at = 4 + 4 + 4  # behind correlation id, throttle time, count of entries
+    error_at = 4 + 4 + 4  # after correlation id, throttle time and count of entries
     (error,) = struct.unpack_from(">h", content, error_at)
     assert error == 0, f"the broker refused the quota: error {error}"
 

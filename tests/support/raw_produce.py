@@ -1,8 +1,7 @@
-"""A produce request made by hand: records that no client library lets through.
+"""Handmade produce request for records that client libraries refuse.
 
-librdkafka's Python binding and Java's producer take header names as text; the broker takes any
-bytes. Formats: KIP-98 (record batch v2) and the Produce request, version 7.
-"""
+librdkafka's Python binding and Java's producer take header names as text. The broker takes any
+bytes. Formats: KIP-98 (record batch v2) and the Produce request, version 7."""
 
 from __future__ import annotations
 
@@ -17,11 +16,11 @@ PRODUCE_API, PRODUCE_VERSION = 0, 7
 TIMEOUT_S = 180
 CASTAGNOLI = 0x82F63B78
 NOT_UTF_8 = b"timer-\xff\xfe"
-"""A name that the broker takes, and the client library cannot show."""
+"""Header name that the broker accepts and the client library cannot show."""
 
 
 def produce_raw(bootstrap: str, topic: str, value: bytes, headers: Sequence[Header]) -> None:
-    """Write one record without a key to partition 0; fails with the broker's error code."""
+    """Write one record without a key to partition 0. Fail with the broker's error code."""
     host, _, port = bootstrap.rpartition(":")
     request = _request(topic, _batch(_record(value, headers)))
     with socket.create_connection((host, int(port)), TIMEOUT_S) as broker:
@@ -42,7 +41,7 @@ def _receive(broker: socket.socket, size_bytes: int) -> bytes:
 
 
 def _request(topic: str, batch: bytes) -> bytes:
-    """Header, then: no transaction, acks all, time-out, one topic, one partition, its batch."""
+    """Return header, no transaction, acks all, timeout, one topic, one partition and its batch."""
     header = struct.pack(">hhi", PRODUCE_API, PRODUCE_VERSION, 1) + _text("raw")
     what = struct.pack(">hhi", -1, -1, TIMEOUT_S * 1000)
     place = struct.pack(">i", 1) + _text(topic) + struct.pack(">ii", 1, 0)
@@ -57,7 +56,7 @@ def _batch(record: bytes) -> bytes:
 
 
 def _record(value: bytes, headers: Sequence[Header]) -> bytes:
-    """Attributes, timestamp and offset deltas 0, no key, the value, the headers."""
+    """Return attributes, timestamp and offset deltas 0, no key, the value and the headers."""
     body = b"\0" + _varint(0) + _varint(0) + _varint(-1) + _bytes(value) + _varint(len(headers))
     for name, content in headers:
         body += _bytes(name) + (_varint(-1) if content is None else _bytes(content))

@@ -40,13 +40,13 @@ _read_headers = methodcaller("headers")
 READ_TIMEOUT_S = 180.0
 WRITE_TIMEOUT_S = 180.0
 TOGETHER_MS = 1_000
-"""So that what is written at once is read at once, though the machine stands still meanwhile: a
-record and its cancel, for example. `flush` does not wait for it."""
+"""Linger time that keeps records of one write together even on a slow machine, for example a
+record and its cancel. `flush` does not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record to be written; partition -1 goes by the key."""
+    """Record to write. Partition -1 means partitioned by key."""
 
     key: bytes | None = None
     value: bytes | None = b""
@@ -56,7 +56,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A record as a consumer got it; `timestamp_ms` is the broker's or the producer's."""
+    """Record as a consumer received it. `timestamp_ms` is the broker's or the producer's."""
 
     partition: int
     offset: int
@@ -66,7 +66,7 @@ class Incoming:
     timestamp_ms: int
 
     def header(self, name: str) -> bytes | None:
-        """The last header of that name."""
+        """Return the last header of this name."""
         for found, value in reversed(self.headers):
             if found == name:
                 return value
@@ -74,7 +74,7 @@ class Incoming:
 
 
 def broker_answers(bootstrap: str) -> bool:
-    """Whether a broker answers a metadata request now."""
+    """Return whether a broker answers a metadata request now."""
     try:
         return bool(admin_client(bootstrap).list_topics(timeout=2).brokers)
     except KafkaException:
@@ -82,7 +82,6 @@ def broker_answers(bootstrap: str) -> bool:
 
 
 def has_topic(bootstrap: str, name: str) -> bool:
-    """Whether the topic exists."""
     admin = admin_client(bootstrap)
     return name in admin.list_topics(timeout=WRITE_TIMEOUT_S).topics
 
@@ -93,10 +92,9 @@ def new_topic(
     partitions: int = 1,
     config: Mapping[str, str] | None = None,
 ) -> str:
-    """Create a topic nobody else uses and return its name; retention is off unless configured.
+    """Create a topic of its own and return its name. Retention is off by default.
 
-    All its partitions are led when it returns: before, the broker may know only some of them.
-    """
+    Wait until all its partitions are led, because the broker may know only some before."""
     name = f"{about}-{uuid.uuid4().hex[:8]}"
     settings = {"retention.ms": "-1", **(config or {})}
     admin = admin_client(bootstrap)
@@ -113,7 +111,7 @@ def new_topic(
 
 
 def set_topic_config(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
-    """Change these settings of a topic; the others stay."""
+    """Change these settings of a topic."""
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         for name, value in config.items()
@@ -124,8 +122,7 @@ def set_topic_config(bootstrap: str, topic: str, config: Mapping[str, str]) -> N
 
 
 def write(bootstrap: str, topic: str, records: Iterable[Outgoing]) -> None:
-    """Write the records in order and wait until the broker has them all; fails when one does not
-    arrive."""
+    """Write the records in order and wait for the broker. Fail if one does not arrive."""
     refused: list[KafkaError] = []
 
     def on_delivery(error: KafkaError | None, _message: Message) -> None:
@@ -172,12 +169,11 @@ def _produce(
 def read_to_end(
     bootstrap: str, topic: str, at_least: int = 0, timeout_s: float = READ_TIMEOUT_S
 ) -> list[Incoming]:
-    """All committed records of a topic, in the order they came, once there are `at_least` so many.
+    """Return all committed records of a topic in order of arrival, at least `at_least`.
 
-    Reads up to the offset that every partition ended at when asked, past transactions that were
-    open then: a broker answers a commit before it has ended the transaction in each partition.
-    Fails when that takes longer than `timeout_s`.
-    """
+    It reads to the end at the time of the call, including transactions that were open then. A
+    broker answers a commit before it ends the transaction in each partition. Fail after
+    `timeout_s`."""
     consumer = Consumer(
         {
             **QUIET,
@@ -196,7 +192,7 @@ def read_to_end(
 
 
 def ends(bootstrap: str, topic: str) -> dict[int, int]:
-    """By partition the offset that the next record gets, open transactions included."""
+    """Return the next offset by partition, open transactions included."""
     admin = admin_client(bootstrap)
     numbers = admin.list_topics(topic, timeout=WRITE_TIMEOUT_S).topics[topic].partitions
     found = ends_of(admin, [(topic, number) for number in numbers])
@@ -204,7 +200,7 @@ def ends(bootstrap: str, topic: str) -> dict[int, int]:
 
 
 def ends_of(admin: AdminClient, places: Iterable[Partition]) -> dict[Partition, int]:
-    """The same of partitions of any topics; waits for leaders that are away."""
+    """Return the next offsets of partitions of any topics. Wait for missing leaders."""
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     wanted = {TopicPartition(*place): latest for place in places}
     found: dict[Partition, int] = {}
@@ -214,7 +210,7 @@ def ends_of(admin: AdminClient, places: Iterable[Partition]) -> dict[Partition, 
         try:
             told = {(one.topic, one.partition): answered_offset(a) for one, a in asked.items()}
         except KafkaException:
-            admin.list_topics(timeout=WRITE_TIMEOUT_S)  # who leads it now
+            admin.list_topics(timeout=WRITE_TIMEOUT_S)  # refresh the leaders
             return False
         found.update(told)
         return True
@@ -225,8 +221,9 @@ def ends_of(admin: AdminClient, places: Iterable[Partition]) -> dict[Partition, 
 
 
 def await_ends(bootstrap: str, topic: str, offsets: Mapping[int, int]) -> None:
-    """Until each partition ends there, as it does a moment after a transaction was committed or
-    aborted: its marker takes an offset, and the broker answers before it writes it."""
+    """Wait until each partition ends there.
+
+    A transaction's marker takes an offset, and the broker answers before it writes the marker."""
     wait_for(lambda: ends(bootstrap, topic) == offsets, READ_TIMEOUT_S, f"{topic} at {offsets}")
 
 
@@ -261,14 +258,14 @@ def _note(message: Message, seen: list[Incoming], ended: dict[int, int]) -> None
 
 
 def incoming(message: Message) -> Incoming:
-    """The record that a consumer got."""
+    """Return a consumer's message as a record."""
     partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None
     try:
         read = cast("Headers", _read_headers(message) or [])
         headers = [(intern(name), value) for name, value in read]
-    except SystemError:  # a name is not UTF-8; to ask a second time would crash
+    except SystemError:  # a name is not UTF-8; a second call would crash
         headers = []
     return Incoming(
         partition, offset, message.key(), message.value(), headers, message.timestamp()[1]

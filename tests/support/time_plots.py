@@ -1,4 +1,4 @@
-"""Pictures of what happened over time."""
+"""Plots over time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LABELS: Final = ("p50", "p99", "longest")
 
 
 def lateness_lines(axes: Axes, times: Sequence[float], rows_ms: Sequence[Sequence[float]]) -> None:
-    """p50, p99 and longest lateness (ms), a row for each time; drawn in seconds, logarithmic."""
+    """Draw p50, p99 and longest lateness (ms rows) in seconds, logarithmic."""
     for column, label in enumerate(LABELS):
         seconds = [max(row[column], 1) / 1000 for row in rows_ms]
         axes.plot(times, seconds, label=label, linewidth=1, marker=".", markersize=2)
@@ -25,7 +25,7 @@ def lateness_lines(axes: Axes, times: Sequence[float], rows_ms: Sequence[Sequenc
 
 
 def save(figure: Figure, path: Path, salt: str) -> None:
-    """PNG or SVG by the name; the same figures make the same file."""
+    """Save PNG or SVG by the name. Equal figures make equal files."""
     mpl.rcParams["svg.hashsalt"] = salt
     metadata = {"Date": None} if path.suffix == ".svg" else {}
     figure.savefig(path, dpi=DPI, metadata=metadata)

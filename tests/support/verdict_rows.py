@@ -1,4 +1,4 @@
-"""Small VERDICTS frames, made by hand."""
+"""Small handmade VERDICTS frames."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ NOWHERE = ("delivered_ms", "lateness_ms", "ended_ms", "at_topic", "at_partition"
 
 
 def delivered(offset: int, due_ms: int, lateness_ms: int = 0, **more: Any) -> dict[str, Any]:
-    """A record of partition 0 that was written a second before its due and arrived late."""
+    """Return a delivered record of partition 0, written one second before its due time."""
     return {
         "partition": 0,
         "offset": offset,
@@ -35,11 +35,11 @@ def delivered(offset: int, due_ms: int, lateness_ms: int = 0, **more: Any) -> di
 
 
 def undelivered(offset: int, verdict: str, **more: Any) -> dict[str, Any]:
-    """A record of partition 0 that is in no target."""
+    """Return a record of partition 0 that is in no target."""
     nowhere = dict.fromkeys(NOWHERE)
     return {**delivered(offset, 5_000), "verdict": verdict, **nowhere, **more}
 
 
 def verdicts(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
-    """The frame of these rows; what a row does not name is null."""
+    """Return the frame of these rows. Missing values are null."""
     return local_rows(spark, rows, VERDICTS)

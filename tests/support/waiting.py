@@ -1,4 +1,4 @@
-"""Waiting for what another process does."""
+"""Waiting for other processes."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ LOOK_EVERY_S = 0.05
 
 
 def wait_for(condition: Callable[[], object], timeout_s: float, what: str) -> None:
-    """Return when `condition` holds; fail the test, naming `what`, when it does not in time."""
+    """Wait until `condition` holds. Fail the test after `timeout_s`, naming `what`."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:

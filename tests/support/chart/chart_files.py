@@ -1,11 +1,8 @@
-"""Writes what of the chart is made from other files: `python -m tests.support.chart.chart_files`.
+"""Generator of the chart's derived files: `python -m tests.support.chart.chart_files`.
 
-- the section `config` of `values.yaml`, from the proxy's `default.yaml`;
-- `values.schema.json`, from the models (`chart_values`);
-- `README.md`, from the comments of `values.yaml`.
-
-Tests hold the files against what this would write.
-"""
+It writes the section `config` of `values.yaml` (from the proxy's `default.yaml`),
+`values.schema.json` (from the models of `chart_values`) and `README.md` (from the comments of
+`values.yaml`). Tests compare the files with its output."""
 
 from __future__ import annotations
 
@@ -49,10 +46,10 @@ IN_A_POD: Final = {
     "port: 9464": ("Port, 1024 or higher.", "port: 9464"),
     "token: null": ("Always null: see credentials.adminToken.", "token: null"),
 }
-"""What is said otherwise of a pod than of a process: the comment above a line, and the line."""
+"""Settings that differ in a pod: the original line, then its comment and the new line."""
 WIDTH: Final = 98
 MEAN_NOTHING: Final = {"title", "default", "description", "format", "gt", "le"}
-"""Keywords that a schema of the values has no use for, or that JSON Schema does not know."""
+"""Keywords that are useless for the values, or that JSON Schema does not know."""
 AMENDED: Final[dict[str, dict[str, Any]]] = {
     "instance_id": {"type": "null"},
     "data_dir": {"type": "string", "pattern": "^/."},
@@ -70,7 +67,6 @@ AMENDED_ADMIN: Final[dict[str, dict[str, Any]]] = {
 
 
 def config_section() -> str:
-    """The section `config` of `values.yaml`."""
     _, _, settings = DEFAULT_FILE.read_text("utf-8").partition("\n\n")
     lines: list[str] = []
     for line in settings.splitlines():
@@ -79,7 +75,7 @@ def config_section() -> str:
 
 
 def _in_a_pod(above: list[str], line: str) -> list[str]:
-    """What stands in place of the line; takes its comment from the lines above."""
+    """Return the replacement of a line. Its comment is removed from the lines above."""
     while above and above[-1].lstrip().startswith("#"):
         above.pop()
     comment, said = IN_A_POD[line.strip()]
@@ -92,14 +88,14 @@ def _as_comment(indent: str) -> dict[str, Any]:
 
 
 def values() -> str:
-    """`values.yaml` as it is, with the section `config` as it has to be."""
+    """Return `values.yaml` with a new section `config`."""
     written = (CHART / "values.yaml").read_text("utf-8")
     begin, end = written.index(CONFIG_HEAD[:40]), written.index("# Secrets are named, never")
     return written[:begin] + config_section() + "\n" + written[end:]
 
 
 def schema() -> str:
-    """`values.schema.json`: draft 7, which Helm 3 reads as well as Helm 4."""
+    """Return `values.schema.json` in draft 7, which Helm 3 and Helm 4 read."""
     template = "#/definitions/{model}"
     made = ChartValues.model_json_schema(by_alias=True, ref_template=template)
     definitions = made["definitions"] = made.pop("$defs")
@@ -113,7 +109,7 @@ def schema() -> str:
 
 
 def _plain(node: Any, *, is_names: bool = False) -> Any:
-    """Without what means nothing here; what stands under `properties` are names, not keywords."""
+    """Remove keywords of MEAN_NOTHING. Keys under `properties` are names, not keywords."""
     if isinstance(node, list):
         return [_plain(item) for item in node]
     if not isinstance(node, dict):
@@ -126,7 +122,6 @@ def _plain(node: Any, *, is_names: bool = False) -> Any:
 
 
 def write() -> None:
-    """Write all three."""
     (CHART / "values.yaml").write_text(values(), "utf-8")
     (CHART / "values.schema.json").write_text(schema(), "utf-8")
     (CHART / "README.md").write_text(readme(CHART / "values.yaml"), "utf-8")

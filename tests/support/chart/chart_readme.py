@@ -1,4 +1,4 @@
-"""The chart's README: what it is, how to install it, and a table of its values."""
+"""README of the chart: description, installation, and a table of values."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ Unknown keys are refused. This file is made from the comments of [values.yaml](v
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A key of the values: its path, its default as YAML, and what is said of it.
+    """Key of the values: path, default as YAML, and description.
 
-    `default` is None for a section, whose keys follow.
-    """
+    `default` is None for a section, whose keys follow."""
 
     path: tuple[str, ...]
     default: str | None
@@ -46,12 +45,11 @@ class Value:
 
 
 def readme(values: Path) -> str:
-    """The README made from `values.yaml`."""
     return HEAD + "".join(map(_row, documented(values)))
 
 
 def documented(values: Path) -> Iterator[Value]:
-    """Every key with a comment above it, and those without one that stand beside such."""
+    """Yield every key, with the comment above it."""
     text = values.read_text("utf-8")
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
@@ -71,7 +69,7 @@ def _values(node: yaml.MappingNode, path: tuple[str, ...], lines: list[str]) -> 
 
 
 def _is_section(node: yaml.MappingNode, key: yaml.Node, lines: list[str]) -> bool:
-    """Whether its keys are explained one by one, each on a line of its own."""
+    """Return whether its keys are on lines of their own with comments."""
     first = int(node.value[0][0].start_mark.line) if node.value else 0
     return first > key.start_mark.line and bool(_comment_above(first, lines))
 

@@ -1,4 +1,4 @@
-"""Sets of values that people install the chart with."""
+"""Typical sets of values for the chart."""
 
 from __future__ import annotations
 

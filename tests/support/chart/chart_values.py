@@ -1,8 +1,7 @@
-"""The chart's values as a model: what may be written, from which `values.schema.json` is made.
+"""Model of the chart's values, the source of `values.schema.json`.
 
-`config` is the proxy's own settings model, so that a setting that is new there is known here.
-Maps that Kubernetes itself checks (labels, resources, affinity, ...) pass through as they are.
-"""
+`config` is the proxy's own settings model, so that new settings are known here. Maps that
+Kubernetes checks (labels, resources, affinity, ...) are not checked."""
 
 from __future__ import annotations
 
@@ -25,14 +24,12 @@ Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
 class Part(BaseModel):
-    """A part of the values, closed to keys it does not know."""
+    """Part of the values that refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
 
 
 class Image(Part):
-    """An image by tag or by digest."""
-
     repository: str = Field(min_length=1)
     tag: Tag
     digest: Digest
@@ -40,15 +37,13 @@ class Image(Part):
 
 
 class SaslCredentials(Part):
-    """User and password for the broker."""
-
     existing_secret: SecretName
     username_key: str
     password_key: str
 
 
 class TlsCredentials(Part):
-    """Certificates for the connection to the broker; empty keys are not used."""
+    """Certificates for the connection to the broker. Empty keys are not used."""
 
     existing_secret: SecretName
     ca_key: str
@@ -58,24 +53,18 @@ class TlsCredentials(Part):
 
 
 class AdminTokenCredentials(Part):
-    """The token of the admin API."""
-
     existing_secret: SecretName
     key: str
     create: bool
 
 
 class Credentials(Part):
-    """Secrets, by the names of Secrets that exist."""
-
     sasl: SaslCredentials
     tls: TlsCredentials
     admin_token: AdminTokenCredentials
 
 
 class Persistence(Part):
-    """The volume of each pod."""
-
     enabled: bool
     size: Quantity
     storage_class: str
@@ -84,31 +73,23 @@ class Persistence(Part):
 
 
 class ServiceAccount(Part):
-    """The pods' account."""
-
     create: bool
     name: str
     annotations: Texts
 
 
 class AdminService(Part):
-    """The Service of the admin port."""
-
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"]
     annotations: Texts
 
 
 class PodDisruptionBudget(Part):
-    """How many pods may be away on purpose."""
-
     enabled: bool
     max_unavailable: Quantity
     unhealthy_pod_eviction_policy: Literal["", "IfHealthyBudget", "AlwaysAllow"]
 
 
 class NetworkPolicy(Part):
-    """Who reaches the pods, and whom they reach."""
-
     enabled: bool
     admin_from: FreeList
     kafka_to: FreeList
@@ -117,8 +98,6 @@ class NetworkPolicy(Part):
 
 
 class ServiceMonitor(Part):
-    """For the Prometheus operator."""
-
     enabled: bool
     interval: str
     scrape_timeout: str
@@ -127,24 +106,18 @@ class ServiceMonitor(Part):
 
 
 class PrometheusRule(Part):
-    """For the Prometheus operator."""
-
     enabled: bool
     labels: Texts
     runbook_prefix: str
 
 
 class Dashboard(Part):
-    """For Grafana's sidecar."""
-
     enabled: bool
     labels: Texts
     annotations: Texts
 
 
 class TopicsJob(Part):
-    """The hook that creates topics."""
-
     enabled: bool
     sasl_secret: SecretName
     backoff_limit: int = Field(ge=0)
@@ -153,7 +126,7 @@ class TopicsJob(Part):
 
 
 class AuditImage(Part):
-    """The audit's image; empty means the proxy's, the tag with the suffix."""
+    """Image of the audit. An empty repository means the proxy's, with the suffix at the tag."""
 
     repository: str
     tag: Tag
@@ -162,8 +135,6 @@ class AuditImage(Part):
 
 
 class AuditSpark(Part):
-    """Where Spark runs, and with what."""
-
     master: str = Field(pattern=r"^(local(\[.+\])?|k8s://.+)$")
     driver_memory: str = Field(pattern=r"^[0-9]+[kmgtKMGT]$")
     executor_image: str
@@ -171,8 +142,6 @@ class AuditSpark(Part):
 
 
 class AuditFollow(Part):
-    """The audit that goes on."""
-
     enabled: bool
     every_seconds: Seconds
     metrics_port: Port
@@ -180,7 +149,7 @@ class AuditFollow(Part):
 
 
 class Audit(Part):
-    """The audit as a CronJob, and the one that goes on."""
+    """The audit as a CronJob, and the continuous audit."""
 
     enabled: bool
     schedule: str = Field(min_length=1)
@@ -199,8 +168,6 @@ class Audit(Part):
 
 
 class ChartValues(Part):
-    """Everything `values.yaml` may hold."""
-
     global_: Free = Field(alias="global")
     name_override: str
     fullname_override: str

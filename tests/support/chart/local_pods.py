@@ -1,9 +1,8 @@
-"""Rendered pods as local processes: what a kubelet does, as far as one machine without one can.
+"""Rendered pods as local processes, within the limits of a machine without a kubelet.
 
-The command, its arguments, variables and probes are the rendered ones. A volume is a folder, and
-paths below its mount are read as paths below that folder. Each pod of a cluster has an address of
-its own; here each has a port of its own on this machine.
-"""
+Command, arguments, variables and probes are the rendered ones. A volume is a folder, and paths
+below its mount become paths below that folder. Each pod has a port of its own instead of an
+address."""
 
 from __future__ import annotations
 
@@ -22,19 +21,19 @@ from tests.support.installation.admin_page import admin_page
 
 HERE: Final = "127.0.0.1"
 DATA: Final = "data"
-"""The volume on which `data_dir` lies."""
+"""Volume of `data_dir`."""
 PROBES: Final = {"startupProbe", "livenessProbe", "readinessProbe"}
 PROGRAMS: Final = {"kafka-delay-proxy": [sys.executable, "-m", "proxy"]}
-"""The image's entry, as this checkout has it."""
+"""Entry point of the image in this checkout."""
 
 Document = Mapping[str, Any]
 Secrets = Mapping[str, Mapping[str, str]]
-"""Name of the Secret, key, text."""
+"""Texts by name of the Secret and key."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPod:
-    """A pod's container, ready to be started, and the path of each of its probes."""
+    """Container of a pod, ready to start, with the paths of its probes."""
 
     name: str
     command: list[str]
@@ -44,21 +43,21 @@ class LocalPod:
     probes: dict[str, str]
 
     def passes(self, probe: str = "readinessProbe") -> bool:
-        """Whether the rendered probe is answered by 200 now."""
+        """Return whether the probe answers 200 now."""
         return self.get(self.probes[probe])[0] == 200
 
     def shards(self) -> int:
-        """How many shards it serves, all caught up; -1 while it is not ready."""
+        """Return the number of served shards, or -1 if it is not ready."""
         status, said = self.get(self.probes["readinessProbe"])
         return int(json.loads(said)["shards"]) if status == 200 else -1
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body of a page of the admin port; status 0 when nobody answers."""
+        """Return status and body of an admin page. Status 0 means no answer."""
         return admin_page(self.admin_port, path)
 
 
 class Node:
-    """A folder in which pods live, with the ConfigMaps and Secrets that they name."""
+    """Folder of pods, with their ConfigMaps and Secrets."""
 
     def __init__(self, folder: Path, documents: Sequence[Document], secrets: Secrets) -> None:
         made = {one["metadata"]["name"]: _decoded(one) for one in documents if _is_secret(one)}
@@ -67,13 +66,13 @@ class Node:
         self._configs = {one["metadata"]["name"]: one["data"] for one in named}
 
     def pods(self, stateful_set: Document) -> list[LocalPod]:
-        """One for each replica, under the names that Kubernetes gives them."""
+        """Return one pod per replica, with Kubernetes' names."""
         name, count = stateful_set["metadata"]["name"], stateful_set["spec"]["replicas"]
         spec = stateful_set["spec"]["template"]["spec"]
         return [self.pod(f"{name}-{number}", spec) for number in range(count)]
 
     def pod(self, name: str, spec: Document) -> LocalPod:
-        """The first container of a pod."""
+        """Return the first container of a pod."""
         container = spec["containers"][0]
         folder = self._folder / name
         mounts = self._mounted(folder, spec, container)
@@ -96,7 +95,7 @@ class Node:
         )
 
     def _mounted(self, folder: Path, spec: Document, container: Document) -> dict[str, Path]:
-        """Where each mount lies; a volume that is not of the pod is its own claim."""
+        """Return the folder of each mount. A volume outside the pod's spec is a claim."""
         volumes = {volume["name"]: volume for volume in spec["volumes"]}
         found = {}
         for mount in container["volumeMounts"]:
@@ -135,7 +134,8 @@ def _decoded(secret: Document) -> dict[str, str]:
 
 
 def _local(text: str, mounts: Mapping[str, Path]) -> str:
-    """The text with a path below a mount, alone or behind `--option=`, as one of this machine."""
+    """Return the text with a path below a mount changed to a local path. It may follow
+    `--option=`."""
     option, equals, path = text.rpartition("=")
     for mounted, place in mounts.items():
         if path == mounted or path.startswith(mounted + "/"):

@@ -1,4 +1,4 @@
-"""The chart, rendered by Helm: the program on the PATH, else Helm as a library."""
+"""Rendering of the chart by the program helm on the PATH, or by Helm as a library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RELEASE: Final = "dp"
 NAMESPACE: Final = "delays"
 NAME: Final = "dp-kafka-delay-proxy"
 KUBERNETES: Final = "1.25.0"
-"""A program built from its sources takes itself for one of long ago."""
+"""Kubernetes version for rendering. A program built from source assumes a very old one."""
 RENDER_WITHIN_S: Final = 180
 
 Values = Mapping[str, Any]
@@ -30,52 +30,50 @@ Document = dict[str, Any]
 
 
 class HelmMissing(Exception):
-    """Neither the program nor the library is here."""
+    """The program and the library are both missing."""
 
 
 class ChartRefused(Exception):
-    """Helm would not render the chart with these values; its own words."""
+    """Refusal of values by Helm, in its own words."""
 
 
 def has_helm() -> bool:
-    """Whether charts can be rendered here: the library is not to be had for every system."""
+    """Return whether charts can be rendered. The library does not exist for every system."""
     return shutil.which("helm") is not None or find_spec("helm_python") is not None
 
 
 def rendered(values: Values | None = None, chart: Path = CHART, release: str = RELEASE) -> Release:
-    """What `helm install` would create. Raises ChartRefused. Values are rendered once."""
+    """Return the resources of `helm install`. Raise ChartRefused. Results are cached."""
     return Release(_rendered(json.dumps(values or {}), chart, release))
 
 
 def refusal(values: Values) -> str:
-    """What Helm says of values that it refuses."""
+    """Return Helm's message about refused values."""
     with pytest.raises(ChartRefused) as refused:
         rendered(values)
     return str(refused.value)
 
 
 class Release:
-    """The resources of a release, as Kubernetes would get them."""
+    """Resources of a release."""
 
     def __init__(self, text: str) -> None:
         self.text = text
 
     @property
     def documents(self) -> list[Document]:
-        """All of them; the caller's own, to be changed at will."""
+        """Return a new copy of all resources."""
         return deepcopy(_parsed(self.text))
 
     @property
     def templates(self) -> set[str]:
-        """The files whose templates have given a resource."""
+        """Return the template files that made a resource."""
         return set(re.findall(r"(?m)^# Source: .*/(.+)$", self.text))
 
     def all(self, kind: str) -> list[Document]:
-        """All resources of a kind."""
         return [document for document in self.documents if document["kind"] == kind]
 
     def one(self, kind: str, name: str = NAME) -> Document:
-        """The resource of that kind and name."""
         found = [one for one in self.all(kind) if one["metadata"]["name"] == name]
         assert len(found) == 1, f"{len(found)} {kind} named {name}"
         return found[0]
@@ -86,24 +84,21 @@ class Release:
 
     @property
     def pod(self) -> Document:
-        """The spec of the proxy's pods."""
         spec: Document = self.stateful_set["spec"]["template"]["spec"]
         return spec
 
     @property
     def container(self) -> Document:
-        """The proxy's container."""
         container: Document = self.pod["containers"][0]
         return container
 
     @property
     def settings(self) -> Document:
-        """The proxy's settings file."""
         settings: Document = yaml.safe_load(self.one("ConfigMap")["data"]["proxy.yaml"])
         return settings
 
     def pod_specs(self) -> Iterator[tuple[str, Document]]:
-        """Every spec of a pod, with the kind of the resource it stands in."""
+        """Yield every pod spec with the kind of its resource."""
         for document in self.documents:
             if document["kind"] in {"StatefulSet", "Job"}:
                 yield document["kind"], document["spec"]["template"]["spec"]

@@ -1,10 +1,9 @@
-"""Two replicas of the chart as local processes: `make two-pods`.
+"""Trial of two replicas of the chart as local processes: `make two-pods`.
 
 Helm renders the chart with two replicas for an embedded broker. The hook's command creates the
-topics, which the pods may not; then the two pods' commands are started with their rendered
-settings. Both get ready, records are delivered; one is killed and the other delivers what it held;
-the one that is started again finds its place. Exit code 0 only if all held.
-"""
+topics, because the pods may not. Both pods start with their rendered settings, get ready and
+deliver records. One is killed, and the other delivers its pending records. The killed one starts
+again and serves its shards. The exit code is 0 only if everything held."""
 
 from __future__ import annotations
 
@@ -34,12 +33,12 @@ RECORDS: Final = 40
 READY_WITHIN_S: Final = 360
 END_WITHIN_S: Final = 180
 SESSION_MS: Final = 6_000
-"""How long the group waits for a pod that is gone; by default 10 s."""
+"""Session timeout, after which the group gives up a pod. The default is 10 s."""
 LAST_LINES: Final = 20
 
 
 class PodProcess:
-    """A pod's container as a process; what it says goes to `log` in its folder."""
+    """Container of a pod as a process, with `log` in its folder."""
 
     def __init__(self, pod: LocalPod) -> None:
         self.pod = pod
@@ -47,20 +46,18 @@ class PodProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; it is not ready yet."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.pod.command, cwd=REPOSITORY, env=self.pod.environment, stdout=log, stderr=log
             )
 
     def end(self, how: signal.Signals) -> int:
-        """Send the signal; the exit code. A pod that does not end in time is killed."""
+        """Send the signal and return the exit code. Kill the pod after a timeout."""
         assert self._process is not None, "never started"
         self._process.send_signal(how)
         return self.wait()
 
     def wait(self) -> int:
-        """The exit code, once it has ended."""
         assert self._process is not None, "never started"
         try:
             return self._process.wait(END_WITHIN_S)
@@ -69,32 +66,30 @@ class PodProcess:
             raise AssertionError(f"{self.pod.name} did not end in {END_WITHIN_S} s") from None
 
     def close(self) -> None:
-        """Kill it if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def serves(self, shards: int) -> bool:
-        """Whether its rendered readiness probe passes, with so many shards."""
+        """Return whether its readiness probe passes with this many shards."""
         return self.pod.passes() and self.pod.shards() == shards
 
 
 def values(bootstrap: str) -> dict[str, Any]:
-    """What a person writes into a values file for this."""
+    """Return the values for this trial."""
     kafka = {"bootstrap.servers": bootstrap, "session.timeout.ms": SESSION_MS}
     topics = {"create": False, "partitions": PARTITIONS}
     return {"replicas": 2, "config": {"kafka": kafka, "topics": topics}}
 
 
 class Trial:
-    """The story, step by step; each step fails with a sentence."""
+    """Steps of the trial. Each fails with a sentence."""
 
     def __init__(self, bootstrap: str, pods: Sequence[PodProcess]) -> None:
         self._bootstrap, self._pods = bootstrap, pods
         self._sent = 0
 
     def run(self) -> None:
-        """From the start of both pods to the end of both."""
         first, second = self._pods
         for pod in self._pods:
             pod.start()
@@ -123,7 +118,7 @@ class Trial:
         say(f"{what} ({time.monotonic() - began:.1f} s)")
 
     def _send(self, delay: str) -> None:
-        """As many records to each ingress partition."""
+        """Send equally many records to each ingress partition."""
         headers = [("timer-topic", TARGET.encode()), ("timer-delay", delay.encode())]
         numbers = range(self._sent, self._sent + RECORDS)
         records = [Outgoing(b"%d" % n, b"", headers, n % PARTITIONS) for n in numbers]
@@ -131,7 +126,7 @@ class Trial:
         self._sent += RECORDS
 
     def _judge(self, what: str) -> None:
-        """Every record sent so far has arrived once, and none early."""
+        """Check that every sent record has arrived once, and none early."""
         arrived = read_to_end(self._bootstrap, TARGET, self._sent, READY_WITHIN_S)
         counts = Counter(record.key for record in arrived)
         assert counts == {b"%d" % n: 1 for n in range(self._sent)}, f"not once each: {counts}"
@@ -147,19 +142,18 @@ def _due_ms(record: Incoming) -> int:
 
 
 def say(text: str) -> None:
-    """A line for the person who looks on."""
     print(text, flush=True)
 
 
 def _create_target(bootstrap: str) -> None:
-    """Stamped by the broker, so that one clock judges all."""
+    """Create the target with broker timestamps, so that one clock decides."""
     wanted = NewTopic(TARGET, 1, 1, config={"message.timestamp.type": "LogAppendTime"})
     admin = admin_client(bootstrap)
     admin.create_topics([wanted])[TARGET].result(READY_WITHIN_S)
 
 
 def _run_hook(node: Node, release: Release) -> None:
-    """As Helm does before it installs anything else."""
+    """Run the hook first, as Helm does."""
     for job in release.all("Job"):
         pod = PodProcess(node.pod(job["metadata"]["name"], job["spec"]["template"]["spec"]))
         pod.start()
@@ -191,7 +185,6 @@ def _played(folder: Path) -> None:
 
 
 def main() -> int:
-    """Exit code 0 if all held, 1 if not."""
     with tempfile.TemporaryDirectory(prefix="two-pods-") as folder:
         try:
             _played(Path(folder))

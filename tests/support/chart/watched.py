@@ -1,4 +1,4 @@
-"""What the alerts and the dashboard ask Prometheus for."""
+"""Prometheus queries of the alerts and the dashboard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXACT = re.compile(r'(\w+)="([^"$]+)"')
 
 
 def expressions() -> Iterator[str]:
-    """Of all rules and of all panels."""
+    """Yield the expressions of all rules and panels."""
     yield from (rule.expression for rule in read_rules(CHART_FILES / "alerts.yaml"))
     board = json.loads((CHART_FILES / "dashboard.json").read_text("utf-8"))
     for panel in board["panels"]:
@@ -24,12 +24,12 @@ def expressions() -> Iterator[str]:
 
 
 def series_names() -> set[str]:
-    """Names of all series of the proxy and of the audit."""
+    """Return the names of all series of the proxy and of the audit."""
     return {name for expression in expressions() for name in NAME.findall(expression)}
 
 
 def selected() -> set[tuple[str, str, str]]:
-    """Series that are chosen by the value of a label: name, label, value."""
+    """Return series selected by a label: name, label, value."""
     return {
         (name, label, value)
         for expression in expressions()

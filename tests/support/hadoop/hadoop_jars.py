@@ -1,4 +1,4 @@
-"""Jars of Hadoop's servers: pinned by a lock file, kept in the user's cache."""
+"""Jars of Hadoop's servers, pinned by a lock file and kept in the user's cache."""
 
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ BROUGHT_BY_SPARK: Final = (
 
 
 def hadoop_jars() -> list[Path]:
-    """The classpath of a server of HDFS or YARN; fetches what the cache lacks."""
+    """Fetch missing jars. Return the classpath of an HDFS or YARN server."""
     own = ensure_all("Hadoop's servers", jars_of(HADOOP_LOCK.read_text("utf-8")))
     return own + [_of_spark(name) for name in BROUGHT_BY_SPARK]
 

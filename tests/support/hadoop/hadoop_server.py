@@ -1,4 +1,4 @@
-"""One of Hadoop's servers as a process of its own: launched, waited for, ended."""
+"""Hadoop server as a process."""
 
 import json
 import os
@@ -23,7 +23,7 @@ JVM: Final = (
     "-Xmx256m",
     "-XX:+ExitOnOutOfMemoryError",
     f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
-    # The web pages of YARN are put together by a library from before Java had modules.
+    # YARN's web pages use a library that is older than Java's modules.
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
 )
 START_TIMEOUT_S: Final = 90
@@ -33,10 +33,9 @@ SHOWN_LINES: Final = 30
 
 
 class HadoopServer:
-    """The JVM of one server; it dies with this process, even when this one is killed.
+    """JVM of one server with the settings in `conf` and its output in `log`.
 
-    Started at once, with the settings that lie in `conf`; what it says goes to `log`.
-    """
+    It starts at once. It dies with this process, even after a kill."""
 
     def __init__(self, main_class: str, conf: Path, log: Path) -> None:
         self.name, self._log = main_class.rpartition(".")[2], log
@@ -49,7 +48,7 @@ class HadoopServer:
             )
 
     def await_ready(self, is_ready: Callable[[], bool]) -> None:
-        """Return when it `is_ready`; fails with the end of its log when it is not in time."""
+        """Wait until `is_ready`. Fail with the end of its log."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not is_ready():
             is_gone = self._process.exit_code is not None
@@ -59,7 +58,7 @@ class HadoopServer:
             time.sleep(LOOK_EVERY_S)
 
     def stop(self) -> None:
-        """Stop cleanly; harmless when it has ended."""
+        """Stop cleanly. Do nothing if it has ended."""
         self._process.stop()
 
     def _tail(self) -> str:
@@ -67,19 +66,19 @@ class HadoopServer:
 
 
 def java_command(main_class: str, conf: Path) -> list[str]:
-    """The command that runs a main class of Hadoop's, its arguments to follow."""
+    """Return the command for a main class of Hadoop, without arguments."""
     classpath = ":".join(map(str, [conf, *hadoop_jars()]))
     return [str(java_home() / "bin" / "java"), *JVM, "-cp", classpath, main_class]
 
 
 def hadoop_environment(conf: Path) -> dict[str, str]:
-    """The environment of what is to use the Hadoop whose settings lie in `conf`."""
+    """Return the environment for the Hadoop settings in `conf`."""
     own = {"JAVA_HOME": str(java_home()), "HADOOP_CONF_DIR": str(conf), "SPARK_LOCAL_IP": HOST}
     return {**os.environ, **own}
 
 
 def write_site(file: Path, settings: Mapping[str, str]) -> None:
-    """Write settings as Hadoop reads them, into a file such as `core-site.xml`."""
+    """Write settings in Hadoop's format, for example `core-site.xml`."""
     root = ET.Element("configuration")
     for name, value in settings.items():
         one = ET.SubElement(root, "property")
@@ -89,7 +88,7 @@ def write_site(file: Path, settings: Mapping[str, str]) -> None:
 
 
 def answer(port: int, path: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-    """What a server's web port answers, as JSON; None when it does not."""
+    """Return the JSON of a server's web port, None without an answer."""
     try:
         with urlopen(f"http://{HOST}:{port}{path}", timeout=timeout_s) as found:
             return json.load(found)

@@ -1,4 +1,4 @@
-"""HDFS as processes of this machine: a name node and a data node over a folder."""
+"""HDFS as local processes: a name node and a data node over a folder."""
 
 import subprocess
 from collections.abc import Iterator
@@ -28,17 +28,14 @@ STATE: Final = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 
 @dataclass(frozen=True, slots=True)
 class Hdfs:
-    """HDFS that runs: its address, and the folder of settings for HADOOP_CONF_DIR.
-
-    `web_port` is the name node's.
-    """
+    """Running HDFS: address and HADOOP_CONF_DIR. `web_port` is the name node's."""
 
     uri: str
     conf: Path
     web_port: int
 
     def names(self, path: str) -> list[str]:
-        """What the folder of that path, without the address, holds."""
+        """Return the names in a folder. The path has no address."""
         asked = f"{WEB_HDFS}{quote(path)}?op=LISTSTATUS"
         found = answer(self.web_port, asked, timeout_s=FOLDER_TIMEOUT_S)
         assert found, f"HDFS has no folder {path}, or does not say within {FOLDER_TIMEOUT_S} s"
@@ -47,7 +44,7 @@ class Hdfs:
 
 @contextmanager
 def running_hdfs(folder: Path) -> Iterator[Hdfs]:
-    """HDFS with one data node, over the empty `folder`, until the end of the context."""
+    """Run HDFS with one data node over the empty `folder` inside the block."""
     port, web_port = pick_free(HOST), pick_free(HOST)
     hdfs = Hdfs(f"hdfs://{HOST}:{port}", folder / "conf", web_port)
     hdfs.conf.mkdir(parents=True)
@@ -69,7 +66,7 @@ def _core_settings(uri: str, folder: Path) -> dict[str, str]:
     return {
         "fs.defaultFS": uri,
         "hadoop.tmp.dir": str(folder / "data"),
-        # What has lost its server ends soon: servers and containers of a test that was killed.
+        # Clients without a server end soon, for example after a killed test.
         "ipc.client.connect.max.retries": "2",
         "ipc.client.connect.retry.interval": "500",
         "hadoop.service.shutdown.timeout": "5s",
@@ -77,7 +74,8 @@ def _core_settings(uri: str, folder: Path) -> dict[str, str]:
 
 
 def _hdfs_settings(web_port: int) -> dict[str, str]:
-    """One replica on ports of 127.0.0.1, prompt; a power cut may cost it what it has."""
+    """Return settings with one replica on 127.0.0.1. They are fast and not safe against a power
+    cut."""
     return {
         "dfs.replication": "1",
         "dfs.namenode.http-address": f"{HOST}:{web_port}",

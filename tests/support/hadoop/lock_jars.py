@@ -1,7 +1,6 @@
-"""Renew the lock files here: `python -m tests.support.hadoop.lock_jars` (for maintainers).
+"""Renewal of the lock files here: `python -m tests.support.hadoop.lock_jars` (for maintainers).
 
-Change a version here together with pyspark's in pyproject.toml, run it, run the tests, commit.
-"""
+Change a version here and pyspark's in pyproject.toml, run it, run the tests, and commit."""
 
 from typing import Final
 
@@ -11,19 +10,19 @@ from tools.lock_jars import write_lock
 
 COMMAND: Final = "python -m tests.support.hadoop.lock_jars"
 HADOOP_ROOTS: Final = (
-    # All servers of HDFS and YARN; Spark brings the client jars that it rests on.
+    # All servers of HDFS and YARN. Spark has the client jars that they need.
     "org.apache.hadoop:hadoop-client-minicluster:3.4.1",
-    # What the servers of YARN need besides, and no pom of theirs names.
+    # Jars that YARN's servers need, and that none of their poms names.
     "org.bouncycastle:bcpkix-jdk18on:1.78.1",
     "javax.xml.bind:jaxb-api:2.3.1",
 )
 NOT_NEEDED: Final = ("junit", "hamcrest-core", "commons-logging", "jsr305", "snappy-java")
 BROUGHT_BY_SPARK: Final = ("slf4j-api", "scala-library", "antlr4-runtime")
-"""By Spark, in a version of its own."""
+"""Jars that Spark has in another version."""
 
 
 def is_wanted(coordinates: str) -> bool:
-    """Whether the servers need this jar, and Spark does not bring it."""
+    """Return whether the servers need this jar and Spark lacks it."""
     artifact = coordinates.split(":")[1]
     return artifact not in {*NOT_NEEDED, *BROUGHT_BY_SPARK} and is_lacking(coordinates)
 

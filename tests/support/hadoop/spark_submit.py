@@ -1,4 +1,4 @@
-"""`spark-submit` as a user calls it, with a Spark of its own that writes nothing into ours."""
+"""Program `spark-submit` with a Spark of its own that writes nothing into ours."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ FOR_FEW: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
-"""Few partitions, and no program compiled for each step: a few records are done sooner that way."""
+"""Few partitions and no compiled code, which is faster for few records."""
 QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.driver.extraJavaOptions": LOG,
@@ -36,7 +36,7 @@ LOCAL_CLUSTER: Final = {"spark.master": "local-cluster[3,2,2048]", "spark.driver
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How `spark-submit` ended and what it said."""
+    """Exit code and output of `spark-submit`."""
 
     exit_code: int
     stdout: str
@@ -44,7 +44,7 @@ class Ended:
 
 
 def on_yarn() -> dict[str, str]:
-    """The settings of cluster mode on YARN, on a machine that has Spark and Python already."""
+    """Return the settings of cluster mode on YARN. The machine has Spark and Python already."""
     containers = {
         "JAVA_HOME": str(java_home()),
         "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -56,9 +56,9 @@ def on_yarn() -> dict[str, str]:
         "spark.executor.instances": "3",
         "spark.executor.cores": "2",
         "spark.executor.memory": "1g",
-        # An audit that finds violations ends with exit code 2: YARN would run it once more.
+        # An audit with violations exits with code 2. YARN would run it again.
         "spark.yarn.maxAppAttempts": "1",
-        # The machine has them; else Spark uploads half a gigabyte each time.
+        # Use the local jars. Otherwise Spark uploads half a gigabyte each time.
         "spark.yarn.jars": f"local:{SPARK_HOME}/jars/*",
         "spark.pyspark.python": sys.executable,
         **{f"spark.yarn.appMasterEnv.{name}": value for name, value in containers.items()},
@@ -67,7 +67,7 @@ def on_yarn() -> dict[str, str]:
 
 
 class SparkSubmit:
-    """Submits programs with the settings of a Hadoop; all that Spark leaves lies in `folder`."""
+    """Submissions with the settings of a Hadoop. All of Spark's files lie in `folder`."""
 
     def __init__(self, folder: Path, conf: Path) -> None:
         self._folder, self._conf, self._numbers = folder, conf, count()
@@ -85,7 +85,7 @@ class SparkSubmit:
         settings: Mapping[str, str],
         limit_s: float,
     ) -> Ended:
-        """Submit, and wait for the end; raises subprocess.TimeoutExpired."""
+        """Submit a program and wait. Raise subprocess.TimeoutExpired."""
         work = self._folder / f"submitted-{next(self._numbers)}"
         work.mkdir()
         all_settings = {**QUIET, **FOR_FEW, **settings, "spark.local.dir": str(work)}
@@ -98,14 +98,14 @@ class SparkSubmit:
         return _ended(command, self._environment(), work, limit_s)
 
     def _environment(self) -> dict[str, str]:
-        """Without our own packages: they are shipped."""
+        """Return the environment without PYTHONPATH, because our packages are shipped."""
         all_of_it = hadoop_environment(self._conf)
         kept = {name: value for name, value in all_of_it.items() if name != "PYTHONPATH"}
         return {**kept, "SPARK_HOME": str(self._home), "PYSPARK_PYTHON": sys.executable}
 
 
 def pack(target: Path) -> None:
-    """Write our packages into a zip file as `--py-files` takes it."""
+    """Write our packages into a zip file for `--py-files`."""
     with ZipFile(target, "w", ZIP_DEFLATED) as packed:
         for package in SHIPPED:
             for file in sorted((REPOSITORY / package).rglob("*")):
@@ -116,7 +116,8 @@ def pack(target: Path) -> None:
 def _ended(
     command: Sequence[str], environment: Mapping[str, str], work: Path, limit_s: float
 ) -> Ended:
-    """Where it works Spark 4.0.0 leaves a folder `artifacts` (SPARK-52396)."""
+    """Run the command in `work`, because Spark 4.0.0 leaves a folder `artifacts` there
+    (SPARK-52396)."""
     output, errors = work / "stdout", work / "stderr"
     with output.open("wb") as stdout, errors.open("wb") as stderr, chdir(work):
         process = GuardedProcess(command, environment=environment, stdout=stdout, stderr=stderr)

@@ -1,4 +1,4 @@
-"""YARN as processes of this machine: a resource manager and a node manager beside HDFS."""
+"""YARN as local processes: a resource manager and a node manager beside HDFS."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,32 +14,31 @@ RESOURCE_MANAGER: Final = "org.apache.hadoop.yarn.server.resourcemanager.Resourc
 NODE_MANAGER: Final = "org.apache.hadoop.yarn.server.nodemanager.NodeManager"
 SCHEDULER: Final = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fifo.FifoScheduler"
 NODE_MEMORY_MB: Final = 8192
-"""What containers may ask for; the machine need not have it, they use less."""
+"""Memory that containers may request. They use less than that."""
 ADDRESSES: Final = ("address", "scheduler.address", "resource-tracker.address", "admin.address")
-"""Of the resource manager, beside that of its web pages."""
+"""Addresses of the resource manager, without its web pages."""
 DISK_CHECK: Final = "yarn.nodemanager.disk-health-checker"
 METRICS: Final = "/ws/v1/cluster/metrics"
 
 
 @dataclass(frozen=True, slots=True)
 class Yarn:
-    """YARN that runs: the folder for HADOOP_CONF_DIR, and what containers have written."""
+    """Running YARN: HADOOP_CONF_DIR and the folder of container output."""
 
     conf: Path
     containers: Path
 
     def outputs(self, name: str) -> list[str]:
-        """What containers wrote to the file of that name: `stdout` or `stderr`."""
+        """Return the container outputs of one file name: `stdout` or `stderr`."""
         files = sorted(self.containers.glob(f"*/*/{name}"), key=lambda file: file.stat().st_mtime)
         return [file.read_text("utf-8", "replace") for file in files]
 
 
 @contextmanager
 def running_yarn(hdfs: Hdfs, folder: Path) -> Iterator[Yarn]:
-    """YARN with one node, over the empty `folder`, until the end of the context.
+    """Run YARN with one node over the empty `folder` inside the block.
 
-    Its settings stand beside those of `hdfs`, where HADOOP_CONF_DIR finds both.
-    """
+    Its settings are written beside those of `hdfs` for HADOOP_CONF_DIR."""
     folder.mkdir(parents=True, exist_ok=True)
     web_port = pick_free(HOST)
     yarn = Yarn(hdfs.conf, folder / "containers")
@@ -60,7 +59,7 @@ def _settings(web_port: int, containers: Path) -> dict[str, str]:
         **{f"yarn.resourcemanager.{name}": f"{HOST}:{pick_free(HOST)}" for name in ADDRESSES},
         "yarn.resourcemanager.webapp.address": f"{HOST}:{web_port}",
         "yarn.resourcemanager.scheduler.class": SCHEDULER,
-        # Where it is gone for good: what asks it ends soon, containers of a killed test among it.
+        # Clients of a stopped server end soon, for example containers of a killed test.
         "yarn.resourcemanager.connect.max-wait.ms": "3000",
         "yarn.resourcemanager.connect.retry-interval.ms": "500",
         "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "100",
@@ -72,7 +71,7 @@ def _settings(web_port: int, containers: Path) -> dict[str, str]:
         "yarn.nodemanager.log-dirs": str(containers),
         "yarn.nodemanager.resource.memory-mb": str(NODE_MEMORY_MB),
         "yarn.nodemanager.vmem-check-enabled": "false",
-        # Looked at once even where the checker is off: a disk of 91% is one without space.
+        # These are checked once even with the checker off. A disk at 91 % would count as full.
         f"{DISK_CHECK}.enable": "false",
         f"{DISK_CHECK}.max-disk-utilization-per-disk-percentage": "100",
     }

@@ -18,16 +18,14 @@ SETTINGS = ("/pauses", "/limits", "/ingest", "/log-level")
 
 
 def api_address(proxy: ProxyProcess) -> str:
-    """host:port of its admin port."""
     return f"127.0.0.1:{proxy._admin_port()}"
 
 
 def call(proxy: ProxyProcess, method: str, url: str, body: object = None) -> tuple[int, Any]:
-    """Status and JSON of a call under /api/v1.
+    """Return status and JSON of a call under /api/v1.
 
-    A proxy gives its workers two seconds for an answer, and itself a few until all go by what was
-    set. Where a machine is slower, it says so, and is asked again.
-    """
+    A proxy waits two seconds for its workers, and a few seconds until all have applied a change.
+    On a slow machine it answers that it could not wait. The call is then repeated."""
     until_s = time.monotonic() + ANSWER_LIMIT_S
     while True:
         status, said = _called(proxy, method, url, body)
@@ -47,7 +45,7 @@ def _called(proxy: ProxyProcess, method: str, url: str, body: object) -> tuple[i
 
 
 def _is_asked_again(method: str, url: str, status: int, said: Any) -> bool:
-    """Whether nothing has been done yet, or what was asked for may be asked for twice."""
+    """Return whether nothing was done yet, or a repetition is harmless."""
     if status == UNAVAILABLE and said["error"] in NOTHING_DONE:
         return True
     sets = method in ("PUT", "DELETE") and url.startswith(SETTINGS)

@@ -1,4 +1,4 @@
-"""A page of a proxy's admin port on this machine, as a probe asks for it."""
+"""Pages of a proxy's admin port on this machine."""
 
 import http.client
 
@@ -6,7 +6,7 @@ ANSWER_WITHIN_S = 60
 
 
 def admin_page(port: int, path: str) -> tuple[int, str]:
-    """Status and body; status 0 when nobody answers."""
+    """Return status and body. Status 0 means no answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_WITHIN_S)
     try:
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""The Kafka broker of the tests: one that is named, one in a container, or the embedded one."""
+"""Kafka broker of the tests: a named one, a container, or the embedded one."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ START_TIMEOUT_S = 360
 
 @contextmanager
 def any_broker(folder: Path) -> Iterator[str]:
-    """Bootstrap servers of a broker with transactions and compaction, for as long as needed."""
+    """Yield the bootstrap servers of a broker with transactions and compaction."""
     named = os.environ.get(NAMED_BY)
     container = None if named else _container()
     if named:
@@ -35,7 +35,7 @@ def any_broker(folder: Path) -> Iterator[str]:
 
 
 def _container() -> DockerContainer | None:
-    """Kafka's own image, not started yet; None where no Docker engine answers."""
+    """Return a container of Kafka's image, not started, or None without Docker."""
     try:
         container = DockerContainer(f"apache/kafka:{kafka_version()}")
     except DockerException:
@@ -47,7 +47,7 @@ def _container() -> DockerContainer | None:
 
 
 def container_settings(host: str, port: int) -> dict[str, str]:
-    """The embedded broker's settings in the form the image takes: reached at `host:port`."""
+    """Return the embedded broker's settings in the image's format, advertised at `host:port`."""
     listeners = f"PLAINTEXT://:{INSIDE_PORT},CONTROLLER://:{INSIDE_CONTROLLER_PORT}"
     properties = server_properties(
         "localhost",

@@ -1,8 +1,7 @@
-"""A certificate authority for tests: PEM files that Kafka and librdkafka read as they are.
+"""Certificate authority for tests, with PEM files for Kafka and librdkafka.
 
-No locked package makes X.509 certificates and no `openssl` is asked for: RSA in plain Python, and
-the little of DER that a certificate needs (RFC 5280, RFC 8017).
-"""
+No locked package makes X.509 certificates, and `openssl` is not required. It uses RSA in plain
+Python and the necessary part of DER (RFC 5280, RFC 8017)."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ TRUE: Final = bytes.fromhex("0101ff")
 
 @dataclass(frozen=True)
 class Key:
-    """An RSA key: its two primes."""
+    """RSA key as its two primes."""
 
     p: int
     q: int
@@ -47,7 +46,7 @@ class Key:
         return pow(EXPONENT, -1, (self.p - 1) * (self.q - 1))
 
     def sign(self, content: bytes) -> bytes:
-        """PKCS #1 v1.5 with SHA-256."""
+        """Sign with PKCS #1 v1.5 and SHA-256."""
         size = KEY_BITS // 8
         hashed = SHA256_PREFIX + hashlib.sha256(content).digest()
         padded = b"\x00\x01" + b"\xff" * (size - len(hashed) - 3) + b"\x00" + hashed
@@ -60,7 +59,7 @@ class Key:
 
     @property
     def pem(self) -> str:
-        """PKCS #8, not encrypted."""
+        """Return the key as PKCS #8, not encrypted."""
         p, q, d = self.p, self.q, self.private
         parts = (0, p * q, EXPONENT, d, p, q, d % (p - 1), d % (q - 1), pow(q, -1, p))
         numbers = _der(SEQUENCE, *map(_integer, parts))
@@ -69,13 +68,13 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A certificate with its key, both as PEM text."""
+    """Certificate with its key, both as PEM text."""
 
     certificate: str
     key: str
 
     def write(self, folder: Path) -> None:
-        """As `certificate.pem` and `key.pem`, each replaced in one step as a renewal does."""
+        """Write `certificate.pem` and `key.pem`. Each is replaced in one step, as in a renewal."""
         for name, text in (("certificate.pem", self.certificate), ("key.pem", self.key)):
             arriving = folder / f".{name}"
             arriving.write_text(text, "ascii")
@@ -83,7 +82,7 @@ class Identity:
 
 
 class Authority:
-    """Signs certificates; `certificate` is its own, which clients and brokers are to trust."""
+    """Certificate authority. Clients and brokers trust its `certificate`."""
 
     def __init__(self, name: str = "tests") -> None:
         self._name, self._key = name, new_key()
@@ -94,7 +93,7 @@ class Authority:
     def issue(
         self, name: str, hosts: Sequence[str] = (), valid_for: timedelta = timedelta(days=1)
     ) -> Identity:
-        """A certificate of `CN=name` for these host names and addresses; it began an hour ago."""
+        """Issue a certificate of `CN=name` for these hosts. It is valid since an hour ago."""
         key, until = new_key(), datetime.now(UTC) + valid_for
         names = _der(SEQUENCE, *map(_alt_name, hosts))
         extensions = [_der(SEQUENCE, ALT_NAMES, _der(OCTETS, names))] if hosts else []
@@ -118,7 +117,7 @@ class Authority:
 
 
 def new_key() -> Key:
-    """Takes about a second."""
+    """Make a key in about a second."""
     while True:
         p, q = _prime(), _prime()
         if p != q and (p - 1) % EXPONENT and (q - 1) % EXPONENT:
@@ -134,7 +133,7 @@ def _prime() -> int:
 
 
 def _is_prime(number: int) -> bool:
-    """Miller and Rabin."""
+    """Test with Miller and Rabin."""
     twos = (number - 1 & 1 - number).bit_length() - 1
     for _ in range(WITNESSES):
         power = pow(secrets.randbelow(number - 3) + 2, number >> twos, number)

@@ -1,4 +1,4 @@
-"""A Kafka cluster of several nodes on this machine: killed, frozen and started again one by one."""
+"""Local Kafka cluster whose nodes can be killed, frozen and restarted."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ QUICK_TO_NOTICE: Final = {
     "replica.lag.time.max.ms": "3000",
     "replica.socket.timeout.ms": "3000",
 }
-"""A node that does not answer is out of the quorum and of every ISR within seconds; a stop hands
-leaderships over, which a broker that is alone cannot."""
+"""Timeouts that remove a silent node from the quorum and every ISR within seconds. A stop hands
+leaderships over, which a single broker cannot."""
 
 
 class Node:
-    """One node, broker and controller in one, with a listener each for clients, brokers, quorum."""
+    """Broker and controller in one node, with listeners for clients, brokers and quorum."""
 
     def __init__(self, number: int, folder: Path, heap_mb: int) -> None:
         self.number = number
@@ -60,7 +60,6 @@ class Node:
         self.server = KafkaServer(DataFolder(folder), heap_mb)
 
     def properties(self, nodes: list[Node], overrides: Mapping[str, str]) -> dict[str, str]:
-        """Its server properties among `nodes`."""
         quorum = ",".join(f"{n.number}@{HOST}:{n.controller_port}" for n in nodes)
         internal = f"INTERNAL://{HOST}:{self.internal_port}"
         listening = f"PLAINTEXT://{HOST}:{self.port},{internal}"
@@ -80,11 +79,11 @@ class Node:
 
 
 class Cluster:
-    """`nodes` numbered from 1, any one of which may be away: all is replicated three times.
+    """Cluster of `nodes` numbered from 1. One node may fail, because everything has three
+    replicas.
 
-    `overrides` are server properties of all nodes. Methods that ask the cluster something use the
-    brokers' own listener, which no relay stands before.
-    """
+    `overrides` are server properties of all nodes. Queries use the brokers' own listener, which
+    bypasses relays."""
 
     def __init__(
         self,
@@ -100,70 +99,66 @@ class Cluster:
 
     @property
     def numbers(self) -> list[int]:
-        """The ids of its nodes."""
         return [node.number for node in self._nodes]
 
     @property
     def bootstrap_servers(self) -> str:
-        """All nodes as clients see them."""
+        """Return all nodes with the addresses for clients."""
         return ",".join(node.advertised for node in self._nodes)
 
     @property
     def direct_servers(self) -> str:
-        """All nodes as they see each other, past whatever `advertise` names."""
+        """Return all nodes with their internal addresses, which bypass `advertise`."""
         return ",".join(f"{HOST}:{node.internal_port}" for node in self._nodes)
 
     def port(self, number: int) -> int:
-        """Where a node listens to clients, whatever it advertises."""
+        """Return the client port of a node, even if it advertises another."""
         return self._node(number).port
 
     def advertise(self, number: int, address: str) -> None:
-        """From its next start a node sends clients to this `host:port`, a relay's for example."""
+        """Advertise this `host:port` from the next start, for example a relay's."""
         self._node(number).advertised = address
 
     def start_all(self) -> None:
-        """Start the nodes that do not run; returns when all are there and lead all partitions."""
+        """Start all stopped nodes, and wait until every partition is led and in sync."""
         with ThreadPoolExecutor(len(self._nodes)) as at_once:
             list(at_once.map(self._launch, self._nodes))
         self.await_whole()
 
     def start(self, number: int) -> None:
-        """Start one again; returns when clients can reach it and it follows what is written.
+        """Start a node, and wait until it is reachable and in sync.
 
-        Not before the others have given up the one that is gone, or it comes back as the leader
-        that it was, loses that, and leaves transactions without an end (KAFKA-20734).
-        """
+        The other nodes must have given it up first. Otherwise it returns as leader, loses
+        leadership and leaves transactions open (KAFKA-20734)."""
         wait_for(lambda: not self._is_known(number), STARTED_WITHIN_S, f"node {number} given up")
         self._launch(self._node(number))
         wait_for(lambda: self._is_in_sync(number), STARTED_WITHIN_S, f"node {number} in sync")
 
     def stop(self, number: int) -> None:
-        """Stop one cleanly: it hands over what it leads."""
+        """Stop a node cleanly, with its leaderships handed over."""
         self._node(number).server.stop()
 
     def kill(self, number: int) -> None:
-        """SIGKILL one."""
         self._node(number).server.kill()
 
     def freeze(self, number: int) -> None:
-        """SIGSTOP one: its connections stay open, it leads until the controller gives it up."""
+        """Send SIGSTOP. Its connections stay open, and it leads until the controller gives it
+        up."""
         self._node(number).server.signal(signal.SIGSTOP)
 
     def thaw(self, number: int) -> None:
-        """SIGCONT one."""
         self._node(number).server.signal(signal.SIGCONT)
 
     def kill_all(self) -> None:
-        """SIGKILL those that run; the data folders stay."""
+        """Kill all running nodes. The data folders stay."""
         for node in self._nodes:
             node.server.kill()
 
     def is_running(self, number: int) -> bool:
-        """Whether its process is there (a frozen one is)."""
+        """Return whether its process exists. A frozen process exists."""
         return self._node(number).server.is_running
 
     def log(self, number: int) -> str:
-        """What a node has said since its last start."""
         return self._node(number).server.folder.log.read_text("utf-8", "replace")
 
     def create_topic(
@@ -173,38 +168,38 @@ class Cluster:
         replicas: int = 3,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; returns when all its partitions are led."""
+        """Create a topic, and wait until all partitions are led."""
         self._create(NewTopic(name, partitions, replicas, config=dict(config or {})))
 
     def create_topic_on(
         self, name: str, assignment: list[list[int]], config: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic with the replicas of each partition on these nodes, the leader first."""
+        """Create a topic with given replicas per partition, the leader first."""
         placed = NewTopic(
             name, len(assignment), replica_assignment=assignment, config=dict(config or {})
         )
         self._create(placed)
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """The node that leads a partition, -1 when none does or no node answers."""
+        """Return the leader of a partition, -1 if there is none or no node answers."""
         found = self._metadata(topic)
         partitions = found.topics[topic].partitions if found else {}
         return int(partitions[partition].leader) if partition in partitions else -1
 
     def group_coordinator(self, group: str) -> int:
-        """The node that looks after a consumer group."""
+        """Return the coordinator of a consumer group."""
         return self.await_leader("__consumer_offsets", coordinator_partition(group))
 
     def transaction_coordinator(self, transactional_id: str) -> int:
-        """The node that looks after a transactional id."""
+        """Return the coordinator of a transactional id."""
         return self.await_leader("__transaction_state", coordinator_partition(transactional_id))
 
     def await_whole(self) -> None:
-        """Return when all nodes are there, every partition is led and every replica in sync."""
+        """Wait until all nodes are up, every partition is led and every replica is in sync."""
         wait_for(self._is_whole, STARTED_WITHIN_S, f"all of {self.numbers} to lead and follow")
 
     def await_leader(self, topic: str, partition: int = 0, *, but: int = -1) -> int:
-        """The node that leads a partition, as soon as one does that is not the one named."""
+        """Wait for a leader of a partition other than `but`, and return it."""
         leader = -1
 
         def is_led() -> bool:
@@ -245,7 +240,7 @@ class Cluster:
         wait_for(is_led, STARTED_WITHIN_S, f"{topic.topic} to be led")
 
     def _metadata(self, topic: str | None = None) -> ClusterMetadata | None:
-        """What a node that answers says, of all topics or of one; None while none answers."""
+        """Return the metadata of all topics or of one, None without an answer."""
         admin = admin_client(self.direct_servers)
         try:
             if topic is None:
@@ -255,7 +250,7 @@ class Cluster:
             return None
 
     def _is_known(self, number: int) -> bool:
-        """Whether the others count on it; they do not when there are none."""
+        """Return whether the other nodes still count on it. Without other nodes it is False."""
         if not any(node.server.is_running for node in self._nodes if node.number != number):
             return False
         found = self._metadata()
@@ -289,7 +284,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(folder: Path, nodes: int = 3, **overrides: str) -> Iterator[Cluster]:
-    """A cluster that runs, and none of it is left behind."""
+    """Run a cluster inside the block."""
     named = {name.replace("_", "."): value for name, value in overrides.items()}
     cluster = Cluster(folder, nodes, overrides=named)
     try:
@@ -300,10 +295,9 @@ def running_cluster(folder: Path, nodes: int = 3, **overrides: str) -> Iterator[
 
 
 def coordinator_partition(name: str) -> int:
-    """Of Kafka's own topic: which partition keeps this group or transactional id.
+    """Return the partition of Kafka's own topic for a group or transactional id.
 
-    Java's `String.hashCode`, as brokers reckon it (`Utils.abs(id.hashCode()) % partitions`).
-    """
+    It follows Java's `String.hashCode` and `Utils.abs(id.hashCode()) % partitions`."""
     units = name.encode("utf-16-be")
     code = 0
     for start in range(0, len(units), 2):

@@ -1,4 +1,4 @@
-"""An installation on a cluster of three nodes, one of which may go at any moment."""
+"""Installation on a cluster of three nodes, where one node may fail."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ ANSWER_S = 180
 
 
 class ClusteredInstallation(Installation):
-    """Its own topics have three replicas. `spare` is the node it can do without the longest: no
-    coordinator of its own, and the leader of none of the topics made here."""
+    """Installation whose own topics have three replicas.
+
+    `spare` is the least needed node: no coordinator for it, and no leader of its topics."""
 
     def __init__(self, cluster: Cluster, folder: Path, partitions: int = 2) -> None:
         self.cluster = cluster
@@ -26,7 +27,7 @@ class ClusteredInstallation(Installation):
 
     @property
     def spare(self) -> int:
-        """The node that looks after neither the group nor the first worker's transactions."""
+        """Return a node that is no coordinator of the group or the first worker's transactions."""
         busy = {
             self.cluster.group_coordinator(f"{self.name}.proxy"),
             self.cluster.transaction_coordinator(f"{self.name}.proxy-one-0"),
@@ -35,20 +36,19 @@ class ClusteredInstallation(Installation):
 
     @property
     def steady(self) -> list[int]:
-        """The other nodes."""
         return [number for number in self.cluster.numbers if number != self.spare]
 
     def target_on(
         self, about: str, assignment: list[list[int]], config: Mapping[str, str] | None = None
     ) -> str:
-        """A target topic with the replicas of each partition on these nodes, the leader first."""
+        """Create a target topic with given replicas per partition, the leader first."""
         topic = f"{self.name}.{about}"
         self.cluster.create_topic_on(topic, assignment, {**BROKER_STAMPED, **(config or {})})
         self.targets.append(topic)
         return topic
 
     def create_own_topics(self) -> None:
-        """Before the proxy does, which would have them led by any node."""
+        """Create the topics before the proxy does, to choose their leaders."""
         led = [[*self.steady, self.spare]]
         for topic in (self.dead_letters, self.outcomes):
             self.cluster.create_topic_on(topic, led)
@@ -62,7 +62,7 @@ class ClusteredInstallation(Installation):
 
 
 def _create_kafkas_own_topics(cluster: Cluster) -> None:
-    """Only then is it known who coordinates what."""
+    """Create Kafka's own topics, which determines the coordinators."""
     settings = {"bootstrap.servers": cluster.bootstrap_servers, **QUIET}
     Producer({**settings, "transactional.id": "first"}).init_transactions(ANSWER_S)
     consumer = Consumer({**settings, "group.id": "first"})
@@ -71,7 +71,7 @@ def _create_kafkas_own_topics(cluster: Cluster) -> None:
         try:
             return bool(consumer.committed([TopicPartition("__transaction_state", 0)], ANSWER_S))
         except KafkaException:
-            return False  # the broker has just begun to look after this group
+            return False  # the broker has just become coordinator of this group
 
     wait_for(is_answered, ANSWER_S, "the coordinator of a group")
     consumer.close()

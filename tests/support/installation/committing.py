@@ -1,4 +1,4 @@
-"""A stand-in for the proxy's commits: offsets with metadata, in transactions left open at will."""
+"""Stand-in for the proxy's commits: offsets with metadata, and open transactions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ TIMEOUT_S = 180
 
 
 def topic_id(bootstrap: str, topic: str) -> str:
-    """The topic's id as the proxy writes it. A broker may answer that it has created a topic before
-    it knows it."""
+    """Return the topic's id in the proxy's format.
+
+    A broker may confirm a new topic before it knows it."""
     admin, found = admin_client(bootstrap), []
 
     def is_known() -> bool:
@@ -40,7 +41,7 @@ def topic_id(bootstrap: str, topic: str) -> str:
 
 
 def metadata(**fields: Any) -> str:
-    """As the proxy writes it: `i` and `s` are needed, the rest has values of a fresh start."""
+    """Return metadata in the proxy's format. `i` and `s` are required, the rest has defaults."""
     return json.dumps({"v": 1, "t": -1, "c": None, "f": 0, **fields})
 
 
@@ -54,12 +55,12 @@ def commit(bootstrap: str, group_id: str, places: list[TopicPartition]) -> None:
 
 
 def open_transaction(bootstrap: str) -> Producer:
-    """A producer in the midst of a transaction."""
+    """Return a producer with an open transaction."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,
             "transactional.id": uuid.uuid4().hex,
-            "transaction.timeout.ms": 600_000,  # on a slow machine a minute is soon over
+            "transaction.timeout.ms": 600_000,  # a minute may be too short on a slow machine
             "linger.ms": 0,
         }
     )

@@ -1,9 +1,8 @@
-"""The proxy, held at one step of a transaction until the test lets it go on.
+"""Proxy that stops at one step of a transaction until the test continues it.
 
-`python -m` with the arguments of the command `kafka-delay-proxy`. Beside the settings file, `hold`
-names the step. The process that comes there renames it to `held`, and goes on once that is gone:
-with `cut` in it, after having cut all its connections to the broker.
-"""
+Run with `python -m` and the arguments of `kafka-delay-proxy`. The file `hold` beside the
+settings names the step. The process renames it to `held` there, and continues when `held` is
+deleted. With a file `cut` it first cuts all its connections to the broker."""
 
 import os
 import socket
@@ -40,32 +39,32 @@ HELD_WITHIN_S = 180
 
 
 class HeldProxy(ProxyProcess):
-    """A proxy that stops at a step when it is told to."""
+    """Proxy that stops at a step on request."""
 
     module = "tests.support.installation.held_proxy"
 
     def hold_at(self, step: str) -> None:
-        """From now on: the next time it comes to this step."""
+        """Stop the next time this step is reached."""
         unseen = self.folder / "unseen"
         unseen.write_text(step, "utf-8")
         unseen.rename(self.folder / "hold")
 
     def await_held(self) -> None:
-        """Return when it stands there; it is there that the caller does harm."""
+        """Wait until it has stopped there."""
         held = self.folder / "held"
         wait_for(held.exists, HELD_WITHIN_S, f"the step: {self.log_tail()}")
 
     def go_on(self) -> None:
-        """Let it do the next step; harmless when it has been killed."""
+        """Continue. A killed proxy is no problem."""
         (self.folder / "held").unlink()
 
     @property
     def has_failed(self) -> bool:
-        """Whether a call of a transaction has failed or timed out."""
+        """Return whether a transaction call has failed or timed out."""
         return (self.folder / FAILED).exists()
 
     def go_on_cut_off(self) -> None:
-        """The same, with all its connections to the broker cut."""
+        """Continue with all connections to the broker cut."""
         (self.folder / CUT).touch()
         self.go_on()
 
@@ -93,7 +92,7 @@ def _noted() -> Iterator[None]:
 
 
 def _cut_connections() -> None:
-    """Shut every TCP connection that this process has opened or accepted, both ways."""
+    """Shut down every TCP connection of this process in both directions."""
     for opened in filter(Path.is_socket, Path("/proc/self/fd").iterdir()):
         with suppress(OSError), socket.socket(fileno=os.dup(int(opened.name))) as connection:
             if connection.family == socket.AF_INET and connection.getpeername():
@@ -101,7 +100,7 @@ def _cut_connections() -> None:
 
 
 class _HeldProducer(Producer):
-    """The transactional producer of a session; the others do not begin transactions."""
+    """Transactional producer of a session. Other producers begin no transactions."""
 
     def begin_transaction(self) -> None:
         _hold("before begin")

@@ -1,4 +1,4 @@
-"""Writes records into an ingress one by one, each at its own moment."""
+"""Writer of single ingress records, each at its own time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.records import Outgoing
 
 FLUSH_TIMEOUT_S = 180
 MOST_BYTES = 100_000_000
-"""The broker, not the client, says what is too large."""
+"""This limit leaves the check of the size to the broker."""
 
 
 class IngressWriter:
-    """Sends without waiting; when it is left, the broker has everything, in the order written."""
+    """Writer without waits. At the end of the block the broker has all records in order."""
 
     def __init__(self, bootstrap: str, topic: str, linger_ms: int = 0) -> None:
         self._topic = topic
@@ -29,7 +29,7 @@ class IngressWriter:
         )
 
     def write(self, record: Outgoing) -> None:
-        """Hand the record over to the client; waits while that has no room."""
+        """Pass the record to the client. Wait for room."""
         while not self._has_taken(record):
             self._producer.poll(0.1)
         self._producer.poll(0)
@@ -49,7 +49,7 @@ class IngressWriter:
         return True
 
     def write_at(self, timed: Iterable[tuple[int, Outgoing]]) -> None:
-        """Write each record at its epoch ms, or at once when that has passed."""
+        """Write each record at its epoch ms, or at once if that is past."""
         for at_ms, record in sorted(timed, key=lambda row: row[0]):
             wait_ms = at_ms - time.time_ns() // 1_000_000
             if wait_ms > 0:

@@ -1,4 +1,4 @@
-"""One installation of the proxy on a broker: its own topics and group, targets, processes."""
+"""Installation of the proxy on a broker: topics, group, targets and processes."""
 
 from __future__ import annotations
 
@@ -23,17 +23,16 @@ from tests.support.records import Outgoing, ends_of, new_topic, set_topic_config
 from tests.support.waiting import wait_for
 
 SESSION_TIMEOUT_MS = 6_000
-"""The shortest that a broker allows unless it is told otherwise."""
+"""Shortest session timeout that a broker allows by default."""
 WRITE_TIMEOUT_S = 180
 INGESTED_WITHIN_S = 180
 BROKER_STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 
 class Installation:
-    """Topics that nobody else uses, and proxies that serve them.
+    """Topics of its own, and proxies that serve them.
 
-    The ingress topic exists before the first proxy starts, so that records may wait for it.
-    """
+    The ingress topic exists before the first proxy starts, so that records can be pending."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Installation:
         return f"{self.name}.outcomes"
 
     def settings(self, instance: str, **more: Any) -> dict[str, Any]:
-        """Settings of a proxy of this installation; `more` replaces whole sections."""
+        """Return the settings of a proxy. `more` replaces whole sections."""
         return {
             "kafka": self.kafka(),
             "topics": {
@@ -78,8 +77,7 @@ class Installation:
         }
 
     def await_ingested(self) -> None:
-        """Return when the group has committed all that the ingress holds, and no transaction is
-        open there."""
+        """Wait until the group has committed the whole ingress, without open transactions there."""
         group = {"bootstrap.servers": self.bootstrap, "group.id": f"{self.name}.proxy", **QUIET}
         consumer, admin = Consumer(group), admin_client(self.bootstrap)
         places = [TopicPartition(self.ingress, number) for number in range(self._partitions)]
@@ -96,12 +94,12 @@ class Installation:
             consumer.close()
 
     def kafka(self, **more: str) -> dict[str, str]:
-        """The proxy's client settings, with a short session."""
+        """Return the proxy's client settings with a short session."""
         session = {"session.timeout.ms": str(SESSION_TIMEOUT_MS)}
         return {"bootstrap.servers": self.bootstrap, **session, **more}
 
     def proxy(self, instance: str = "one", **more: Any) -> ProxyProcess:
-        """A proxy with a data folder of its own, not started yet; the same name is the same one."""
+        """Return the proxy of this instance with its own data folder, not started."""
         if instance not in self.proxies:
             settings = self.settings(instance, **more)
             self.proxies[instance] = ProxyProcess(self._folder / instance, settings)
@@ -110,38 +108,37 @@ class Installation:
     def target(
         self, about: str = "orders", partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> str:
-        """A target topic stamped by the broker, so that nobody's clock but its own judges."""
+        """Create a target topic with broker timestamps, so that only its clock decides."""
         settings = {**BROKER_STAMPED, **(config or {})}
         topic = new_topic(self.bootstrap, f"{self.name}.{about}", partitions, settings)
         self.targets.append(topic)
         return topic
 
     def named_target(self, name: str, partitions: int = 1) -> str:
-        """A target topic with a name of the caller's choice, such as `retry.<group>`."""
+        """Create a target topic with this name, for example `retry.<group>`."""
         self._create(name, partitions, BROKER_STAMPED)
         self.targets.append(name)
         return name
 
     def check_topic(self) -> str:
-        """A topic where producers are asked about their half messages."""
+        """Create a topic for check-backs."""
         topic = new_topic(self.bootstrap, f"{self.name}.checks", 1, BROKER_STAMPED)
         self.check_topics.append(topic)
         return topic
 
     def witness(self) -> IngressWitness:
-        """Keeps what the ingress holds while retention deletes it, for `judge`."""
+        """Return a witness that keeps ingress records for `judge` before retention deletes them."""
         return IngressWitness(self.bootstrap, self.ingress, self._partitions)
 
     def send(self, records: Iterable[Outgoing]) -> None:
-        """Write records into the ingress."""
         write(self.bootstrap, self.ingress, records)
 
     def keep_ingress(self) -> None:
-        """From now on the ingress keeps its records for ever."""
+        """Switch retention of the ingress off."""
         set_topic_config(self.bootstrap, self.ingress, {"retention.ms": "-1"})
 
     def create_ingress_anew(self) -> None:
-        """Delete the ingress topic and create one of the same name, as an operator by mistake."""
+        """Delete the ingress topic and recreate it, like an operator's mistake."""
         admin = admin_client(self.bootstrap)
         admin.delete_topics([self.ingress])[self.ingress].result(WRITE_TIMEOUT_S)
         wait_for(self._has_new_ingress, WRITE_TIMEOUT_S, "the name of the ingress to be free")
@@ -151,18 +148,17 @@ class Installation:
             self._create(self.ingress, self._partitions, BROKER_STAMPED)
         except KafkaException as failed:
             if failed.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False  # it is being deleted
+                return False  # the deletion is not finished
             raise
         return True
 
     def delete_ingress(self, partition: int) -> int:
-        """Delete what a partition of the ingress holds, as retention would; gives its end."""
+        """Delete the records of an ingress partition, like retention. Return its end."""
         place = TopicPartition(self.ingress, partition, OFFSET_END)
         admin = admin_client(self.bootstrap)
         return int(admin.delete_records([place])[place].result(WRITE_TIMEOUT_S).low_watermark)
 
     def writer(self, linger_ms: int = 0) -> IngressWriter:
-        """Writes records into the ingress one by one."""
         return IngressWriter(self.bootstrap, self.ingress, linger_ms)
 
     @property
@@ -170,19 +166,19 @@ class Installation:
         return f"{self.name}.settings"
 
     def create_settings_topic(self, config: Mapping[str, str]) -> None:
-        """Create the settings topic before the proxy does, with a configuration of its own."""
+        """Create the settings topic before the proxy does, with this configuration."""
         self._create(self.settings_topic, 1, {"cleanup.policy": "compact", **config})
 
     def create_dead_letters(self, config: Mapping[str, str]) -> None:
-        """Create the dead-letter topic before the proxy does, with a configuration of its own."""
+        """Create the dead-letter topic before the proxy does, with this configuration."""
         self._create(self.dead_letters, 1, config)
 
     def ends_so_far(self) -> int:
-        """How many ingress records have ended by now; 0 before a proxy has made its topics."""
+        """Return the number of ended ingress records. It is 0 without the proxy's topics."""
         return ends_so_far(self)
 
     def await_ends(self, records: int, timeout_s: float = 180) -> None:
-        """Return when at least so many ingress records have ended, one way or the other."""
+        """Wait until this many ingress records have ended."""
         await_ends(self, lambda: records, timeout_s)
 
     def judge(
@@ -193,9 +189,8 @@ class Installation:
     ) -> Ends:
         """Wait for the end of every ingress record, stop the proxies, and judge the topics.
 
-        `rules`: settings of the proxies that differ from the defaults. `witness`: of an ingress
-        whose retention deletes records.
-        """
+        `rules` are non-default settings of the proxies. `witness` is needed if retention deletes
+        ingress records."""
         with nullcontext(witness.count) if witness else ingress_count(self) as wanted:
             await_ends(self, wanted, timeout_s)
         self.stop_proxies()
@@ -204,13 +199,13 @@ class Installation:
         return judge(self, rules or Rules(), witness.records if witness else {})
 
     def stop_proxies(self) -> None:
-        """SIGTERM to those that run, one after the other."""
+        """Send SIGTERM to all running proxies in turn."""
         for proxy in self.proxies.values():
             if proxy.is_running:
                 assert proxy.stop() == 0, proxy.log_tail()
 
     def close(self) -> None:
-        """Kill what runs; show every log, for pytest to print when the test has failed."""
+        """Kill running proxies. Print every log, for pytest to show after a failure."""
         for proxy in self.proxies.values():
             proxy.kill()
             print(proxy.log_tail())

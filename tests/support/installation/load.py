@@ -1,4 +1,4 @@
-"""A steady stream of delayed records, written while something else goes wrong."""
+"""Steady stream of delayed records during a fault."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ VALUE_BYTES = 200
 
 
 class Load(Paced):
-    """Writes `per_second` records, each to be delivered within `longest_delay_ms`, until left.
+    """Load of `per_second` records, due within `longest_delay_ms`, until the end of the block.
 
-    Every tenth record asks for no delay at all. Same seed, same records. A broker that is away is
-    waited for: when the load ends, everything counted in `sent` is in the ingress.
-    """
+    Every tenth record has no delay. The same seed gives the same records. It waits for an absent
+    broker: at the end all records of `sent` are in the ingress."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A steady stream of everything there is: ids, cancels, replacements, half messages, retries."""
+"""Steady stream of all kinds: ids, cancels, replacements, half messages and retries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.installation.paced import Paced
 from tests.support.records import Headers, Outgoing
 
 FEW_IDS: Final = 40
-"""So few that operations meet each other all the time."""
+"""With so few ids, operations meet all the time."""
 GROUP: Final = "readers"
 USUAL: Final[Mapping[str, float]] = MappingProxyType(
     {
@@ -30,11 +30,11 @@ USUAL: Final[Mapping[str, float]] = MappingProxyType(
 
 
 class MixedLoad(Paced):
-    """Writes `per_second` records, or about so many, until left. Same seed, same records.
+    """Load of about `per_second` records until the end of the block. The same seed gives the
+    same records.
 
-    Nobody decides every second half message: those expire. `sent` counts by kind. `weights`: how
-    often each kind is drawn.
-    """
+    Many half messages get no decision and expire. `sent` counts records by kind. `weights` are
+    the frequencies of kinds."""
 
     def __init__(
         self,

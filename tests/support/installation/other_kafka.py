@@ -1,4 +1,4 @@
-"""The tests' embedded broker with another Kafka than the one that the product pins."""
+"""Embedded broker of the tests with another Kafka version than the pinned one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ FROM_KAFKA_4: Final = pytest.mark.skipif(
 
 
 def use_named_kafka() -> None:
-    """Brokers that this process starts are of `KAFKA_VERSION`, where that is set.
+    """Use `KAFKA_VERSION` for brokers of this process, if it is set.
 
-    Commands that a test starts in processes of their own (`broker`, `dev`) keep the Kafka
-    that the product pins.
-    """
+    Commands in other processes (`broker`, `dev`) keep the pinned version."""
     version = os.environ.get(NAMED_BY)
     if version and version != kafka_version():
         jars = _jars(version)
@@ -30,7 +28,7 @@ def use_named_kafka() -> None:
 
 
 def _jars(version: str) -> tuple[Jar, ...]:
-    """Resolved once, written down in the user's cache, and from then on held against that."""
+    """Return the jars of a version. They are resolved once and locked in the user's cache."""
     lock = jar_cache.cache_folder() / f"kafka-{version}.lock"
     if not lock.exists():
         lock.parent.mkdir(parents=True, exist_ok=True)

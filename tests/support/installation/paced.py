@@ -1,4 +1,4 @@
-"""A thread that writes at a steady rate while a test does something else."""
+"""Thread that writes at a steady rate during a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TICK_S = 0.02
 
 
 class Paced(ABC):
-    """Writes `per_second` records, or about so many, until left."""
+    """Writer of about `per_second` records until the end of the block."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -21,7 +21,7 @@ class Paced(ABC):
 
     @abstractmethod
     def _written(self) -> int:
-        """How many records so far."""
+        """Return the number of written records."""
 
     @abstractmethod
     def _write_one(self) -> None:
@@ -29,7 +29,7 @@ class Paced(ABC):
 
     @abstractmethod
     def _finish(self, error: BaseException | None) -> None:
-        """The thread has ended: bring what is written to its end; `error`: why it is left."""
+        """Finish writing after the thread has ended. `error` is the one that ended the block."""
 
     def __enter__(self) -> Self:
         self._thread.start()

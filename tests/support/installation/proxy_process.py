@@ -1,4 +1,4 @@
-"""A proxy as a child process: the real command, to be stopped, killed, frozen and started again."""
+"""Proxy as a child process that can be stopped, killed, frozen and restarted."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def time_ns():
 
 time.time_ns, time.time = time_ns, lambda: time_ns() / 1_000_000_000
 """
-"""Python's own clock alone: librdkafka's timed waits hang where the whole process' is shifted."""
+"""Shift of Python's clock only. With a shifted process clock librdkafka's timed waits hang."""
 
 
 class ProxyProcess:
-    """One `run` with settings of its own; each start writes a log of its own into `folder`."""
+    """One `run` with its own settings. Each start writes its own log into `folder`."""
 
     module = "proxy"
 
@@ -52,7 +52,7 @@ class ProxyProcess:
         self.configure(settings)
 
     def configure(self, settings: Mapping[str, Any]) -> None:
-        """Settings of the next start; `data_dir` unless named, a free admin port, logs as JSON."""
+        """Write the settings of the next start. The admin port is free, and logs are JSON."""
         given = {
             "data_dir": str(self.data_dir),
             "admin": {"port": 0},
@@ -63,7 +63,6 @@ class ProxyProcess:
 
     @property
     def pid(self) -> int:
-        """Process id of the last start."""
         assert self._process is not None, "never started"
         return self._process.pid
 
@@ -73,17 +72,17 @@ class ProxyProcess:
 
     @property
     def log(self) -> str:
-        """What the last start has written; nothing before the first."""
+        """Return the log of the last start, empty before the first."""
         return "" if not self._starts else self._log_path.read_text("utf-8", "replace")
 
     @property
     def whole_log(self) -> str:
-        """What all starts have written."""
+        """Return the logs of all starts."""
         paths = [self._log_of(number) for number in range(1, self._starts + 1)]
         return "".join(path.read_text("utf-8", "replace") for path in paths)
 
     def start(self, clock_ahead_s: int | None = None) -> None:
-        """Start the process and return at once; its wall clock may be wrong."""
+        """Start the process, possibly with a wrong wall clock. Return at once."""
         assert not self.is_running, "it runs already"
         self._starts += 1
         if clock_ahead_s is not None:
@@ -100,13 +99,14 @@ class ProxyProcess:
             )
 
     def start_ready(self, clock_ahead_s: int | None = None) -> None:
-        """Start, and return when every shard it owns has caught up."""
+        """Start, and wait until every owned shard has caught up."""
         self.start(clock_ahead_s)
         self.wait_ready()
 
     def shift_clock(self, ahead_s: int) -> None:
-        """From now on its wall clock is ahead by so much, or behind; running, if it was started
-        with a clock that had been shifted before."""
+        """Shift its wall clock.
+
+        A running process follows only if it was started with a shifted clock."""
         folder = self.folder / "clock"
         folder.mkdir(exist_ok=True)
         ahead, changed = folder / "ahead-s", folder / "ahead-s.new"
@@ -116,13 +116,13 @@ class ProxyProcess:
         (folder / "sitecustomize.py").write_text(shifted, "utf-8")
 
     def environment(self) -> dict[str, str]:
-        """For a process of this proxy's: with its clock; a defect shows where it is."""
+        """Return the environment of its processes, with its clock and debug logs."""
         folder = self.folder / "clock"
         clock = {"PYTHONPATH": str(folder)} if folder.exists() else {}
         return {"DELAY_PROXY_LOG__LEVEL": "debug", **os.environ, **clock}
 
     def wait_ready(self) -> None:
-        """Return when /readyz answers 200; fail with the log when that does not come about."""
+        """Wait until /readyz answers 200. Fail with the log."""
 
         def ready_or_ended() -> bool:
             return self.get("/readyz")[0] == 200 or not self.is_running
@@ -134,12 +134,11 @@ class ProxyProcess:
         assert self.is_running, f"the proxy ended by itself:\n{self.log_tail()}"
 
     def stop(self) -> int:
-        """SIGTERM; the exit code. A proxy that does not end in time fails the test."""
+        """Send SIGTERM and return the exit code. Fail after a timeout."""
         self.signal(signal.SIGTERM)
         return self.wait()
 
     def wait(self, timeout_s: float = STOP_WITHIN_S) -> int:
-        """The exit code, once the process has ended."""
         assert self._process is not None, "never started"
         try:
             return self._process.wait(timeout_s)
@@ -148,18 +147,18 @@ class ProxyProcess:
             raise AssertionError(f"no end within {timeout_s} s:\n{self.log_tail()}") from None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash would; harmless when it has ended."""
+        """Kill it like a crash. Do nothing if it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """SIGSTOP freezes it, SIGCONT lets it go on."""
+        """Send a signal: SIGSTOP freezes it, SIGCONT continues it."""
         assert self._process is not None, "never started"
         self._process.send_signal(number)
 
     def worker_pids(self) -> list[int]:
-        """Process ids of its worker processes, where it has several."""
+        """Return the ids of its worker processes, if it has several."""
         columns = "pid=,ppid=,args="
         listed = subprocess.run(
             ["/bin/ps", "axwwo", columns], capture_output=True, text=True, check=True
@@ -168,30 +167,30 @@ class ProxyProcess:
         return [int(r[0]) for r in rows if int(r[1]) == self.pid and "spawn_main" in r[2]]
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body of a page of the admin port; status 0 when nobody answers."""
+        """Return status and body of an admin page. Status 0 means no answer."""
         port = self._admin_port()
         return (0, "") if port is None else admin_page(port, path)
 
     def metric(self, name: str) -> float:
-        """Sum of one metric over its labels; 0 when there is none."""
+        """Return the sum of a metric over its labels, 0 if it is missing."""
         _status, text = self.get("/metrics")
         named = [line for line in text.splitlines() if line.split("{")[0].split(" ")[0] == name]
         return sum(float(line.rpartition(" ")[2]) for line in named)
 
     def shards(self) -> int:
-        """How many partitions it serves, all caught up; -1 while some are not."""
+        """Return the number of served partitions, or -1 while one has not caught up."""
         status, text = self.get("/readyz")
         return int(json.loads(text)["shards"]) if status == 200 else -1
 
     def await_shards(self, count: int) -> None:
-        """Return when it serves so many partitions, all caught up."""
+        """Wait until it serves this many partitions, all caught up."""
         try:
             wait_for(lambda: self.shards() == count, SHARDS_WITHIN_S, f"{count} shards")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log_tail()}") from None
 
     def log_tail(self) -> str:
-        """The end of the last start's log, with the name of its folder."""
+        """Return the end of the last log, with the folder's name."""
         lines = self.log.splitlines()[-LOG_TAIL_LINES:]
         return "\n".join([f"--- {self.folder.name}, start {self._starts}:", *lines])
 
@@ -203,7 +202,6 @@ class ProxyProcess:
 
     @property
     def config_path(self) -> Path:
-        """The settings of the next start, or the last one."""
         return self.folder / "proxy.yaml"
 
     @property

@@ -1,4 +1,4 @@
-"""Rights on a broker that asks for them."""
+"""ACLs on a broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASKING: Mapping[str, str] = MappingProxyType(
         "allow.everyone.if.no.acl.found": "true",
     }
 )
-"""A broker that refuses what a rule denies, and allows all else."""
+"""Broker settings that refuse only denied operations."""
 ANYBODY = "User:ANONYMOUS"
 DOCS = Path(__file__).parents[3] / "docs"
 ROW = re.compile(r"\| (topics?|group|transactional ids?)( that begin with)? (`.*?`) \| (.*?) \|")
@@ -36,7 +36,7 @@ TIMEOUT_S = 180
 
 
 class Right(NamedTuple):
-    """One operation on one resource, or on all whose names begin so."""
+    """Operation on one resource, or on all resources with a prefix."""
 
     operation: str
     kind: ResourceType
@@ -44,11 +44,9 @@ class Right(NamedTuple):
     is_prefix: bool = False
 
     def binding(self, user: str) -> AclBinding:
-        """As Kafka has it."""
         return AclBinding(*self._who_and_what(user))
 
     def binding_filter(self, user: str) -> AclBindingFilter:
-        """What finds that one rule."""
         return AclBindingFilter(*self._who_and_what(user))
 
     def _who_and_what(self, user: str) -> tuple[Any, ...]:
@@ -59,7 +57,7 @@ class Right(NamedTuple):
 
 
 def documented_rights(page: str, heading: str) -> list[Right]:
-    """The rights that a table of a page of the docs names under a heading."""
+    """Return the rights in the table under a heading of a docs page."""
     _, _, behind = (DOCS / page).read_text("utf-8").partition(f"\n## {heading}\n")
     return [
         Right(operation, _kind(kind), name, bool(prefix))
@@ -70,7 +68,7 @@ def documented_rights(page: str, heading: str) -> list[Right]:
 
 
 def grant(bootstrap: str, user: str, *rights: Right) -> None:
-    """Let the user do this; returns when the broker does."""
+    """Grant rights, and wait until the broker applies them."""
     admin = admin_client(bootstrap)
     for done in admin.create_acls([right.binding(user) for right in rights]).values():
         done.result(TIMEOUT_S)
@@ -79,7 +77,7 @@ def grant(bootstrap: str, user: str, *rights: Right) -> None:
 
 
 def revoke(bootstrap: str, user: str, right: Right) -> None:
-    """Take a right away that was granted; returns when the broker goes by that."""
+    """Revoke a right, and wait until the broker applies it."""
     wanted = right.binding_filter(user)
     admin = admin_client(bootstrap)
     assert len(admin.delete_acls([wanted])[wanted].result(TIMEOUT_S)) == 1
@@ -87,12 +85,12 @@ def revoke(bootstrap: str, user: str, right: Right) -> None:
 
 
 def allow(bootstrap: str, topic: str, operation: AclOperation) -> None:
-    """Once a topic has a rule, what no rule allows is refused; to read includes to describe."""
+    """Allow an operation. A topic with a rule refuses everything else. Read includes describe."""
     _rule(bootstrap, topic, operation, AclPermissionType.ALLOW)
 
 
 def deny(bootstrap: str, topic: str, operation: AclOperation) -> None:
-    """Refuse one thing, whatever is allowed."""
+    """Deny an operation, which overrules any permission."""
     _rule(bootstrap, topic, operation, AclPermissionType.DENY)
 
 
@@ -105,7 +103,7 @@ def _rule(bootstrap: str, topic: str, operation: AclOperation, kind: AclPermissi
 
 
 def _await_rules(admin: AdminClient, wanted: AclBindingFilter, count: int) -> None:
-    """The controller may answer a change before the broker has heard of it."""
+    """Wait for the rules, because the controller may answer before the broker knows them."""
 
     def is_so() -> bool:
         return len(admin.describe_acls(wanted).result(TIMEOUT_S)) == count

@@ -1,7 +1,6 @@
-"""A broker as companies run it: TLS, mutual TLS and SCRAM over TLS, with ACLs.
+"""Broker with TLS, mutual TLS, SCRAM over TLS, and ACLs.
 
-The listener in plain text is the tests' own: whoever comes through it may do everything.
-"""
+The plain-text listener is for the tests. It allows everything."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ TIMEOUT_S: Final = 180
 ITERATIONS: Final = 4096
 TLS, MUTUAL, SCRAM = "TLS", "MUTUAL", "SCRAM"
 LISTENERS: Final = {"PLAINTEXT": "PLAINTEXT", TLS: "SSL", MUTUAL: "SSL", SCRAM: "SASL_SSL"}
-"""Its listeners, each with its protocol."""
+"""Listeners with their protocols."""
 WITH_ACLS: Final = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
@@ -38,10 +37,9 @@ SCRAM_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule re
 class SecuredBroker:
     """One broker with a listener for each of `LISTENERS`.
 
-    `authority` signs the broker's certificate and is the one that the mutual listener trusts.
-    Users that are no super users have the rights of `tests.support.installation.rights` alone;
-    with `open_to_all`, every right.
-    """
+    `authority` signs the broker's certificate, and the mutual listener trusts it. Normal users
+    have only the rights of `tests.support.installation.rights`. With `open_to_all` they have all
+    rights."""
 
     def __init__(
         self, folder: Path, authority: Authority, identity: Identity, *, open_to_all: bool = False
@@ -52,22 +50,20 @@ class SecuredBroker:
 
     @property
     def bootstrap(self) -> str:
-        """The address of the listener in plain text."""
         return self.address("PLAINTEXT")
 
     def address(self, listener: str) -> str:
-        """`host:port` of a listener."""
         return f"{HOST}:{self._ports[listener]}"
 
     def add_user(self, name: str, password: str) -> None:
-        """A user for the listener SCRAM, or the same one with another password."""
+        """Add a user for the listener SCRAM, or change the password."""
         secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
         wanted = UserScramCredentialUpsertion(name, secret, password.encode())
         admin = admin_client(self.bootstrap)
         admin.alter_user_scram_credentials([wanted])[name].result(TIMEOUT_S)
 
     def restart(self, authority: Authority, identity: Identity) -> None:
-        """With another certificate of its own, trusting clients of another authority."""
+        """Restart with another certificate and another trusted authority."""
         self._broker.stop()
         self._broker = self._made(authority, identity)
         self._broker.start()

@@ -1,4 +1,4 @@
-"""A secured broker, the certificates around it, and the settings with which to reach it."""
+"""Secured broker with its certificates and client settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY_PASSWORD: Final = "a-key-password-that-must-not-be-shown"
 
 @dataclass(frozen=True, slots=True)
 class SecuredSite:
-    """`folder` holds `ca.pem` and the client's `certificate.pem` and `key.pem`."""
+    """Secured broker. `folder` holds `ca.pem` and the client's `certificate.pem` and `key.pem`."""
 
     broker: SecuredBroker
     authority: Authority
@@ -26,22 +26,20 @@ class SecuredSite:
     folder: Path
 
     def kafka(self, listener: str, **changed: str) -> dict[str, str]:
-        """Settings of a client that comes through this listener; keyword `a_b` is `a.b`."""
+        """Return the consumer settings for this listener. Keyword `a_b` becomes `a.b`."""
         session = {"session.timeout.ms": str(SESSION_TIMEOUT_MS)}
         return {**session, **self.connection(listener, **changed)}
 
     def connection(self, listener: str, **changed: str) -> dict[str, str]:
-        """The same without what is for consumers alone."""
+        """Return the settings without those for consumers only."""
         named = {name.replace("_", "."): value for name, value in changed.items()}
         bootstrap = {"bootstrap.servers": self.broker.address(listener)}
         return {**bootstrap, **self._tls(), **self._login(listener), **named}
 
     def client_certificate(self, identity: Identity) -> None:
-        """Replace the client's certificate and key on disk."""
         identity.write(self.folder)
 
     def trust(self, authority: Authority) -> None:
-        """Replace the authority that the client trusts on disk."""
         (self.folder / "ca.pem").write_text(authority.certificate, "ascii")
 
     def _tls(self) -> dict[str, str]:
@@ -66,7 +64,7 @@ class SecuredSite:
 
 @contextmanager
 def secured_site(folder: Path, *, open_to_all: bool) -> Iterator[SecuredSite]:
-    """A broker that runs; the user USER may log in, the client's certificate is good."""
+    """Run a broker with the user USER and a valid client certificate."""
     authority = Authority()
     own = authority.issue("broker", [HOST])
     made = SecuredBroker(folder / "broker", authority, own, open_to_all=open_to_all)

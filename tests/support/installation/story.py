@@ -1,4 +1,4 @@
-"""A test told to one proxy at once: named records, and how each of them ended."""
+"""Test with named records for one proxy, and the end of each record."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ NAME = "name"
 
 
 class Story:
-    """Records are told apart by a header `name`, which their successors keep.
+    """Records with a header `name`, which their successors keep.
 
-    `settings` are the proxy's, `rules` what the judge has to know of them.
-    """
+    `settings` are the proxy's. `rules` are the judge's view of them."""
 
     def __init__(self, installation: Installation, rules: Rules, **settings: Any) -> None:
         self.installation = installation
@@ -29,7 +28,7 @@ class Story:
         self._told: list[Outgoing] = []
 
     def tell(self, name: str, **asked: bytes | str) -> None:
-        """A record that asks for these `timer-` headers; written by the next `send`."""
+        """Add a record with these `timer-` headers, written by the next `send`."""
         self.ask(name, asked)
 
     def ask(
@@ -40,11 +39,10 @@ class Story:
         key: bytes | None = b"key",
         partition: int = 0,
     ) -> None:
-        """The same, into any partition and under any key."""
+        """Add a record with any partition and key."""
         self.tell_record(self.record(name, asked, key=key, partition=partition))
 
     def tell_record(self, record: Outgoing) -> None:
-        """Any record at all."""
         self._told.append(record)
 
     def record(
@@ -55,14 +53,13 @@ class Story:
         key: bytes | None = b"key",
         partition: int = 0,
     ) -> Outgoing:
-        """A record of that name, not to be written yet."""
+        """Return a record with this name, not yet written."""
         texts = {n: v.encode() if isinstance(v, str) else v for n, v in asked.items()}
         headers: Headers = [(f"timer-{n.replace('_', '-')}", raw) for n, raw in texts.items()]
         value = f"{name} and its value".encode()
         return Outgoing(key, value, [*headers, (NAME, name.encode())], partition)
 
     def send(self) -> None:
-        """Write what was told, in one go."""
         told, self._told = self._told, []
         self.installation.send(told)
 
@@ -72,7 +69,7 @@ class Story:
         self.ends = self.installation.judge(timeout_s, self.rules, witness)
 
     def records(self, name: str) -> dict[str, Incoming]:
-        """What the ingress holds under that name, by origin, in the order of its partitions."""
+        """Return the ingress records of this name by origin, in order."""
         found = [
             (record.partition, record.offset, place, record)
             for place, record in self.ends.ingress.items()
@@ -81,17 +78,16 @@ class Story:
         return {place: record for *_, place, record in sorted(found, key=lambda row: row[:2])}
 
     def said(self, name: str) -> list[str]:
-        """How the records of that name ended, one after the other."""
+        """Return the ends of the records of this name, in order."""
         said = self.ends.said
         return [said[place][0] for place in self.records(name)]
 
     def details(self, name: str) -> list[str]:
-        """What the outcomes of that name add."""
+        """Return the details of the outcomes of this name."""
         said = self.ends.said
         return [said[place][1] for place in self.records(name)]
 
     def delivered(self, name: str) -> list[Incoming]:
-        """The deliveries of that name."""
         return [
             placed.record
             for place in self.records(name)
@@ -99,11 +95,9 @@ class Story:
         ]
 
     def reasons(self, name: str) -> list[str]:
-        """The codes of that name's dead letters."""
         return [(letter.header("timer-error") or b"").decode() for letter in self.letters(name)]
 
     def letters(self, name: str) -> list[Incoming]:
-        """The dead letters of that name."""
         return [
             letter
             for place in self.records(name)
@@ -111,7 +105,7 @@ class Story:
         ]
 
     def topics(self, name: str) -> list[str]:
-        """Where the records of that name were delivered."""
+        """Return the topics to which the records of this name were delivered."""
         return [
             placed.topic
             for place in self.records(name)
@@ -119,7 +113,7 @@ class Story:
         ]
 
     def waited_ms(self, name: str) -> int:
-        """From the first record of that name to its due."""
+        """Return the time from the first record of this name to its due time."""
         (record,) = self.delivered(name)
         first = next(iter(self.records(name).values()))
         return int(record.header("timer-due") or b"") - first.timestamp_ms

@@ -1,4 +1,4 @@
-"""Topics written anew with other content: what an auditor must notice."""
+"""Topics rewritten with changed content, which an auditor must notice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 
 
 class TopicCopy:
-    """The committed records of a topic, to be changed and written back."""
+    """Committed records of a topic, to change and write back."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap, self._topic = bootstrap, topic
@@ -26,18 +26,18 @@ class TopicCopy:
             self.records = [placed.record for placed in reader.read([topic])]
 
     def of_value(self, value: bytes) -> int:
-        """The index of the one record with this value."""
+        """Return the index of the only record with this value."""
         (found,) = [at for at, record in enumerate(self.records) if record.value == value]
         return found
 
     def change(self, at: int, **fields: object) -> Incoming:
-        """Give a record other fields; it as it was."""
+        """Change fields of a record. Return the old record."""
         before = self.records[at]
         self.records[at] = replace(before, **fields)  # type: ignore[arg-type]
         return before
 
     def rewrite(self) -> None:
-        """Delete the topic, make it anew and write the records, timestamps and partitions kept."""
+        """Recreate the topic with these records. Timestamps and partitions stay."""
         admin = admin_client(self._bootstrap)
         partitions = len(admin.list_topics(self._topic, TIMEOUT_S).topics[self._topic].partitions)
         admin.delete_topics([self._topic])[self._topic].result(TIMEOUT_S)
@@ -50,7 +50,7 @@ class TopicCopy:
 def append(
     bootstrap: str, topic: str, records: Sequence[Incoming], *, aborted: bool = False
 ) -> None:
-    """Write records as they are behind what the topic holds, in a transaction."""
+    """Append records in a transaction."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"plant-{topic}"})
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
@@ -71,6 +71,6 @@ def append(
 
 
 def with_header(headers: Headers, name: str, value: bytes) -> Headers:
-    """The same headers, this one with another value."""
+    """Return the headers with another value for this one."""
     assert name in dict(headers), name
     return [(found, value if found == name else kept) for found, kept in headers]

@@ -1,4 +1,4 @@
-"""Small record batches that the broker takes and that hold more than clients can bear."""
+"""Small record batches that the broker accepts and clients cannot hold."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tests.support.installation.installation import Installation
 from tests.support.installation.proxy_process import ProxyProcess
 
 BOMB_BYTES = 150_000_000
-"""In a batch of 4.6 kB; the client library unpacks up to 100 MB."""
+"""Size in a batch of 4.6 kB. The client library unpacks at most 100 MB."""
 READABLE_BOMB_BYTES = 400_000_000
-"""In a batch of 389 kB: of gzip the client library unpacks as much as there is."""
+"""Size in a batch of 389 kB. The client library unpacks gzip without a limit."""
 BATCH_RECORDS = 3
 WITHIN_S = 180
 Headers = Sequence[tuple[str, str | bytes | None]]
 
 
 def write_unreadable_batch(installation: Installation) -> None:
-    """Into partition 0: one batch of three records, the first of which is too large."""
+    """Write a batch of three records into partition 0. The first record is too large."""
     _write_batch(installation, installation.ingress, "zstd", BOMB_BYTES, ())
 
 
 def write_readable_bomb(installation: Installation, topic: str, headers: Headers) -> None:
-    """Into partition 0 of the topic: one batch of three records, the first of which is large."""
+    """Write a batch of three records into partition 0 of the topic. The first record is large."""
     _write_batch(installation, topic, "gzip", READABLE_BOMB_BYTES, headers)
 
 
@@ -50,7 +50,7 @@ def _write_batch(
 
 
 def unreadable_at(proxy: ProxyProcess) -> list[tuple[int, int]]:
-    """What /readyz says: partition and offset of what cannot be read on."""
+    """Return the partition and offset of unreadable records from /readyz."""
     code, said = proxy.get("/readyz")
     waiting = json.loads(said).get("waiting", []) if said else []
     found = [(one["partition"], one["unreadable_at"]) for one in waiting]

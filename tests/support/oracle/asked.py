@@ -1,4 +1,4 @@
-"""What an ingress record asks for, worked out anew from its headers: the judge's own reading."""
+"""Requests of ingress records, parsed independently for the judge."""
 
 from __future__ import annotations
 
@@ -17,22 +17,20 @@ DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 def length_ms(raw: bytes) -> int | None:
-    """A length of time in the plain forms (`500ms`, `5m`); None for all others."""
+    """Return a duration in a plain form (`500ms`, `5m`), None for other forms."""
     found = LENGTH.fullmatch(raw)
     return None if found is None else int(found[1]) * UNITS_MS[found[2].decode()]
 
 
 def levels_ms(text: str) -> tuple[int, ...]:
-    """A level table in the plain forms."""
     return tuple(length_ms(part.encode()) or 0 for part in text.split())
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The settings that have a say in it; `delays_ms` and `attempts` by consumer group.
+    """Settings that affect requests. `delays_ms` and `attempts` are by consumer group.
 
-    No transaction takes longer than `transaction_ms`, from its first record to its last.
-    """
+    A transaction takes at most `transaction_ms` from its first to its last record."""
 
     levels_ms: tuple[int, ...] = levels_ms(DEFAULT_LEVELS)
     first_level: int = 3
@@ -48,16 +46,17 @@ class Rules:
     proves_recalls: bool = True
 
     def retry_delay_ms(self, group: str, attempt: int) -> int:
-        """RocketMQ's rule: level 3 + n, or the group's own delays; the last for all beyond."""
+        """Return the delay by RocketMQ's rule: level 3 + n, or the group's own delays. The last
+        one repeats."""
         own = self.delays_ms.get(group) or self.levels_ms[self.first_level - 1 :]
         return own[min(attempt, len(own) - 1)]
 
     def is_exhausted(self, group: str, attempt: int) -> bool:
-        """Whether a record that has failed so often is to be tried no more."""
+        """Return whether a record has failed too often for another delivery attempt."""
         return attempt >= self.attempts.get(group, self.max_attempts)
 
     def check_ms(self, prepare: Incoming, check: int) -> int:
-        """When a half message is asked about for the `check`-th time."""
+        """Return the time of a half message's `check`-th check-back."""
         immunity = prepare.header("timer-check-immunity")
         immunity_ms = self.immunity_ms if immunity is None else length_ms(immunity) or 0
         return prepare.timestamp_ms + immunity_ms + (check - 1) * self.check_interval_ms
@@ -65,31 +64,31 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """What a purge means: targets of this shell pattern, due from the one time to the other."""
+    """Purge of targets by shell pattern, within a range of due times."""
 
     pattern: str
     from_ms: int
     to_ms: float
 
     def means(self, target: str, due_ms: int) -> bool:
-        """Whether what waits for this target, due then, is not to be delivered."""
+        """Return whether the purge removes a pending record."""
         return fnmatchcase(target, self.pattern) and self.from_ms <= due_ms <= self.to_ms
 
 
 def is_move(record: Incoming) -> bool:
-    """Whether the record is to take the place of another one, if that still waits."""
+    """Return whether the record replaces another pending record."""
     return record.header("timer-hop-fires") is not None
 
 
 def is_control(record: Incoming) -> bool:
-    """Whether the record only says what becomes of another one."""
+    """Return whether the record only controls another one."""
     said = record.header("timer-transaction")
     takes_back = any(record.header(name) is not None for name in TAKING_BACK)
     return takes_back or said not in (None, b"prepare")
 
 
 def asked_purge(record: Incoming) -> Purge | None:
-    """What the record purges; None where it is no purge."""
+    """Return the purge of a record, None for other records."""
     pattern = record.header("timer-purge")
     if pattern is None:
         return None
@@ -99,7 +98,7 @@ def asked_purge(record: Incoming) -> Purge | None:
 
 
 def asked_ident(record: Incoming) -> bytes | None:
-    """The id that the record has, or means."""
+    """Return the id that the record has or refers to."""
     cancelled = record.header("timer-cancel")
     if cancelled is None and any(record.header(name) is not None for name in TAKING_BACK):
         return None
@@ -107,7 +106,7 @@ def asked_ident(record: Incoming) -> bytes | None:
 
 
 def asked_ms(record: Incoming, rules: Rules) -> int | None:
-    """When the record is due; None where it says so in a form that is not judged here."""
+    """Return the due time, None for a form that is not judged here."""
     sent_ms = max(0, record.timestamp_ms)  # -1: it has no timestamp
     group, attempt = _failed(record)
     if group is not None and rules.is_exhausted(group, attempt) and not is_move(record):
@@ -129,7 +128,6 @@ def _level_ms(record: Incoming, rules: Rules, group: str | None, attempt: int) -
 
 
 def asked_topic(record: Incoming, rules: Rules) -> str:
-    """Where the record is to be delivered."""
     group, attempt = _failed(record)
     if group is not None and rules.is_exhausted(group, attempt):
         return rules.dlq_prefix + group
@@ -138,13 +136,13 @@ def asked_topic(record: Incoming, rules: Rules) -> str:
 
 
 def asked_key(record: Incoming) -> bytes | None:
-    """The key at the target."""
+    """Return the key at the target."""
     named = [value for name, value in record.headers if name == "timer-key"]
     return named[-1] if named else record.key
 
 
 def users(headers: Headers) -> Headers:
-    """The headers that are nobody's business but the user's."""
+    """Return the user's own headers."""
     return [header for header in headers if not header[0].startswith("timer-")]
 
 

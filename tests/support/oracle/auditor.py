@@ -1,4 +1,4 @@
-"""The Spark audit as a judge beside the other: it shares no code with it, nor with the proxy."""
+"""Spark audit as a second judge. It shares no code with the first one."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ SHOWN = 10
 
 
 class Counted(Protocol):
-    """What the other judge has found."""
+    """Result of the other judge."""
 
     @property
     def counts(self) -> Counter[str]: ...
 
 
 class Auditor:
-    """Audits installations in one session; the results go to `folder`, the last one's stay."""
+    """Audits in one session. `folder` keeps the last results."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._spark, self.results = spark, location(folder / "audit")
 
     def audit(self, made: Installation) -> Summary:
-        """Audit all that the installation's ingress asks for."""
+        """Audit the whole installation."""
         own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
         kafka = kafka_settings(made.bootstrap)
         job = AuditJob(kafka, f"{made.name}.proxy", own, (), self.results)
         return audit(self._spark, job, Selection())
 
     def confirm(self, made: Installation, ends: Counted) -> None:
-        """Fail unless the audit finds no violation, and as many ends of each kind as `ends`."""
+        """Fail unless the audit finds no violation and the same counts as `ends`."""
         found = self.audit(made)
         assert not found.violations, f"{found.violations_by}, the first:\n{self._violations()}"
         counts = {name.replace("_", "-"): n for name, n in found.verdicts.items() if n}

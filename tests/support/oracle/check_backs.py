@@ -1,4 +1,4 @@
-"""The judge of check-backs: each question comes once, in its time, about a message there is."""
+"""Judge of check-backs: each comes once, in time, and for an existing half message."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.support.oracle.ends import Ends
 from tests.support.records import Incoming
 
 Question = bytes
-"""A digest of what a question says: topic, id, key, value, the user's headers."""
+"""Digest of a check-back: topic, id, key, value and the user's headers."""
 
 SAID = ["timer-transaction", "timer-id", "timer-check"]
 
 
 class Halves(NamedTuple):
-    """The half messages that ask the same: how many, one of them, when the first is asked about."""
+    """Half messages with equal check-backs: number, one place, and the time of the first check."""
 
     times: int
     place: str
@@ -27,7 +27,7 @@ class Halves(NamedTuple):
 
 
 class CheckBacks:
-    """Is shown every record of an ingress, then every check-back; keeps little of each."""
+    """Judge that reads every ingress record, then every check-back, in little memory."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -35,7 +35,7 @@ class CheckBacks:
         self._asked: Counter[tuple[Question, int]] = Counter()
 
     def ingress(self, placed: Placed) -> Placed:
-        """Notes a record of the ingress, of whatever kind, and hands it on."""
+        """Record an ingress record of any kind, and return it."""
         if placed.record.header("timer-transaction") == b"prepare":
             self._prepared(placed.place, placed.record)
         return placed
@@ -50,7 +50,7 @@ class CheckBacks:
         )
 
     def wrong(self, checks: Iterable[Placed]) -> Iterator[str]:
-        """What is wrong with the questions that producers were asked."""
+        """Yield errors of check-backs."""
         for placed in checks:
             check = int(placed.record.header("timer-check") or b"0")
             question = _question(placed.topic, placed.record, placed.record.key)
@@ -77,7 +77,8 @@ class CheckBacks:
 
 
 def expired_early(ends: Ends, rules: Rules) -> Iterator[str]:
-    """By the proxy's own request: another machine, its clock behind, may serve that."""
+    """Yield early expiries. The proxy's own request counts, because another machine with a late
+    clock may serve it."""
     for place, record in ends.ingress.items():
         if record.header("timer-transaction") != b"expire" or place in ends.dead_letters:
             continue

@@ -1,4 +1,4 @@
-"""Reads whole topics as a careful consumer sees them: committed records only."""
+"""Reader of whole topics, committed records only."""
 
 from __future__ import annotations
 
@@ -15,30 +15,27 @@ from tests.support.records import Incoming, Partition, ends_of, incoming
 
 ASK_TIMEOUT_S: Final = 180
 SILENT_S: Final = 180.0
-"""Without a deadline: so long may nothing come before the end of every partition."""
+"""Time without records before the end of a partition, after which reading fails."""
 
 
 class Counted(NamedTuple):
-    """How far a partition has been counted, and how many records that made."""
+    """Counted offsets and records of a partition."""
 
     read_to: int = 0
     records: int = 0
 
 
 class Placed(NamedTuple):
-    """A record and the topic it lies in."""
-
     topic: str
     record: Incoming
 
     @property
     def place(self) -> str:
-        """`topic/partition/offset`, as the proxy writes origins."""
         return f"{self.topic}/{self.record.partition}/{self.record.offset}"
 
 
 class CommittedReader:
-    """A consumer outside every group. Topics that do not exist count as empty."""
+    """Consumer without a group. Missing topics count as empty."""
 
     def __init__(self, bootstrap: str) -> None:
         self._counted: dict[Partition, Counted] = {}
@@ -59,11 +56,10 @@ class CommittedReader:
     def read(
         self, topics: Sequence[str], at_least: int = 0, *, awaits_open: bool = True
     ) -> Iterator[Placed]:
-        """Every record up to the present end of every partition, waiting for so many.
+        """Yield all records up to the current end of every partition, and at least `at_least`.
 
-        `awaits_open`: the end lies behind transactions that are open now, also those of which the
-        broker has answered that they are over; else it lies before them.
-        """
+        With `awaits_open` the end includes transactions that are open now, even those whose end
+        the broker has confirmed. Otherwise the end lies before them."""
         places = {place: 0 for topic in topics for place in self._partitions(topic)}
         goals = ends_of(self._admin, places) if awaits_open else {}
         for message in self._messages(places, goals, at_least):
@@ -77,10 +73,9 @@ class CommittedReader:
         *,
         awaits_open: bool = False,
     ) -> int:
-        """How many records there are, waiting for `at_least` so many until the deadline.
+        """Return the number of records, waiting for `at_least` until the deadline.
 
-        What this reader has counted before is not read again. `awaits_open`: see `read`.
-        """
+        Records counted before are not read again. `awaits_open` is as in `read`."""
         places = {place: 0 for topic in topics for place in self._partitions(topic)}
         before = {place: self._counted.get(place, Counted()) for place in places}
         starts = {place: counted.read_to for place, counted in before.items()}
@@ -138,7 +133,8 @@ def _place(message: Message) -> Partition:
 
 
 def _is_fresh(message: Message, read_to: dict[Partition, int]) -> bool:
-    """Not given before: the client goes back at times (proxy/kafka/ingress.py)."""
+    """Return whether the message is new: the client sometimes goes back
+    (proxy/kafka/ingress.py)."""
     place, offset = _place(message), message.offset() or 0
     if offset < read_to[place]:
         return False

@@ -1,7 +1,6 @@
-"""The judge: every ingress record ended exactly once, none early, as it asked and as the log says.
+"""Judge: every ingress record ended exactly once, not early, as requested and as the log says.
 
-It looks at the topics alone (read_committed) and knows nothing of the proxy's code.
-"""
+It reads only the topics (read_committed), without the proxy's code."""
 
 from __future__ import annotations
 
@@ -25,16 +24,15 @@ OF_CONTROLS = {"applied", "missed", "dead-lettered"}
 
 
 def ends_so_far(topics: Topics) -> int:
-    """How many deliveries and outcomes are committed by now."""
+    """Return the number of committed deliveries and outcomes."""
     with CommittedReader(topics.bootstrap) as counter:
         return counter.count([*topics.targets, topics.outcomes])
 
 
 def await_ends(topics: Topics, wanted: Callable[[], int], timeout_s: float) -> None:
-    """Return when so many ingress records have ended; fail when not.
+    """Wait until enough ingress records have ended.
 
-    `wanted` is asked again each time, since the proxy itself writes to the ingress too.
-    """
+    `wanted` is called each time, because the proxy writes to the ingress too."""
     deadline = time.monotonic() + timeout_s
     ended, enough = -1, wanted()
     with CommittedReader(topics.bootstrap) as counter:
@@ -49,19 +47,17 @@ def await_ends(topics: Topics, wanted: Callable[[], int], timeout_s: float) -> N
 
 @contextmanager
 def ingress_count(topics: Topics) -> Iterator[Callable[[], int]]:
-    """Says how many records the ingress holds by now.
+    """Yield a function that counts the ingress records.
 
-    Where a record is seen to be rewritten, what it was rewritten as may be seen a moment later.
-    """
+    A rewritten copy may become visible slightly after its outcome."""
     with CommittedReader(topics.bootstrap) as counter:
         yield lambda: counter.count([topics.ingress], awaits_open=True)
 
 
 def judge(topics: Topics, rules: Rules, deleted: Mapping[str, Incoming]) -> Ends:
-    """Read all topics and hold them against each other; the ends, for more to be asked of them.
+    """Read and judge all topics. Return the ends.
 
-    `deleted`: ingress records that retention has taken away meanwhile, by origin.
-    """
+    `deleted` are ingress records by origin that retention has removed."""
     ends = read_ends(topics)
     ends.ingress = {**deleted, **ends.ingress}
     fail_of(violations(ends, rules), ends.counts)
@@ -69,13 +65,13 @@ def judge(topics: Topics, rules: Rules, deleted: Mapping[str, Incoming]) -> Ends
 
 
 def fail_of(wrong: Sequence[str], counts: Mapping[str, int]) -> None:
-    """Fail with the first of these sentences, if there is one."""
+    """Fail with the first violations, if there are some."""
     shown = "\n".join(wrong[:SHOWN])
     assert not wrong, f"{len(wrong)} violations, {dict(counts)}, the first:\n{shown}"
 
 
 def violations(ends: Ends, rules: Rules) -> list[str]:
-    """Everything that should not be, a sentence each."""
+    """Return all violations, a sentence each."""
     checks = CheckBacks(rules)
     for place, record in ends.ingress.items():
         checks.ingress(Placed(place.split("/")[0], record))
@@ -83,7 +79,8 @@ def violations(ends: Ends, rules: Rules) -> list[str]:
 
 
 def wrong_ends(ends: Ends, rules: Rules) -> list[str]:
-    """The same but for check-backs: all it takes are the ends of one ingress partition."""
+    """Return violations other than of check-backs. It needs the ends of one ingress partition
+    only."""
     wrong = [*_not_conserved(ends), *wrong_letters(ends)]
     for lives in _lives(ends, rules):
         wrong += lives.judge()
@@ -93,7 +90,7 @@ def wrong_ends(ends: Ends, rules: Rules) -> list[str]:
 
 
 def _lives(ends: Ends, rules: Rules) -> Iterator[Lives]:
-    """The model, having seen each partition's log."""
+    """Yield the model of each partition after its log."""
     partitions: dict[str, list[tuple[int, Incoming]]] = defaultdict(list)
     for place, record in ends.ingress.items():
         partitions[place.rpartition("/")[0] + "/"].append((record.offset, record))
@@ -129,11 +126,12 @@ def _not_conserved(ends: Ends) -> Iterator[str]:
 
 
 def _came_too_late(record: Incoming, outcomes: Sequence[str]) -> bool:
-    """Whether it was to take the place of another record, and says that it could not."""
+    """Return whether it was a move that came too late."""
     return is_move(record) and outcomes == ["missed"]
 
 
 def _is_buried(outcome: Outcome) -> bool:
-    """Whether a dead letter goes with it: what `release.overdue` drops expires without one."""
+    """Return whether it has a dead letter. Records dropped by `release.overdue` expire without
+    one."""
     is_dropped = outcome["outcome"] == "expired" and DROPPED in str(outcome["detail"])
     return outcome["outcome"] in BURIED and not is_dropped

@@ -1,4 +1,4 @@
-"""What became of ingress records, as the topics of an installation tell it."""
+"""Ends of ingress records, as the topics show them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ Outcome = dict[str, object]
 
 
 class Topics(Protocol):
-    """The topics of one installation of the proxy."""
-
     @property
     def bootstrap(self) -> str: ...
     @property
@@ -35,10 +33,9 @@ class Topics(Protocol):
 
 @dataclass(slots=True)
 class Ends:
-    """What became of the ingress records, by origin (`topic/partition/offset`).
+    """Ends of the ingress records by origin (`topic/partition/offset`).
 
-    `applied_ms`: when it was said of a control record that it had been applied.
-    """
+    `applied_ms` is the time of a control record's outcome `applied`."""
 
     ingress: dict[str, Incoming] = field(default_factory=dict)
     deliveries: dict[str, list[Placed]] = field(default_factory=lambda: defaultdict(list))
@@ -49,22 +46,22 @@ class Ends:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many ended in which way: `delivered`, or the outcome."""
+        """Return the number of ends by kind: `delivered` or the outcome."""
         kinds = [str(o["outcome"]) for found in self.outcomes.values() for o in found]
         return +Counter({DELIVERED: sum(map(len, self.deliveries.values())), **Counter(kinds)})
 
     @property
     def lateness_ms(self) -> list[int]:
-        """Broker's append time at the target minus due, of every delivery."""
+        """Return the broker's append time minus the due time of every delivery."""
         placed = [p for found in self.deliveries.values() for p in found]
         return [p.record.timestamp_ms - int(p.record.header("timer-due") or b"0") for p in placed]
 
     @property
     def said(self) -> dict[str, tuple[str, str]]:
-        """How each record ended (`delivered` or the outcome), with its detail.
+        """Return each record's end (`delivered` or the outcome) with its detail.
 
-        What `release.overdue` drops counts as a dead letter: it was due and did not arrive.
-        """
+        Records dropped by `release.overdue` count as dead letters: they were due and did not
+        arrive."""
         said = dict.fromkeys(self.deliveries, (DELIVERED, ""))
         for origin, found in self.outcomes.items():
             for outcome in found:
@@ -73,12 +70,10 @@ class Ends:
         return said
 
     def add_targets(self, records: Iterable[Placed]) -> None:
-        """Records of target topics."""
         for placed in records:
             self.deliveries[origin_of(placed.record)].append(placed)
 
     def add_outcomes(self, records: Iterable[Incoming]) -> None:
-        """Records of the outcome topic."""
         for record in records:
             outcome = json.loads(record.value or b"")
             assert record.key == outcome["origin"].encode(), outcome
@@ -87,13 +82,12 @@ class Ends:
                 self.applied_ms[outcome["origin"]] = record.timestamp_ms
 
     def add_dead_letters(self, records: Iterable[Incoming]) -> None:
-        """Records of the dead-letter topic."""
         for record in records:
             self.dead_letters[origin_of(record)].append(record)
 
 
 def read_ends(topics: Topics) -> Ends:
-    """Everything that is committed by now."""
+    """Return all committed ends."""
     ends = Ends()
     with CommittedReader(topics.bootstrap) as reader:
         ends.ingress = {p.place: p.record for p in reader.read([topics.ingress])}
@@ -105,5 +99,5 @@ def read_ends(topics: Topics) -> Ends:
 
 
 def origin_of(record: Incoming) -> str:
-    """The ingress record that a delivery or a dead letter stands for."""
+    """Return the origin of a delivery or a dead letter."""
     return (record.header("timer-origin") or b"without an origin").decode()

@@ -1,8 +1,6 @@
-"""The judge's eye for detail: what came out is what was asked for, byte for byte.
+"""Detailed judge: deliveries equal the requests, byte for byte.
 
-A record that was rolled or re-queued is held against what its producer wrote, not against the copy
-that it went on as.
-"""
+Rewritten records are compared with the producer's original, not with the copy."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ SUPERSEDED = {"cancelled", "replaced"}
 
 
 def wrong_life(ends: Ends, life: Life, rules: Rules) -> Iterator[str]:
-    """What is wrong with how one record went on and ended."""
+    """Yield errors in a record's rewrites and end."""
     sent = ends.ingress[life.members[0]]
     due_ms = asked_ms(sent, rules)
     for member in life.members:
@@ -82,7 +80,7 @@ def _wrong_outcome(
 
 
 def _wrong_next(ends: Ends, life: Life, place: str, after: str) -> Iterator[str]:
-    """What replaced it, or what replaced that before it could be said."""
+    """Check the record that replaced it, or a later replacement."""
     record = ends.ingress.get(after)
     first = (life.superseded_by or "").rpartition("/")
     if record is None or record.header("timer-id") != life.ident:
@@ -126,7 +124,7 @@ def _early(ends: Ends, life: Life, origin: str, got: Incoming, due_ms: int | Non
 
 
 def wrong_letters(ends: Ends) -> Iterator[str]:
-    """Dead letters that are not the record as it lay in the ingress, with the reason."""
+    """Yield dead letters that differ from their ingress record, or lack the reason."""
     for origin, letters in ends.dead_letters.items():
         sent = ends.ingress.get(origin)
         for letter in letters if sent is not None else ():
@@ -138,7 +136,8 @@ def wrong_letters(ends: Ends) -> Iterator[str]:
 
 
 def _is_bare(letter: Incoming, outcomes: Sequence[Outcome]) -> bool:
-    """Whether it is origin and reason alone, and the outcome says that no more was possible."""
+    """Return whether a letter has only origin and reason, and its outcome says that no more
+    fitted."""
     is_said = _says(outcomes, "; its dead letter has no key, ")
     return is_said and letter.key is None and letter.value is None and not _unsaid(letter.headers)
 
@@ -163,7 +162,7 @@ def _unsaid(headers: Headers) -> Headers:
 
 
 def _kept(headers: Headers) -> Headers:
-    """Headers that a record keeps as it goes on."""
+    """Return the headers that a rewritten record keeps."""
     return [h for h in headers if h[0] not in SAID_ANEW and not h[0].startswith("timer-hop-")]
 
 

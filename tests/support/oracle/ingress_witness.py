@@ -1,4 +1,4 @@
-"""Reads an ingress along as it grows, so that what retention deletes can still be judged."""
+"""Continuous reader of an ingress, so that records deleted by retention can be judged."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ ASK_TIMEOUT_S = 180
 
 
 class IngressWitness:
-    """Every committed record of a topic from the beginning on, until left; by origin.
+    """Every committed record of a topic by origin, until the end of the block.
 
-    `start` is the first offset that each partition still had when it was left.
-    """
+    `start` is the first offset left in each partition at the end."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.records: dict[str, Incoming] = {}
@@ -64,7 +63,7 @@ class IngressWitness:
             raise KafkaException(self._missed[0])
 
     def close(self) -> None:
-        """Read to the present end, and no further."""
+        """Read to the current end and stop."""
         if self._leaving.is_set():
             return
         self._leaving.set()
@@ -74,12 +73,13 @@ class IngressWitness:
         self._consumer.close()
 
     def log_start(self, partition: int = 0) -> int:
-        """The first offset that the partition still has."""
+        """Return the first offset left in the partition."""
         return self._offset(partition, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def count(self) -> int:
-        """How many records have been committed by now, whatever has become of them since; waits
-        for the end of transactions that are open."""
+        """Return the number of committed records, including deleted ones.
+
+        It waits for the end of open transactions."""
         for number in range(len(self._places)):
             end = self._offset(number, OffsetSpec.latest())  # type: ignore[no-untyped-call]
             wait_for(partial(self._has_read, number, end), ASK_TIMEOUT_S, "the witness to read")
@@ -98,7 +98,7 @@ class IngressWitness:
         return answered_offset(answer)
 
     def of(self, ident: bytes) -> list[Incoming]:
-        """The records seen so far that have this id or cancel it, in their order."""
+        """Return the records so far that have this id or cancel it, in order."""
         return [
             record
             for record in list(self.records.values())
@@ -106,7 +106,7 @@ class IngressWitness:
         ]
 
     def _read(self) -> None:
-        """Left, it still reads to the end of every partition."""
+        """Read until told to stop, then to the end of every partition."""
         self._consumer.assign(self._places)
         ended: set[int] = set()
         while not (self._leaving.is_set() and len(ended) == len(self._places)):

@@ -1,9 +1,8 @@
-"""The model: what may become of each record, and of all that share its id, from log order alone.
+"""Model of the possible ends of each record and id, from the log's order alone.
 
-A *life* is a record a producer wrote, with all that the proxy rewrote it as. Of the operations on
-its id that follow it in the log, the first that can end it is the only one that may have done so;
-whether it did, or the record had been delivered before, every outcome has to say alike.
-"""
+A *life* is a producer's record with all its rewrites. Only the first later operation on its id
+that can end it may have done so. All outcomes must agree whether it did, or whether the record
+was delivered earlier."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ AT_INGEST = {
     "partition-bad",
 }
 NOBODYS = {"hop-bad", "id-bad", "purge-bad"}
-"""With these a record goes on from nothing, whatever it says."""
+"""With these reasons a record has no predecessor, whatever it says."""
 GOES_ON = {"rolled", "requeued"}
 PURGED = "purged by "
 DELIVERED, DEAD, NOTHING = "delivered", "dead-lettered", "nothing"
@@ -50,13 +49,12 @@ DELIVERED, DEAD, NOTHING = "delivered", "dead-lettered", "nothing"
 
 @dataclass(slots=True)
 class Life:
-    """One record of a producer; `members` are the origins under which it went on.
+    """A producer's record. `members` are the origins of its rewrites.
 
-    `is_named_late`: what superseded it came while it was rewritten, so that the last such names the
-    end. `purged_by`: the first purge that meant it; `is_purged`: nothing else had ended it.
-    `moved`: the members that took the place of the one before; `timed`: the last of them, else the
-    first record: it says when the record is due.
-    """
+    `is_named_late`: it was superseded during a rewrite, and the last such operation names its
+    end. `purged_by` is the first matching purge. `is_purged`: nothing else ended it. `moved` are
+    the members that moved it. `timed` is the last of them, else the first record. It sets the
+    due time."""
 
     sent: Incoming
     ident: bytes | None
@@ -70,7 +68,7 @@ class Life:
     timed: Incoming | None = None
 
     def due_ms(self, rules: Rules) -> int | None:
-        """What it asks for now; None for a time in a form that is not judged here."""
+        """Return the current due time, None for a form that is not judged here."""
         return asked_ms(self.timed or self.sent, rules)
 
     @property
@@ -80,7 +78,7 @@ class Life:
 
 @dataclass(slots=True)
 class Lives:
-    """Replays one partition's log; `ends` says how each origin ended (with its detail)."""
+    """Replay of one partition's log. `ends` has the end of each origin with its detail."""
 
     origin: str
     ends: Mapping[str, tuple[str, str]]
@@ -94,7 +92,7 @@ class Lives:
     _cancels: list[tuple[str, Life | None]] = field(default_factory=list)
 
     def replay(self, offset: int, record: Incoming) -> None:
-        """Take the next record of the log."""
+        """Replay the next record of the log."""
         place = f"{self.origin}{offset}"
         hop_from = record.header("timer-hop-from")
         if self._is_refused(place, is_hop=hop_from is not None):
@@ -116,11 +114,11 @@ class Lives:
             self._begin(record, decision == b"prepare", offset, place)
 
     def all(self) -> list[Life]:
-        """Every life, by its first record."""
+        """Return every life, by its first record."""
         return self._lives
 
     def _is_refused(self, place: str, *, is_hop: bool) -> bool:
-        """Whether the record ended as it was read, without a look at what it asks for."""
+        """Return whether the record was refused on reading, regardless of its request."""
         what, detail = self.ends.get(place, ("", ""))
         code = detail.split(":")[0]
         if what != DEAD or (is_hop and code not in NOBODYS):
@@ -141,7 +139,7 @@ class Lives:
         self._of_place[place] = life
 
     def _move(self, hop_from: int, offset: int, place: str, record: Incoming) -> None:
-        """It takes the place of what it names, or says that it came too late for that."""
+        """Move the named record, unless the move says that it came too late."""
         if self._said(place) == "missed":
             return
         life = self._of_entry.pop(hop_from, None)
@@ -154,7 +152,7 @@ class Lives:
         life.timed = record
 
     def _end_by_the_last(self, life: Life, ident: bytes, hop_from: int) -> None:
-        """Of the records and cancels with its id: a recall of one of these changes nothing."""
+        """End it by the last record or cancel with its id. A recall changes nothing here."""
         offset, how = self._last[ident]
         if self._of_id.get(ident) is life:
             del self._of_id[ident]
@@ -172,7 +170,7 @@ class Lives:
             self._of_id[ident] = begun
 
     def _superseded(self, ident: bytes, how: str, by: str) -> None:
-        """A cancel or a newer record: it ends the life, unless that had fired before."""
+        """End the life by a cancel or a newer record, unless it had fired."""
         life = self._of_id.pop(ident, None)
         self._last[ident] = int(by.rpartition("/")[2]), how
         if life is not None:
@@ -181,8 +179,10 @@ class Lives:
             self._cancels.append((by, life))
 
     def _recalled(self, origin: str, record: Incoming, place: str) -> None:
-        """By its first origin, or the one under which it waits: else it is too late for it. One
-        that came too late says nothing of what else has the id. It must know key or id."""
+        """Recall a life by its first or its current origin. With another origin it is too late.
+
+        The recall must know the key or the id. A late recall says nothing about other records
+        with the id."""
         life = self._of_place.get(origin)
         if life is not None and self.rules.proves_recalls and not _knows(record, life):
             life = None
@@ -197,8 +197,9 @@ class Lives:
         self._cancels.append((place, life))
 
     def _purged(self, purge: Purge, place: str) -> None:
-        """It ends what waits. What another operation had ended while it was rewritten may, as it
-        arrives, be said to have ended by either."""
+        """End all matching pending lives.
+
+        A life that another operation ended during its rewrite may name either operation."""
         self._check_said(place, "applied")
         for life in self._lives:
             if life.is_half or life.purged_by is not None or not self._is_meant(purge, life, place):
@@ -212,7 +213,8 @@ class Lives:
                 life.purged_by = place
 
     def _is_meant(self, purge: Purge, life: Life, place: str) -> bool:
-        """Of a due that is not judged here, what its outcome says counts."""
+        """Return whether a purge matches. If the due time is not judged here, the outcome
+        decides."""
         due_ms = life.due_ms(self.rules)
         if due_ms is None:
             return self.ends.get(life.members[-1]) == ("cancelled", f"{PURGED}{place}")
@@ -239,7 +241,7 @@ class Lives:
             self.wrong.append(f"{place} says {said}, it should say {expected}")
 
     def judge(self) -> Iterator[str]:
-        """What contradicts the log; called after its last record."""
+        """Yield contradictions to the log. Call it after the last record."""
         yield from self.wrong
         for life in self._lives:
             yield from self._wrong_life(life)
@@ -276,7 +278,8 @@ class Lives:
 
 
 def _knows(recall: Incoming, life: Life) -> bool:
-    """Whether a recall has the life's key or id, or a signature, which is believed here."""
+    """Return whether a recall has the life's key, its id, or a signature. Signatures are not
+    verified here."""
     knows_key = bool(recall.key) and recall.key == life.sent.key
     ident = recall.header("timer-id")
     knows_id = bool(ident) and ident == life.ident
@@ -284,7 +287,7 @@ def _knows(recall: Incoming, life: Life) -> bool:
 
 
 def _possible(life: Life) -> set[str]:
-    """How a life may end of which the log tells so much."""
+    """Return the possible ends of a life."""
     may_be = {life.ended_by} if life.ended_by else set()
     if life.purged_by is not None:
         may_be.add("cancelled")

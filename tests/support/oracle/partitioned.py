@@ -1,8 +1,7 @@
-"""The judge of a long run: one ingress partition after the other, so that one has to fit in memory.
+"""Judge of a long run, one ingress partition at a time to save memory.
 
-Ids, hops and the ends of both stay in their ingress partition; what names another one is without
-its counterpart there, and so is found. Check-backs name none: they are judged by digests.
-"""
+Ids and rewrites stay within their partition. A reference to another partition finds no
+counterpart and is reported. Check-backs have no origin and are judged by digests."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def _milliseconds() -> array[int]:
 
 @dataclass(slots=True)
 class Tally:
-    """What many ends come to; of each delivery, when it came (epoch ms) and how late."""
+    """Sums of many ends, with the arrival (epoch ms) and lateness of each delivery."""
 
     records: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -48,7 +47,7 @@ class Tally:
     lateness_ms: array[int] = field(default_factory=_milliseconds)
 
     def add(self, ends: Ends) -> None:
-        """The ends of one more partition."""
+        """Add the ends of another partition."""
         self.records += len(ends.ingress)
         self.counts += ends.counts
         for found in ends.deliveries.values():
@@ -57,7 +56,7 @@ class Tally:
 
 
 def judge_by_partition(topics: Topics, rules: Rules, folder: Path) -> Tally:
-    """Read all topics once and hold them against each other; `folder` takes what they hold."""
+    """Read and judge all topics. Their content goes to `folder`."""
     spool, checks, tally = Spool(folder), CheckBacks(rules), Tally()
     with _nothing_collected(), CommittedReader(topics.bootstrap) as reader:
         _spool(topics, reader, spool, checks)
@@ -68,7 +67,7 @@ def judge_by_partition(topics: Topics, rules: Rules, folder: Path) -> Tally:
 
 
 def wrong_of(spool: Spool, rules: Rules, tally: Tally) -> Iterator[str]:
-    """Everything that should not be, partition by partition; `tally` takes what there is."""
+    """Yield the violations by partition, and fill `tally`."""
     for partition in spool.partitions():
         yield from _wrong_in(_ends(spool, partition), rules, tally)
 
@@ -80,7 +79,7 @@ def _wrong_in(ends: Ends, rules: Rules, tally: Tally) -> list[str]:
 
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """Millions of small records, none in a circle, are gone through again by each collection."""
+    """Switch off garbage collection, which would scan millions of small records without cycles."""
     gc.disable()
     try:
         yield
@@ -89,7 +88,7 @@ def _nothing_collected() -> Iterator[None]:
 
 
 def put_all(spool: Spool, kind: str, records: Iterable[Placed]) -> None:
-    """Keep these records of one kind with the ingress partitions that they are about."""
+    """Store records of one kind by the ingress partition of their origin."""
     about = ORIGIN_OF[kind]
     for placed in records:
         spool.put(about(placed).rpartition("/")[0], kind, placed)

@@ -1,4 +1,4 @@
-"""The evidence of a long run on disk, apart by ingress partition: one at a time fits in memory."""
+"""Records of a long run on disk, by ingress partition, so that one partition fits in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = tuple[object, ...]
 
 
 class Spool:
-    """Records by ingress partition (`topic/partition`) and kind, in the order they were put."""
+    """Records by ingress partition (`topic/partition`) and kind, in order."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -26,7 +26,6 @@ class Spool:
         folder.mkdir(parents=True)
 
     def put(self, partition: str, kind: str, placed: Placed) -> None:
-        """Keep a record."""
         one = placed.record
         row = (one.partition, one.offset, one.key, one.value, one.headers, one.timestamp_ms)
         rows = self._waiting[partition, kind]
@@ -35,11 +34,10 @@ class Spool:
             self._write(partition, kind)
 
     def partitions(self) -> list[str]:
-        """Those of which there is anything."""
+        """Return the partitions with records."""
         return sorted({partition for partition, _ in self._waiting})
 
     def read(self, partition: str, kind: str) -> Iterator[Placed]:
-        """What was put there."""
         if (partition, kind) not in self._waiting:
             return
         self._write(partition, kind)

@@ -1,4 +1,4 @@
-"""Why records have not ended: transactions that hold readers back, or records that are missing."""
+"""Reasons for pending records: open transactions or missing records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHOWN = 5
 
 
 def what_stands_still(topics: Topics) -> Iterator[str]:
-    """Partitions whose committed end lies below their end, then origins without an end."""
+    """Yield partitions with open transactions, then origins without an end."""
     names = [topics.ingress, topics.outcomes, topics.dead_letters, *topics.targets]
     yield from held_back(topics.bootstrap, [*names, "__consumer_offsets"])
     missing = _without_an_end(topics)
@@ -41,7 +41,7 @@ def _without_an_end(topics: Topics) -> dict[str, None]:
 
 
 def held_back(bootstrap: str, topics: Sequence[str]) -> Iterator[str]:
-    """Partitions of these topics in which a transaction is open."""
+    """Yield partitions of these topics with an open transaction."""
     places, admin = _places(bootstrap, topics), admin_client(bootstrap)
     ends = _ends(admin, places, IsolationLevel.READ_UNCOMMITTED)
     stable = _ends(admin, places, IsolationLevel.READ_COMMITTED)
@@ -52,7 +52,7 @@ def held_back(bootstrap: str, topics: Sequence[str]) -> Iterator[str]:
 
 
 def log_ends(bootstrap: str, topic: str) -> list[int]:
-    """Where the partitions of a topic end, whatever is committed."""
+    """Return the ends of a topic's partitions, open transactions included."""
     places = _places(bootstrap, [topic])
     return [*_ends(admin_client(bootstrap), places, IsolationLevel.READ_UNCOMMITTED).values()]
 

@@ -1,4 +1,4 @@
-"""Runs promtool's test files: rules are evaluated step by step, and then asked for their alerts."""
+"""Runner of promtool's test files: it evaluates rules step by step and checks the alerts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.promql.series import NAME, Labels, Series, labels_of, read_se
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One alerting rule of a rule file."""
+    """Alerting rule of a rule file."""
 
     name: str
     expression: str
@@ -26,7 +26,6 @@ class Rule:
 
 
 def read_rules(path: Path) -> list[Rule]:
-    """All rules of a file, group by group."""
     return [
         Rule(
             one["alert"],
@@ -41,13 +40,13 @@ def read_rules(path: Path) -> list[Rule]:
 
 
 def seconds(text: str) -> float:
-    """`5m` as a number."""
+    """Return the seconds of a duration such as `5m`."""
     return promql_parser.parse_duration(text).total_seconds()
 
 
 @dataclass(slots=True)
 class Alerts:
-    """Keeps the rules' state from step to step, and shows it as the series ALERTS."""
+    """State of the rules from step to step, as the series ALERTS."""
 
     rules: list[Rule]
     series: Series
@@ -55,7 +54,6 @@ class Alerts:
     _shown: set[Labels] = field(default_factory=set)
 
     def step(self, at_s: float) -> None:
-        """Evaluate all rules at a moment."""
         active: dict[Labels, float] = {}
         shown: set[Labels] = set()
         for rule in self.rules:
@@ -77,7 +75,7 @@ def _alert(rule: Rule, found: Labels) -> Labels:
 
 
 class Miss(NamedTuple):
-    """What was expected of an expression and was not so."""
+    """Unmet expectation of an expression."""
 
     expression: str
     eval_time: str
@@ -85,7 +83,7 @@ class Miss(NamedTuple):
 
 
 def run_test(test: Mapping[str, Any], rules: list[Rule], every_s: float) -> Iterator[Miss]:
-    """What of a test's expectations does not hold."""
+    """Yield the unmet expectations of a test."""
     series = read_series(test["input_series"], seconds(test["interval"]))
     alerts = Alerts(rules, series)
     at_s = 0.0

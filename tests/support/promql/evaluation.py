@@ -1,8 +1,7 @@
-"""Evaluates as much PromQL as the alerts use, over the syntax tree of a real parser.
+"""Evaluation of the PromQL that the alerts use, over the syntax tree of a real parser.
 
-What it does not know it refuses. `tests/chart/test_alerts.py` holds it against promtool wherever
-that is installed.
-"""
+Other constructs are refused. `tests/chart/test_alerts.py` compares it with promtool if that is
+installed."""
 
 from __future__ import annotations
 
@@ -43,17 +42,17 @@ AGGREGATIONS: dict[str, Callable[[list[float]], float]] = {
 
 
 class Unknown(NotImplementedError):
-    """Something of PromQL that no alert used so far."""
+    """PromQL construct that no alert has used so far."""
 
 
 class Evaluation:
-    """The value of expressions at one moment."""
+    """Values of expressions at one moment."""
 
     def __init__(self, series: Series, at_s: float) -> None:
         self._series, self._at_s = series, at_s
 
     def vector(self, expression: str) -> Vector:
-        """The value of an expression that gives an instant vector."""
+        """Return the instant vector of an expression."""
         value = self._value(promql.parse(expression))
         assert isinstance(value, dict), expression
         return value

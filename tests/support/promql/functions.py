@@ -1,4 +1,4 @@
-"""PromQL's functions of a range, and its quantile of a histogram."""
+"""PromQL's range functions, and its histogram quantile."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from itertools import pairwise
 
 Points = Sequence[tuple[float, float]]
 OverRange = Callable[[Points, float, float], float | None]
-"""(points, begin and end of the range) -> value, None where there is none."""
+"""(points, begin and end of the range) -> value, or None."""
 
 
 def increase(points: Points, begin_s: float, end_s: float) -> float | None:
-    """How much a counter has risen, restarts left out, stretched to the whole range.
+    """Return the rise of a counter without restarts, extrapolated to the whole range.
 
-    As Prometheus does it: not beyond half an interval where the series begins or ends within the
-    range, and not below zero.
-    """
+    Prometheus extrapolates at most half an interval beyond the series' ends, and not below zero."""
     if len(points) < 2:
         return None
     (first_s, first), (last_s, last) = points[0], points[-1]
@@ -33,23 +31,21 @@ def increase(points: Points, begin_s: float, end_s: float) -> float | None:
 
 
 def rate(points: Points, begin_s: float, end_s: float) -> float | None:
-    """`increase` by second."""
+    """Return `increase` per second."""
     risen = increase(points, begin_s, end_s)
     return None if risen is None else risen / (end_s - begin_s)
 
 
 def changes(points: Points, _begin_s: float, _end_s: float) -> float:
-    """How often the value was another than before."""
+    """Return the number of changed values."""
     return float(sum(before != after for (_, before), (_, after) in _pairs(points)))
 
 
 def last_over_time(points: Points, _begin_s: float, _end_s: float) -> float:
-    """The newest value."""
     return points[-1][1]
 
 
 def max_over_time(points: Points, _begin_s: float, _end_s: float) -> float:
-    """The highest value."""
     return max(value for _, value in points)
 
 
@@ -63,7 +59,7 @@ OVER_RANGE: Mapping[str, OverRange] = {
 
 
 def quantile_of(quantile: float, buckets: Mapping[float, float]) -> float:
-    """Of a cumulative histogram, by upper bound; evenly spread within a bucket."""
+    """Return a quantile of a cumulative histogram by upper bound, linear within a bucket."""
     bounds = sorted(buckets)
     total = buckets[bounds[-1]]
     if total == 0 or len(bounds) < 2:

@@ -1,4 +1,4 @@
-"""Time series in memory, and the notation in which promtool's test files write them."""
+"""Time series in memory, and the notation of promtool's test files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME = "__name__"
 LOOKBACK_S = 300.0
 Labels = frozenset[tuple[str, str]]
 Point = tuple[float, float | None]
-"""(epoch s, value); None marks the end of a series, after which it is there no more."""
+"""(epoch s, value). None ends the series."""
 
 REPEATED = re.compile(
     r"(?P<start>_|stale|[-+]?[\d.]+(?:e[-+]?\d+)?)(?P<step>[-+][\d.]+)?x(?P<n>\d+)"
@@ -22,16 +22,16 @@ REPEATED = re.compile(
 
 @dataclass(slots=True)
 class Series:
-    """All series of one test, their points in the order of time."""
+    """Series of one test, with points in time order."""
 
     points: dict[Labels, list[Point]] = field(default_factory=dict)
 
     def add(self, labels: Labels, at_s: float, value: float | None) -> None:
-        """One more point, no earlier than the last."""
+        """Add a point, not before the last one."""
         self.points.setdefault(labels, []).append((at_s, value))
 
     def at(self, at_s: float) -> Iterator[tuple[Labels, float, float]]:
-        """Labels, time and value of what is there at a moment: seen within five minutes."""
+        """Yield labels, time and value of the series seen within five minutes before a moment."""
         for labels, points in self.points.items():
             told = next(((t, v) for t, v in reversed(points) if t <= at_s), None)
             if told is not None and told[1] is not None and told[0] > at_s - LOOKBACK_S:
@@ -40,7 +40,7 @@ class Series:
     def within(
         self, at_s: float, range_s: float
     ) -> Iterator[tuple[Labels, list[tuple[float, float]]]]:
-        """Labels and points of the time up to a moment, its beginning left out."""
+        """Yield labels and points of a range, without its begin."""
         for labels, points in self.points.items():
             found = [(t, v) for t, v in points if at_s - range_s < t <= at_s and v is not None]
             if found:
@@ -48,7 +48,7 @@ class Series:
 
 
 def labels_of(selector: str) -> Labels:
-    """`up{job="a"}` as the labels of a series."""
+    """Return the labels of a selector such as `up{job="a"}`."""
     if selector.startswith("{"):
         selector = "x" + selector
     parsed = promql_parser.parse(selector)
@@ -60,7 +60,7 @@ def labels_of(selector: str) -> Labels:
 
 
 def values_of(notation: str) -> Iterator[float | str | None]:
-    """`1 2+3x4 _x5 stale`: numbers, None where a series ends, "_" where nothing was scraped."""
+    """Yield the values of `1 2+3x4 _x5 stale`: None ends the series, "_" is a missing scrape."""
     for word in notation.split():
         found = REPEATED.fullmatch(word)
         if found is None:
@@ -72,7 +72,6 @@ def values_of(notation: str) -> Iterator[float | str | None]:
 
 
 def read_series(given: Iterable[dict[str, str]], interval_s: float) -> Series:
-    """The `input_series` of a test."""
     read = Series()
     for one in given:
         for number, value in enumerate(values_of(one["values"])):

@@ -1,4 +1,4 @@
-"""The admin API over workers and a broker that are made up."""
+"""Admin API over simulated workers and a simulated broker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LOCAL = {"host": "127.0.0.1:9464"}
 
 @dataclass
 class MadeUpWorkers:
-    """Answers at once; `refusal` is raised instead."""
+    """Workers that answer at once, or raise `refusal`."""
 
     level: Level = "info"
     refusal: Exception | None = None
@@ -75,8 +75,10 @@ class MadeUpWorkers:
 
 
 def _moving(record: FindRecord, deliver_at_ms: int) -> Moving:
-    """The record at offset 5 waits, the one at 4 was rewritten as that; 6 is a half message; that
-    8 was read is not committed."""
+    """Return a made-up record by offset.
+
+    The record at offset 5 is pending. The record at 4 was rewritten as 5. Offset 6 is a half
+    message. The reading of 8 is not committed."""
     partition, offset = record.at
     if offset == 5:
         headers: Headers = [("timer-deliver-at", b"%d" % deliver_at_ms)]
@@ -88,14 +90,16 @@ def _moving(record: FindRecord, deliver_at_ms: int) -> Moving:
 
 
 def _counted(buckets: int, partitions: Sequence[int]) -> Sequence[Answer]:
-    """In each bucket one of the first partition, two of the second; there was time for one."""
+    """Return one record per bucket for the first partition, two for the second. There was time
+    for one shard."""
     counts = {0: 1, 1: 2}.get(partitions[0], 0)
     return [[CountedShard(partitions[0], [counts] * buckets)], []]
 
 
 def _piece(partition: int, after: Key) -> WaitingPiece:
-    """Of each partition but the last three records wait: one at its due, one held back, one
-    undecided."""
+    """Return three pending records, none for the last partition.
+
+    One fires at its due time, one is held back, and one is undecided."""
     origin = f"{INGRESS}/{partition}"
     records = [
         WaitingRecord(1_000, 1, f"{origin}/1", b"a", 1_000, "orders", 30, "scheduled"),
@@ -108,7 +112,7 @@ def _piece(partition: int, after: Key) -> WaitingPiece:
 
 @dataclass
 class MadeUpBroker:
-    """A broker that does everything at once; what is paused and limited is what workers notice."""
+    """Broker that does everything at once. Workers notice pauses and limits at once."""
 
     paused: set[str] = field(default_factory=set)
     release_rates: dict[str, int] = field(default_factory=dict)
@@ -197,10 +201,9 @@ class MadeUpBroker:
 
 
 class MadeUpApi:
-    """The real API over what is made up: two workers, three partitions, offsets below 10.
+    """Real API over simulated parts: two workers, three partitions, offsets below 10.
 
-    `next_offsets` are those of the next statuses; the last one stays.
-    """
+    `next_offsets` are those of the next statuses. The last one stays."""
 
     def __init__(
         self,
@@ -261,7 +264,7 @@ class MadeUpApi:
         body: object = None,
         headers: dict[str, str] | None = None,
     ) -> tuple[int, Any]:
-        """Status and JSON of the reply to a call under /api/v1."""
+        """Return status and JSON of a call under /api/v1."""
         code, _, text = self.reply(f"/api/v1{url}", method, body, headers)
         return code, json.loads(text)
 
@@ -272,7 +275,7 @@ class MadeUpApi:
         body: object = None,
         headers: dict[str, str] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of the reply to a request."""
+        """Return status, headers and body of a request."""
         said = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body)
         kind = {} if body is None else {"content-type": "application/json"}
         raw = said.encode() if isinstance(said, str) else said

@@ -1,4 +1,4 @@
-"""One request to an ASGI application, without a socket."""
+"""Request to an ASGI application without a socket."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message
 def exchange(
     app: ASGIApp, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
 ) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of the reply. From any thread."""
+    """Return status, headers and body. It works from any thread."""
     return asyncio.run(_exchange(app, method, url, headers, body))
 
 

@@ -1,4 +1,4 @@
-"""Dead letters that are made up, for the admin API."""
+"""Made-up dead letters for the admin API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARK = Mark(7, "timer.ingress/0/9")
 
 @dataclass
 class MadeUpLetters:
-    """Two letters in each topic, of which the first was replayed. A replay waits for `go_on`."""
+    """Two letters in each topic. The first was replayed. A replay waits for `go_on`."""
 
     refusal: Exception | None = None
     pages: list[tuple[str | None, Selection, dict[int, int], int]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Traces that are made up, for the admin API."""
+"""Made-up traces for the admin API."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from proxy.lineage.tracer import RecordTrace
 
 @dataclass
 class MadeUpTraces:
-    """Each record was written at 1,000, is due at 6,000, and waits at 2,000. A trace waits for
-    `go_on`; `begun` says that one has come."""
+    """Records written at 1,000, due at 6,000, and pending at 2,000.
+
+    A trace waits for `go_on`. `begun` counts the traces."""
 
     refusal: Exception | None = None
     is_whole: bool = True

@@ -1,4 +1,4 @@
-"""Executors without threads: the two extremes of when a thread would have done its work."""
+"""Executors without threads, for the two extremes of thread timing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class AtOnce(Executor):
-    """What is submitted is done before the caller goes on."""
+    """Executor that finishes a task before `submit` returns."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -29,7 +29,7 @@ class _Asked(Future[Any]):
 
 
 class WhenAsked(Executor):
-    """What is submitted is done when its result is asked for, and never when it is not."""
+    """Executor that runs a task when its result is requested, or never."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         return _Asked(lambda: fn(*args, **kwargs))

@@ -1,4 +1,4 @@
-"""The real engine, small enough that wheels turn and segments fill within a test."""
+"""Real engine with tiny limits, so that wheels turn and segments fill within a test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TINY_IDS = IdOptions(
 
 
 def register_in(data_dir: Path) -> Callable[[int, Position, int], Register]:
-    """Opens what is kept of partitions' ids below `data_dir`, behind their stores."""
+    """Return a function that opens a partition's id register below `data_dir`."""
 
     def open_partition(partition: int, at: Position, covered: int) -> Register:
         committed = Committed(at.watermark_ms, at.cursor, at.floor, covered, _distrusted(at))
@@ -46,7 +46,7 @@ def register_in(data_dir: Path) -> Callable[[int, Position, int], Register]:
 def store_in(
     kind: StoreKind, data_dir: Path, options: Options = TINY
 ) -> Callable[[int, Position], Store]:
-    """Opens partitions' stores below `data_dir`, as `proxy.recovery.local_state` does."""
+    """Return a function that opens a partition's store, as `proxy.recovery.local_state` does."""
 
     def open_partition(partition: int, at: Position) -> Store:
         ended = at.watermark_ms, at.cursor

@@ -1,4 +1,4 @@
-"""The simplest Register there is: dicts. Tests hold the real one against it."""
+"""Simplest Register, made of dicts. Tests compare the real one with it."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from storage.store import Key, Named, TargetCounts
 
 
 class MemoryRegister(Register):
-    """Forgets nothing that may still be asked for; nothing survives it."""
+    """Register that forgets only useless ids. It does not survive a restart."""
 
     covered = memtable_bytes = 0
 
@@ -91,7 +91,7 @@ class MemoryRegister(Register):
 
 
 def lowered_by(links: Sequence[Link], floor: int) -> int:
-    """The highest floor at or below `floor` that lies in no (low, high] of `links`."""
+    """Return the highest floor at or below `floor` outside every (low, high] of `links`."""
     for low, high, _until_ms in sorted(links, key=lambda link: -link[1]):
         if low < floor <= high:
             floor = low

@@ -1,4 +1,4 @@
-"""The simplest Store there is: a sorted list. Tests hold the real engine against it."""
+"""Simplest Store, a sorted list. Tests compare the real engine with it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from storage.store import (
 
 
 class MemoryStore:
-    """Keeps entries sorted by (due, offset); nothing survives it (storage.store.Store)."""
+    """Entries sorted by (fire time, offset). They do not survive a restart
+    (storage.store.Store)."""
 
     def __init__(self) -> None:
         self.covered = self.memtable_bytes = self.peeked_bytes = 0

@@ -1,9 +1,7 @@
-"""A whole Kafka in memory, for tests that need exact control of time and of faults.
+"""Kafka in memory, for tests with exact control of time and faults.
 
-It obeys transactions: what a producer sends becomes visible, together with its offsets, at the
-commit and only then. Consumer, producer and admin client (`stand_in_admin`) speak
-confluent_kafka's interface.
-"""
+Records of a transaction become visible with its offsets at the commit. Consumer, producer and
+admin client (`stand_in_admin`) have confluent_kafka's interface."""
 
 from __future__ import annotations
 
@@ -26,19 +24,18 @@ from proxy.kafka.ingress import NOT_IN_THE_LOG
 
 INGRESS = "timer.ingress"
 COMPRESSIBLE = b"compressible"
-"""A value that begins so takes a tenth of its size."""
+"""Prefix of values that compress to a tenth of their size."""
 ABSENT = object()
-"""Of two names for one argument the second counts only where the first is not given at all."""
+"""Default that marks a missing argument, for an argument with two names."""
 
 
 @dataclass(slots=True)
 class Record:
-    """One record of a topic, with the interface of confluent_kafka.Message.
+    """Record of a topic with the interface of confluent_kafka.Message.
 
-    `is_missing`: compacted away; consumers of the group still see it, `StandInReader` does not.
-    `timestamp_ms` is the broker's time, `stamp_ms` what the proxy's producer gave.
-    `is_aborted`: with its transaction, or the end of one; no consumer sees it.
-    """
+    `is_missing` means compacted away. Group consumers still see it, `StandInReader` does not.
+    `timestamp_ms` is the broker's time, `stamp_ms` the producer's. `is_aborted` records, and
+    transaction markers, are invisible to consumers."""
 
     topic_: str
     partition_: int
@@ -77,41 +74,43 @@ class Record:
         return self.error_
 
     def header(self, name: str) -> bytes | None:
-        """The last value of a header; a test's convenience."""
+        """Return the last value of a header."""
         return dict(self.headers_).get(name)
 
 
 def kafka_error(code: int, text: str = "made by the test", **kind: bool) -> KafkaException:
-    """An error as librdkafka would raise it; kind: fatal, retriable, txn_requires_abort."""
+    """Return an error as librdkafka raises it. `kind` is fatal, retriable or txn_requires_abort."""
     return KafkaException(KafkaError(code, text, **kind))
 
 
 @dataclass(slots=True)
 class StandInKafka:
-    """Topics, committed offsets, and the faults that a test has planted.
+    """Topics, committed offsets, and planted faults.
 
-    `commit_faults` are raised by the next commits, in order: before the commit takes effect, or,
-    wrapped by `after_commit`, once it has. `max_bytes` limits a topic's record values,
-    `max_record_bytes` whole records: what `tells_rules` tells as its max.message.bytes.
-    `max_sent_bytes`: the producers' own message.max.bytes, beyond which `produce` raises.
-    `rebalances`, "on_revoke" or "on_lost" with a partition, happen at the next polls; `meanwhile`
-    happens while the next transaction commits, just before it does. Partitions that are
-    `leaderless`, or `short_of_replicas`, are described so; what is produced there is kept.
-    first_partition: of the ingress; several stand-ins side by side may have other numbers each.
-    stable_ends: of the ingress; from there on a transaction is open, and nothing is read;
-    undecided: its records.
-    generation: the group's; a transaction with the offsets of an older one is refused.
-    wanted, held: with several members of the group, to whom each partition is to go, by number, and
-    who has it. uncommitted: whose transaction, still open, commits offsets of a partition.
-    is_partitioning: keys choose partitions, as with a real producer; else all go to the first.
-    `time_limits`: by topic, how many ms before and after the broker's time a record may be stamped.
-    `keyless_refused`: topics that take no record without a key, as compacted ones do.
-    `unauthorised`: topics that the proxy may neither write to nor describe.
-    `before_offsets` happens in the next transaction, before its offsets are sent.
-    unreadable: of the ingress, batches (base, end) by partition that no consumer can unpack.
-    takes_at_once: a producer that sends more records in one transaction is throttled for
-    `throttles_ms`. sizes: the number of records at each flush.
-    """
+    Transactions: `commit_faults` are raised by the next commits in order, before a commit or,
+    wrapped by `after_commit`, after it. `meanwhile` runs just before the next commit,
+    `before_offsets` before its offsets are sent. `generation` is the group's. A transaction with
+    offsets of an older one is refused. `uncommitted` maps partitions to the producer whose open
+    transaction commits their offsets.
+
+    Limits: `max_bytes` limits values by topic. `max_record_bytes` limits records by topic, which
+    `tells_rules` reports as max.message.bytes. `max_sent_bytes` is the producers' own
+    message.max.bytes, at which `produce` raises. `time_limits` are the allowed ms before and
+    after the broker's time by topic. `keyless_refused` topics refuse records without a key, like
+    compacted ones. `unauthorised` topics allow neither writing nor describing.
+
+    Partitions: `leaderless` and `short_of_replicas` ones are described so, but keep records.
+    `is_partitioning` lets keys choose partitions. Otherwise all records go to the first.
+
+    Ingress: `first_partition` allows several stand-ins side by side. From `stable_ends` on a
+    transaction is open, and nothing is read. Its records are `undecided`. `unreadable` has
+    batches (base, end) by partition that no consumer can unpack.
+
+    Group: `rebalances` ("on_revoke" or "on_lost" with a partition) happen at the next polls.
+    With several members, `wanted` maps partitions to future owners, `held` to current ones.
+
+    Throttling: a producer that sends more than `takes_at_once` records in a transaction is
+    throttled for `throttles_ms`. `sizes` has the number of records at each flush."""
 
     partitions: int = 2
     first_partition: int = field(default=0, kw_only=True)
@@ -154,24 +153,24 @@ class StandInKafka:
         value: bytes | None = None,
         headers: list[tuple[str, bytes | None]] | None = None,
     ) -> Record:
-        """Write one record outside any transaction."""
+        """Write one record outside a transaction."""
         log = self.logs[topic, partition]
         record = Record(topic, partition, len(log), key, value, headers or [], self.now_ms())
         log.append(record)
         return record
 
     def read(self, topic: str) -> list[Record]:
-        """All of a topic's committed records, partition by partition."""
+        """Return all committed records of a topic, by partition."""
         logs = [log for (name, _), log in sorted(self.logs.items()) if name == topic]
         return [record for log in logs for record in log if not record.is_aborted]
 
     def open_transaction(self, partition: int, *written: Callable[[], Record]) -> None:
-        """A producer of the ingress writes this, and more may follow, in a transaction."""
+        """Write records in an open transaction of the ingress. More may follow."""
         self.stable_ends.setdefault(partition, self.end(partition))
         self.undecided[partition] += [write() for write in written]
 
     def end_transaction(self, partition: int, *, is_committed: bool) -> None:
-        """It is committed or aborted; where none is open, nothing happens."""
+        """Commit or abort the open transaction, if any."""
         if self.stable_ends.pop(partition, None) is None:
             return
         for record in self.undecided.pop(partition, []):
@@ -181,8 +180,10 @@ class StandInKafka:
     def refusal(
         self, topic: str, key: bytes | None, value: bytes | None, size_bytes: int, stamp_ms: int
     ) -> KafkaException | None:
-        """Why the broker does not take this record. It names a time that is refused to the
-        transaction, and calls the record invalid."""
+        """Return the broker's refusal of a record, None if it is accepted.
+
+        The transaction gets the error about a refused time. The delivery report says that the
+        record is invalid."""
         if topic in self.unauthorised:
             return kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True)
         most_bytes = self.max_record_bytes.get(topic, 1 << 30)
@@ -200,7 +201,7 @@ class StandInKafka:
         return None
 
     def leave(self, member: int) -> None:
-        """The group notices that this member is gone."""
+        """Remove a member from the group."""
         if self.wanted:
             for partition in [p for p, one in self.held.items() if one == member]:
                 del self.held[partition]
@@ -210,20 +211,17 @@ class StandInKafka:
         return len(self.logs[INGRESS, partition])
 
     def unreadable_base(self, partition: int, first: int, stop: int) -> int | None:
-        """Where the first batch begins with offsets among these that cannot be unpacked."""
+        """Return the first base of an unreadable batch among these offsets."""
         batches = self.unreadable.get(partition, ())
         return min((base for base, end in batches if base < stop and first < end), default=None)
 
     def stable_end(self, partition: int) -> int:
-        """What consumers of committed records take for the end."""
+        """Return the end for read_committed consumers."""
         return min(self.end(partition), self.stable_ends.get(partition, self.end(partition)))
 
 
 class StandInProducer:
-    """A transactional producer of one StandInKafka.
-
-    As with librdkafka, the transaction takes no further record once one has been refused.
-    """
+    """Transactional producer. Like librdkafka's, it takes no further record after a refusal."""
 
     def __init__(
         self, kafka: StandInKafka, throttle_cb: Callable[[ThrottleEvent], object] = lambda _: None
@@ -234,18 +232,18 @@ class StandInProducer:
         self._offsets: list[TopicPartition] = []
         self._failed: KafkaException | None = None
         self._partitions: dict[str, int] = {}
-        """Of topics written to, as they were then: asked for again by `list_topics` alone."""
+        """Partition counts at the time of the first write. Only `list_topics` renews them."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is."""
+        """Return whether a transaction is open."""
         return self._open
 
     def init_transactions(self, timeout: float) -> None:
         self._forget()
 
     def fence(self) -> None:
-        """The broker aborts what has been open for too long."""
+        """Abort a transaction that has been open for too long, as the broker does."""
         self._forget()
         self._is_fenced = True
 
@@ -338,7 +336,8 @@ class StandInProducer:
             raise fault
 
     def abort_transaction(self, timeout: float) -> None:
-        """As librdkafka: behind a refused record the first call purges too early, and times out."""
+        """Abort the transaction. As in librdkafka, the first call after a refusal purges too
+        early and times out."""
         if self._failed is not None:
             self._failed = None
             raise kafka_error(KafkaError._TIMED_OUT, "1 message(s) remaining", retriable=True)
@@ -359,8 +358,10 @@ class StandInProducer:
 
 
 class StandInConsumer:
-    """The only member of the group: it is assigned every partition at its first poll. Or one of
-    several, that gets its own as soon as no other has them."""
+    """Consumer of the group.
+
+    As the only member it is assigned every partition at its first poll. As one of several it
+    gets its partitions when no other member has them."""
 
     def __init__(self, kafka: StandInKafka, batch_records: int = 1_000, member: int = 0) -> None:
         self._kafka, self._member = kafka, member
@@ -388,7 +389,7 @@ class StandInConsumer:
         return self._rest.pop(0) if self._rest else None
 
     def consume(self, limit: int, timeout: float) -> list[Record]:
-        """The rest of what the last `poll` has begun, or else what comes next."""
+        """Return the rest of the batch of the last `poll`, or the next batch."""
         if self._rest is None:
             first = self.poll(timeout)
             begun = [] if first is None else [first]
@@ -407,7 +408,7 @@ class StandInConsumer:
             if held.get(partition) == mine:
                 del held[partition]
         evicted = [p for p in owned if p not in lost + revoked and held.get(p) != mine]
-        self._tell("on_lost", evicted)  # the group gave the member up during the callback
+        self._tell("on_lost", evicted)  # the group removed the member during the callback
         self._kafka.generation += bool(revoked)
         is_new, self._generation = self._generation < 0, self._kafka.generation
         assigned = [p for p, member in wanted.items() if member == mine and p not in held]
@@ -419,7 +420,7 @@ class StandInConsumer:
             self._callbacks[callback](self, [TopicPartition(INGRESS, p) for p in partitions])
 
     def _rebalance(self, callback: str, partition: int) -> None:
-        """A partition goes and comes back at once."""
+        """Take a partition away and assign it again."""
         self._callbacks[callback](self, [TopicPartition(INGRESS, partition)])
         self._kafka.generation += 1
         self._callbacks["on_assign"](self, [TopicPartition(INGRESS, partition)])
@@ -432,7 +433,7 @@ class StandInConsumer:
             self._positions.pop(place.partition, None)
 
     def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        """A transaction that is still open, and holds offsets, has to end first: it is aborted."""
+        """Return committed offsets. Open transactions with offsets are aborted first."""
         for place in places:
             if (open_one := self._kafka.uncommitted.get(place.partition)) is not None:
                 open_one.fence()
@@ -490,11 +491,10 @@ class StandInConsumer:
 
 
 class StandInReader:
-    """A consumer without a group that is assigned one partition at an offset, again and again.
+    """Consumer without a group, assigned one partition at an offset again and again.
 
-    `stale` records come first after the next assignment but the first, as a late fetch would.
-    `assigned` are the offsets gone to, over all consumers that share the list.
-    """
+    `stale` records come first after the next assignment except the first, like a late fetch.
+    `assigned` has the offsets of all consumers that share the list."""
 
     def __init__(self, kafka: StandInKafka, assigned: list[int] | None = None) -> None:
         self._kafka = kafka

@@ -1,4 +1,4 @@
-"""The admin client of a stand-in Kafka: it describes topics."""
+"""Admin client of a stand-in Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.simulation.stand_in import StandInKafka, kafka_error
 
 
 class StandInAdmin:
-    """Describes the topics of a StandInKafka."""
+    """Descriptions of a StandInKafka's topics."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         self._kafka = kafka
@@ -22,11 +22,12 @@ class StandInAdmin:
         return {name: self._describe(name) for name in asked.topic_names}
 
     def describe_configs(self, asked: Any, **_: object) -> dict[Any, Future[Any]]:
-        """Where it is not allowed, a topic's size limit has to be found by trying."""
+        """Return the settings of topics. If this is forbidden, the size limit must be found by
+        trying."""
         return {resource: self._rules(resource.name) for resource in asked}
 
     def list_topics(self, topic: str | None, timeout: float) -> SimpleNamespace:
-        """As a broker's metadata have it: leader -1 where there is none."""
+        """Return a broker's metadata. Leader -1 means that there is none."""
         listed = {}
         for name in self._kafka.topics if topic is None else {topic} & self._kafka.topics.keys():
             described = [self._partition(name, n) for n in range(self._kafka.topics[name])]
@@ -40,7 +41,7 @@ class StandInAdmin:
         return SimpleNamespace(topics=listed)
 
     def list_offsets(self, asked: dict[TopicPartition, Any], **_: object) -> dict[Any, Any]:
-        """Where partitions of the ingress begin and end, records of open transactions included."""
+        """Return begin or end of ingress partitions, open transactions included."""
         return {place: self._offset(place.partition, spec) for place, spec in asked.items()}
 
     def _offset(self, partition: int, spec: object) -> Future[Any]:

@@ -1,4 +1,4 @@
-"""The consumer that waits on the stand-in Kafka while nothing comes (`LongPoll`)."""
+"""Consumer that waits on the stand-in Kafka without records (`LongPoll`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.simulation.stand_in import INGRESS, Record, StandInKafka
 
 
 class StandInListener:
-    """A consumer without a group that is only asked whether there is something."""
+    """Consumer without a group that only reports whether there are records."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         self._kafka = kafka

@@ -1,4 +1,4 @@
-"""A whole proxy on the stand-in Kafka: the real pipeline, recovery and publisher, manual time."""
+"""Whole proxy on the stand-in Kafka: real pipeline, recovery and publisher, with manual time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SETTINGS = Settings(topics=TopicSettings(create=False))
 
 
 class SettingsTopic:
-    """The settings topic, without Kafka; what operators set at run time is set by tests."""
+    """Settings topic without Kafka. Tests set the operators' settings."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         self._kafka = kafka
@@ -73,7 +73,7 @@ class SettingsTopic:
         self.max_per_second: int | None = None
         self.is_ingest_paused = False
         self.has_changed = False
-        """Whether the next look is to say so."""
+        """Whether the next look reports a change."""
         self._policies: dict[str, Policy] = {}
         self._served: dict[tuple[str, int], str] = {}
         self._signing_key = HopKey.new()
@@ -84,7 +84,7 @@ class SettingsTopic:
         return policy.digest
 
     def ensure_overdue_rules(self, rules: str) -> None:
-        """They are for audits."""
+        """Ignore rules, which only audits need."""
 
     def policy(self, digest: str) -> Policy:
         return self._policies[digest]
@@ -110,14 +110,14 @@ class SettingsTopic:
         return self._served.get((topic, partition))
 
     def catch_up(self) -> None:
-        """It is always up to date."""
+        """Do nothing: it is always up to date."""
 
     def look(self) -> bool:
         has_changed, self.has_changed = self.has_changed, False
         return has_changed
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
     def record_served(
         self, topic: TopicFacts, policies: Mapping[int, Sequence[PolicyFrom]]
@@ -126,7 +126,7 @@ class SettingsTopic:
 
 
 class Folders:
-    """Local state: what `world` says of it."""
+    """Local state, controlled by `world`."""
 
     def __init__(self, world: World) -> None:
         self._world, self._holds_stubs = world, False
@@ -152,12 +152,11 @@ class Folders:
 
 
 class World:
-    """One proxy, one broker, one clock. `open_store` decides what survives a crash.
+    """One proxy, one broker and one clock. `open_store` decides which state survives a crash.
 
-    With `commits` the transaction of a turn is confirmed by the next one, as in a real proxy, and
-    they decide when it is really committed; without, each turn ends with it. beside: another proxy
-    of the same group, on the same broker and by the same clock (`StandInKafka.wanted`).
-    """
+    With `commits` a transaction is confirmed in the next turn, as in a real proxy, and the
+    executor decides when it commits. Without it each turn ends with a commit. `beside` is
+    another proxy of the same group, broker and clock (`StandInKafka.wanted`)."""
 
     def __init__(
         self,
@@ -208,7 +207,7 @@ class World:
 
     @property
     def pipeline(self) -> Pipeline:
-        """The running proxy; started when there is none."""
+        """Return the running proxy, started if needed."""
         if self._parts is None:
             self._parts = self.assemble()
             self._parts.pipeline.pause_ingest(self.policies.is_ingest_paused)
@@ -217,7 +216,7 @@ class World:
 
     @property
     def ingress(self) -> Ingress:
-        """What the running proxy reads."""
+        """Return the ingress of the running proxy."""
         assert self._parts is not None, "no proxy runs"
         return self._parts.ingress
 
@@ -232,7 +231,7 @@ class World:
         value: bytes | None = b"value",
         partition: int = 0,
     ) -> Record:
-        """A producer writes to the ingress."""
+        """Write a record to the ingress as a producer."""
         if isinstance(headers, dict):
             headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in headers.items()]
         return self.kafka.append(INGRESS, partition, key, value, headers)
@@ -240,7 +239,7 @@ class World:
     def purge(
         self, targets: str, from_ms: int | None = None, to_ms: int | None = None, partition: int = 0
     ) -> Record:
-        """As the admin API writes one."""
+        """Write a purge as the admin API does."""
         asked = {"timer-purge": targets, "timer-purge-from": from_ms, "timer-purge-to": to_ms}
         headers: Headers = [
             (name, str(value).encode()) for name, value in asked.items() if value is not None
@@ -251,8 +250,9 @@ class World:
     def moving(
         self, partition: int, offset: int, deliver_at_ms: int
     ) -> Callable[[], Record | None]:
-        """Writes what the admin API would now, to have a record moved: nothing, where that does not
-        wait as far as it knows."""
+        """Return a function that writes the admin API's move of a record.
+
+        It does nothing if the record is not pending now."""
         shard, record = self.shards.get(partition), None
         for asked in self.kafka.read(INGRESS):
             is_it = (asked.partition(), asked.offset()) == (partition, offset)
@@ -266,12 +266,12 @@ class World:
         return partial(self.send, headers, key, value, partition)
 
     def pause_ingest(self, is_paused: bool) -> None:
-        """An operator stops taking in, or goes on: this proxy notices, and the next one."""
+        """Pause or resume ingest, as an operator does. Later proxies notice it too."""
         self.policies.is_ingest_paused = is_paused
         self.pipeline.pause_ingest(is_paused)
 
     def turn(self, times: int = 1) -> None:
-        """Turn the pipeline; a lost session is started anew, as the worker does."""
+        """Turn the pipeline. A lost session starts again, as in the worker."""
         for _ in range(times):
             try:
                 self.pipeline.turn()
@@ -284,7 +284,7 @@ class World:
                 raise
 
     def settle(self) -> None:
-        """Turn until nothing more can happen at this time."""
+        """Turn until nothing more happens at this time."""
         for _ in range(1_000):
             before = self._progress()
             self.turn(2)
@@ -293,7 +293,7 @@ class World:
         raise AssertionError("the pipeline does not come to rest")
 
     def come_to_an_end(self) -> None:
-        """The broker works again, and time passes until nothing waits that a test has written."""
+        """Repair the broker, and pass time until no test record is pending."""
         self.kafka.commit_faults.clear()
         for _ in range(6):
             self.time.pass_ms(120)
@@ -307,7 +307,7 @@ class World:
         return [shard.position for shard in self.shards.values()]
 
     def crash(self) -> None:
-        """SIGKILL: memory is gone; files are as they are."""
+        """Kill the proxy. Its memory is lost and its files stay."""
         self.refusals = Refusals()
         self._end_session()
 
@@ -319,7 +319,7 @@ class World:
         self._parts = None
 
     def stop(self) -> None:
-        """SIGTERM: what is owned is handed over; if that fails, what is in memory is gone."""
+        """Stop the proxy with a hand-over. If that fails, its memory is lost."""
         if self._parts is not None:
             with suppress(SessionLost):
                 self.pipeline.hand_over(list(self.shards))
@@ -329,13 +329,13 @@ class World:
         return self.kafka.read(topic)
 
     def origins(self, topic: str = "orders") -> list[str]:
-        """Where the delivered records came from, in the order of each target partition."""
+        """Return the origins of delivered records, in the order of each target partition."""
         return [
             cast(bytes, record.header("timer-origin")).decode() for record in self.kafka.read(topic)
         ]
 
     def ends(self) -> list[tuple[str, str, str]]:
-        """How everything ended that has: origin, `delivered` or the outcome, its detail."""
+        """Return all ends: origin, `delivered` or the outcome, and its detail."""
         delivered = [
             (origin.decode(), "delivered", "")
             for topic in self.kafka.topics
@@ -346,7 +346,7 @@ class World:
         return delivered + [(o["origin"], o["outcome"], o["detail"]) for o in outcomes]
 
     def evidence(self, check_topics: tuple[str, ...] = ()) -> Ends:
-        """What lies in the topics, in the form that the oracle reads."""
+        """Return the content of the topics for the oracle."""
         ends = Ends({placed.place: placed.record for placed in self._placed(INGRESS)})
         for topic in self.kafka.topics:
             (ends.checks.extend if topic in check_topics else ends.add_targets)(self._placed(topic))
@@ -364,12 +364,12 @@ class World:
         ]
 
     def ask_broker_time(self) -> None:
-        """As a session does when it begins, and now and then."""
+        """Set the broker's time, as a session does."""
         if self.asks_broker_time:
             self.clock.set_broker_time(self.time.broker_time())
 
     def assemble(self) -> Parts:
-        """A session of the proxy, wired as in a real one; it has not joined yet."""
+        """Return a session of the proxy, wired as in a real one, not joined."""
         self.clock = self.time.clock(self.max_step_ms)
         self.ask_broker_time()
         kafka = KafkaClients(
