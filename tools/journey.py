@@ -24,8 +24,6 @@ DELAY_MS: Final = 2_000
 
 
 class Calls:
-    """Counts of calls of product functions."""
-
     def __init__(self) -> None:
         self.by_file: Counter[str] = Counter()
         self.between_files = 0

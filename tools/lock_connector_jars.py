@@ -18,7 +18,6 @@ ROOTS: Final = (
 
 
 def is_lacking(coordinates: str) -> bool:
-    """Return whether Spark lacks this version of the jar."""
     _, artifact, version = coordinates.split(":")
     brought = Path(pyspark.__file__).parent / "jars" / f"{artifact}-{version}.jar"
     return not brought.exists()

@@ -43,7 +43,6 @@ def write_lock(
 def _locked_lines(
     repository: Path, roots: Sequence[str], is_wanted: Callable[[str], bool]
 ) -> list[str]:
-    """Return one line per jar in order. The jars are fetched into `repository`."""
     context = MavenContext(repo_cache=repository, timeout=60)
     resolved = context.resolver.resolve([context.create_dependency(root) for root in roots])
     lines = {}

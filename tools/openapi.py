@@ -11,7 +11,6 @@ REFERENCE: Final = Path("docs/openapi.yaml")
 
 
 def written() -> str:
-    """Return the document in the format of the reference."""
     return str(yaml.safe_dump(document(), sort_keys=False, width=110, allow_unicode=True))
 
 

@@ -20,8 +20,6 @@ OPTIONS = (
 
 
 class ChromiumMissing(Exception):
-    """Chromium or its driver is missing on this machine."""
-
     def __init__(self) -> None:
         super().__init__(
             "needs chromium and chromedriver: apt-get install chromium chromium-driver"
@@ -62,7 +60,6 @@ def text(browser: Any, ident: str) -> str:
 
 
 def press(browser: Any, *keys: str) -> None:
-    """Send keys to the focused element."""
     webdriver.ActionChains(browser).send_keys(*keys).perform()
 
 
@@ -71,7 +68,6 @@ def click(browser: Any, selector: str) -> None:
 
 
 def fill(browser: Any, form: str, fields: Mapping[str, str]) -> None:
-    """Fill in the fields by id and submit the form."""
     for ident, given in fields.items():
         browser.execute_script(
             "document.getElementById(arguments[0]).value = arguments[1]", ident, given

@@ -107,15 +107,12 @@ class Row:
         return policies_of_table()[self.settings]
 
     def difference(self, read: Mapping[str, Any]) -> str:
-        """Return the differences in words, empty without any."""
         wrong = {n: (want, read[n]) for n, want in self.expected.items() if read[n] != want}
         found = "; ".join(f"{n} must be {want!r}, read {got!r}" for n, (want, got) in wrong.items())
         return f"{self.where} ({self.settings}, {self.headers}): {found}" if found else ""
 
 
 class LinedMapping(dict[Any, Any]):
-    """Mapping of a YAML file with its first line."""
-
     line: int
 
 
@@ -151,24 +148,20 @@ TextLoader.add_constructor("!join", _join)
 
 
 def signer(topic_id: str = TOPIC_ID, secret: str = SECRET) -> HopAuthenticator:
-    """Return the signer of hops, by default the proxy's."""
     return HopAuthenticator(HopKey(secret.encode().ljust(32)), topic_id)
 
 
 @cache
 def policies_of_table() -> Mapping[str, Policy]:
-    """Return the policies by name."""
     return {name: _policy(**(told or {})) for name, told in _yaml(SETTINGS).items()}
 
 
 def partition_of(settings: str) -> int:
-    """Return the ingress partition of these settings."""
     return list(policies_of_table()).index(settings)
 
 
 @cache
 def rows() -> tuple[Row, ...]:
-    """Return all rows, in the order of the files."""
     told = [(path, row) for path in table_files() for row in _told_in(path)]
     return tuple(_row(path, offset, row) for offset, (path, row) in enumerate(told, FIRST_OFFSET))
 

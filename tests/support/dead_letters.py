@@ -14,7 +14,6 @@ def letter_headers(
     origin: str = ORIGIN,
     more: Headers | None = None,
 ) -> Headers:
-    """Return the headers of a record and its dead-letter reason."""
     asked: Headers = [] if target is None else [("timer-topic", target.encode())]
     return [
         *asked,
@@ -34,7 +33,6 @@ def a_letter(
     key: bytes | None = b"key",
     value: bytes | None = b"value",
 ) -> Letter:
-    """Return a letter, by default one of the proxy."""
     given = letter_headers() if headers is None else headers
     return Letter(Place(partition, offset), timestamp_ms, key, value, given)
 

@@ -18,7 +18,6 @@ def canonical(name: str) -> str:
 
 
 def asked_for(*extras: str) -> Iterator[Requirement]:
-    """Yield the requirements in `pyproject.toml`, with these extras."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     yield from map(Requirement, project["dependencies"])
     for extra in extras:
@@ -30,7 +29,6 @@ def asked_for(*extras: str) -> Iterator[Requirement]:
 
 
 def closure(requirements: Iterable[Requirement]) -> dict[str, Distribution]:
-    """Return by name all installed distributions that these requirements need."""
     found: dict[str, Distribution] = {}
     waiting = [one for one in requirements if _counts(one, frozenset())]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -46,6 +44,5 @@ def closure(requirements: Iterable[Requirement]) -> dict[str, Distribution]:
 
 
 def _counts(requirement: Requirement, extras: frozenset[str]) -> bool:
-    """Return whether its marker holds here, with these extras."""
     marker = requirement.marker
     return marker is None or any(marker.evaluate({"extra": extra}) for extra in (*extras, ""))

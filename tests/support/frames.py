@@ -12,7 +12,6 @@ from spark_jobs.runtime.frames import Schema, local_rows
 
 
 def frame_of(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: Schema) -> DataFrame:
-    """Return the rows in the columns of `schema`. Missing values are null."""
     return local_rows(spark, [_as_json(row) for row in rows], schema)
 
 

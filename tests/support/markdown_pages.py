@@ -38,5 +38,4 @@ def links(page: Path) -> Iterator[str]:
 
 
 def is_there(target: Path, anchor: str) -> bool:
-    """Return whether the target exists, with the anchor if one is given."""
     return target.exists() and (not anchor or anchor in anchors(target))

@@ -66,7 +66,6 @@ class Incoming:
     timestamp_ms: int
 
     def header(self, name: str) -> bytes | None:
-        """Return the last header of this name."""
         for found, value in reversed(self.headers):
             if found == name:
                 return value
@@ -74,7 +73,6 @@ class Incoming:
 
 
 def broker_answers(bootstrap: str) -> bool:
-    """Return whether a broker answers a metadata request now."""
     try:
         return bool(admin_client(bootstrap).list_topics(timeout=2).brokers)
     except KafkaException:
@@ -111,7 +109,6 @@ def new_topic(
 
 
 def set_topic_config(bootstrap: str, topic: str, config: Mapping[str, str]) -> None:
-    """Change these settings of a topic."""
     entries = [
         ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         for name, value in config.items()
@@ -258,7 +255,6 @@ def _note(message: Message, seen: list[Incoming], ended: dict[int, int]) -> None
 
 
 def incoming(message: Message) -> Incoming:
-    """Return a consumer's message as a record."""
     partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None

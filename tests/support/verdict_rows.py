@@ -35,11 +35,9 @@ def delivered(offset: int, due_ms: int, lateness_ms: int = 0, **more: Any) -> di
 
 
 def undelivered(offset: int, verdict: str, **more: Any) -> dict[str, Any]:
-    """Return a record of partition 0 that is in no target."""
     nowhere = dict.fromkeys(NOWHERE)
     return {**delivered(offset, 5_000), "verdict": verdict, **nowhere, **more}
 
 
 def verdicts(spark: SparkSession, rows: Iterable[dict[str, Any]]) -> DataFrame:
-    """Return the frame of these rows. Missing values are null."""
     return local_rows(spark, rows, VERDICTS)

@@ -129,7 +129,6 @@ def _refuse_what_would_fail_later(json: Path | None, plot: Path | None) -> None:
 
 
 def _options(quick: bool, scale: Scale, usual: Scale) -> list[str]:
-    """Return the options that differ from the usual load."""
     found = {
         "--quick": quick,
         "--ids": scale.id_header is not None,
@@ -143,7 +142,6 @@ def _options(quick: bool, scale: Scale, usual: Scale) -> list[str]:
 
 
 def _earlier(against: Path | None, setting: str) -> Earlier | None:
-    """Return the named report, or the last committed one of this setting."""
     try:
         return comparison.read(against) if against else comparison.last_committed(setting)
     except BenchmarkError as error:

@@ -11,7 +11,6 @@ _PROC = Path("/proc")
 
 
 def process_tree(pid: int) -> list[int]:
-    """A process and everything below it."""
     pids = [pid]
     for parent in pids:
         for children in (_PROC / str(parent) / "task").glob("*/children"):
@@ -79,13 +78,10 @@ def disk_traffic(pid: int) -> DiskTraffic:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """CPU seconds by process over one measurement."""
-
     cpu_s: dict[str, float]
     other_cores: float
 
     def us_per_record(self, records: int) -> dict[str, float]:
-        """Return the CPU microseconds that each process spent per record."""
         return {name: round(used / records * 1e6, 2) for name, used in self.cpu_s.items()}
 
 

@@ -48,7 +48,6 @@ class Course:
     memory: Sequence[tuple[float, int]]
 
     def by_delay(self) -> tuple[Arrivals, Arrivals]:
-        """Return the records with short delays, and the others."""
         arrivals = self.arrivals
         known = np.clip(arrivals.sequence, 0, len(self.sent_ms) - 1)
         is_short = arrivals.due_ms - self.sent_ms[known] < SHORT_MS

@@ -58,7 +58,6 @@ class Change:
 
 
 def setting_of(machine: Content, options: Sequence[str]) -> str:
-    """Return the kind of machine and the unusual options."""
     return ", ".join([str(machine["cpu"]), f"{machine['cores']} cores", *options])
 
 
@@ -76,7 +75,6 @@ def read(path: Path) -> Earlier:
 
 
 def last_committed(setting: str, folder: Path = COMMITTED) -> Earlier | None:
-    """Return the newest committed report of this setting."""
     found = [read(path) for path in sorted(folder.glob("*.json"))]
     fitting = [earlier for earlier in found if earlier.setting == setting]
     return max(fitting, key=lambda earlier: earlier.date, default=None)

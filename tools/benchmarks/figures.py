@@ -32,8 +32,6 @@ _GOALS_BY_PENDING = {10_000_000: ("<= 200", "<= 1.5"), 50_000_000: ("<= 600", "<
 
 
 class Kind(StrEnum):
-    """Kind of a figure. It decides how runs are compared."""
-
     RATE = "rate"
     SHARE = "share"
     """Ratio to another measurement of the same run. More is better."""
@@ -75,7 +73,6 @@ class Yardstick:
     cpu_us: Sequence[float]
 
     def share(self, name: str, per_s: Sequence[float], goal: str = "") -> Figure:
-        """Return a rate as a share of the relay's rate."""
         return _quotient(f"{name} / relay", per_s, self.per_s, Kind.SHARE, goal)
 
     def cpu(self, name: str, us: Sequence[Mapping[str, float]], goal: str = "") -> Figure:
@@ -85,7 +82,6 @@ class Yardstick:
 
 
 def figures_of(results: Mapping[str, object]) -> list[Figure]:
-    """Return all figures of these results, the yardstick first."""
     relay = results.get("relay")
     rounds = relay.rounds if isinstance(relay, Relay) else []
     yardstick = Yardstick(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 @contextmanager
 def own_folder(kept: Path | None, name: str) -> Iterator[Path]:
-    """Yield a new folder below `kept`, or a temporary one."""
     if kept is None:
         with tempfile.TemporaryDirectory(prefix=f"{name}-") as temporary:
             yield Path(temporary)

@@ -155,7 +155,6 @@ class Clock:
 
 
 def ids_at(first_offset: int, count: int) -> list[bytes]:
-    """Return ids of 36 bytes, like UUIDs, in no order."""
     span = range(first_offset, first_offset + count)
     return [b"%016x-order-%013d" % (at * 0x9E3779B97F4A7C15 % 2**64, at) for at in span]
 

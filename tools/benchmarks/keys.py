@@ -14,7 +14,6 @@ Keys = npt.NDArray[np.void]
 
 
 def write_keys(first_sequence: int, due_ms: npt.NDArray[np.int64]) -> list[bytes]:
-    """Return one key per due time, numbered from `first_sequence` on."""
     keys = np.empty(len(due_ms), KEY)
     keys["sequence"] = np.arange(first_sequence, first_sequence + len(due_ms))
     keys["due_ms"] = due_ms

@@ -11,8 +11,6 @@ import confluent_kafka
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Hardware and software versions."""
-
     cpu: str
     cores: int
     memory_gb: float

@@ -42,7 +42,6 @@ class IngressOffsets:
         return Progress(time.monotonic(), sum(max(answer.offset, 0) for answer in answers))
 
     def wait_for(self, records: int, timeout_s: float) -> Progress:
-        """Return the first reading with at least `records` committed."""
         deadline_s = time.monotonic() + timeout_s
         while (look := self.committed()).records < records:
             if look.at_s > deadline_s:

@@ -24,7 +24,6 @@ SHADE: Final = "#e9e4d8"
 
 
 def draw(overload: Overload, path: Path) -> None:
-    """Draw three panels, with the overload shaded."""
     figure = Figure(figsize=(9, 8), layout="constrained")
     rates, lateness, memory = figure.subplots(3, 1, sharex=True, height_ratios=(3, 4, 2))
     figure.suptitle(

@@ -18,8 +18,6 @@ LOG_TAIL_BYTES = 3_000
 
 
 class ProxyProcess:
-    """One proxy process. Its data lie below `folder`."""
-
     def __init__(
         self,
         command: Sequence[str],
@@ -28,7 +26,6 @@ class ProxyProcess:
         name: str,
         more: Mapping[str, object] | None = None,
     ) -> None:
-        """Prepare the proxy. `more` adds settings."""
         self._folder = folder
         self._admin_port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,7 +60,6 @@ class ProxyProcess:
             time.sleep(0.05)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """Stop the process. Kill it after 30 s."""
         if self._process is None:
             return
         self._process.send_signal(signal_number)
@@ -88,7 +84,6 @@ class ProxyProcess:
 
     @property
     def log(self) -> str:
-        """Return the log since the first start."""
         return (self._folder / "proxy.log").read_text("utf-8", "replace")
 
     def log_tail(self) -> str:

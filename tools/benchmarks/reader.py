@@ -54,7 +54,6 @@ class Arrivals:
 
 
 def read(announce: Announce, order: ReadOrder) -> Arrivals:
-    """Read a topic from its beginning. Run in a process of its own."""
     gc.disable()
     consumer = clients.consumer(order.bootstrap_servers, {"enable.partition.eof": True})
     try:

@@ -54,8 +54,6 @@ class Busy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """First `records` records of the topic, read by this group."""
-
     bootstrap_servers: str
     group: str
     records: int
@@ -136,7 +134,6 @@ def _two(source: Source, folder: Path) -> Figures:
 
 
 def read_and_keep(_announce: Announce, source: Source, folder: Path) -> Busy:
-    """Read and store in one thread."""
     gc.disable()
     stores = Stores(folder)
     batches = parsed(source)
@@ -150,7 +147,6 @@ def read_and_keep(_announce: Announce, source: Source, folder: Path) -> Busy:
 def read(
     _announce: Announce, source: Source, memory: str, free: Connection, handed_over: Connection
 ) -> Busy:
-    """Fetch, parse and hand over."""
     gc.disable()
     shared = SharedMemory(memory)
     numbers: dict[str, int] = {}
@@ -175,7 +171,6 @@ def keep(
     batches: Connection,
     freed: Connection,
 ) -> Busy:
-    """Store the batches from the other process."""
     gc.disable()
     shared, stores, names = SharedMemory(memory), Stores(folder), list[str]()
     left, batch = source.records, batches.recv()
@@ -213,7 +208,6 @@ def parsed(source: Source) -> Iterator[tuple[int, list[Entry]]]:
 
 
 def _fetched(consumer: Consumer, records: int) -> Iterator[Fetched]:
-    """Yield exactly this many records."""
     while records:
         arrived = consumer.consume(min(records, FETCH_RECORDS), 0.005)
         fetched = Fetched()
@@ -223,7 +217,6 @@ def _fetched(consumer: Consumer, records: int) -> Iterator[Fetched]:
 
 
 def _write(shared: SharedMemory, slot: int, entries: list[Entry], numbers: dict[str, int]) -> None:
-    """Write four columns of numbers, then the bodies."""
     dues_ms, offsets, targets, bodies = zip(*entries, strict=True)
     of_targets = [numbers.setdefault(target, len(numbers)) for target in targets]
     table = np.array((dues_ms, offsets, of_targets, list(map(len, bodies))), np.int64).tobytes()

@@ -14,8 +14,6 @@ from tools.benchmarks.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run: date, machine, options that change the load, and results by scenario."""
-
     date: str
     quick: bool
     machine: Machine
@@ -35,7 +33,6 @@ class Report:
 
     @property
     def faults(self) -> dict[str, int]:
-        """Return the counts of faults over all scenarios."""
         verdicts = {id(found): found for found in _verdicts(self.results)}.values()
         pending = self.results.get("pending")
         return {
@@ -46,7 +43,6 @@ class Report:
         }
 
     def to_json(self) -> str:
-        """Return the report as JSON. A missing figure is null."""
         content = {
             "date": self.date,
             "quick": self.quick,

@@ -8,8 +8,6 @@ FAR_MS = (HOUR_MS, 144 * HOUR_MS)
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Counts, rates (records/s) and durations of every scenario."""
-
     warm_broker_s: int = 45
     warm_records: int = 20_000
     value_bytes: int = 200

@@ -46,18 +46,14 @@ class Streamed:
 
     @property
     def was_offered(self) -> bool:
-        """Return whether the rate was really offered, without faults."""
         return self.offered_per_s >= OFFERED_ENOUGH * self.rate and not self.verdict.faults
 
     def held(self, p99_ms: float) -> bool:
-        """Return whether the records also came in time."""
         return self.was_offered and self.lateness.p99_ms <= p99_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """Streams of rising rates, and the highest held rate."""
-
     held_per_s: int
     p99_limit_ms: float
     streams: list[Streamed]
@@ -120,7 +116,6 @@ def measure_stream(made: Trial, stream: Stream, beside: Beside = _nothing) -> St
 def measured_stream(
     made: Trial, stream: Stream, beside: Beside = _nothing
 ) -> tuple[Streamed, Arrivals]:
-    """Send the stream through the proxy of a trial. Return all arrivals too."""
     count = stream.rate * stream.seconds
     load = replace(made.load(count, stream.delay_ms), rate_per_s=stream.rate)
     patience_s = 3 * stream.seconds + stream.delay_ms[1] / 1000 + 60

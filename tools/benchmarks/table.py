@@ -36,7 +36,6 @@ class _Line:
 
 
 def show(report: Report, earlier: Earlier | None, console: Console) -> None:
-    """Print everything, with an earlier report if there is one."""
     machine = report.machine
     console.print(
         f"{report.date}  {machine.cpu}, {machine.cores} cores, {machine.memory_gb} GB; "

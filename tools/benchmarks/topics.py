@@ -12,7 +12,6 @@ AT_ONCE = 250
 
 
 def numbered(name: str, count: int) -> list[str]:
-    """Return the names of `count` topics. A single topic has no number."""
     return [name] if count == 1 else [f"{name}-{number}" for number in range(count)]
 
 
@@ -33,7 +32,6 @@ def create(
 
 
 def delete_starting_with(bootstrap_servers: str, prefix: str) -> None:
-    """Delete every topic of one measurement."""
     admin = _admin(bootstrap_servers)
     names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(prefix)]
     if names:

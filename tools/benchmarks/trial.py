@@ -32,8 +32,6 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A proxy and its topics."""
-
     world: World
     name: str
     proxy: ProxyProcess
@@ -47,7 +45,6 @@ class Trial:
         return f"{self.name}.target"
 
     def load(self, count: int, delay_ms: tuple[int, int], anchor_ms: int | None = None) -> Load:
-        """Return a load for the target at an unlimited rate."""
         return Load(
             bootstrap_servers=self.world.bootstrap_servers,
             ingress=self.ingress,
@@ -60,11 +57,9 @@ class Trial:
         )
 
     def order(self, count: int, deadline_s: float) -> ReadOrder:
-        """Return the order to read the target from its beginning."""
         return ReadOrder(self.world.bootstrap_servers, self.target, count, deadline_s)
 
     def meter(self) -> Meter:
-        """Start a meter of broker and proxy."""
         return Meter({"broker": self.world.broker_pid, "proxy": self.proxy.pid})
 
     @contextmanager

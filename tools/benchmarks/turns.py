@@ -19,12 +19,10 @@ def in_turns(
 
 
 def told(found: Sequence[float]) -> str:
-    """Return the median of some figures, and their range."""
     return f"{median(found):,.2f} ({min(found):,.2f} to {max(found):,.2f})"
 
 
 def ratios(rounds: Rounds, kind: str, other: str, figure: str) -> list[float]:
-    """Return a figure of one kind over that figure of another, round by round."""
     return [of[kind][figure] / of[other][figure] for of in rounds]
 
 

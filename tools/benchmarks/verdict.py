@@ -49,12 +49,10 @@ def judge(arrivals: Arrivals, load: Load) -> Verdict:
 
 
 def lateness(arrivals: Arrivals, due_from_ms: float, due_until_ms: float) -> Lateness:
-    """Return the lateness of records due in [due_from_ms, due_until_ms)."""
     return lateness_within(arrivals, [(due_from_ms, due_until_ms)])
 
 
 def lateness_within(arrivals: Arrivals, spans_ms: Sequence[tuple[float, float]]) -> Lateness:
-    """Return the lateness of all records due in these spans."""
     chosen = np.zeros(len(arrivals.due_ms), np.bool_)
     for from_ms, until_ms in spans_ms:
         chosen |= (arrivals.due_ms >= from_ms) & (arrivals.due_ms < until_ms)

@@ -7,8 +7,6 @@ EVERY_S = 1.0
 
 
 class Watch(ABC):
-    """Sampler in a thread of its own, from `begin` until `close`."""
-
     def __init__(self) -> None:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -21,7 +19,6 @@ class Watch(ABC):
         self._thread.start()
 
     def close(self) -> None:
-        """Sample a last time and stop."""
         self._closed.set()
         self._thread.join()
         self.look()

@@ -27,8 +27,6 @@ NONE = Said("none", is_violation=False, detail="")
 
 
 class Wrong(NamedTuple):
-    """Wrong statement of the audit. `operator` is None for a run without a fault."""
-
     run: int
     mode: str
     operator: str | None
@@ -115,7 +113,6 @@ def _planted(
 
 
 def judge(spark: SparkSession, chunk: Chunk, modes: Iterable[str], figures: Figures) -> None:
-    """Audit a chunk in each mode."""
     with TemporaryDirectory(prefix="audit-campaign-") as place:
         folder = Path(place)
         laid = laid_out(spark, chunk.runs, folder / "topics")
@@ -222,7 +219,6 @@ def _said(faulty: Faulty, mode: str, origin: str, said: Said, expected: str) -> 
 
 
 def _by_run(found: Verdicts) -> dict[int, Verdicts]:
-    """Return the verdicts by run, with partition numbers that begin at 0."""
     by_run: dict[int, Verdicts] = {}
     for origin, said in found.items():
         by_run.setdefault(run_of(origin), {})[relative(origin)] = said
@@ -230,7 +226,6 @@ def _by_run(found: Verdicts) -> dict[int, Verdicts]:
 
 
 def run_of(origin: str) -> int:
-    """Return the run of a record."""
     topic, partition, offset = origin.rsplit("/", 2)
     if not topic.startswith("@"):
         return int(partition) // PARTITIONS
@@ -240,7 +235,6 @@ def run_of(origin: str) -> int:
 
 
 def relative(origin: str) -> str:
-    """Return an origin that is equal in both twins."""
     topic, partition, offset = origin.rsplit("/", 2)
     return origin if topic.startswith("@") else f"{topic}/{int(partition) % PARTITIONS}/{offset}"
 

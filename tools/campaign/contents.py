@@ -35,7 +35,6 @@ class Held:
         return f"{self.topic}/{self.partition}/{self.offset}"
 
     def header(self, name: str) -> bytes | None:
-        """Return the last header of this name. A missing header is None too."""
         return dict(self.headers).get(name)
 
     def text(self, name: str) -> str | None:
@@ -47,11 +46,9 @@ class Held:
         return int(text) if text and text.isdigit() else None
 
     def said(self) -> dict[str, Any]:
-        """Return the fields of an outcome."""
         return dict(json.loads(self.value or b"{}"))
 
     def say(self, **changes: Any) -> None:
-        """Change fields of an outcome."""
         fields = {**self.said(), **changes}
         self.value = json.dumps(fields, separators=(",", ":")).encode()
         self.key = str(fields["origin"]).encode()
@@ -93,7 +90,6 @@ class Contents:
     read_to: dict[int, int] = field(default_factory=dict)
 
     def copy(self) -> Contents:
-        """Return a copy for planting faults."""
         return replace(
             self,
             ingress=[one.copy() for one in self.ingress],
@@ -103,7 +99,6 @@ class Contents:
         )
 
     def add(self, one: Held) -> Held:
-        """Append a record to its partition, with the `since` that it has."""
         log = self.ingress if one.topic == OWN.ingress else self.others
         last = max((o.offset for o in log if _same_log(o, one)), default=one.offset)
         one.offset = max(last, self.next_offsets.get(_log(one), 0)) + 1
@@ -112,7 +107,6 @@ class Contents:
         return one
 
     def remove(self, *gone: Held | None) -> None:
-        """Remove records as if they had never been written."""
         names = {id(one) for one in gone}
         self.ingress = [one for one in self.ingress if id(one) not in names]
         self.others = [one for one in self.others if id(one) not in names]
@@ -132,7 +126,6 @@ class Contents:
         )
 
     def records(self) -> list[Ended]:
-        """Return each ingress record with its ends."""
         by_origin: dict[str, list[Held]] = defaultdict(list)
         for one in self.others:
             by_origin[_origin_of(one)].append(one)
@@ -198,7 +191,6 @@ class Ended:
 
     @property
     def code(self) -> str | None:
-        """Return the reason of its dead letter."""
         return self.letter.text("timer-error") if self.letters else None
 
     @property
@@ -208,7 +200,6 @@ class Ended:
 
     @property
     def recalled(self) -> str | None:
-        """Return the origin that a recall names."""
         return self.record.text("timer-recall") if self.kind == "recall" else None
 
     @property
@@ -221,14 +212,12 @@ class Ended:
 
     @property
     def due_ms(self) -> int:
-        """Return the due time that its end states, else 0."""
         if self.deliveries:
             return self.delivery.number("timer-due") or 0
         return int(self.outcome.said()["due"] or 0) if self.outcomes else 0
 
     @property
     def wanted_ms(self) -> int:
-        """Return the earliest time of a delivery."""
         return max(self.due_ms, self.record.number("timer-hop-not-before") or 0)
 
     @property

@@ -47,8 +47,6 @@ MODES: Final = ("batch", "continued", "follow")
 
 
 class Said(NamedTuple):
-    """Statement of the audit about a record."""
-
     verdict: str
     is_violation: bool
     detail: str
@@ -60,14 +58,11 @@ front."""
 
 
 class _Chain(NamedTuple):
-    """Audits in sequence: their open records, and the spans they read."""
-
     records: OpenRecords
     spans: dict[int, Span]
 
 
 def judged(laid: Laid, mode: str, folder: Path) -> Verdicts:
-    """Return the last verdict of each record in one of MODES."""
     spark, place = laid.ingress.sparkSession, location(folder)
     chain = _Chain(OpenRecords(Tables(spark, place)), {})
     with materialising(spark, place) as materialise:
@@ -79,14 +74,12 @@ def _batch(laid: Laid, _: _Chain, materialise: Materialise) -> Verdicts:
 
 
 def evaluated(laid: Laid, seen: AuditScope, materialise: Materialise) -> evaluation.Evaluation:
-    """Run one audit of everything."""
     states = partition_states(laid.snapshot(LAST), NOTHING_READ)
     new = _requests(laid, LAST, states), _ends(laid.others)
     return _evaluated(states, new, seen, _checks_in(laid.others), materialise)
 
 
 def _continued(laid: Laid, chain: _Chain, materialise: Materialise) -> Verdicts:
-    """Audit the first moment, and continue at the last."""
     found: Verdicts = {}
     read_to = -1
     for moment in (0, LAST):
@@ -139,7 +132,6 @@ class Prepared:
         self._histories = materialise(record_histories(requests, _ends(self._laid.others)))
 
     def judged(self, materialise: Materialise) -> Verdicts:
-        """Run one audit of everything."""
         frame = partition_frame(self._laid.ingress.sparkSession, self._states)
         then = self._laid.scope(self._at, settled_only=self._settled_only)
         seen = replace(then, seen_ms=MOMENTS_MS[LAST])
@@ -179,7 +171,6 @@ def _gone_on(
     seen: AuditScope,
     materialise: Materialise,
 ) -> Verdicts:
-    """Continue the chain by one audit, and return its verdicts."""
     requests, ends = materialise(_requests(laid, moment, states)), materialise(_ends(arrived))
     closed = partition_frame(requests.sparkSession, states).select("partition", "closed_to")
     touched = chain.records.touched(seen.at_ms, (requests, ends), closed, materialise)

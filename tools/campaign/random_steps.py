@@ -23,7 +23,6 @@ VALUES: Final = (b"value", b"", None, b"v" * 40, b"v" * 190, b"v" * 300)
 
 
 def drawn_policy(chance: Random) -> Policy:
-    """Return the settings at the start of a run."""
     aliases = ALIASES if chance.random() < 0.3 else ()
     roll_after_ms = chance.choice([None, 40_000, 60_000, 90_000])
     return replace(POLICY, aliases=aliases, roll_after_ms=roll_after_ms)
@@ -41,7 +40,6 @@ def drawn_steps(
 
 
 def tail(chance: Random, world: World) -> Iterator[Step]:
-    """Yield records that the proxy will not read."""
     run = world.kafka.first_partition // PARTITIONS
     for _ in range(chance.choice([0, 0, 1, 3])):
         yield "write", _written(chance, run, world, _request(chance, run, world))
@@ -93,7 +91,6 @@ def _changes(chance: Random) -> dict[str, Any]:
 def _written(
     chance: Random, run: int, world: World, headers: Headers, partition: int | None = None
 ) -> dict[str, Any]:
-    """Return arguments for `World.send`."""
     number = chance.choice([0, 0, 1]) if partition is None else partition
     users: Headers = [("trace", b"%d" % chance.randrange(1_000)), ("mine", None)]
     count = chance.choice([0, 1, 1, 2])
@@ -116,7 +113,6 @@ def _pair(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _stream(chance: Random, run: int) -> list[Step]:
-    """Return large records, delivered at once, one a second."""
     number, steps = chance.randrange(PARTITIONS), list[Step]()
     for serial in range(4):
         written = {
@@ -146,7 +142,6 @@ def _taken_back(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _decided(chance: Random, run: int, world: World) -> list[Step]:
-    """Return a half message and its decision."""
     ident, number = _ident(chance), chance.randrange(PARTITIONS)
     prepare = {**ident, "timer-transaction": "prepare", **_checks(chance, run)}
     half = _to("orders", run, *prepare.items(), ("timer-delay", chance.choice(["1s", "40s"])))
@@ -165,7 +160,6 @@ def _decided(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _recalled(chance: Random, run: int, world: World) -> list[Step]:
-    """Return a recall of an older record, or of a new one with its delay."""
     number = chance.randrange(PARTITIONS)
     partition = run * PARTITIONS + number
     end = world.kafka.end(partition)
@@ -210,7 +204,6 @@ def _moved(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _purged(chance: Random, run: int, world: World) -> list[Step]:
-    """Return records with long delays, and a purge of some of them."""
     number, now_ms = chance.randrange(PARTITIONS), world.time.broker_now_ms
     written = [
         _to(
@@ -232,7 +225,6 @@ def _purged(chance: Random, run: int, world: World) -> list[Step]:
 
 
 def _purge(chance: Random, run: int, number: int, now_ms: int) -> dict[str, Any]:
-    """Return a purge as the proxy writes it to a partition."""
     pattern = chance.choice(["*", f"orders-{run}", "[!n]*", "?i*", "ord*"])
     times = chance.choice(
         [

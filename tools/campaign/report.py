@@ -11,7 +11,6 @@ from tools.campaign.operators.operator import Operator
 
 
 def markdown(figures: Figures, operators: Mapping[str, Operator]) -> str:
-    """Return the table of operators with their plantings and catches by mode."""
     modes = [mode for mode in MODES if figures.clean[mode]]
     rows = [f"| fault | {' | '.join(modes)} |", f"|---|{'---|' * len(modes)}"]
     for name, operator in operators.items():
@@ -29,7 +28,6 @@ def _cell(figures: Figures, operator: Operator, mode: str) -> str:
 
 
 def lines(figures: Figures) -> Iterator[str]:
-    """Yield the sums, then all wrong statements."""
     for mode, count in figures.clean.items():
         planted = sum(n for (_, in_mode), n in figures.planted.items() if in_mode == mode)
         caught = sum(n for (_, in_mode), n in figures.caught.items() if in_mode == mode)

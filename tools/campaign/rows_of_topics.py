@@ -113,7 +113,6 @@ def laid_out(
     folder: Path,
     unseen: Mapping[Place, Unseen] | None = None,
 ) -> Laid:
-    """Return the runs as frames, read from JSON below `folder`."""
     ingress = [one for run in runs for one in run.ingress]
     others = [one for run in runs for one in run.others]
     return Laid(

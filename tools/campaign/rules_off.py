@@ -40,8 +40,6 @@ class RuleOff(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Replacement of an attribute of a module, which disables a rule."""
-
     name: str
     target: Any
     attribute: str
@@ -67,14 +65,12 @@ _OUTCOME: Final = "coalesce(replace(outcome.end, '-', '_'), 'none')"
 
 
 def _ruling_with_all() -> str:
-    """Return the ruling with the numbers of all matching rules as its detail."""
     numbers = [f"IF({rule.holds}, '{n}', NULL)" for n, rule in enumerate(evaluation.RULES)]
     listed = f"concat_ws(',', {', '.join(numbers)})"
     return ALL_THAT_HOLD.format(evaluation.RULING, _OUTCOME, listed)
 
 
 def _verdict_without(said: Said, number: int) -> str:
-    """Return a record's verdict without a rule, from all matching rules."""
     outcome, _, listed = said.detail.partition("|")
     if not listed:
         return said.verdict
@@ -157,7 +153,6 @@ def _afterwards() -> Iterator[Change]:
 
 @contextmanager
 def disabled(one: Change) -> Iterator[None]:
-    """Disable a rule inside the block."""
     with patch.object(one.target, one.attribute, one.value):
         yield
 
@@ -165,7 +160,6 @@ def disabled(one: Change) -> Iterator[None]:
 def without_each_rule(
     spark: SparkSession, chunk: Chunk, say: Callable[[str], None], *, with_parts: bool
 ) -> list[RuleOff]:
-    """Judge a chunk in each of SIGHTS without each rule, and without each part of a rule."""
     with (
         TemporaryDirectory(prefix="audit-campaign-") as place,
         materialising(spark, location(place)) as keep,

@@ -117,8 +117,6 @@ def _part(one: Held) -> int:
 
 
 def _open(*topics: str, since: int = LAST) -> Sight:
-    """Return a view with a transaction open in these topics since the moment `since`."""
-
     def cut(run: Contents) -> Contents:
         others = [
             one for one in run.others if not _is_concerned(one.topic, topics) or one.since < since

@@ -26,7 +26,6 @@ class Image:
     """ENTRYPOINT, CMD and HEALTHCHECK as written."""
 
     def copy(self, path: Path) -> "Image":
-        """Return a copy for a stage that begins with this one."""
         return Image(
             self.root.copy(path), {**self.environment}, self.folder, self.user, {**self.said}
         )
@@ -41,7 +40,6 @@ class Builder:
         self._built: dict[str, Image] = {}
 
     def build(self, target: str, known: Mapping[str, Stage]) -> Image:
-        """Build a stage and print each step."""
         for stage in needed(target, dict(known)):
             if stage.name not in self._built:
                 print(f"# {stage.name}", flush=True)

@@ -29,7 +29,6 @@ class Root:
     path: Path
 
     def inside(self, name: str) -> Path:
-        """Return the outside path of a path in the root."""
         return self.path / name.lstrip("/")
 
     def copy(self, path: Path) -> "Root":
@@ -38,7 +37,6 @@ class Root:
         return Root(path)
 
     def run(self, script: str, environment: Mapping[str, str], folder: str) -> None:
-        """Run a shell script as root, with the network and certificates of this machine."""
         values = [f"{name}={value}" for name, value in _with_network(environment).items()]
         program = ["/usr/bin/env", "-i", f"--chdir={folder}", *values, "/bin/sh", "-ec", script]
         mounts = [
@@ -48,7 +46,6 @@ class Root:
         subprocess.run(isolated(mounts, ["chroot", str(self.path), *program]), check=True)
 
     def _shown(self, name: str) -> str:
-        """Return the mount that shows a file of this machine."""
         self.inside(name).touch()
         return f"mount --bind {name} {shlex.quote(str(self.inside(name)))}"
 
@@ -83,7 +80,6 @@ def _refuse_without_tools() -> None:
 
 
 def _mirror() -> str:
-    """Return DEBIAN_MIRROR, or the mirror of this machine's apt."""
     if named := os.environ.get("DEBIAN_MIRROR"):
         return named
     asked = subprocess.run(

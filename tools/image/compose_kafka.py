@@ -24,7 +24,6 @@ ASK_LIMIT_S: Final = 2.0
 
 
 def compose_environment(file: Path) -> dict[str, str]:
-    """Return the environment of the service `kafka`."""
     services: Any = yaml.safe_load(file.read_text("utf-8"))["services"]
     return dict(services["kafka"]["environment"])
 
@@ -60,7 +59,6 @@ def _properties(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _here(properties: Mapping[str, str], ports: Mapping[str, str], data: Path) -> dict[str, str]:
-    """Return the properties with free ports and local host names."""
     here = {**properties, "log.dirs": str(data)}
     for name in ("listeners", "advertised.listeners", "controller.quorum.voters"):
         for listener, port in LISTENERS.items():
@@ -70,7 +68,6 @@ def _here(properties: Mapping[str, str], ports: Mapping[str, str], data: Path) -
 
 
 def _answers(port: str) -> bool:
-    """Return whether a broker answers at the port and advertises it."""
     admin = AdminClient({"bootstrap.servers": f"localhost:{port}", "log_level": 0})
     try:
         brokers = admin.list_topics(timeout=ASK_LIMIT_S).brokers.values()

@@ -37,19 +37,15 @@ class Container:
         os.chown(data_dir, user, group)
 
     def run(self, *arguments: str, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run the image's command with these arguments to its end."""
         return self._ask([*self._image.said["ENTRYPOINT"], *arguments], limit_s)
 
     def program(self, *words: str, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
-        """Run another program in the same container."""
         return self._ask(words, limit_s)
 
     def is_healthy(self, *more: str) -> bool:
-        """Return whether the image's health check succeeds."""
         return self.program(*self._image.said["HEALTHCHECK"], *more).returncode == 0
 
     def start(self, log: Path) -> None:
-        """Start the image's default command."""
         words = [*self._image.said["ENTRYPOINT"], *self._image.said["CMD"]]
         with log.open("wb") as output:
             self._process = subprocess.Popen(

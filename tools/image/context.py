@@ -19,7 +19,6 @@ def sent(folder: Path) -> Iterator[Path]:
 
 
 def _is_kept_back(path: Path | PurePosixPath, rules: tuple[str, ...]) -> bool:
-    """Return whether the last rule that matches the path or a parent excludes it."""
     kept_back = False
     for rule in rules:
         pattern = _pattern(rule.removeprefix("!"))

@@ -36,7 +36,6 @@ class Stage:
 
 
 def stages(text: str) -> dict[str, Stage]:
-    """Return the stages of a Dockerfile by name, in order."""
     arguments: dict[str, str] = {}
     found: list[Stage] = []
     for step in _steps(text):
@@ -52,7 +51,6 @@ def stages(text: str) -> dict[str, Stage]:
 
 
 def needed(target: str, known: dict[str, Stage]) -> list[Stage]:
-    """Return the stages needed for `target`, each after its sources."""
     stage = known.get(target)
     if stage is None:
         return []

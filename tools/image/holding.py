@@ -14,14 +14,12 @@ class DidNotHold(Exception):
 
 
 def held(holds: bool, saw: str) -> str:
-    """Return the observation if the claim holds. Raise DidNotHold."""
     if not holds:
         raise DidNotHold(saw)
     return saw
 
 
 def await_that(holds: Callable[[], bool], limit_s: float, log: Path) -> None:
-    """Wait until it holds. Raise DidNotHold with the end of the log."""
     deadline = time.monotonic() + limit_s
     while not holds():
         if time.monotonic() > deadline:

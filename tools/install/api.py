@@ -24,14 +24,11 @@ class Refused(Exception):
 
 
 class Resource(NamedTuple):
-    """Kind of object and its path."""
-
     api_version: str
     kind: str
     plural: str
 
     def path(self, namespace: str | None) -> str:
-        """Return the path of the collection, of all namespaces if none is given."""
         root = "api" if "/" not in self.api_version else "apis"
         inside = f"/namespaces/{namespace}" if namespace else ""
         return f"/{root}/{self.api_version}{inside}/{self.plural}"
@@ -92,7 +89,6 @@ class Api:
         self.create(document, namespace, STRICT_DRY_RUN)
 
     def contents(self, namespace: str) -> dict[tuple[str, str], Document]:
-        """Return every object of the namespace by kind and name, without events."""
         found = {}
         for resource in self._namespaced():
             if resource.kind == "Event":
@@ -103,7 +99,6 @@ class Api:
         return found
 
     def knows(self, api_version: str, kind: str) -> bool:
-        """Return whether objects of this kind can be created in a namespace."""
         try:
             found = self._resources(api_version, namespaced=True)
         except Refused:

@@ -21,8 +21,6 @@ class NotBuilt(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GoProgram:
-    """Program with its module, version and package."""
-
     name: str
     module: str
     version: str
@@ -32,7 +30,6 @@ class GoProgram:
 
 
 def build(program: GoProgram, target: Path) -> None:
-    """Build it into the file `target`. Raise NotBuilt."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory(prefix="go-built-") as folder:

@@ -24,8 +24,6 @@ class HelmRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Helm:
-    """Helm for one cluster, with a home of its own."""
-
     program: Path
     kubeconfig: Path
     home: Path
@@ -35,7 +33,6 @@ class Helm:
         self._with_values("install", CHART, values)
 
     def upgrade(self, values: dict[str, Any], chart: Path = CHART) -> None:
-        """Upgrade the release with only these values."""
         self._with_values("upgrade", chart, values)
 
     def rollback(self, revision: int) -> None:
@@ -45,7 +42,6 @@ class Helm:
         self._run("uninstall", RELEASE)
 
     def history(self) -> list[str]:
-        """Return the states of the revisions in order."""
         revisions = yaml.safe_load(self._run("history", RELEASE, "--output", "yaml"))
         return [revision["status"] for revision in revisions]
 

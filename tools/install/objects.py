@@ -18,12 +18,10 @@ HELMS_MEMORY: Final = "helm.sh/release.v1"
 
 
 def released(found: Objects) -> dict[tuple[str, str], Document]:
-    """Return the objects without Helm's own Secrets."""
     return {key: one for key, one in found.items() if one.get("type") != HELMS_MEMORY}
 
 
 def said(found: Objects) -> dict[tuple[str, str], Document]:
-    """Return the objects without fields set by the server."""
     return {key: _said(one) for key, one in released(found).items()}
 
 

@@ -60,7 +60,6 @@ def _found(program: GoProgram) -> Path | None:
 
 
 def _cached(program: GoProgram) -> Path:
-    """Return a path in a folder of its own, which can be on the PATH."""
     return cache_folder().with_name("tools") / f"{program.name}-{program.version}" / program.name
 
 

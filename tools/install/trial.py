@@ -46,7 +46,6 @@ class Trial:
         self._first: dict[tuple[str, str], Document] = {}
 
     def run(self, folder: Path) -> None:
-        """Run all steps, with a folder for files."""
         self._install()
         self._upgrade(_of_later_version(folder / "later"))
         self._refuse_another_volume()
@@ -157,7 +156,6 @@ def _checksum(stateful_set: Document) -> str:
 
 
 def _of_later_version(folder: Path) -> Path:
-    """Return a copy of the chart with a later version number."""
     shutil.copytree(CHART, folder)
     file = folder / "Chart.yaml"
     about = yaml.safe_load(file.read_text("utf-8"))

@@ -26,14 +26,11 @@ class Late(NamedTuple):
 
 
 class LatenessBySecond:
-    """Histogram and maximum for each second with arrivals."""
-
     def __init__(self) -> None:
         self._histograms: dict[int, Histogram] = {}
         self._longest_ms: dict[int, float] = {}
 
     def note(self, received_ms: float, late_ms: npt.NDArray[np.float64]) -> None:
-        """Add records that arrived at one moment."""
         if not len(late_ms):
             return
         second = int(received_ms // 1000)
@@ -44,7 +41,6 @@ class LatenessBySecond:
         self._longest_ms[second] = max(self._longest_ms.get(second, 0.0), float(late_ms.max()))
 
     def by_second(self) -> Iterator[tuple[int, Late]]:
-        """Yield each second with arrivals (since the epoch) and its lateness."""
         for second in sorted(self._histograms):
             yield second, _late(self._histograms[second], self._longest_ms[second])
 

@@ -31,8 +31,6 @@ class Phase(NamedTuple):
 
 
 class Came(NamedTuple):
-    """Arrivals of a phase. The times are epoch ms, None without arrivals."""
-
     phase: str
     written: int
     first_ms: float | None

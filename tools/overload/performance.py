@@ -23,8 +23,6 @@ SHOWN: Final = 10
 
 
 class Scenario(Protocol):
-    """Module of `scenarios`."""
-
     def scene(self, sizes: Sizes) -> Scene:
         """Return the requirements."""
 
@@ -103,7 +101,6 @@ def _performed(
 
 
 def _resident(timeline: Timeline) -> dict[str, Any]:
-    """Return memory figures in MiB."""
     samples = timeline.samples
     ready_s = next((at_s for at_s, what in timeline.marks if what == "ready"), 0.0)
     idle = next((sample for sample in samples if sample.at_s >= ready_s), None)

@@ -24,7 +24,6 @@ class Progress:
 
     @property
     def written(self) -> list[int]:
-        """Return the number of sent records by phase."""
         return [int(count) for count in self._written]
 
     @property
@@ -44,7 +43,6 @@ class Progress:
 
     @property
     def is_over(self) -> bool:
-        """Return whether writing has ended."""
         return bool(self._is_over.value)
 
     def end(self) -> None:

@@ -16,7 +16,6 @@ COLUMNS = ("load", "when, how", "records", "figures", "faults", "memory of the w
 
 
 def content_of(date: str, command: str, scale: float, machine: Machine, it: Performed) -> Content:
-    """Return one scenario with its machine and command."""
     seen = {"date": date, "command": command, "scale": scale, "machine": asdict(machine)}
     return seen | asdict(it)
 
@@ -34,7 +33,6 @@ def write(scenarios: Mapping[str, Content], path: Path) -> None:
 
 
 def markdown(scenarios: Mapping[str, Content]) -> str:
-    """Return the table with a row for each scenario, below the machines."""
     machines = dict.fromkeys(_machine(found["machine"]) for found in scenarios.values())
     rows = [COLUMNS, ("---",) * len(COLUMNS), *map(_row, scenarios.items())]
     return "\n".join([*machines, "", *(f"| {' | '.join(row)} |" for row in rows)])

@@ -11,8 +11,6 @@ LEAST_ON_DISK = 300_000
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Counts, rates (records/s), spans (s) and sizes (bytes) of all scenarios."""
-
     instant_records: int = 5_000_000
     faster_per_s: int = 100_000
     faster_s: int = 600

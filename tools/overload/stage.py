@@ -36,8 +36,6 @@ Figures = dict[str, Any]
 
 
 class Stage:
-    """Environment that a scenario acts on."""
-
     def __init__(
         self, made: Trial, scene: Scene, sizes: Sizes, timeline: Timeline, progress: Progress
     ) -> None:
@@ -46,7 +44,6 @@ class Stage:
         self.say = made.world.say
 
     def start(self) -> float:
-        """Start the proxy and wait until it is ready. Return the seconds."""
         began_s = self.launch()
         return self.wait_ready(began_s)
 
@@ -59,7 +56,6 @@ class Stage:
         return began_s
 
     def wait_ready(self, began_s: float) -> float:
-        """Wait until the proxy is ready. Return the seconds since its start."""
         self.made.proxy.wait_ready(READY_WITHIN_S)
         self.timeline.mark("ready")
         return round(time.monotonic() - began_s, 2)
@@ -78,19 +74,16 @@ class Stage:
         self.made.proxy.stop(signal.SIGKILL)
 
     def load(self, phase: int, delay_ms: tuple[int, int], anchor_ms: int | None = None) -> Load:
-        """Return a load of all records of a phase at an unlimited rate."""
         before = sum(one.most_records for one in self.scene.phases[:phase])
         load = self.made.load(self.scene.phases[phase].most_records, delay_ms, anchor_ms)
         return replace(load, first_sequence=before, targets=self.scene.targets, seed=phase + 1)
 
     @contextmanager
     def sending(self, phase: int, load: Load) -> Iterator[Job[Loaded]]:
-        """Run the generator inside the block."""
         with Job(send, load, self.progress.telling(phase)) as generator:
             yield generator
 
     def send(self, phase: int, load: Load) -> Loaded:
-        """Send a whole load into the ingress topic."""
         name = self.scene.phases[phase].name
         with self.sending(phase, load) as generator:
             loaded = generator.result(PATIENCE_S)
@@ -150,7 +143,6 @@ def _trial(
 
 @contextmanager
 def reader_of(stage: Stage) -> Iterator[Job[Account]]:
-    """Run the reader of all targets inside the block."""
     following = Following(
         stage.made.world.bootstrap_servers,
         topics.numbered(stage.made.target, stage.scene.targets),

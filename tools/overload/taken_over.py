@@ -22,7 +22,6 @@ class TakenOver(NamedTuple):
 
 
 def taken_over_since(log: str) -> TakenOver:
-    """Count the events in JSON log lines."""
     lines = list(_lines(log))
     shards = [line for line in lines if line.get("event") == TAKEN_OVER]
     events = [str(line.get("event")) for line in lines]

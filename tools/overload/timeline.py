@@ -21,8 +21,6 @@ class Sample(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Event at seconds into the scenario."""
-
     at_s: float
     what: str
 
@@ -41,11 +39,9 @@ class Timeline(Watch):
 
     @property
     def at_s(self) -> float:
-        """Return the current second of the scenario."""
         return self.second_of(time.time() * 1000)
 
     def second_of(self, moment_ms: float) -> float:
-        """Return a moment (epoch ms) as seconds into the scenario."""
         return round((moment_ms - self.began_ms) / 1000, 2)
 
     def mark(self, what: str, at_s: float | None = None) -> float:

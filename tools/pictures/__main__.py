@@ -87,7 +87,6 @@ def _proxy(place: Path) -> Iterator[tuple[str, ProxyProcess]]:
 
 
 def _wait_with_many(bootstrap: str, proxy: ProxyProcess, count: int) -> None:
-    """Write the records, and wait until the proxy has read all."""
     started_s = time.monotonic()
     write_waiting(bootstrap, count, time.time_ns() // 1_000_000, first_s=1_800)
     print(f"{count:,} written after {time.monotonic() - started_s:.0f} s", flush=True)

@@ -32,7 +32,6 @@ def live(bootstrap: str, proxy: ProxyProcess) -> str:
 
 
 def _delivered(proxy: ProxyProcess, origin: str, times: int) -> dict[str, Any]:
-    """Return the trace step of the given delivery."""
     found: list[dict[str, Any]] = []
 
     def is_told() -> bool:

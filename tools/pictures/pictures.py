@@ -67,7 +67,6 @@ def _show_letters(browser: Any) -> None:
 
 
 def _take(browser: Any, path: Path, size: tuple[int, int], scheme: str, at: str) -> None:
-    """Take the page from the element `at` on."""
     look(browser, size[0], scheme, size[1])
     browser.execute_script(
         "document.documentElement.style.scrollBehavior = 'auto';"

@@ -33,7 +33,6 @@ def request(target: str, due_ms: int, ident: str | None = None) -> Headers:
 
 
 def write_waiting(bootstrap: str, count: int, now_ms: int, first_s: int = 60) -> None:
-    """Write records, one in ten with an id. The first is due in `first_s`."""
     settings: dict[str, str | int] = {
         "bootstrap.servers": bootstrap,
         "linger.ms": 20,
@@ -96,7 +95,6 @@ def write_troubles(bootstrap: str, now_ms: int) -> None:
 
 
 def far_id() -> str:
-    """Return an id of a record pending for more than a day."""
     return next(
         ident
         for due_ms, ident in _with_ids()
@@ -105,7 +103,6 @@ def far_id() -> str:
 
 
 def _with_ids() -> Iterator[tuple[int, str]]:
-    """Yield due times relative to the epoch, with ids."""
     for number, (target, due_ms) in enumerate(islice(_drawn(0, 0), FEW)):
         if number % ID_EVERY == 0:
             yield due_ms, f"{target}-{number}"

@@ -19,7 +19,6 @@ STREAM_LIMIT_S: Final = 60.0
 
 
 def timings(proxy: ProxyProcess, origin: str) -> dict[str, list[float]]:
-    """Return milliseconds by call."""
     ident = far_id()
     asked: dict[str, Callable[[], object]] = {
         "snapshot": lambda: _snapshot(proxy),

@@ -72,7 +72,6 @@ class Fault(NamedTuple):
 
 
 def drawn(kinds: dict[str, Kind], seed: str) -> Iterator[Fault]:
-    """Yield faults without end, the same for the same seed."""
     draw, names = Random(seed), list(kinds)
     weights = [kind.weight for kind in kinds.values()]
     number = 0

@@ -20,7 +20,6 @@ MAY_BE_GONE: Final = LOCAL_STATE_GONE | {"cut file", "flip bits"}
 
 
 def figures_of(found: Soak) -> dict[str, Any]:
-    """Return all figures. Times are seconds into the soak."""
     peaks: dict[str, int] = {}
     for sample in found.samples:
         peaks[sample.proxy] = max(peaks.get(sample.proxy, 0), sample.resident_bytes)

@@ -88,7 +88,6 @@ class ProxyLane(Lane):
         return None
 
     def _terminate(self, fault: Fault, proxy: ProxyProcess) -> None:
-        """Terminate the proxy, after it has begun to handle signals."""
         wait_for(lambda: STARTED in proxy.log, STARTED_WITHIN_S, "the proxy to have started")
         code = proxy.stop()
         assert code == 0, f"SIGTERM ended {proxy.folder.name} with {code}:\n{proxy.log_tail()}"
@@ -110,7 +109,6 @@ class ProxyLane(Lane):
         self._shift(fault, proxy)
 
     def _restart(self, fault: Fault, proxy: ProxyProcess) -> None:
-        """Restart with other settings, after a clean stop or a kill."""
         change = self._change(fault, proxy.folder.name)
         if fault.number % 2:
             return self._kill(fault, proxy, change)

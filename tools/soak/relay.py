@@ -28,7 +28,6 @@ class Relay:
         self.writers: set[asyncio.StreamWriter] = set()
 
     async def listen(self) -> asyncio.Server:
-        """Start listening, which sets `port`."""
         self.to_broker.set()
         self.to_client.set()
         server = await asyncio.start_server(self._connected, HOST, 0)
@@ -36,7 +35,6 @@ class Relay:
         return server
 
     def cut(self) -> None:
-        """Close every connection, like a reset."""
         for writer in list(self.writers):
             writer.transport.abort()
 
@@ -79,8 +77,6 @@ class Relay:
 
 
 class Relays:
-    """A relay for each broker port, in one thread of their own."""
-
     def __init__(self, broker_ports: Mapping[int, int]) -> None:
         self._by_node = {node: Relay(port) for node, port in broker_ports.items()}
         self._loop = asyncio.new_event_loop()
@@ -105,7 +101,6 @@ class Relays:
         self._loop.close()
 
     def port(self, node: int) -> int:
-        """Return the client port of the node."""
         return self._by_node[node].port
 
     def cut(self, node: int) -> None:
@@ -117,7 +112,6 @@ class Relays:
         self.cut(node)
 
     def slow(self, node: int, delay_s: float) -> None:
-        """Delay each chunk until `heal`."""
         self._by_node[node].delay_s = delay_s
 
     def half_open(self, node: int, *, is_answered: bool) -> None:
@@ -137,7 +131,6 @@ class Relays:
 
 
 async def _end_others() -> None:
-    """Cancel all other tasks of this loop and wait for them."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

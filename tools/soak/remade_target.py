@@ -40,7 +40,6 @@ class RemadeTarget:
         self.create()
 
     def create(self) -> None:
-        """Create the topic, first or again."""
         config = {"retention.ms": "-1", **OPEN, **BROKER_STAMPED}
         try:
             self._cluster.create_topic(self.topic, PARTITIONS, config=config)
@@ -50,7 +49,6 @@ class RemadeTarget:
             self._cluster.await_leader(self.topic)  # a repeated request, after a late answer
 
     def delete(self) -> None:
-        """Keep its records and delete it."""
         set_topic_config(self._servers, self.topic, CLOSED)
         wait_for(self._is_read, WITHIN_S, f"the end of {self.topic}")
         admin = admin_client(self._servers)
@@ -58,7 +56,6 @@ class RemadeTarget:
         wait_for(lambda: not has_topic(self._servers, self.topic), WITHIN_S, "it to be gone")
 
     def write_back(self) -> None:
-        """Write the kept records back. No deliveries follow."""
         as_given = {"message.timestamp.type": "CreateTime"}
         set_topic_config(self._servers, self.topic, as_given)
         for first in range(0, len(self.kept), AT_ONCE):

@@ -57,7 +57,6 @@ class SoakInstallation(Installation):
 
     @property
     def rules(self) -> Rules:
-        """Return the settings that the judge needs."""
         return replace(RULES, retry_prefix=self.prefixes["retry"], dlq_prefix=self.prefixes["dlq"])
 
     def target(
@@ -81,24 +80,20 @@ class SoakInstallation(Installation):
         return topic
 
     def check_topic(self) -> str:
-        """Return the topic for check-backs."""
         topic = f"{self.name}.checks"
         self._create(topic, 1, BROKER_STAMPED)
         self.check_topics.append(topic)
         return topic
 
     def soak_proxy(self, instance: str) -> ProxyProcess:
-        """Return the proxy of this instance with its current settings."""
         return self.proxy(instance, **self._settings_of(instance))
 
     def vary(self, instance: str, **changed: Any) -> None:
-        """Change settings from the next start on."""
         self._variants.setdefault(instance, {}).update(changed)
         settings = self.settings(instance, **self._settings_of(instance))
         self.soak_proxy(instance).configure(settings)
 
     def store_of(self, instance: str) -> str:
-        """Return the kind of store at its next start."""
         return str(self._variants.get(instance, {}).get("store", STORES[0]))
 
     def await_end(self, timeout_s: float) -> None:
@@ -143,18 +138,15 @@ class Scene:
 
     @property
     def grows(self) -> str:
-        """Return the target that gets more partitions."""
         return self.targets[1]
 
     @property
     def proxies(self) -> dict[str, ProxyProcess]:
-        """Return the permanent proxies."""
         return {name: self.installation.soak_proxy(name) for name in INSTANCES}
 
 
 @contextmanager
 def scene(folder: Path, seed: int) -> Iterator[Scene]:
-    """Start everything, and end it after the block."""
     cluster = Cluster(folder / "cluster", heap_mb=HEAP_MB, overrides=OF_BROKERS)
     with ExitStack() as stack:
         ports = {node: cluster.port(node) for node in cluster.numbers}

@@ -27,8 +27,6 @@ PAGE_BYTES: Final = 4096
 
 
 class Sample(NamedTuple):
-    """Resident memory of one proxy with its workers, at seconds into the soak."""
-
     at_s: float
     proxy: str
     resident_bytes: int
@@ -52,13 +50,10 @@ class Soak(NamedTuple):
 
     @property
     def faults(self) -> Counter[str]:
-        """Return how often each fault was applied."""
         return Counter(f"{one.lane}: {one.what}" for one in self.done)
 
 
 class NotHeld(AssertionError):
-    """Violation, with the earlier faults in `done`."""
-
     def __init__(self, said: str, done: Sequence[Done]) -> None:
         super().__init__(said)
         self.done = done

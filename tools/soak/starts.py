@@ -41,7 +41,6 @@ class Starts:
         self._began = time.monotonic()
 
     def start(self, proxy: ProxyProcess, fault: Fault) -> None:
-        """Start the proxy and watch it in a thread."""
         proxy.start()
         named = f"{proxy.folder.name} after {fault.what}"
         threading.Thread(target=self._watch, args=(proxy, fault), name=named, daemon=True).start()

@@ -75,7 +75,6 @@ def config_section() -> str:
 
 
 def _in_a_pod(above: list[str], line: str) -> list[str]:
-    """Return the replacement of a line. Its comment is removed from the lines above."""
     while above and above[-1].lstrip().startswith("#"):
         above.pop()
     comment, said = IN_A_POD[line.strip()]
@@ -88,7 +87,6 @@ def _as_comment(indent: str) -> dict[str, Any]:
 
 
 def values() -> str:
-    """Return `values.yaml` with a new section `config`."""
     written = (CHART / "values.yaml").read_text("utf-8")
     begin, end = written.index(CONFIG_HEAD[:40]), written.index("# Secrets are named, never")
     return written[:begin] + config_section() + "\n" + written[end:]

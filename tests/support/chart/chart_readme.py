@@ -49,7 +49,6 @@ def readme(values: Path) -> str:
 
 
 def documented(values: Path) -> Iterator[Value]:
-    """Yield every key, with the comment above it."""
     text = values.read_text("utf-8")
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
@@ -69,7 +68,6 @@ def _values(node: yaml.MappingNode, path: tuple[str, ...], lines: list[str]) -> 
 
 
 def _is_section(node: yaml.MappingNode, key: yaml.Node, lines: list[str]) -> bool:
-    """Return whether its keys are on lines of their own with comments."""
     first = int(node.value[0][0].start_mark.line) if node.value else 0
     return first > key.start_mark.line and bool(_comment_above(first, lines))
 

@@ -149,8 +149,6 @@ class AuditFollow(Part):
 
 
 class Audit(Part):
-    """The audit as a CronJob, and the continuous audit."""
-
     enabled: bool
     schedule: str = Field(min_length=1)
     output: str = Field(pattern=r"^(/|[a-z][a-z0-9+.-]*://).+")

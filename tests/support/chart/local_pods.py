@@ -33,8 +33,6 @@ Secrets = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class LocalPod:
-    """Container of a pod, ready to start, with the paths of its probes."""
-
     name: str
     command: list[str]
     environment: dict[str, str]
@@ -43,7 +41,6 @@ class LocalPod:
     probes: dict[str, str]
 
     def passes(self, probe: str = "readinessProbe") -> bool:
-        """Return whether the probe answers 200 now."""
         return self.get(self.probes[probe])[0] == 200
 
     def shards(self) -> int:
@@ -57,8 +54,6 @@ class LocalPod:
 
 
 class Node:
-    """Folder of pods, with their ConfigMaps and Secrets."""
-
     def __init__(self, folder: Path, documents: Sequence[Document], secrets: Secrets) -> None:
         made = {one["metadata"]["name"]: _decoded(one) for one in documents if _is_secret(one)}
         self._folder, self._secrets = folder, {**made, **secrets}
@@ -66,13 +61,11 @@ class Node:
         self._configs = {one["metadata"]["name"]: one["data"] for one in named}
 
     def pods(self, stateful_set: Document) -> list[LocalPod]:
-        """Return one pod per replica, with Kubernetes' names."""
         name, count = stateful_set["metadata"]["name"], stateful_set["spec"]["replicas"]
         spec = stateful_set["spec"]["template"]["spec"]
         return [self.pod(f"{name}-{number}", spec) for number in range(count)]
 
     def pod(self, name: str, spec: Document) -> LocalPod:
-        """Return the first container of a pod."""
         container = spec["containers"][0]
         folder = self._folder / name
         mounts = self._mounted(folder, spec, container)

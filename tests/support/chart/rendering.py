@@ -55,19 +55,15 @@ def refusal(values: Values) -> str:
 
 
 class Release:
-    """Resources of a release."""
-
     def __init__(self, text: str) -> None:
         self.text = text
 
     @property
     def documents(self) -> list[Document]:
-        """Return a new copy of all resources."""
         return deepcopy(_parsed(self.text))
 
     @property
     def templates(self) -> set[str]:
-        """Return the template files that made a resource."""
         return set(re.findall(r"(?m)^# Source: .*/(.+)$", self.text))
 
     def all(self, kind: str) -> list[Document]:
@@ -98,7 +94,6 @@ class Release:
         return settings
 
     def pod_specs(self) -> Iterator[tuple[str, Document]]:
-        """Yield every pod spec with the kind of its resource."""
         for document in self.documents:
             if document["kind"] in {"StatefulSet", "Job"}:
                 yield document["kind"], document["spec"]["template"]["spec"]

@@ -38,8 +38,6 @@ LAST_LINES: Final = 20
 
 
 class PodProcess:
-    """Container of a pod as a process, with `log` in its folder."""
-
     def __init__(self, pod: LocalPod) -> None:
         self.pod = pod
         self.log = pod.folder / "log"
@@ -71,20 +69,16 @@ class PodProcess:
             self._process.wait()
 
     def serves(self, shards: int) -> bool:
-        """Return whether its readiness probe passes with this many shards."""
         return self.pod.passes() and self.pod.shards() == shards
 
 
 def values(bootstrap: str) -> dict[str, Any]:
-    """Return the values for this trial."""
     kafka = {"bootstrap.servers": bootstrap, "session.timeout.ms": SESSION_MS}
     topics = {"create": False, "partitions": PARTITIONS}
     return {"replicas": 2, "config": {"kafka": kafka, "topics": topics}}
 
 
 class Trial:
-    """Steps of the trial. Each fails with a sentence."""
-
     def __init__(self, bootstrap: str, pods: Sequence[PodProcess]) -> None:
         self._bootstrap, self._pods = bootstrap, pods
         self._sent = 0
@@ -153,7 +147,6 @@ def _create_target(bootstrap: str) -> None:
 
 
 def _run_hook(node: Node, release: Release) -> None:
-    """Run the hook first, as Helm does."""
     for job in release.all("Job"):
         pod = PodProcess(node.pod(job["metadata"]["name"], job["spec"]["template"]["spec"]))
         pod.start()

@@ -16,7 +16,6 @@ EXACT = re.compile(r'(\w+)="([^"$]+)"')
 
 
 def expressions() -> Iterator[str]:
-    """Yield the expressions of all rules and panels."""
     yield from (rule.expression for rule in read_rules(CHART_FILES / "alerts.yaml"))
     board = json.loads((CHART_FILES / "dashboard.json").read_text("utf-8"))
     for panel in board["panels"]:
@@ -24,7 +23,6 @@ def expressions() -> Iterator[str]:
 
 
 def series_names() -> set[str]:
-    """Return the names of all series of the proxy and of the audit."""
     return {name for expression in expressions() for name in NAME.findall(expression)}
 
 

@@ -48,7 +48,6 @@ class HadoopServer:
             )
 
     def await_ready(self, is_ready: Callable[[], bool]) -> None:
-        """Wait until `is_ready`. Fail with the end of its log."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not is_ready():
             is_gone = self._process.exit_code is not None
@@ -58,7 +57,6 @@ class HadoopServer:
             time.sleep(LOOK_EVERY_S)
 
     def stop(self) -> None:
-        """Stop cleanly. Do nothing if it has ended."""
         self._process.stop()
 
     def _tail(self) -> str:
@@ -66,13 +64,11 @@ class HadoopServer:
 
 
 def java_command(main_class: str, conf: Path) -> list[str]:
-    """Return the command for a main class of Hadoop, without arguments."""
     classpath = ":".join(map(str, [conf, *hadoop_jars()]))
     return [str(java_home() / "bin" / "java"), *JVM, "-cp", classpath, main_class]
 
 
 def hadoop_environment(conf: Path) -> dict[str, str]:
-    """Return the environment for the Hadoop settings in `conf`."""
     own = {"JAVA_HOME": str(java_home()), "HADOOP_CONF_DIR": str(conf), "SPARK_LOCAL_IP": HOST}
     return {**os.environ, **own}
 
@@ -88,7 +84,6 @@ def write_site(file: Path, settings: Mapping[str, str]) -> None:
 
 
 def answer(port: int, path: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-    """Return the JSON of a server's web port, None without an answer."""
     try:
         with urlopen(f"http://{HOST}:{port}{path}", timeout=timeout_s) as found:
             return json.load(found)

@@ -35,7 +35,6 @@ class Hdfs:
     web_port: int
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a folder. The path has no address."""
         asked = f"{WEB_HDFS}{quote(path)}?op=LISTSTATUS"
         found = answer(self.web_port, asked, timeout_s=FOLDER_TIMEOUT_S)
         assert found, f"HDFS has no folder {path}, or does not say within {FOLDER_TIMEOUT_S} s"

@@ -22,7 +22,6 @@ BROUGHT_BY_SPARK: Final = ("slf4j-api", "scala-library", "antlr4-runtime")
 
 
 def is_wanted(coordinates: str) -> bool:
-    """Return whether the servers need this jar and Spark lacks it."""
     artifact = coordinates.split(":")[1]
     return artifact not in {*NOT_NEEDED, *BROUGHT_BY_SPARK} and is_lacking(coordinates)
 

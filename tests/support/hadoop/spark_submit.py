@@ -36,8 +36,6 @@ LOCAL_CLUSTER: Final = {"spark.master": "local-cluster[3,2,2048]", "spark.driver
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Exit code and output of `spark-submit`."""
-
     exit_code: int
     stdout: str
     stderr: str

@@ -29,7 +29,6 @@ class Yarn:
     containers: Path
 
     def outputs(self, name: str) -> list[str]:
-        """Return the container outputs of one file name: `stdout` or `stderr`."""
         files = sorted(self.containers.glob(f"*/*/{name}"), key=lambda file: file.stat().st_mtime)
         return [file.read_text("utf-8", "replace") for file in files]
 

@@ -68,8 +68,6 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Certificate with its key, both as PEM text."""
-
     certificate: str
     key: str
 
@@ -82,8 +80,6 @@ class Identity:
 
 
 class Authority:
-    """Certificate authority. Clients and brokers trust its `certificate`."""
-
     def __init__(self, name: str = "tests") -> None:
         self._name, self._key = name, new_key()
         now = datetime.now(UTC)
@@ -93,7 +89,6 @@ class Authority:
     def issue(
         self, name: str, hosts: Sequence[str] = (), valid_for: timedelta = timedelta(days=1)
     ) -> Identity:
-        """Issue a certificate of `CN=name` for these hosts. It is valid since an hour ago."""
         key, until = new_key(), datetime.now(UTC) + valid_for
         names = _der(SEQUENCE, *map(_alt_name, hosts))
         extensions = [_der(SEQUENCE, ALT_NAMES, _der(OCTETS, names))] if hosts else []

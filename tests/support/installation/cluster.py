@@ -103,7 +103,6 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return all nodes with the addresses for clients."""
         return ",".join(node.advertised for node in self._nodes)
 
     @property
@@ -112,7 +111,6 @@ class Cluster:
         return ",".join(f"{HOST}:{node.internal_port}" for node in self._nodes)
 
     def port(self, number: int) -> int:
-        """Return the client port of a node, even if it advertises another."""
         return self._node(number).port
 
     def advertise(self, number: int, address: str) -> None:
@@ -168,7 +166,6 @@ class Cluster:
         replicas: int = 3,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic, and wait until all partitions are led."""
         self._create(NewTopic(name, partitions, replicas, config=dict(config or {})))
 
     def create_topic_on(
@@ -187,11 +184,9 @@ class Cluster:
         return int(partitions[partition].leader) if partition in partitions else -1
 
     def group_coordinator(self, group: str) -> int:
-        """Return the coordinator of a consumer group."""
         return self.await_leader("__consumer_offsets", coordinator_partition(group))
 
     def transaction_coordinator(self, transactional_id: str) -> int:
-        """Return the coordinator of a transactional id."""
         return self.await_leader("__transaction_state", coordinator_partition(transactional_id))
 
     def await_whole(self) -> None:
@@ -199,7 +194,6 @@ class Cluster:
         wait_for(self._is_whole, STARTED_WITHIN_S, f"all of {self.numbers} to lead and follow")
 
     def await_leader(self, topic: str, partition: int = 0, *, but: int = -1) -> int:
-        """Wait for a leader of a partition other than `but`, and return it."""
         leader = -1
 
         def is_led() -> bool:
@@ -284,7 +278,6 @@ class Cluster:
 
 @contextmanager
 def running_cluster(folder: Path, nodes: int = 3, **overrides: str) -> Iterator[Cluster]:
-    """Run a cluster inside the block."""
     named = {name.replace("_", "."): value for name, value in overrides.items()}
     cluster = Cluster(folder, nodes, overrides=named)
     try:

@@ -46,7 +46,6 @@ def metadata(**fields: Any) -> str:
 
 
 def commit(bootstrap: str, group_id: str, places: list[TopicPartition]) -> None:
-    """Commit offsets with their metadata, without a transaction."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group_id})
     try:
         group_offsets.commit(consumer, places)
@@ -55,7 +54,6 @@ def commit(bootstrap: str, group_id: str, places: list[TopicPartition]) -> None:
 
 
 def open_transaction(bootstrap: str) -> Producer:
-    """Return a producer with an open transaction."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

@@ -39,32 +39,25 @@ HELD_WITHIN_S = 180
 
 
 class HeldProxy(ProxyProcess):
-    """Proxy that stops at a step on request."""
-
     module = "tests.support.installation.held_proxy"
 
     def hold_at(self, step: str) -> None:
-        """Stop the next time this step is reached."""
         unseen = self.folder / "unseen"
         unseen.write_text(step, "utf-8")
         unseen.rename(self.folder / "hold")
 
     def await_held(self) -> None:
-        """Wait until it has stopped there."""
         held = self.folder / "held"
         wait_for(held.exists, HELD_WITHIN_S, f"the step: {self.log_tail()}")
 
     def go_on(self) -> None:
-        """Continue. A killed proxy is no problem."""
         (self.folder / "held").unlink()
 
     @property
     def has_failed(self) -> bool:
-        """Return whether a transaction call has failed or timed out."""
         return (self.folder / FAILED).exists()
 
     def go_on_cut_off(self) -> None:
-        """Continue with all connections to the broker cut."""
         (self.folder / CUT).touch()
         self.go_on()
 

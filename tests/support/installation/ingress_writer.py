@@ -29,7 +29,6 @@ class IngressWriter:
         )
 
     def write(self, record: Outgoing) -> None:
-        """Pass the record to the client. Wait for room."""
         while not self._has_taken(record):
             self._producer.poll(0.1)
         self._producer.poll(0)

@@ -99,7 +99,6 @@ class Installation:
         return {"bootstrap.servers": self.bootstrap, **session, **more}
 
     def proxy(self, instance: str = "one", **more: Any) -> ProxyProcess:
-        """Return the proxy of this instance with its own data folder, not started."""
         if instance not in self.proxies:
             settings = self.settings(instance, **more)
             self.proxies[instance] = ProxyProcess(self._folder / instance, settings)
@@ -121,7 +120,6 @@ class Installation:
         return name
 
     def check_topic(self) -> str:
-        """Create a topic for check-backs."""
         topic = new_topic(self.bootstrap, f"{self.name}.checks", 1, BROKER_STAMPED)
         self.check_topics.append(topic)
         return topic
@@ -134,7 +132,6 @@ class Installation:
         write(self.bootstrap, self.ingress, records)
 
     def keep_ingress(self) -> None:
-        """Switch retention of the ingress off."""
         set_topic_config(self.bootstrap, self.ingress, {"retention.ms": "-1"})
 
     def create_ingress_anew(self) -> None:
@@ -153,7 +150,6 @@ class Installation:
         return True
 
     def delete_ingress(self, partition: int) -> int:
-        """Delete the records of an ingress partition, like retention. Return its end."""
         place = TopicPartition(self.ingress, partition, OFFSET_END)
         admin = admin_client(self.bootstrap)
         return int(admin.delete_records([place])[place].result(WRITE_TIMEOUT_S).low_watermark)
@@ -166,11 +162,9 @@ class Installation:
         return f"{self.name}.settings"
 
     def create_settings_topic(self, config: Mapping[str, str]) -> None:
-        """Create the settings topic before the proxy does, with this configuration."""
         self._create(self.settings_topic, 1, {"cleanup.policy": "compact", **config})
 
     def create_dead_letters(self, config: Mapping[str, str]) -> None:
-        """Create the dead-letter topic before the proxy does, with this configuration."""
         self._create(self.dead_letters, 1, config)
 
     def ends_so_far(self) -> int:
@@ -178,7 +172,6 @@ class Installation:
         return ends_so_far(self)
 
     def await_ends(self, records: int, timeout_s: float = 180) -> None:
-        """Wait until this many ingress records have ended."""
         await_ends(self, lambda: records, timeout_s)
 
     def judge(
@@ -199,7 +192,6 @@ class Installation:
         return judge(self, rules or Rules(), witness.records if witness else {})
 
     def stop_proxies(self) -> None:
-        """Send SIGTERM to all running proxies in turn."""
         for proxy in self.proxies.values():
             if proxy.is_running:
                 assert proxy.stop() == 0, proxy.log_tail()

@@ -72,17 +72,14 @@ class ProxyProcess:
 
     @property
     def log(self) -> str:
-        """Return the log of the last start, empty before the first."""
         return "" if not self._starts else self._log_path.read_text("utf-8", "replace")
 
     @property
     def whole_log(self) -> str:
-        """Return the logs of all starts."""
         paths = [self._log_of(number) for number in range(1, self._starts + 1)]
         return "".join(path.read_text("utf-8", "replace") for path in paths)
 
     def start(self, clock_ahead_s: int | None = None) -> None:
-        """Start the process, possibly with a wrong wall clock. Return at once."""
         assert not self.is_running, "it runs already"
         self._starts += 1
         if clock_ahead_s is not None:
@@ -99,7 +96,6 @@ class ProxyProcess:
             )
 
     def start_ready(self, clock_ahead_s: int | None = None) -> None:
-        """Start, and wait until every owned shard has caught up."""
         self.start(clock_ahead_s)
         self.wait_ready()
 
@@ -116,14 +112,11 @@ class ProxyProcess:
         (folder / "sitecustomize.py").write_text(shifted, "utf-8")
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of its processes, with its clock and debug logs."""
         folder = self.folder / "clock"
         clock = {"PYTHONPATH": str(folder)} if folder.exists() else {}
         return {"DELAY_PROXY_LOG__LEVEL": "debug", **os.environ, **clock}
 
     def wait_ready(self) -> None:
-        """Wait until /readyz answers 200. Fail with the log."""
-
         def ready_or_ended() -> bool:
             return self.get("/readyz")[0] == 200 or not self.is_running
 
@@ -147,7 +140,6 @@ class ProxyProcess:
             raise AssertionError(f"no end within {timeout_s} s:\n{self.log_tail()}") from None
 
     def kill(self) -> None:
-        """Kill it like a crash. Do nothing if it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -158,7 +150,6 @@ class ProxyProcess:
         self._process.send_signal(number)
 
     def worker_pids(self) -> list[int]:
-        """Return the ids of its worker processes, if it has several."""
         columns = "pid=,ppid=,args="
         listed = subprocess.run(
             ["/bin/ps", "axwwo", columns], capture_output=True, text=True, check=True

@@ -36,8 +36,6 @@ TIMEOUT_S = 180
 
 
 class Right(NamedTuple):
-    """Operation on one resource, or on all resources with a prefix."""
-
     operation: str
     kind: ResourceType
     name: str
@@ -57,7 +55,6 @@ class Right(NamedTuple):
 
 
 def documented_rights(page: str, heading: str) -> list[Right]:
-    """Return the rights in the table under a heading of a docs page."""
     _, _, behind = (DOCS / page).read_text("utf-8").partition(f"\n## {heading}\n")
     return [
         Right(operation, _kind(kind), name, bool(prefix))
@@ -68,7 +65,6 @@ def documented_rights(page: str, heading: str) -> list[Right]:
 
 
 def grant(bootstrap: str, user: str, *rights: Right) -> None:
-    """Grant rights, and wait until the broker applies them."""
     admin = admin_client(bootstrap)
     for done in admin.create_acls([right.binding(user) for right in rights]).values():
         done.result(TIMEOUT_S)
@@ -77,7 +73,6 @@ def grant(bootstrap: str, user: str, *rights: Right) -> None:
 
 
 def revoke(bootstrap: str, user: str, right: Right) -> None:
-    """Revoke a right, and wait until the broker applies it."""
     wanted = right.binding_filter(user)
     admin = admin_client(bootstrap)
     assert len(admin.delete_acls([wanted])[wanted].result(TIMEOUT_S)) == 1
@@ -90,7 +85,6 @@ def allow(bootstrap: str, topic: str, operation: AclOperation) -> None:
 
 
 def deny(bootstrap: str, topic: str, operation: AclOperation) -> None:
-    """Deny an operation, which overrules any permission."""
     _rule(bootstrap, topic, operation, AclPermissionType.DENY)
 
 

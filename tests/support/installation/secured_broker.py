@@ -56,14 +56,12 @@ class SecuredBroker:
         return f"{HOST}:{self._ports[listener]}"
 
     def add_user(self, name: str, password: str) -> None:
-        """Add a user for the listener SCRAM, or change the password."""
         secret = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
         wanted = UserScramCredentialUpsertion(name, secret, password.encode())
         admin = admin_client(self.bootstrap)
         admin.alter_user_scram_credentials([wanted])[name].result(TIMEOUT_S)
 
     def restart(self, authority: Authority, identity: Identity) -> None:
-        """Restart with another certificate and another trusted authority."""
         self._broker.stop()
         self._broker = self._made(authority, identity)
         self._broker.start()

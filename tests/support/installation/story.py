@@ -39,7 +39,6 @@ class Story:
         key: bytes | None = b"key",
         partition: int = 0,
     ) -> None:
-        """Add a record with any partition and key."""
         self.tell_record(self.record(name, asked, key=key, partition=partition))
 
     def tell_record(self, record: Outgoing) -> None:
@@ -53,7 +52,6 @@ class Story:
         key: bytes | None = b"key",
         partition: int = 0,
     ) -> Outgoing:
-        """Return a record with this name, not yet written."""
         texts = {n: v.encode() if isinstance(v, str) else v for n, v in asked.items()}
         headers: Headers = [(f"timer-{n.replace('_', '-')}", raw) for n, raw in texts.items()]
         value = f"{name} and its value".encode()
@@ -64,12 +62,10 @@ class Story:
         self.installation.send(told)
 
     def end(self, timeout_s: float = 180, witness: IngressWitness | None = None) -> None:
-        """Wait until everything has ended, and judge."""
         self.send()
         self.ends = self.installation.judge(timeout_s, self.rules, witness)
 
     def records(self, name: str) -> dict[str, Incoming]:
-        """Return the ingress records of this name by origin, in order."""
         found = [
             (record.partition, record.offset, place, record)
             for place, record in self.ends.ingress.items()
@@ -78,12 +74,10 @@ class Story:
         return {place: record for *_, place, record in sorted(found, key=lambda row: row[:2])}
 
     def said(self, name: str) -> list[str]:
-        """Return the ends of the records of this name, in order."""
         said = self.ends.said
         return [said[place][0] for place in self.records(name)]
 
     def details(self, name: str) -> list[str]:
-        """Return the details of the outcomes of this name."""
         said = self.ends.said
         return [said[place][1] for place in self.records(name)]
 
@@ -105,7 +99,6 @@ class Story:
         ]
 
     def topics(self, name: str) -> list[str]:
-        """Return the topics to which the records of this name were delivered."""
         return [
             placed.topic
             for place in self.records(name)

@@ -26,12 +26,10 @@ class TopicCopy:
             self.records = [placed.record for placed in reader.read([topic])]
 
     def of_value(self, value: bytes) -> int:
-        """Return the index of the only record with this value."""
         (found,) = [at for at, record in enumerate(self.records) if record.value == value]
         return found
 
     def change(self, at: int, **fields: object) -> Incoming:
-        """Change fields of a record. Return the old record."""
         before = self.records[at]
         self.records[at] = replace(before, **fields)  # type: ignore[arg-type]
         return before
@@ -50,7 +48,6 @@ class TopicCopy:
 def append(
     bootstrap: str, topic: str, records: Sequence[Incoming], *, aborted: bool = False
 ) -> None:
-    """Append records in a transaction."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"plant-{topic}"})
     producer.init_transactions(TIMEOUT_S)
     producer.begin_transaction()
@@ -71,6 +68,5 @@ def append(
 
 
 def with_header(headers: Headers, name: str, value: bytes) -> Headers:
-    """Return the headers with another value for this one."""
     assert name in dict(headers), name
     return [(found, value if found == name else kept) for found, kept in headers]

@@ -50,7 +50,6 @@ def _write_batch(
 
 
 def unreadable_at(proxy: ProxyProcess) -> list[tuple[int, int]]:
-    """Return the partition and offset of unreadable records from /readyz."""
     code, said = proxy.get("/readyz")
     waiting = json.loads(said).get("waiting", []) if said else []
     found = [(one["partition"], one["unreadable_at"]) for one in waiting]

@@ -71,24 +71,20 @@ class Purge:
     to_ms: float
 
     def means(self, target: str, due_ms: int) -> bool:
-        """Return whether the purge removes a pending record."""
         return fnmatchcase(target, self.pattern) and self.from_ms <= due_ms <= self.to_ms
 
 
 def is_move(record: Incoming) -> bool:
-    """Return whether the record replaces another pending record."""
     return record.header("timer-hop-fires") is not None
 
 
 def is_control(record: Incoming) -> bool:
-    """Return whether the record only controls another one."""
     said = record.header("timer-transaction")
     takes_back = any(record.header(name) is not None for name in TAKING_BACK)
     return takes_back or said not in (None, b"prepare")
 
 
 def asked_purge(record: Incoming) -> Purge | None:
-    """Return the purge of a record, None for other records."""
     pattern = record.header("timer-purge")
     if pattern is None:
         return None
@@ -98,7 +94,6 @@ def asked_purge(record: Incoming) -> Purge | None:
 
 
 def asked_ident(record: Incoming) -> bytes | None:
-    """Return the id that the record has or refers to."""
     cancelled = record.header("timer-cancel")
     if cancelled is None and any(record.header(name) is not None for name in TAKING_BACK):
         return None
@@ -136,13 +131,11 @@ def asked_topic(record: Incoming, rules: Rules) -> str:
 
 
 def asked_key(record: Incoming) -> bytes | None:
-    """Return the key at the target."""
     named = [value for name, value in record.headers if name == "timer-key"]
     return named[-1] if named else record.key
 
 
 def users(headers: Headers) -> Headers:
-    """Return the user's own headers."""
     return [header for header in headers if not header[0].startswith("timer-")]
 
 

@@ -21,8 +21,6 @@ SHOWN = 10
 
 
 class Counted(Protocol):
-    """Result of the other judge."""
-
     @property
     def counts(self) -> Counter[str]: ...
 
@@ -34,7 +32,6 @@ class Auditor:
         self._spark, self.results = spark, location(folder / "audit")
 
     def audit(self, made: Installation) -> Summary:
-        """Audit the whole installation."""
         own = OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
         kafka = kafka_settings(made.bootstrap)
         job = AuditJob(kafka, f"{made.name}.proxy", own, (), self.results)

@@ -35,7 +35,6 @@ class CheckBacks:
         self._asked: Counter[tuple[Question, int]] = Counter()
 
     def ingress(self, placed: Placed) -> Placed:
-        """Record an ingress record of any kind, and return it."""
         if placed.record.header("timer-transaction") == b"prepare":
             self._prepared(placed.place, placed.record)
         return placed
@@ -50,7 +49,6 @@ class CheckBacks:
         )
 
     def wrong(self, checks: Iterable[Placed]) -> Iterator[str]:
-        """Yield errors of check-backs."""
         for placed in checks:
             check = int(placed.record.header("timer-check") or b"0")
             question = _question(placed.topic, placed.record, placed.record.key)

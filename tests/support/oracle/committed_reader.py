@@ -19,8 +19,6 @@ SILENT_S: Final = 180.0
 
 
 class Counted(NamedTuple):
-    """Counted offsets and records of a partition."""
-
     read_to: int = 0
     records: int = 0
 

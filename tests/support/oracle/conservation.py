@@ -24,7 +24,6 @@ OF_CONTROLS = {"applied", "missed", "dead-lettered"}
 
 
 def ends_so_far(topics: Topics) -> int:
-    """Return the number of committed deliveries and outcomes."""
     with CommittedReader(topics.bootstrap) as counter:
         return counter.count([*topics.targets, topics.outcomes])
 
@@ -65,13 +64,11 @@ def judge(topics: Topics, rules: Rules, deleted: Mapping[str, Incoming]) -> Ends
 
 
 def fail_of(wrong: Sequence[str], counts: Mapping[str, int]) -> None:
-    """Fail with the first violations, if there are some."""
     shown = "\n".join(wrong[:SHOWN])
     assert not wrong, f"{len(wrong)} violations, {dict(counts)}, the first:\n{shown}"
 
 
 def violations(ends: Ends, rules: Rules) -> list[str]:
-    """Return all violations, a sentence each."""
     checks = CheckBacks(rules)
     for place, record in ends.ingress.items():
         checks.ingress(Placed(place.split("/")[0], record))
@@ -90,7 +87,6 @@ def wrong_ends(ends: Ends, rules: Rules) -> list[str]:
 
 
 def _lives(ends: Ends, rules: Rules) -> Iterator[Lives]:
-    """Yield the model of each partition after its log."""
     partitions: dict[str, list[tuple[int, Incoming]]] = defaultdict(list)
     for place, record in ends.ingress.items():
         partitions[place.rpartition("/")[0] + "/"].append((record.offset, record))
@@ -126,7 +122,6 @@ def _not_conserved(ends: Ends) -> Iterator[str]:
 
 
 def _came_too_late(record: Incoming, outcomes: Sequence[str]) -> bool:
-    """Return whether it was a move that came too late."""
     return is_move(record) and outcomes == ["missed"]
 
 

@@ -46,7 +46,6 @@ class Ends:
 
     @property
     def counts(self) -> Counter[str]:
-        """Return the number of ends by kind: `delivered` or the outcome."""
         kinds = [str(o["outcome"]) for found in self.outcomes.values() for o in found]
         return +Counter({DELIVERED: sum(map(len, self.deliveries.values())), **Counter(kinds)})
 
@@ -87,7 +86,6 @@ class Ends:
 
 
 def read_ends(topics: Topics) -> Ends:
-    """Return all committed ends."""
     ends = Ends()
     with CommittedReader(topics.bootstrap) as reader:
         ends.ingress = {p.place: p.record for p in reader.read([topics.ingress])}
@@ -99,5 +97,4 @@ def read_ends(topics: Topics) -> Ends:
 
 
 def origin_of(record: Incoming) -> str:
-    """Return the origin of a delivery or a dead letter."""
     return (record.header("timer-origin") or b"without an origin").decode()

@@ -35,7 +35,6 @@ SUPERSEDED = {"cancelled", "replaced"}
 
 
 def wrong_life(ends: Ends, life: Life, rules: Rules) -> Iterator[str]:
-    """Yield errors in a record's rewrites and end."""
     sent = ends.ingress[life.members[0]]
     due_ms = asked_ms(sent, rules)
     for member in life.members:
@@ -162,7 +161,6 @@ def _unsaid(headers: Headers) -> Headers:
 
 
 def _kept(headers: Headers) -> Headers:
-    """Return the headers that a rewritten record keeps."""
     return [h for h in headers if h[0] not in SAID_ANEW and not h[0].startswith("timer-hop-")]
 
 

@@ -73,7 +73,6 @@ class IngressWitness:
         self._consumer.close()
 
     def log_start(self, partition: int = 0) -> int:
-        """Return the first offset left in the partition."""
         return self._offset(partition, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def count(self) -> int:

@@ -92,7 +92,6 @@ class Lives:
     _cancels: list[tuple[str, Life | None]] = field(default_factory=list)
 
     def replay(self, offset: int, record: Incoming) -> None:
-        """Replay the next record of the log."""
         place = f"{self.origin}{offset}"
         hop_from = record.header("timer-hop-from")
         if self._is_refused(place, is_hop=hop_from is not None):
@@ -114,7 +113,6 @@ class Lives:
             self._begin(record, decision == b"prepare", offset, place)
 
     def all(self) -> list[Life]:
-        """Return every life, by its first record."""
         return self._lives
 
     def _is_refused(self, place: str, *, is_hop: bool) -> bool:
@@ -287,7 +285,6 @@ def _knows(recall: Incoming, life: Life) -> bool:
 
 
 def _possible(life: Life) -> set[str]:
-    """Return the possible ends of a life."""
     may_be = {life.ended_by} if life.ended_by else set()
     if life.purged_by is not None:
         may_be.add("cancelled")

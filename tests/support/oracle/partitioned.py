@@ -47,7 +47,6 @@ class Tally:
     lateness_ms: array[int] = field(default_factory=_milliseconds)
 
     def add(self, ends: Ends) -> None:
-        """Add the ends of another partition."""
         self.records += len(ends.ingress)
         self.counts += ends.counts
         for found in ends.deliveries.values():
@@ -56,7 +55,6 @@ class Tally:
 
 
 def judge_by_partition(topics: Topics, rules: Rules, folder: Path) -> Tally:
-    """Read and judge all topics. Their content goes to `folder`."""
     spool, checks, tally = Spool(folder), CheckBacks(rules), Tally()
     with _nothing_collected(), CommittedReader(topics.bootstrap) as reader:
         _spool(topics, reader, spool, checks)
@@ -67,7 +65,6 @@ def judge_by_partition(topics: Topics, rules: Rules, folder: Path) -> Tally:
 
 
 def wrong_of(spool: Spool, rules: Rules, tally: Tally) -> Iterator[str]:
-    """Yield the violations by partition, and fill `tally`."""
     for partition in spool.partitions():
         yield from _wrong_in(_ends(spool, partition), rules, tally)
 
@@ -88,7 +85,6 @@ def _nothing_collected() -> Iterator[None]:
 
 
 def put_all(spool: Spool, kind: str, records: Iterable[Placed]) -> None:
-    """Store records of one kind by the ingress partition of their origin."""
     about = ORIGIN_OF[kind]
     for placed in records:
         spool.put(about(placed).rpartition("/")[0], kind, placed)

@@ -34,7 +34,6 @@ class Spool:
             self._write(partition, kind)
 
     def partitions(self) -> list[str]:
-        """Return the partitions with records."""
         return sorted({partition for partition, _ in self._waiting})
 
     def read(self, partition: str, kind: str) -> Iterator[Placed]:

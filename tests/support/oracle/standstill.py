@@ -41,7 +41,6 @@ def _without_an_end(topics: Topics) -> dict[str, None]:
 
 
 def held_back(bootstrap: str, topics: Sequence[str]) -> Iterator[str]:
-    """Yield partitions of these topics with an open transaction."""
     places, admin = _places(bootstrap, topics), admin_client(bootstrap)
     ends = _ends(admin, places, IsolationLevel.READ_UNCOMMITTED)
     stable = _ends(admin, places, IsolationLevel.READ_COMMITTED)

@@ -16,8 +16,6 @@ from tests.support.promql.series import NAME, Labels, Series, labels_of, read_se
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Alerting rule of a rule file."""
-
     name: str
     expression: str
     for_s: float
@@ -40,14 +38,11 @@ def read_rules(path: Path) -> list[Rule]:
 
 
 def seconds(text: str) -> float:
-    """Return the seconds of a duration such as `5m`."""
     return promql_parser.parse_duration(text).total_seconds()
 
 
 @dataclass(slots=True)
 class Alerts:
-    """State of the rules from step to step, as the series ALERTS."""
-
     rules: list[Rule]
     series: Series
     _active: dict[Labels, float] = field(default_factory=dict)
@@ -75,15 +70,12 @@ def _alert(rule: Rule, found: Labels) -> Labels:
 
 
 class Miss(NamedTuple):
-    """Unmet expectation of an expression."""
-
     expression: str
     eval_time: str
     found: str
 
 
 def run_test(test: Mapping[str, Any], rules: list[Rule], every_s: float) -> Iterator[Miss]:
-    """Yield the unmet expectations of a test."""
     series = read_series(test["input_series"], seconds(test["interval"]))
     alerts = Alerts(rules, series)
     at_s = 0.0

@@ -46,13 +46,10 @@ class Unknown(NotImplementedError):
 
 
 class Evaluation:
-    """Values of expressions at one moment."""
-
     def __init__(self, series: Series, at_s: float) -> None:
         self._series, self._at_s = series, at_s
 
     def vector(self, expression: str) -> Vector:
-        """Return the instant vector of an expression."""
         value = self._value(promql.parse(expression))
         assert isinstance(value, dict), expression
         return value

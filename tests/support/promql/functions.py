@@ -31,13 +31,11 @@ def increase(points: Points, begin_s: float, end_s: float) -> float | None:
 
 
 def rate(points: Points, begin_s: float, end_s: float) -> float | None:
-    """Return `increase` per second."""
     risen = increase(points, begin_s, end_s)
     return None if risen is None else risen / (end_s - begin_s)
 
 
 def changes(points: Points, _begin_s: float, _end_s: float) -> float:
-    """Return the number of changed values."""
     return float(sum(before != after for (_, before), (_, after) in _pairs(points)))
 
 

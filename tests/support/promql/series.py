@@ -22,12 +22,9 @@ REPEATED = re.compile(
 
 @dataclass(slots=True)
 class Series:
-    """Series of one test, with points in time order."""
-
     points: dict[Labels, list[Point]] = field(default_factory=dict)
 
     def add(self, labels: Labels, at_s: float, value: float | None) -> None:
-        """Add a point, not before the last one."""
         self.points.setdefault(labels, []).append((at_s, value))
 
     def at(self, at_s: float) -> Iterator[tuple[Labels, float, float]]:
@@ -48,7 +45,6 @@ class Series:
 
 
 def labels_of(selector: str) -> Labels:
-    """Return the labels of a selector such as `up{job="a"}`."""
     if selector.startswith("{"):
         selector = "x" + selector
     parsed = promql_parser.parse(selector)

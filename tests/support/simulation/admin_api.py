@@ -47,8 +47,6 @@ LOCAL = {"host": "127.0.0.1:9464"}
 
 @dataclass
 class MadeUpWorkers:
-    """Workers that answer at once, or raise `refusal`."""
-
     level: Level = "info"
     refusal: Exception | None = None
     asked: list[Query] = field(default_factory=list)
@@ -275,7 +273,6 @@ class MadeUpApi:
         body: object = None,
         headers: dict[str, str] | None = None,
     ) -> tuple[int, dict[str, str], bytes]:
-        """Return status, headers and body of a request."""
         said = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body)
         kind = {} if body is None else {"content-type": "application/json"}
         raw = said.encode() if isinstance(said, str) else said

@@ -11,7 +11,6 @@ from starlette.types import ASGIApp, Message
 def exchange(
     app: ASGIApp, method: str, url: str, headers: Mapping[str, str], body: bytes = b""
 ) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers and body. It works from any thread."""
     return asyncio.run(_exchange(app, method, url, headers, body))
 
 

@@ -15,7 +15,6 @@ class ManualTime:
         self.monotonic_now_ms = 1_000
 
     def pass_ms(self, elapsed_ms: int) -> None:
-        """Advance all clocks."""
         self.wall_now_ms += elapsed_ms
         self.broker_now_ms += elapsed_ms
         self.monotonic_now_ms += elapsed_ms
@@ -26,13 +25,10 @@ class ManualTime:
         self.broker_now_ms += elapsed_ms
 
     def step_ms(self, jump_ms: int) -> None:
-        """Change the wall clock."""
         self.wall_now_ms += jump_ms
 
     def broker_time(self) -> BrokerTime:
-        """Return a broker's immediate answer."""
         return BrokerTime(self.broker_now_ms, self.monotonic_now_ms)
 
     def clock(self, max_step_ms: int = 5_000) -> Clock:
-        """Return the proxy's clock at this time, without broker time."""
         return Clock(max_step_ms, lambda: self.wall_now_ms, lambda: self.monotonic_now_ms)

@@ -74,7 +74,6 @@ class Record:
         return self.error_
 
     def header(self, name: str) -> bytes | None:
-        """Return the last value of a header."""
         return dict(self.headers_).get(name)
 
 
@@ -153,14 +152,12 @@ class StandInKafka:
         value: bytes | None = None,
         headers: list[tuple[str, bytes | None]] | None = None,
     ) -> Record:
-        """Write one record outside a transaction."""
         log = self.logs[topic, partition]
         record = Record(topic, partition, len(log), key, value, headers or [], self.now_ms())
         log.append(record)
         return record
 
     def read(self, topic: str) -> list[Record]:
-        """Return all committed records of a topic, by partition."""
         logs = [log for (name, _), log in sorted(self.logs.items()) if name == topic]
         return [record for log in logs for record in log if not record.is_aborted]
 
@@ -170,7 +167,6 @@ class StandInKafka:
         self.undecided[partition] += [write() for write in written]
 
     def end_transaction(self, partition: int, *, is_committed: bool) -> None:
-        """Commit or abort the open transaction, if any."""
         if self.stable_ends.pop(partition, None) is None:
             return
         for record in self.undecided.pop(partition, []):
@@ -201,7 +197,6 @@ class StandInKafka:
         return None
 
     def leave(self, member: int) -> None:
-        """Remove a member from the group."""
         if self.wanted:
             for partition in [p for p, one in self.held.items() if one == member]:
                 del self.held[partition]
@@ -211,7 +206,6 @@ class StandInKafka:
         return len(self.logs[INGRESS, partition])
 
     def unreadable_base(self, partition: int, first: int, stop: int) -> int | None:
-        """Return the first base of an unreadable batch among these offsets."""
         batches = self.unreadable.get(partition, ())
         return min((base for base, end in batches if base < stop and first < end), default=None)
 
@@ -236,7 +230,6 @@ class StandInProducer:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a transaction is open."""
         return self._open
 
     def init_transactions(self, timeout: float) -> None:
@@ -420,7 +413,6 @@ class StandInConsumer:
             self._callbacks[callback](self, [TopicPartition(INGRESS, p) for p in partitions])
 
     def _rebalance(self, callback: str, partition: int) -> None:
-        """Take a partition away and assign it again."""
         self._callbacks[callback](self, [TopicPartition(INGRESS, partition)])
         self._kafka.generation += 1
         self._callbacks["on_assign"](self, [TopicPartition(INGRESS, partition)])

@@ -13,8 +13,6 @@ from tests.support.simulation.stand_in import StandInKafka, kafka_error
 
 
 class StandInAdmin:
-    """Descriptions of a StandInKafka's topics."""
-
     def __init__(self, kafka: StandInKafka) -> None:
         self._kafka = kafka
 

@@ -4,7 +4,6 @@ from prometheus_client import CollectorRegistry
 
 
 def step_counts(registry: CollectorRegistry) -> dict[str, float]:
-    """Return the counts of the step histogram by step."""
     samples = (sample for family in registry.collect() for sample in family.samples)
     name = "delay_proxy_loop_step_seconds_count"
     return {one.labels["step"]: one.value for one in samples if one.name == name}

@@ -63,8 +63,6 @@ SETTINGS = Settings(topics=TopicSettings(create=False))
 
 
 class SettingsTopic:
-    """Settings topic without Kafka. Tests set the operators' settings."""
-
     def __init__(self, kafka: StandInKafka) -> None:
         self._kafka = kafka
         self.paused: frozenset[str] = frozenset()
@@ -126,8 +124,6 @@ class SettingsTopic:
 
 
 class Folders:
-    """Local state, controlled by `world`."""
-
     def __init__(self, world: World) -> None:
         self._world, self._holds_stubs = world, False
 
@@ -207,7 +203,6 @@ class World:
 
     @property
     def pipeline(self) -> Pipeline:
-        """Return the running proxy, started if needed."""
         if self._parts is None:
             self._parts = self.assemble()
             self._parts.pipeline.pause_ingest(self.policies.is_ingest_paused)
@@ -216,7 +211,6 @@ class World:
 
     @property
     def ingress(self) -> Ingress:
-        """Return the ingress of the running proxy."""
         assert self._parts is not None, "no proxy runs"
         return self._parts.ingress
 
@@ -231,7 +225,6 @@ class World:
         value: bytes | None = b"value",
         partition: int = 0,
     ) -> Record:
-        """Write a record to the ingress as a producer."""
         if isinstance(headers, dict):
             headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in headers.items()]
         return self.kafka.append(INGRESS, partition, key, value, headers)
@@ -239,7 +232,6 @@ class World:
     def purge(
         self, targets: str, from_ms: int | None = None, to_ms: int | None = None, partition: int = 0
     ) -> Record:
-        """Write a purge as the admin API does."""
         asked = {"timer-purge": targets, "timer-purge-from": from_ms, "timer-purge-to": to_ms}
         headers: Headers = [
             (name, str(value).encode()) for name, value in asked.items() if value is not None
@@ -346,7 +338,6 @@ class World:
         return delivered + [(o["origin"], o["outcome"], o["detail"]) for o in outcomes]
 
     def evidence(self, check_topics: tuple[str, ...] = ()) -> Ends:
-        """Return the content of the topics for the oracle."""
         ends = Ends({placed.place: placed.record for placed in self._placed(INGRESS)})
         for topic in self.kafka.topics:
             (ends.checks.extend if topic in check_topics else ends.add_targets)(self._placed(topic))
@@ -364,7 +355,6 @@ class World:
         ]
 
     def ask_broker_time(self) -> None:
-        """Set the broker's time, as a session does."""
         if self.asks_broker_time:
             self.clock.set_broker_time(self.time.broker_time())
 

@@ -62,7 +62,6 @@ def audit(
     goes_on: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Took:
-    """Audit these hundreds. With `goes_on`, continue the audit in `output`."""
     given = [*options(site), f"--output={output}", f"--driver-memory={driver_memory}", "--json"]
     took = run([*AUDIT, *given, *([CONTINUE] if goes_on else [])], environment)
     check(json.loads(took.said), hundreds)
@@ -70,7 +69,6 @@ def audit(
 
 
 def options(site: Site) -> list[str]:
-    """Return the audit options that name the topics."""
     topics = site.topics
     return [
         f"--bootstrap={site.bootstrap}",

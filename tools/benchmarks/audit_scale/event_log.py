@@ -33,8 +33,6 @@ class Query:
 
 @dataclass(slots=True)
 class EventLog:
-    """Queries of one application."""
-
     began_ms: int = 0
     ended_ms: int = 0
     queries: dict[int, Query] = field(default_factory=dict)
@@ -42,7 +40,6 @@ class EventLog:
 
     @classmethod
     def newest(cls, folder: Path, count: int) -> "list[EventLog]":
-        """Return the last `count` logs in a folder, ordered by their end."""
         found = sorted(folder.glob(ONE_FILE), key=lambda path: path.stat().st_mtime)
         return [cls.read(path) for path in found[-count:]]
 

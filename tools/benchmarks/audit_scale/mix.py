@@ -63,8 +63,6 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Factory of hundreds. It takes `values` in turns."""
-
     topics: Topics
     authenticator: HopAuthenticator
     values: tuple[bytes, ...]
@@ -87,7 +85,6 @@ class Hundred:
     values: list[bytes]
 
     def records(self) -> Iterator[Written]:
-        """Yield the ingress records in order."""
         for slot in PLAIN:
             yield self._request(slot, self.moment.due_ms(slot))
         for slot in PENDING:
@@ -150,7 +147,6 @@ class Hundred:
         return Written(topic, self.values[slot], key, partition, headers, at_ms)
 
     def _delivered(self, slot: int) -> Written:
-        """Return the delivery of a plain record, with the headers of `delivery_headers`."""
         due_ms, key = self.moment.due_ms(slot), self._key(slot)
         origin = b"%s/%d/%d" % (self.topics.ingress_bytes, self.ingress.number, self.first + slot)
         headers: Headers = [("trace", key), (names.ORIGIN, origin), (names.DUE, b"%d" % due_ms)]

@@ -19,8 +19,6 @@ YARDSTICK: Final = ("-m", "tools.benchmarks.audit_scale.yardstick")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Settings of a measurement."""
-
     bootstrap: str
     folder: Path
     driver_memory: str
@@ -96,7 +94,6 @@ def measure(scale: Scale, records: int) -> Measured:
 
 
 def audited(scale: Scale, records: int, rounds: int) -> list[Took]:
-    """Audit the same topics several times."""
     site, _ = _written(scale, f"audit{records}", records)
     hundreds = range(records // RECORDS)
     return [
@@ -123,6 +120,5 @@ def _further(records: int) -> int:
 
 
 def _read_bare(site: Site, scale: Scale) -> tuple[Took, float]:
-    """Return the cost of the process and the seconds it spent reading."""
     took = run([*YARDSTICK, site.bootstrap, site.topics.name, scale.driver_memory])
     return took, float(json.loads(took.said)["read_s"])

@@ -28,7 +28,6 @@ class Moment:
 
     @property
     def long_before_ms(self) -> int:
-        """Return when rolled records were written."""
         return self.written_ms - ROLL_AFTER_MS - DAY_MS
 
     def due_ms(self, slot: int) -> int:
@@ -48,5 +47,4 @@ class Times:
 
     @property
     def watermark_ms(self) -> int:
-        """Return the watermark. All earlier entries have ended."""
         return self.now_ms

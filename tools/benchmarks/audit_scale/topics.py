@@ -6,8 +6,6 @@ TARGETS: Final = ("orders", "reminders")
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """Topics of one run. Their names begin with its name."""
-
     name: str
 
     @property

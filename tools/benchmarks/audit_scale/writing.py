@@ -59,14 +59,12 @@ class Site:
 
     @property
     def policy(self) -> Policy:
-        """Return the settings by which all records were read."""
         return Policy(
             own_topics=self.topics.own, roll_after_ms=ROLL_AFTER_MS, hop_key=self.key.digest
         )
 
     @property
     def mix(self) -> Mix:
-        """Return a mix. Every process has its own."""
         drawn = random.Random(self.topics.name)
         values = tuple(drawn.randbytes(self.value_bytes) for _ in range(VALUES))
         return Mix(self.topics, HopAuthenticator(self.key, self.topic_id), values)

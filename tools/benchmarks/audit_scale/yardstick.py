@@ -18,7 +18,6 @@ from tools.benchmarks.audit_scale.topics import Topics
 
 
 def read(bootstrap: str, topics: Topics, driver_memory: str) -> float:
-    """Return the seconds that reading took."""
     spark = spark_session("yardstick", driver_memory=driver_memory)
     began_s = time.monotonic()
     settings = kafka_settings(bootstrap, ())

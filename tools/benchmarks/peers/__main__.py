@@ -82,7 +82,6 @@ def _present(names: list[str]) -> Iterator[str]:
 def _measure(
     name: str, scenarios: list[str], results: Path, scale: PeerScale, folder: Path | None
 ) -> bool:
-    """Measure one peer and write each scenario's results. Return whether it failed."""
     peer = PEERS[name]
     chosen = [one for one in scenarios if peer.waits or one not in NEEDS_WAITING]
 

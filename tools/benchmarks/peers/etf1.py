@@ -93,7 +93,6 @@ class TranslatingProducer(Producer):
 
 
 def send(announce: Announce, load: Load) -> Loaded:
-    """Send a whole load. Run in a process of its own."""
     settings = clients.producing(load.bootstrap_servers, {"linger.ms": LINGER_MS})
     return send_through(TranslatingProducer(settings), announce, load)
 
@@ -131,7 +130,6 @@ class Etf1(OnKafka):
         """Return at once: the scheduler has no readiness, and its topic buffers records."""
 
     def stop(self) -> None:
-        """Send SIGTERM, then SIGKILL after a timeout."""
         if self._process is not None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):

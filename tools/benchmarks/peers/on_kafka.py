@@ -23,8 +23,6 @@ PROXY = (sys.executable, "-m", "proxy")
 
 
 class OnKafka:
-    """Topics, generator and reader of a peer on Kafka."""
-
     def __init__(
         self, bootstrap_servers: str, ingress_config: Mapping[str, str] | None = None
     ) -> None:
@@ -93,7 +91,6 @@ class PlainRelay(OnKafka):
         """Return at once: the warm-up records wait in the topic."""
 
     def stop(self) -> None:
-        """Send SIGTERM, then SIGKILL after a timeout."""
         self._process.terminate()
         self._process.join(STOPPED_WITHIN_S)
         self.kill()

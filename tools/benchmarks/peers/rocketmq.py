@@ -103,7 +103,6 @@ class RocketMq:
         self._processes[BROKER].kill()
 
     def create(self, topic: str) -> None:
-        """Create a topic with as many queues as our topics have partitions."""
         self._driver.create(topic, PARTITIONS)
 
     def send(self, load: Load) -> Job[Loaded]:

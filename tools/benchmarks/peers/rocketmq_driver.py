@@ -59,7 +59,6 @@ class RocketDriver:
         return Loaded(int(count), float(started_ms), float(ended_ms), float(ended_ms), float(cpu_s))
 
     def read(self, announce: Announce, order: ReadOrder) -> Arrivals:
-        """Read a topic from its beginning. Run in a process of its own."""
         with TemporaryDirectory(dir=self.folder) as folder:
             written = Path(folder) / "arrivals"
             asked = (order.topic, str(order.count), str(order.deadline_s), str(written))

@@ -7,8 +7,6 @@ from tools.benchmarks.scale import FAR_MS
 
 @dataclass(frozen=True, slots=True)
 class PeerScale:
-    """Counts, rates (records/s) and durations of every scenario."""
-
     warm_rate: int = 3_000
     warm_s: int = 45
     value_bytes: int = 200

@@ -19,8 +19,6 @@ FIRST_PATIENCE_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Running scheduler, whether it can delay records, and the scale."""
-
     scheduler: Scheduler
     waits: bool
     scale: PeerScale

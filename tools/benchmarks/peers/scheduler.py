@@ -23,8 +23,6 @@ class PeerMissing(Exception):
 
 
 class Scheduler(Protocol):
-    """One scheduler with its broker. All its data lie in its own folder."""
-
     address: str
     ingress: str
 

@@ -146,7 +146,6 @@ def _value(found: Mapping[str, Content], place: tuple[str, ...]) -> float | None
 
 
 def _is_faulty(found: Mapping[str, Content], place: tuple[str, ...]) -> bool:
-    """Return whether a verdict on the path to a figure reports a fault."""
     scenario, *keys = place
     inside: Any = found.get(scenario, {}).get("found")
     for key in keys:
@@ -159,7 +158,6 @@ def _is_faulty(found: Mapping[str, Content], place: tuple[str, ...]) -> bool:
 
 
 def _faults(found: object, fault: str) -> Iterator[int]:
-    """Yield the counts of a fault in all nested verdicts."""
     if isinstance(found, dict):
         if isinstance(counted := found.get(fault), int):
             yield counted

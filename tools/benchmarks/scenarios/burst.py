@@ -28,8 +28,6 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """All rounds and the round with the median rate."""
-
     median: Burst
     rounds: list[Burst]
 

@@ -20,7 +20,6 @@ class Idle:
 
 
 def measure(world: World) -> Idle:
-    """Measure the broker alone, then with a settled proxy."""
     seconds = world.scale.idle_s
     world.say(f"idle: nothing for {seconds} s without the proxy, and as long with it")
     time.sleep(world.scale.settle_s)

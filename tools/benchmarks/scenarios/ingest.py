@@ -27,14 +27,11 @@ class Ingested:
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """All rounds and the round with the median rate."""
-
     median: Ingested
     rounds: list[Ingested]
 
 
 def measure(world: World) -> Ingest:
-    """Measure some rounds, each with a fresh proxy."""
     rounds = [run_once(world, f"ingest-{number}") for number in range(world.scale.rounds)]
     by_rate = sorted(rounds, key=lambda ingested: ingested.records_per_s)
     return Ingest(by_rate[len(by_rate) // 2], rounds)

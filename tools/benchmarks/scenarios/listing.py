@@ -49,7 +49,6 @@ class Listing:
 
     @property
     def p99_ratios(self) -> list[float]:
-        """Return the p99 with a listing over the p99 without one, for each round."""
         pairs = zip(self.alone, self.beside, strict=True)
         return [two.p99_ms / one.p99_ms for one, two in pairs]
 

@@ -61,12 +61,10 @@ class Overload:
 
     @property
     def offered_against_held(self) -> float:
-        """Return the offered rate over the held rate."""
         return round(self.stream.offered_per_s / self.held_per_s, 2)
 
     @property
     def worst_p99_s(self) -> float:
-        """Return the worst p99 of any second of the overload."""
         since = [second.worst_p99_ms for second in self.seconds if second.at_s >= 0]
         return round(float(np.nanmax(since)) / 1000, 2)
 
@@ -79,16 +77,12 @@ class Overload:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A sent load, with the time of each record (epoch ms)."""
-
     loaded: Loaded
     sent_ms: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Both loads in sequence, and their results."""
-
     lead: Loaded
     over: Loaded
     course: Course
@@ -113,7 +107,6 @@ def _held(world: World) -> tuple[Ladder | None, int]:
 
 
 def send_from(announce: Announce, load: Load, begin_ms: float) -> Sent:
-    """Send a load from this moment on. Run in a process of its own."""
     time.sleep(max(begin_ms / 1000 - time.time(), 0))
     steps: list[tuple[int, float]] = []
     loaded = send(announce, load, lambda sent: steps.append((sent, time.time() * 1000)))
@@ -133,7 +126,6 @@ def _climb(world: World) -> Ladder:
 
 
 def _loads(made: Trial, held_per_s: int) -> tuple[Load, Load]:
-    """Return the load before the overload, and the overload."""
     scale = made.world.scale
     slow_per_s, fast_per_s = int(held_per_s * LEAD_SHARE), int(held_per_s * OVERLOAD)
     lead = made.load(slow_per_s * scale.overload_lead_s, (0, scale.overload_spread_ms))

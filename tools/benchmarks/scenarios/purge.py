@@ -81,7 +81,6 @@ def _measure(made: Trial) -> Purged:
 
 
 def _purge(made: Trial) -> float:
-    """Return the seconds until the purge was answered."""
     started_s = time.monotonic()
     asked = {"targets": f"{made.name}.purged", "dry_run": False}
     status, answer = made.proxy.post("/api/v1/purges", asked, PATIENCE_S)

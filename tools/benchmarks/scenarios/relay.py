@@ -32,8 +32,6 @@ class Relayed:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """All rounds and the round with the median rate, which is the yardstick."""
-
     median: Relayed
     rounds: list[Relayed]
 

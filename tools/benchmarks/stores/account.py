@@ -46,7 +46,6 @@ class Account:
         return result
 
     def once(self, call: Callable[[], Result]) -> tuple[Result, float]:
-        """Make a call at the beginning or the end. Return its result and its seconds."""
         began_s = time.perf_counter()
         result = call()
         took_s = time.perf_counter() - began_s

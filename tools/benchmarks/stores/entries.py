@@ -19,8 +19,6 @@ ARRIVALS_PER_MS = 10
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Number and shape of entries. `delay_ms` is as in a `Scenario`."""
-
     records: int
     body_bytes: int
     delay_ms: tuple[int, int] | None
@@ -29,7 +27,6 @@ class Wanted:
 
 
 def batches(wanted: Wanted) -> Iterator[list[Entry]]:
-    """Yield batches in offset order, the same each time."""
     draw = np.random.default_rng(1)
     size = max(1, min(BATCH_ENTRIES, BATCH_BYTES // wanted.body_bytes))
     pool = random.Random(1).randbytes(POOL_BYTES)

@@ -21,7 +21,6 @@ class Kind:
     has_stubs: bool = False
 
     def takes(self, body_bytes: int) -> bool:
-        """Return whether the kind is measured with bodies of this size."""
         return not self.has_stubs or body_bytes == MIDDLE
 
 
@@ -34,7 +33,6 @@ KINDS = {
 
 
 def why_missing(name: str) -> str | None:
-    """Return the reason if the packages of this kind are not installed."""
     try:
         require_store(KINDS[name].store)
     except ExtraMissing as missing:

@@ -24,7 +24,6 @@ class Setup:
 
 
 def measure(scenario: Scenario, kind: Kind, body_bytes: int, setup: Setup, root: Path) -> Figures:
-    """Fill a store in one process and drain it in another, below `root`."""
     records = scenario.records_of(body_bytes, setup.scale)
     wanted = Wanted(records, body_bytes, scenario.delay_ms, setup.targets, kind.has_stubs)
     with tempfile.TemporaryDirectory(dir=root, ignore_cleanup_errors=True) as home:

@@ -122,6 +122,5 @@ def _next_offset(order: Order) -> int:
 
 
 def _checkpoint_bytes(folder: Path) -> int:
-    """Return the size of the checkpoint file, 0 if there is none."""
     path = folder / CHECKPOINT
     return path.stat().st_size if path.exists() else 0

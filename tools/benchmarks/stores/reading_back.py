@@ -65,7 +65,6 @@ def rate(store: Store, records: int) -> float:
 
 
 def measure(servers: str, folder: Path, wanted: Wanted) -> float:
-    """Return records per second, in a topic and a folder of their own."""
     topics.create(servers, folder.name, partitions=1)
     with Job(write, servers, folder.name, wanted) as writing:
         writing.result(PATIENCE_S)

@@ -18,21 +18,16 @@ TRIAL = re.compile(r"(?P<row>.+-\d+)-(?P<round>\d+)-(there|back)-(?P<kind>.+)")
 
 
 class Place(NamedTuple):
-    """Scenario and body size for which kinds are compared."""
-
     scenario: str
     body_bytes: int
 
     @property
     def name(self) -> str:
-        """Return the prefix of the names of its measurements."""
         return f"{self.scenario}-{self.body_bytes}"
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Folder of measurements with one setup. Each file includes `circumstances`."""
-
     folder: Path
     setup: Setup
     circumstances: Content

@@ -37,7 +37,6 @@ class Scenario:
         return max(1, int(min(self.records, self.most_bytes // body_bytes) * scale))
 
     def drained_of(self, records: int) -> int:
-        """Return the number of records after which time stops."""
         return min(DRAINED_RECORDS, -(-records // 10)) if self.is_partly_drained else records
 
 

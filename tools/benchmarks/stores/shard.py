@@ -47,7 +47,6 @@ class Shard:
         self._next_offset = entries[-1][1] + 1
 
     def cancel(self, offsets: range) -> None:
-        """Cancel the entries at these offsets."""
         assert self._identities is not None
         names = idents(offsets)
         self._identities.look_up(names)
@@ -63,7 +62,6 @@ class Shard:
             self._register.maintain(min(self._next_offset, self.store.covered), floor)
 
     def end_due(self, now_ms: int) -> Ended:
-        """End the first due entries, as delivered or cancelled."""
         found, is_all = self.store.due(now_ms, PEEK_ENTRIES)
         upto: Key = (now_ms, LAST_OFFSET) if is_all else found[-1][:2]
         taken_back = 0
@@ -76,7 +74,6 @@ class Shard:
         return Ended(len(found) - taken_back, taken_back, is_all)
 
     def flush(self) -> None:
-        """Write everything, as in a clean stop."""
         self.store.flush(self._next_offset)
         if self._register is not None:
             self._register.flush(self.store.covered, self.store.floor(self._next_offset))

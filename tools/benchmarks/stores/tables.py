@@ -41,7 +41,6 @@ class Row:
 
 
 def rows(found: Found) -> Iterator[Row]:
-    """Yield rows by scenario, size and kind."""
     for scenario in SCENARIOS.values():
         for body_bytes in scenario.bodies_bytes:
             place = Place(scenario.name, body_bytes)
@@ -101,7 +100,6 @@ def _number(value: float) -> str:
 
 
 def _circumstances(found: Found) -> str:
-    """Return dates, machines and setups of the measurements."""
     dates = sorted(one["date"] for one in found.values())
     machines = {json.dumps(one["machine"]) for one in found.values()}
     setups = {json.dumps(one["setup"]) for one in found.values()}

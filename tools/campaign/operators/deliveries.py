@@ -41,7 +41,6 @@ def _has_hopped(_t: Planting, one: Ended) -> bool:
 
 
 def _has_place(_t: Planting, one: Ended) -> bool:
-    """Return whether the record must go to one of several partitions."""
     asks = one.delivery.key is not None or one.record.header("timer-partition") is not None
     return asks and _t.contents.partition_counts.get(one.delivery.topic, 1) > 1
 

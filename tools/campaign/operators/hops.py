@@ -21,7 +21,6 @@ def _next(t: Planting, one: Ended) -> Ended | None:
 
 
 def _goes_on_to_its_end(t: Planting, one: Ended) -> bool:
-    """Return whether its successor was delivered, without an id."""
     after = _next(t, one)
     is_hop = one.end in {"rolled", "requeued"} and one.ident is None and one.kind == "record"
     return is_hop and after is not None and after.end == DELIVERED
@@ -72,7 +71,6 @@ def _read_to(t: Planting, last: Held) -> None:
 
 
 def _is_last_read(t: Planting, one: Ended) -> bool:
-    """Return whether the proxy read all of the ingress partition."""
     ends = t.contents.moments[LAST]
     return ends.log_ends[one.partition] == ends.committed[one.partition].next_offset
 
@@ -177,7 +175,6 @@ def successor_of_another(t: Planting, one: Ended) -> Planted:
 
 
 def _stranger(t: Planting, one: Ended) -> int:
-    """Return the offset of an earlier record that ended for good, or 0."""
     found = [
         other.record.offset
         for other in t.records

@@ -40,8 +40,6 @@ def named(*verdicts: tuple[str, str], sides: Iterable[tuple[str, str]] = ()) -> 
 
 @dataclass(slots=True)
 class Planting:
-    """Contents for planting a fault, and the random source."""
-
     contents: Contents
     draw: Random
     records: list[Ended] = field(init=False)
@@ -52,7 +50,6 @@ class Planting:
         self.places = by_place(self.records)
 
     def next_with_id(self, one: Ended) -> Ended | None:
-        """Return the next record, half message or cancel with its id."""
         return next(
             (
                 other
@@ -68,7 +65,6 @@ class Planting:
         )
 
     def predecessor(self, one: Ended) -> Ended | None:
-        """Return the record that it continues."""
         at = one.hop_from
         return None if at is None else self.places.get((one.partition, at))
 
@@ -90,7 +86,6 @@ class Planting:
         return [*same, *self.recalls_of(one), *self.purged_by(one), *after, *late]
 
     def came_too_late_for(self, one: Ended) -> list[Ended]:
-        """Return the moves that should have replaced it and missed."""
         return [
             other
             for other in self.records
@@ -141,18 +136,15 @@ class Planting:
         return min(ends, default=None)
 
     def recalls_of(self, one: Ended) -> list[tuple[str, str]]:
-        """Return side verdicts of its recalls, which depend on how it ended."""
         origins = {one.origin, one.record.text("timer-first-origin")}
         origins |= {later.origin for later in self.after(one)}
         recalls = (o for o in self.records if o.kind == "recall")
         return [(o.origin, "contradicted") for o in recalls if o.recalled in origins]
 
     def recall_of(self, one: Ended) -> Ended | None:
-        """Return the first recall that names it."""
         return next((other for other in self.records if other.recalled == one.origin), None)
 
     def after(self, one: Ended) -> list[Ended]:
-        """Return the chain of its successors."""
         found: list[Ended] = []
         successor = one.successor
         while successor is not None:
@@ -226,12 +218,10 @@ class Planting:
         return self.contents.add(found)
 
     def bury(self, one: Ended, code: str, detail: str, at_ms: int) -> None:
-        """End a record as a dead letter for this reason."""
         self.end_as(one, "dead-lettered", at_ms, detail=f"{code}: {detail}")
         self.add_letter(one, code, detail, at_ms)
 
     def add_letter(self, one: Ended, code: str, detail: str, at_ms: int) -> Held:
-        """Add a dead letter without an outcome."""
         asked = one.record
         reason = [("timer-error", code.encode()), ("timer-error-detail", detail.encode())]
         headers = [*asked.headers, *reason, ("timer-origin", one.origin.encode())]
@@ -243,7 +233,6 @@ class Planting:
         )
 
     def own_offset(self) -> int:
-        """Return the first offset of this run in the own topics."""
         return self.contents.run * OWN_STRIDE
 
 
@@ -276,14 +265,10 @@ class Operator(NamedTuple):
 
 
 class Operators:
-    """Operators of one file."""
-
     def __init__(self) -> None:
         self.all: list[Operator] = []
 
     def add(self, says: str, where: Where, **unseen_in: str) -> Callable[[Plant], Plant]:
-        """Return a decorator that registers an operator."""
-
         def of(plant: Plant) -> Plant:
             name = plant.__name__.replace("_", "-")
             self.all.append(Operator(name, says, where, plant, unseen_in))
@@ -297,7 +282,6 @@ def is_delivered(_t: Planting, one: Ended) -> bool:
 
 
 def ended_as(*outcomes: str, kinds: Iterable[str] = ("record", "prepare")) -> Where:
-    """Select records by outcome and kind."""
     return lambda _t, one: one.end in outcomes and one.kind in kinds
 
 

@@ -32,7 +32,6 @@ def _is_ripe(t: Planting, one: Ended) -> bool:
 
 
 def _cancel_that_applied(t: Planting, one: Ended) -> Ended | None:
-    """Return the cancel or recall that applied."""
     recall = t.recall_of(one)
     if recall is not None and recall.end == "applied":
         return recall
@@ -61,7 +60,6 @@ def cancelled_and_delivered_instead(t: Planting, one: Ended) -> Planted:
 
 
 def _waited_long(t: Planting, one: Ended) -> bool:
-    """Return whether it was cancelled well before its due time."""
     return one.due_ms > one.outcome.timestamp_ms + READ_TO_DUE_MS
 
 
@@ -143,7 +141,6 @@ def _replaced_at(t: Planting, one: Ended, cancel: Ended) -> list[int]:
 
 
 def _purged_at(t: Planting, one: Ended) -> list[int]:
-    """Return when the matching purges were applied."""
     return [
         other.outcome.timestamp_ms
         for other in t.records
@@ -156,7 +153,6 @@ def _purged_at(t: Planting, one: Ended) -> list[int]:
 
 
 def _means(purge: Held, one: Ended) -> bool:
-    """Return whether a purge matches its target and due time."""
     group = one.record.text("timer-retry-group")
     target = one.record.text("timer-topic") or f"{POLICY.retry_prefix}{group}"
     first_ms, last_ms = purge.number("timer-purge-from"), purge.number("timer-purge-to")
@@ -221,7 +217,6 @@ def replacement_ignored_and_buried(t: Planting, one: Ended) -> Planted:
 
 
 def _purge_of(t: Planting, one: Ended) -> Ended | None:
-    """Return the purge that ended the pending record."""
     purge = next((other for other in t.records if other.origin == one.purged_by), None)
     is_first = one.hop_from is None and one.kind == "record"
     return purge if is_first and purge is not None and purge.end == "applied" else None
@@ -254,7 +249,6 @@ def purged_and_buried_instead(t: Planting, one: Ended) -> Planted:
 
 @add("What a purge ended names another one", lambda _t, one: one.purged_by is not None)
 def purged_by_another(t: Planting, one: Ended) -> Planted:
-    """Name another purge: a later one, one of another partition, or none."""
     purges = [o.origin for o in t.records if o.kind == "purge" and o.origin != one.purged_by]
     other = t.draw.choice([*purges, f"{OWN.ingress}/{one.partition}/7777", one.origin])
     one.outcome.say(detail=f"purged by {other}")
@@ -268,7 +262,6 @@ def purge_not_named(t: Planting, one: Ended) -> Planted:
 
 
 def _later_purge(t: Planting, one: Ended) -> Ended | None:
-    """Return a purge that was read after the record."""
     purges = (o for o in t.records if o.kind == "purge" and o.partition == one.partition)
     return next((o for o in purges if o.record.offset > one.record.offset), None)
 

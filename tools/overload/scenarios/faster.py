@@ -49,7 +49,6 @@ def act(stage: Stage) -> Figures:
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """Return the lateness and the time to drain."""
     load, after = account.came["load"].late, account.came["after"].late
     ended_ms = acted.pop("began_ms") + acted.pop("ended_s") * 1000
     drained_s = ((account.came["load"].last_ms or ended_ms) - ended_ms) / 1000

@@ -21,7 +21,6 @@ def scene(sizes: Sizes) -> Scene:
 
 
 def act(stage: Stage) -> Figures:
-    """Write the records, and wait for the instant and all arrivals."""
     count = stage.sizes.instant_records
     lead_s = LEAST_LEAD_S + count / WRITTEN_PER_S
     due_ms = int((time.time() + lead_s) * 1000)
@@ -34,7 +33,6 @@ def act(stage: Stage) -> Figures:
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """Return the times after the instant."""
     came, due_ms = account.came["instant"], acted.pop("due_ms")
     if came.first_ms is None or came.last_ms is None:
         return acted

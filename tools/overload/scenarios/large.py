@@ -45,7 +45,6 @@ def act(stage: Stage) -> Figures:
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """Return the figures of both halves."""
     instant = account.came["instant"].late
     last_s = max(instant.max_ms / 1000, 0.001)
     rate = round(instant.records * MIB / last_s / 1e6)

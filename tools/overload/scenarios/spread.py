@@ -21,7 +21,6 @@ def send_spread(stage: Stage, phase: int = 0) -> Load:
 
 
 def spread_figures(account: Account, phase: str = "scattered") -> Figures:
-    """Return the lateness of a phase."""
     late = account.came[phase].late
     return {
         "lateness p50 / p99, ms": f"{late.p50_ms:g} / {late.p99_ms:g}",
