@@ -130,7 +130,6 @@ def _place_in_line(scope: str) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FewSparkSessions | None:
-    """Schedule `--dist loadfile`, as `make test` and `make test-all` use it."""
     return FewSparkSessions(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
@@ -218,7 +217,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def compiled(spark: SparkSession) -> Iterator[None]:
-    """Run the session with its settings outside the tests."""
     _set(spark, AS_ELSEWHERE)
     yield
     _set(spark, FOR_FEW)
@@ -231,7 +229,6 @@ def _set(spark: SparkSession, settings: Mapping[str, str]) -> None:
 
 @pytest.fixture
 def auditor(spark: SparkSession, tmp_path: Path) -> Auditor:
-    """Return the Spark audit for the test's records."""
     from tests.support.oracle.auditor import Auditor
 
     return Auditor(spark, tmp_path)

@@ -50,7 +50,6 @@ def _failing(path: Path, test: Test, rules: list[Rule]) -> list[Miss]:
 
 
 def _asked(test: Test) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
-    """Yield each alert that a test expects, with its expected samples."""
     for one in test["promql_expr_test"]:
         alert = dict(labels_of(one["expr"]))["alertname"]
         yield alert, one["exp_samples"]

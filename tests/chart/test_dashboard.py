@@ -87,7 +87,6 @@ def test_each_expression_can_be_read_and_names_no_variable_that_is_missing(
 
 
 def test_what_is_chosen_above_counts_in_every_expression() -> None:
-    """Alert expressions are exempt: all alerts are shown."""
     unchosen = [expr for _, expr in _expressions() if "$namespace" not in expr]
     assert all(expr.startswith("max by (alertname") for expr in unchosen)
     assert all(VARIABLES[name]["allValue"] == ".*" for name in ("namespace", "job", "instance"))

@@ -40,8 +40,6 @@ def first_pod(values: dict[str, Any], folder: Path) -> LocalPod:
 
 @pytest.fixture
 def inside(monkeypatch: pytest.MonkeyPatch) -> Callable[[LocalPod], None]:
-    """Give this process the variables of a pod."""
-
     def enter(pod: LocalPod) -> None:
         for name, text in pod.environment.items():
             monkeypatch.setenv(name, text)

@@ -131,7 +131,6 @@ def audit_pod(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def called_by(container: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the program that `kafka-delay-proxy audit` becomes, called as the container does."""
     called: list[str] = []
     monkeypatch.setattr(os, "execve", lambda _program, given, _environment: called.extend(given))
     settings = str(CHART.parents[1] / "proxy" / "config" / "default.yaml")

@@ -137,7 +137,6 @@ def test_values_of_a_chart_above_do_not_disturb() -> None:
 
 
 def test_every_value_is_read_by_a_template() -> None:
-    """A documented value that no template reads has no effect."""
     templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
     unread = [
         ".".join(value.path)

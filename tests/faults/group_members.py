@@ -19,7 +19,6 @@ TIMEOUT_S = 60
 
 
 def is_settled(bootstrap: str, group_id: str, members: int) -> bool:
-    """Return whether the group is stable with this number of members."""
     group = _described(bootstrap, group_id)
     return bool(group.state == ConsumerGroupState.STABLE) and len(group.members) == members
 

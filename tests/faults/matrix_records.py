@@ -102,7 +102,6 @@ class MatrixRecords:
 
 
 def asking(number: int, target: str, more: Iterable[tuple[str, bytes | None]] = ()) -> Outgoing:
-    """Return a record for a target. The ingress partitions take turns."""
     headers = [("timer-topic", target.encode()), *more]
     return Outgoing(b"%d" % number, b"value %d" % number, headers, number % PARTITIONS)
 

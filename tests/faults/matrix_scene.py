@@ -94,13 +94,11 @@ class Scene:
         wait_for(self._has_lost_session, HARM_WITHIN_S, LOST)
 
     def await_failed_call(self) -> None:
-        """Return when a call of the transaction has failed or was given up."""
         wait_for(
             lambda: self.held.has_failed or self._has_lost_session(), HARM_WITHIN_S, "a failed call"
         )
 
     def await_a_shard_each(self) -> None:
-        """Return when the stopped proxy and its heir serve one partition each."""
         both = self.installation.proxies.values()
         wait_for(
             lambda: [proxy.shards() for proxy in both] == [1, 1], HARM_WITHIN_S, "a shard for each"
@@ -145,7 +143,6 @@ class Scene:
             return HopAuthenticator(known.signing_key(), ingress.topic_id)
 
     def _pause(self, *names: str) -> None:
-        """Pause these targets. The proxy knows it on return."""
         self._paused = {name: self.installation.target(name) for name in names}
         for target in self._paused.values():
             self._operator.pause(target, int(time.time() * 1_000))

@@ -106,7 +106,6 @@ def test_below_its_reserve_a_disk_takes_no_new_records_and_none_is_lost(
 def test_an_instance_without_room_takes_no_partition_from_one_that_serves(
     installation: Installation,
 ) -> None:
-    """The instance takes its share once it has room."""
     healthy, full = installation.proxy("healthy"), installation.proxy("full")
     healthy.start_ready()
     with small_disk(full.data_dir) as is_mounted:
@@ -133,7 +132,6 @@ def _plain(target: str, count: int, delay_ms: int) -> Iterator[Outgoing]:
 
 @contextmanager
 def _filled(folder: Path) -> Iterator[None]:
-    """Fill the file system but for a few megabytes."""
     left = os.statvfs(folder)
     with (folder / FILLER).open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - LEFT_BYTES)

@@ -36,7 +36,6 @@ def broker(own_broker: StartBroker) -> EmbeddedBroker:
 
 @pytest.fixture
 def installation(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Installation]:
-    """Yield an installation on a broker of its own."""
     made = Installation(broker.bootstrap_servers, tmp_path)
     yield made
     made.close()

@@ -33,7 +33,7 @@ def test_second_process_on_the_same_data_folder_is_refused(installation: Install
 
 
 def test_second_process_under_the_same_instance_id_yields(installation: Installation) -> None:
-    """The first process notices neither a start of the second nor its restart."""
+    """The first process does not notice a start or a restart of the second."""
     topic = installation.target()
     kafka = installation.kafka(**{"session.timeout.ms": str(LONG_SESSION_MS)})
     first = installation.proxy("first", instance_id="twin", kafka=kafka)

@@ -123,7 +123,6 @@ def _damage(proxy: ProxyProcess, how: Callable[[bytes, random.Random], bytes]) -
 
 
 def test_damaged_files_are_put_aside_and_the_shard_is_rebuilt(installation: Installation) -> None:
-    """Files are cut, scrambled and emptied, each with records pending."""
     topic = installation.target()
     proxy = installation.proxy(wheel={"slots": 2_000, "precision_ms": 100})
     for how in (_cut, _scramble, _empty):

@@ -23,7 +23,6 @@ REBALANCED_WITHIN_S = 180
 
 @pytest.fixture
 def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
-    """Yield an installation with partitions for several proxies."""
     made = Installation(kafka, tmp_path, PARTITIONS)
     yield made
     made.close()

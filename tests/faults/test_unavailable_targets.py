@@ -47,8 +47,6 @@ class Loss:
     log: str
 
     def set_aside(self, target: str) -> set[str]:
-        """Return the target partitions whose records were requeued, and why, without attempt
-        numbers."""
         outcomes = [o for found in self.ends.outcomes.values() for o in found]
         details = [str(o["detail"]).partition("; attempt")[0] for o in outcomes]
         begin = f"partition-unavailable: {target}"

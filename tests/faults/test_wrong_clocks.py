@@ -43,7 +43,6 @@ def _due(topic: str, before_s: float) -> Outgoing:
 
 
 def _check(proxy: ProxyProcess, subject: str = "clock") -> list[dict[str, str]]:
-    """Return the findings of `check` on the clock, run with the proxy's clock."""
     command = [sys.executable, "-m", "proxy", "check", "--json", "--config", str(proxy.config_path)]
     env = proxy.environment()
     done = subprocess.run(command, cwd=REPOSITORY, env=env, capture_output=True, check=False)
@@ -126,7 +125,6 @@ def test_what_is_delivered_carries_a_time_that_its_target_takes(
 def test_a_record_whose_time_is_refused_waits_until_the_clock_is_right(
     installation: Installation,
 ) -> None:
-    """The broker's time was unknown."""
     topic, proxy = installation.target(config=PRODUCERS_TIME), installation.proxy()
     installation.create_settings_topic({"message.timestamp.type": "CreateTime"})
     proxy.start_ready(clock_ahead_s=-AHEAD_S - 100)

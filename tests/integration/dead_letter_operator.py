@@ -38,7 +38,6 @@ class Said:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Return the JSON lines of stdout."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
@@ -83,7 +82,6 @@ class Operator:
 
     @property
     def edit(self) -> tuple[str, str]:
-        """Return the arguments that repair the operator's letters."""
         return "--set", f"timer-topic={self.orders}"
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> None:
@@ -110,7 +108,6 @@ class Operator:
         return Outgoing(b"k%d" % number, value, headers)
 
     def write(self, records: Sequence[Outgoing]) -> None:
-        """Write records into the dead-letter topic."""
         write(self.kafka, self.dead_letters, records)
 
     def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -140,7 +137,6 @@ class Operator:
                 return Said(int(ended.code or 0), raw.getvalue().decode(), err.getvalue())
 
     def replay(self, *arguments: str) -> Said:
-        """Replay to the operator's own target, without a question, as JSON."""
         return self.say("replay", "--yes", "--json", *self.edit, *arguments)
 
     def await_marks(self, at_least: int) -> None:
@@ -149,7 +145,6 @@ class Operator:
         read_to_end(self.kafka, self.marks, at_least)
 
     def run_python(self, script: str, *arguments: str) -> int:
-        """Return the exit code of a script under the operator's settings."""
         command = [sys.executable, "-c", script, *arguments]
         environment = {**os.environ, **self.environment}
         return subprocess.run(
@@ -157,5 +152,4 @@ class Operator:
         ).returncode
 
     def sent_in(self, at_least: int = 0) -> list[Incoming]:
-        """Return the records of the ingress."""
         return read_to_end(self.kafka, self.ingress, at_least)

@@ -14,8 +14,6 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 
 class Collected(NamedTuple):
-    """A received span. Ids are hexadecimal."""
-
     service: str
     name: str
     trace_id: str

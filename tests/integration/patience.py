@@ -25,7 +25,6 @@ Said = TypeVar("Said", bound=Ended)
 
 
 def patiently(arguments: tuple[str, ...], run: Callable[[], Said]) -> Said:
-    """Run the command, and repeat it while the broker is too slow."""
     for _ in range(TRIES):
         said = run()
         if said.code == 0 or CHANGES & {*arguments} or not TOO_SLOW.search(said.err):

@@ -61,7 +61,7 @@ class Handlers:
         return self._work_s * (int(record.value or b"") % UNEVEN)
 
     def _is_stuck(self, record: Received) -> bool:
-        """Note the attempt, and return whether this record hangs now."""
+        """Note the attempt, and return whether it must not end."""
         number = int(record.value or b"")
         os.write(self._journal, b"%d %d\n" % (number, record.attempt))
         return number == self._stuck and not record.attempt
@@ -94,7 +94,6 @@ def _fail_at_first(record: Received) -> None:
 
 
 def _die_in(moment: tuple[str, int]) -> None:
-    """Kill the process with SIGKILL before the given call."""
     named, calls = moment
     place, name = re.split(r"[.:](?=\w+$)", CALLS[named])
     owner = resolve_name(place)

@@ -24,8 +24,6 @@ IMPATIENT = {**CLASSIC, "session.timeout.ms": 6_000}
 
 
 class World:
-    """Topics and consumers of one group."""
-
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.group = f"g{uuid.uuid4().hex[:8]}"
@@ -44,11 +42,9 @@ class World:
         write(self.bootstrap, self.orders, records)
 
     def write_retry(self, value: bytes) -> None:
-        """Write a record to the retry topic."""
         write(self.bootstrap, self.retry, [Outgoing(b"k", value)])
 
     def retries_committed(self) -> int:
-        """Return the number of committed records of the retry topic, over all partitions."""
         found = admin_client(self.bootstrap).list_topics(self.retry, WITHIN_S)
         numbers = found.topics[self.retry].partitions
         return sum(max(0, self.committed(self.retry, number)) for number in numbers)
@@ -143,8 +139,6 @@ def at_work(world: World, handler: Handle, **options: Any) -> Iterator[Running]:
 
 
 def fails(*values: bytes) -> Handle:
-    """Return a handler that fails for these values."""
-
     def handle(record: Received) -> None:
         if record.value in values:
             raise ValueError(f"no {record.value!r}")

@@ -27,7 +27,6 @@ NO_TIME_MS = -1
 
 @pytest.fixture
 def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
-    """Yield an installation whose ingress keeps the producers' timestamps."""
     made = Installation(kafka, tmp_path, partitions=1, ingress_config=ANY_TIME)
     yield made
     made.close()

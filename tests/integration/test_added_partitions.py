@@ -17,7 +17,6 @@ WITHIN_S = 180
 
 
 def test_added_partitions_are_served_soon_and_said(installation: Installation) -> None:
-    """Two members share the group."""
     headers = [("timer-topic", installation.target().encode())]
     proxies = [installation.proxy(name) for name in ("one", "two")]
     for proxy in proxies:

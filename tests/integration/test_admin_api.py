@@ -43,7 +43,6 @@ def delivered(installation: Installation, target: str) -> list[Incoming]:
 
 
 def run_example(proxy: ProxyProcess, name: str, *arguments: str) -> str:
-    """Run an example and return its output."""
     done = subprocess.run(
         ["/bin/sh", str(EXAMPLES / name), *arguments],
         env={**os.environ, "ADMIN": api_address(proxy)},
@@ -268,7 +267,6 @@ def loggers(log: str, event: str) -> set[int | None]:
 
 
 def step_counts(proxy: ProxyProcess) -> list[float]:
-    """Return the number of runs of each loop step, by worker."""
     lines = proxy.get("/metrics")[1].splitlines()
     counts = [line for line in lines if line.startswith("delay_proxy_loop_step_seconds_count{")]
     return [float(line.rpartition(" ")[2]) for line in counts]

@@ -69,7 +69,6 @@ class Api:
         return self.ask("POST", f"/replays{wait}", said)
 
     def replay(self, **body: Any) -> dict[str, Any]:
-        """Replay, and return when the replay has ended."""
         said = self.begin(**body)
         while said["state"] == "running":
             said = self.follow(said["id"])

@@ -122,7 +122,6 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
 
 
 def answer_question(browser: Any, asked: str) -> None:
-    """Answer yes by keyboard to the question with this text."""
     wait_for(lambda: asked in text(browser, "dialog"), WITHIN_S, "the question")
     assert violations(browser) == []
     press(browser, "\ue004", "\ue007")  # past "Keep as it is"
@@ -185,7 +184,6 @@ def test_an_operator_finds_records_recalls_one_and_purges_those_of_an_hour(
 
 
 def fill(browser: Any, **fields: str) -> None:
-    """Fill in the filter of the dead letters, and show the matches."""
     fill_form(browser, "letters", {f"letters-{name}": fields[name] for name in fields})
 
 

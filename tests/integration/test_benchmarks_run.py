@@ -17,7 +17,6 @@ NO_FAULT = {"early": 0, "missing": 0, "duplicate": 0}
 
 
 def _run_quickly(scenarios: str, folder: Path, *more: str) -> tuple[dict[str, Any], str]:
-    """Run scenarios and return the report and the output."""
     report = folder / "report.json"
     command = [sys.executable, "-m", "tools.benchmarks", "--quick", "--only", scenarios]
     command += ["--json", str(report), "--folder", str(folder), *more]
@@ -29,7 +28,6 @@ def _run_quickly(scenarios: str, folder: Path, *more: str) -> tuple[dict[str, An
 
 
 def _better_than_can_be(folder: Path) -> Path:
-    """Write a report of an earlier run on another machine."""
     path = folder / "earlier.json"
     figures = [{"name": name, "value": 100.0} for name in ("burst / relay", "light p50")]
     machine = {"cpu": "another", "cores": 64}

@@ -163,7 +163,7 @@ def _asking(topic: str, delay_ms: int, ident: bytes) -> Headers:
 def test_many_ids_are_cancelled_at_once_a_year_before_they_are_due(
     installation: Installation,
 ) -> None:
-    """They lie across a restart and must be found again on disk."""
+    """The proxy restarts in between and must find them on disk."""
     topic, proxy = installation.target(), installation.proxy()
     proxy.start_ready()
     ids = [b"order-%d" % number for number in range(MANY)]

@@ -57,7 +57,6 @@ def topics(kafka: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[
 
 
 def findings(call: Call, *arguments: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
-    """Return the exit code of `check`, and its findings by subject."""
     code, out, _ = call("check", "--json", *arguments)
     by_subject: dict[str, list[dict[str, str]]] = {}
     for finding in json.loads(out)["findings"]:

@@ -66,7 +66,6 @@ def admin_port(said: str) -> int:
 
 
 def pending(said: Path) -> int:
-    """Return the number of pending records."""
     shown = call("pending", "--admin", f"127.0.0.1:{admin_port(said.read_text())}", "--json")
     return int(json.loads(shown)["pending"])
 

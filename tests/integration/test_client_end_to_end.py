@@ -47,7 +47,6 @@ def producer(installation: Installation) -> Iterator[DelayProducer]:
 
 
 def arrived(installation: Installation, topic: str, at_least: int) -> dict[bytes | None, Incoming]:
-    """Return the records of a topic by value."""
     return {r.value: r for r in read_to_end(installation.bootstrap, topic, at_least)}
 
 
@@ -171,13 +170,10 @@ def test_a_dead_letter_skips_the_levels(
 
 
 def returning(state: State) -> Callable[[HalfMessage], State]:
-    """Return a local transaction with this result."""
     return lambda _: state
 
 
 class Listener:
-    """Listener that commits the named transactions."""
-
     def __init__(self, *committed: bytes) -> None:
         self._committed = committed
         self.asked: list[bytes | None] = []

@@ -39,7 +39,6 @@ for name in sys.argv[1:]:
 
 
 def _pythons() -> Iterator[tuple[str, str]]:
-    """Return this machine's supported Pythons by version."""
     for version in PYTHONS:
         versions = Path.home().joinpath(".pyenv", "versions").glob(f"{version}.*/bin/python")
         found = next(map(str, sorted(versions)), None) or shutil.which(f"python{version}")

@@ -81,7 +81,6 @@ class Journal:
             assert set(attempts) == set(range(self.failures(number) + 1))
 
     def expected(self, numbers: list[int]) -> list[tuple[int, int]]:
-        """Return each number until it succeeds, then the next."""
         return [(n, attempt) for n in numbers for attempt in range(self.failures(n) + 1)]
 
 

@@ -28,7 +28,6 @@ BROKER_STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 @pytest.fixture
 def ingress(kafka: str) -> str:
-    """Create an ingress topic as the proxy does."""
     return new_topic(kafka, "ingress", 4, BROKER_STAMPED)
 
 
@@ -240,7 +239,6 @@ def test_an_ingress_that_does_not_exist_is_named_with_what_to_do(
 def test_it_goes_beside_a_plain_producer_and_consumer(
     kafka: str, settings: dict[str, str], ingress: str
 ) -> None:
-    """The README's plain producer and the client write the same record."""
     headers: list[tuple[str, str | bytes | None]] = [
         ("timer-topic", "orders"),
         ("timer-delay", "10s"),

@@ -111,16 +111,13 @@ class Fleet:
         return self.journal.read_text("ascii").splitlines()
 
     def await_progress(self, lines: int = 100) -> None:
-        """Return when the handlers have been called this many more times."""
         wanted = len(self.lines()) + lines
         wait_for(lambda: len(self.lines()) >= wanted, WITHIN_S, f"{wanted} calls of handlers")
 
     def calls(self) -> list[tuple[int, int]]:
-        """Return the handler's calls in order: number and attempt."""
         return [(int(number), int(attempt)) for number, attempt in map(str.split, self.lines())]
 
     def attempts(self) -> dict[int, set[int]]:
-        """Return the attempts of each number."""
         found: dict[int, set[int]] = defaultdict(set)
         for number, attempt in self.calls():
             found[number].add(attempt)
@@ -153,7 +150,6 @@ def all_committed(world: World) -> bool:
 
 
 def asked_attempts(world: World) -> dict[int, list[int]]:
-    """Return the failures handed to the proxy, by number and in order."""
     asked: dict[int, list[int]] = defaultdict(list)
     for request in world.requests(0):
         asked[int(request.value or b"")].append(int(request.header("timer-attempt") or b""))
@@ -236,7 +232,6 @@ def test_killed_in_mid_retry_each_key_goes_on_in_order(kafka: str, tmp_path: Pat
 
 
 def _hold_order(fleet: Fleet, numbers: list[int]) -> None:
-    """Check the order. Repeats after a success are ignored."""
     done: list[int] = []
     counts: dict[int, set[int]] = defaultdict(set)
     for number, attempt in fleet.calls():

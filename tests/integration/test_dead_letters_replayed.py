@@ -36,7 +36,6 @@ def operator(kafka: str) -> Operator:
 
 
 def times_sent(operator: Operator) -> Counter[bytes | None]:
-    """Return how often each letter was written to the ingress, by key."""
     return Counter(record.key for record in operator.sent_in())
 
 

@@ -26,7 +26,6 @@ def operator(kafka: str) -> Operator:
 
 
 def write_at(operator: Operator, times_ms: list[int]) -> None:
-    """Write letters 0, 1, ... with these producer timestamps."""
     producer = Producer({"bootstrap.servers": operator.kafka})
     refused: list[object] = []
     for number, time_ms in enumerate(times_ms):

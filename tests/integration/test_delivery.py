@@ -37,16 +37,13 @@ class Journey:
         self.ends = Ends()
 
     def ask(self, name: str, *more: tuple[str, bytes | None], **asked: bytes) -> None:
-        """Add a keyed record with these `timer-` headers, followed by others."""
         headers = [*_headers(self.topic, **asked), *more]
         self.send(Outgoing(b"key", f"{name} and its value".encode(), headers))
 
     def send(self, record: Outgoing) -> None:
-        """Add any record."""
         self._records.append(record)
 
     def run(self) -> None:
-        """Write everything, wait until it has ended, and judge."""
         self._installation.send(self._records)
         self._installation.proxy().start_ready()
         self.ends = self._installation.judge()
@@ -60,7 +57,6 @@ class Journey:
         return record
 
     def waited_ms(self, name: str) -> int:
-        """Return the milliseconds from the ingress timestamp to the stamped due time."""
         record = self.delivered(name)
         sent = self.ends.ingress[(record.header("timer-origin") or b"").decode()]
         return int(record.header("timer-due") or b"") - sent.timestamp_ms
@@ -68,7 +64,6 @@ class Journey:
 
 @pytest.fixture(scope="module")
 def asked_ms() -> int:
-    """Return the due time of all absolute requests of this module."""
     return _now_ms() + 6_000
 
 
@@ -76,7 +71,6 @@ def asked_ms() -> int:
 def journey(
     kafka: str, tmp_path_factory: pytest.TempPathFactory, asked_ms: int
 ) -> Iterator[Journey]:
-    """Run all requests of this module with one proxy."""
     installation = Installation(kafka, tmp_path_factory.mktemp("journey"))
     told = Journey(installation)
     _ask_for_times(told, asked_ms)

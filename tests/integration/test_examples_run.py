@@ -64,7 +64,6 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @contextmanager
 def served(bootstrap: str, folder: Path, settings: dict[str, Any]) -> Iterator[None]:
-    """Start a proxy with these settings."""
     proxy = ProxyProcess(folder, {"kafka": {"bootstrap.servers": bootstrap}, **settings})
     proxy.start_ready()
     try:
@@ -76,21 +75,18 @@ def served(bootstrap: str, folder: Path, settings: dict[str, Any]) -> Iterator[N
 
 @pytest.fixture(scope="class")
 def by_default(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Start the proxy of `make run`."""
     with served(bootstrap, tmp_path_factory.mktemp("proxy"), {}):
         yield
 
 
 @pytest.fixture(scope="class")
 def by_own_settings(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Start the proxy with the examples' settings."""
     settings = yaml.safe_load((EXAMPLES / "proxy.yaml").read_text())
     with served(bootstrap, tmp_path_factory.mktemp("proxy"), settings):
         yield
 
 
 def run(file: str, bootstrap: str) -> str:
-    """Run an example and return its output."""
     interpreter = ["sh"] if file.endswith(".sh") else [sys.executable]
     own = {"KAFKA_BOOTSTRAP_SERVERS": bootstrap, "PYTHONPATH": str(REPOSITORY)}
     ran = subprocess.run(
@@ -107,7 +103,6 @@ def run(file: str, bootstrap: str) -> str:
 
 
 def show(bootstrap: str, file: str, shown: list[str]) -> None:
-    """Run an example and check its output."""
     said = run(file, bootstrap)
     assert all(text in said for text in shown), said
     assert "never to be seen" not in said
@@ -131,7 +126,6 @@ def paste(code: str, bootstrap: str) -> str:
 
 
 def without_figures(line: str) -> str:
-    """Remove values that differ between runs: times, dates, offsets and partitions."""
     line = re.sub(r"\d{4}-\d\d-\d\d (?=\d\d:)", "", line)
     return re.sub(r"\s+", " ", re.sub(r"[\d:.]+", "0", line))
 

@@ -35,7 +35,6 @@ class Site:
 
     @contextmanager
     def consuming(self, **options: Any) -> Iterator[None]:
-        """Yield a consumer of the group, and its records."""
         config = {"bootstrap.servers": self.bootstrap}
         ingress = self.installation.ingress
         consumer = RetryConsumer(
@@ -55,7 +54,6 @@ class Site:
             raise ValueError(f"no {record.value!r}")
 
     def give_up(self, *values: bytes) -> None:
-        """Let the group's consumer give these records up, one after the other."""
         with self.consuming(give_up=[ValueError]):
             for number, value in enumerate(values, 1):
                 write(self.bootstrap, self.orders, [Outgoing(value, value, [("trace", b"7")])])

@@ -43,12 +43,10 @@ class Halves(Story):
         self.tell(f"{what} {name}", id=name, transaction=what)
 
     def asked(self, name: str) -> list[Incoming]:
-        """Return the check-backs for it."""
         about = [placed.record for placed in self.ends.checks]
         return [record for record in about if record.header("timer-id") == name.encode()]
 
     def await_check(self, count: int) -> list[Incoming]:
-        """Return when this number of check-backs has been written."""
         with CommittedReader(self.installation.bootstrap) as reader:
             return [placed.record for placed in reader.read([self.checks], count)]
 
@@ -94,7 +92,6 @@ def _undecided(told: Halves) -> None:
 
 @pytest.fixture(scope="module")
 def halves(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Halves]:
-    """Run half messages of every kind with one proxy."""
     installation = Installation(kafka, tmp_path_factory.mktemp("halves"), partitions=1)
     told = Halves(installation)
     try:

@@ -22,7 +22,6 @@ ENDS_WITHIN_S = 180
 
 @pytest.fixture
 def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
-    """Yield an installation with one ingress partition."""
     made = Installation(kafka, tmp_path, partitions=1)
     yield made
     made.close()

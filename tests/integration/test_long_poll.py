@@ -41,33 +41,27 @@ class Quiet:
         self._fetch_until(lambda: self._owned == PARTITIONS, "partitions")
 
     def wait_long(self) -> None:
-        """Switch to long-polling."""
         self._now_s += QUIET_S
         self._fetch_until(lambda: self.is_waiting, "second consumer")
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the second consumer waits for all partitions."""
         return any(len(one.assignment()) == PARTITIONS for one in self._listeners)
 
     def await_values(self, *values: bytes) -> None:
-        """Return once these values have arrived, each once."""
         self._fetch_until(lambda: len(self.values) >= len(values), "records")
         assert sorted(map(bytes, filter(None, self.values))) == sorted(values)
 
     def await_end(self, partition: int, offset: int) -> None:
-        """Return once the end offset is known to be read."""
         self._fetch_until(lambda: self.ends.get(partition) == offset, "end of the partition")
 
     def fetch(self) -> None:
-        """Fetch as the idle loop does."""
         fetched = self.ingress.fetch(0.1, is_idle=True)
         self.ends |= fetched.ends
         for records in fetched.records.values():
             self.values += [record.value() for record in records]
 
     def take_over(self, partitions: list[int]) -> dict[int, int]:
-        """Take partitions over from their beginning."""
         self._owned += len(partitions)
         return dict.fromkeys(partitions, 0)
 

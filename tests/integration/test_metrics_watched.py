@@ -40,7 +40,6 @@ def _of_the_audit() -> str:
 def test_a_proxy_for_which_nothing_is_due_yet_has_all_that_is_watched(
     installation: Installation,
 ) -> None:
-    """With two workers their parent exports the series."""
     waits = [("timer-topic", b"orders"), ("timer-delay", b"1h")]
     installation.send([Outgoing(b"k", b"v", waits)])
     proxy = installation.proxy("watched", workers=WORKERS)

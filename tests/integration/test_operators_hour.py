@@ -33,7 +33,6 @@ BETWEEN = "next part of the page"
 
 @pytest.fixture
 def bootstrap(tmp_path: Path) -> Iterator[str]:
-    """Yield an existing Kafka with two topics."""
     with EmbeddedBroker(tmp_path / "broker") as broker:
         admin = admin_client(broker.bootstrap_servers)
         for made in admin.create_topics([NewTopic(topic, 3) for topic in TOPICS]).values():
@@ -42,7 +41,6 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
 
 
 def without_figures(line: str) -> str:
-    """Remove times, places and lateness, which differ between runs."""
     unmeasured = re.sub(r"\+[\d.]+ (ms|s|min)", "+0", line)
     return re.sub(r"\s+", " ", re.sub(r"[\d:.]+([+-][\d:]+)?", "0", unmeasured)).strip()
 
@@ -52,7 +50,6 @@ def shown(code: str) -> list[str]:
 
 
 def run(folder: Path, bootstrap: str) -> str:
-    """Run the page's commands and return their output."""
     port = str(pick_free("127.0.0.1"))
     script = f"\necho {BETWEEN}\n".join(BLOCKS)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def installation(own_broker: StartBroker, tmp_path: Path) -> Iterator[Installation]:
-    """Yield an installation on a broker that allows everything without an ACL."""
     made = Installation(own_broker(overrides=ASKING).bootstrap_servers, tmp_path)
     yield made
     made.close()

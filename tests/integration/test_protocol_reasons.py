@@ -103,7 +103,6 @@ class Story:
         self._kafka = kafka
 
     def run(self) -> None:
-        """Write all records twice: before the takeover and after it."""
         proxy = self.installation.proxy(
             targets={"deny": ["secret-*"]}, retry={"max_attempts": 1}, max_past="366d"
         )
@@ -113,7 +112,6 @@ class Story:
         self.ends = self.installation.judge()
 
     def reasons(self, name: str) -> list[str]:
-        """Return the codes of all dead letters of that name."""
         return [
             (letter.header("timer-error") or b"").decode()
             for letters in self.ends.dead_letters.values()
@@ -157,7 +155,6 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Run records with every possible error."""
     installation = Installation(kafka, tmp_path_factory.mktemp("reasons"), partitions=1)
     told = Story(kafka, installation)
     try:

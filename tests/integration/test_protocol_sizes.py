@@ -78,7 +78,6 @@ def _as_delivered_bytes(letter: Incoming) -> int:
 def test_dead_letters_go_without_their_value_where_that_does_not_fit(
     installation: Installation,
 ) -> None:
-    """Small dead letters in the same batch keep their values."""
     installation.create_dead_letters({"max.message.bytes": str(SMALL_BYTES)})
     sizes = [10] * 50 + [3 * SMALL_BYTES] * 3 + [10] * 50
     installation.send([_to("nobody-made-this-topic", b"k", size) for size in sizes])

@@ -41,7 +41,6 @@ class Failures(Story):
         self.nowhere = f"{installation.name}.nowhere"
 
     def ask_all(self) -> None:
-        """Write failing records with good ones around them."""
         self.tell("missing", topic=self.nowhere, delay="100ms", id="missing")
         self.tell("cancelled", topic=self.nowhere, id="cancelled")
         self.tell("replaced", topic=self.nowhere, id="replaced")
@@ -61,7 +60,6 @@ class Failures(Story):
         self.tell_record(replace(large, value=bytes(2 * SMALL_BYTES)))
 
     def mend(self) -> None:
-        """Repair the targets, some of them too late."""
         self.installation.named_target(self.made_later)
         allow(self.installation.bootstrap, self.allowed_later, AclOperation.WRITE)
         self.tell("cancel", cancel="cancelled")
@@ -71,7 +69,6 @@ class Failures(Story):
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failures]:
-    """Run all failures on a broker that checks rights."""
     folder = tmp_path_factory.mktemp("failures")
     with EmbeddedBroker(folder / "broker", overrides=ASKING) as broker:
         installation = Installation(broker.bootstrap_servers, folder)
@@ -90,7 +87,6 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failures]:
 
 
 def test_record_for_a_missing_topic_ends_after_sixteen_attempts(failures: Failures) -> None:
-    """Each attempt is recorded. The request stays unchanged."""
     assert failures.said("missing") == ["requeued"] * (ATTEMPTS - 1) + ["dead-lettered"]
     assert failures.reasons("missing") == ["target-unknown"]
     for attempt, detail in enumerate(failures.details("missing")[:-1], 1):

@@ -29,7 +29,6 @@ ENDED_WITHIN_S = 240
 
 
 def _send_in_one_transaction(bootstrap: str, topic: str, headers: dict[str, str]) -> None:
-    """Send records in one transaction, so that the proxy reads them together."""
     producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(ENDED_WITHIN_S)
     producer.begin_transaction()

@@ -26,7 +26,6 @@ RECORDS, PARKED = 40, 400
 
 
 def reschedule(proxy: ProxyProcess, origin: str, *when: str) -> tuple[int, Any]:
-    """Return the exit code and JSON of the command."""
     asked = ["reschedule", origin, *when, "--admin", api_address(proxy), "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "proxy", *asked],

@@ -78,13 +78,11 @@ class Groups(Story):
         return f"{name}-{self._mark}"
 
     def failed(self, name: str, group: str, attempt: int, **asked: str) -> None:
-        """Write a record back as a consumer of the group does."""
         self.ask(name, {"retry_group": self.group(group), "attempt": str(attempt), **asked})
 
 
 @pytest.fixture(scope="module")
 def groups(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
-    """Run the records of all groups with one proxy."""
     installation = Installation(kafka, tmp_path_factory.mktemp("groups"))
     told = Groups(installation)
     try:
@@ -144,7 +142,6 @@ def test_topic_and_time_that_are_asked_for_win(groups: Groups) -> None:
 def test_record_that_failed_too_often_goes_to_its_groups_dead_letters_at_once(
     groups: Groups, group: str, attempt: int
 ) -> None:
-    """Its target and its time do not matter."""
     name = f"exhausted {group} {attempt}"
     assert groups.topics(name) == [f"dlq.{groups.group(group)}"]
     assert groups.waited_ms(name) == 0
@@ -182,7 +179,6 @@ def test_consumer_that_always_fails_sees_a_record_sixteen_times(
 
 
 def _commit(installation: Installation, group: str) -> None:
-    """Commit an offset, so that the broker knows the group."""
     offsets = ConsumerGroupTopicPartitions(group, [TopicPartition(installation.ingress, 0, 0)])
     admin = admin_client(installation.bootstrap)
     admin.alter_consumer_group_offsets([offsets])[group].result()

@@ -55,7 +55,6 @@ class Race:
     is_cancel: bool
 
     def timed(self, topic: str) -> Iterator[tuple[int, Outgoing]]:
-        """Yield both records with their times."""
         yield self.begins_ms, Outgoing(self.ident, b"old", _asking(topic, DELAY_MS, self.ident))
         headers: Headers = [("timer-cancel", self.ident)]
         if not self.is_cancel:

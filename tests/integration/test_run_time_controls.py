@@ -25,7 +25,6 @@ ROUNDS = 6
 
 
 def requests(target: str, count: int, *when: tuple[str, bytes]) -> list[Outgoing]:
-    """Return requests in both ingress partitions."""
     return [
         Outgoing(b"%d" % n, b"value", [("timer-topic", target.encode()), *when], n % 2)
         for n in range(count)
@@ -85,7 +84,7 @@ def test_with_taking_in_paused_what_waits_is_delivered_over_a_kill_and_nothing_m
 def _written_and_left(
     installation: Installation, target: str, both: tuple[ProxyProcess, ProxyProcess]
 ) -> tuple[int, int]:
-    """Write until ten records are unread. Return how many were written and how many are unread.
+    """Write until ten records are unread. Return the numbers of written and unread records.
 
     A takeover reads existing records to their end, and the two proxies may take over once more.
     """
@@ -140,7 +139,6 @@ def test_all_targets_are_paused_on_all_instances_and_what_waits_is_seen_in_each(
 
 
 def _waiting_for(target: str, why: str, asked: tuple[ProxyProcess, ...]) -> int:
-    """Return the number of pending records with this reason on these instances."""
     found = command("pending", "list", "--target", target, asked=asked)["records"]
     return sum(record["why"] == why for record in found)
 

@@ -31,7 +31,6 @@ CONTEXT: Headers = [("traceparent", TRACEPARENT), ("tracestate", TRACESTATE)]
 
 
 def trace_context(headers: Headers) -> Headers:
-    """Return the W3C Trace Context headers in order."""
     return [header for header in headers if header[0] in {"traceparent", "tracestate"}]
 
 
@@ -48,7 +47,6 @@ class Site(Installation):
         ).start_ready()
 
     def write(self, mark: str, **asked: str) -> str:
-        """Write a record with this request and trace context, and return its origin."""
         named = {f"timer-{name.replace('_', '-')}": text for name, text in asked.items()}
         headers = [(name, text.encode()) for name, text in {**named, "mark": mark}.items()]
         self.send([Outgoing(b"k", mark.encode(), [*headers, *CONTEXT])])

@@ -25,7 +25,6 @@ TRACED = "delay_proxy_traced_records_total"
 
 
 def written(installation: Installation, target: str, traceparent: bytes, delay: str) -> Incoming:
-    """Write a record with this trace context, and return the ingress record."""
     asked = [("timer-topic", target.encode()), ("timer-delay", delay.encode())]
     before = len(read_to_end(installation.bootstrap, installation.ingress))
     installation.send([Outgoing(b"k", b"v", [*asked, ("traceparent", traceparent)])])

@@ -49,14 +49,12 @@ def asking(target: str, delay: bytes, partition: int = 0) -> Outgoing:
 
 
 def refused(proxy: ProxyProcess, partition: int, offset: int) -> str:
-    """Return why the API does not skip there."""
     code, said = call(proxy, "POST", "/skips", {"partition": partition, "offset": offset})
     assert code == 409, said
     return str(said["error"])
 
 
 def series(proxy: ProxyProcess, name: str) -> float:
-    """Return the value of a series, or -1 if the series is missing."""
     lines = proxy.get("/metrics")[1].splitlines()
     found = (line.rpartition(" ") for line in lines)
     return next((float(value) for named, _, value in found if named == name), -1)

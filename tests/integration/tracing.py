@@ -21,29 +21,23 @@ HAPPENS_WITHIN_S = 180
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Exit code and output of `trace`."""
-
     code: int
     out: str
     err: str
 
     @property
     def story(self) -> dict[str, Any]:
-        """Return its JSON output."""
         return dict(json.loads(self.out))
 
     @property
     def whats(self) -> list[str]:
-        """Return the events in order of time."""
         return [step["what"] for step in self.story["steps"]]
 
     def step(self, what: str) -> dict[str, Any]:
-        """Return the first step of that name."""
         return next(step for step in self.story["steps"] if step["what"] == what)
 
 
 def run_command(installation: Installation, *arguments: str) -> Told:
-    """Run a command in this process under the installation's settings."""
     return patiently(arguments, lambda: _run(installation, *arguments))
 
 
@@ -64,7 +58,6 @@ def trace(installation: Installation, origin: str, *more: str) -> Told:
 
 
 def in_ingress(installation: Installation, name: str, value: bytes) -> Incoming | None:
-    """Return the first ingress record with that header value."""
     records = read_to_end(installation.bootstrap, installation.ingress)
     found = (one for one in records if one.header(name) == value)
     return min(found, key=lambda one: one.offset, default=None)

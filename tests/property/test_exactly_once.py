@@ -160,7 +160,6 @@ FAULTS = {
 
 
 def perform(world: World, step: tuple[object, ...]) -> None:
-    """Apply one step to the world."""
     match step:
         case (
             "send" | "send meanwhile" | "purge" | "purge meanwhile" | "again" | "again meanwhile",
@@ -188,7 +187,6 @@ def perform(world: World, step: tuple[object, ...]) -> None:
 
 
 def _write(world: World, step: tuple[object, ...]) -> None:
-    """Write now, or while the next transaction commits."""
     write: Callable[[], object]
     match step:
         case (str() as when, dict() as request, str() as target, int() as partition):

@@ -97,12 +97,10 @@ class Run:
         assert came <= end.per_second * (self.now_ms - began_ms) / 1000 + most + 1
 
     def _held(self, target: str) -> int:
-        """Return the number of delivered records that a pause had held back."""
         dues = [int(one.header("timer-due") or 0) for one in self.world.delivered(target)]
         return sum(due_ms < self.resumed[target].at_ms for due_ms in dues)
 
     def drain(self) -> None:
-        """Check that remaining records are delivered at their rate."""
         for target in ("orders", "bills"):
             if target in self.paused:
                 self.resume(target, self.random.choice([None, 5, 20]))

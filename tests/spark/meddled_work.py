@@ -36,7 +36,6 @@ class Work(NamedTuple):
     held: tuple[TopicCopy, ...]
 
     def restored(self) -> Work:
-        """Return the work with its original topics."""
         for copy in self.held:
             copy.rewrite()
         return self
@@ -47,7 +46,6 @@ class Work(NamedTuple):
 
     @property
     def soon_ms(self) -> int:
-        """Return a time long before any pending record is due."""
         return self.places["to nowhere"].timestamp_ms + 30_000
 
     def audited(
@@ -67,14 +65,12 @@ class Work(NamedTuple):
         return audit(spark, job, Selection(at_ms))
 
     def found(self, spark: SparkSession, folder: Path) -> dict[str, tuple[str, str]]:
-        """Return verdict and detail of the violations, by the records' values."""
         rows = verdicts_in(spark, folder / "audit").where("is_violation").collect()
         names = {one.offset: name for name, one in self.places.items()}
         return {names.get(row.offset, row.offset): (row.verdict, row.detail) for row in rows}
 
 
 def written(orders: str, dropped: str, checks: str, due_ms: int) -> list[Outgoing]:
-    """Return records of many kinds, named by their values."""
     to, far = ("timer-topic", orders.encode()), ("timer-delay", b"1h")
 
     def named(name: str, *headers: tuple[str, bytes | None], key: bytes = b"k") -> Outgoing:
@@ -121,7 +117,6 @@ def rewritten_outcome(before: Incoming, **fields: Any) -> bytes:
 
 
 def deliver_when_due(work: Work, orders: TopicCopy, name: str) -> None:
-    """Write a delivery of a record with a delay of an hour."""
     model = orders.records[at(orders, "last")]
     due = b"%d" % (work.places[name].timestamp_ms + HOUR_MS)
     headers = with_header(model.headers, "timer-origin", work.origin(name).encode())
@@ -130,7 +125,6 @@ def deliver_when_due(work: Work, orders: TopicCopy, name: str) -> None:
 
 
 def plant_ignored(work: Work, orders: TopicCopy, outcomes: TopicCopy) -> dict[str, str]:
-    """Write a cancel and a replacement without effect, and outcomes that hide it."""
     for name in ("taken", "old"):
         deliver_when_due(work, orders, name)
         del outcomes.records[outcome_at(outcomes, work.origin(name))]
@@ -143,7 +137,6 @@ def plant_ignored(work: Work, orders: TopicCopy, outcomes: TopicCopy) -> dict[st
 def plant_excuses(
     work: Work, orders: TopicCopy, outcomes: TopicCopy, letters: TopicCopy
 ) -> dict[str, str]:
-    """Write undelivered records with impossible reasons."""
     letter = letters.records[at(letters, "wrong")]
     told = outcomes.records[outcome_at(outcomes, work.origin("wrong"))]
     amid_ms = orders.records[at(orders, "p-500")].timestamp_ms
@@ -219,7 +212,6 @@ def _applied_to(outcome: Incoming, ident: bytes) -> bool:
 
 
 def plant_small_lies(orders: TopicCopy, outcomes: TopicCopy, work: Work) -> dict[str, str]:
-    """Plant another order, and another due time in an outcome."""
     first, second = at(orders, "same-0"), at(orders, "same-1")
     orders.records[first], orders.records[second] = orders.records[second], orders.records[first]
     said = outcome_at(outcomes, work.origin("to nowhere"))

@@ -133,7 +133,6 @@ def test_2_what_is_late_or_overdue_is_counted_and_a_proxy_that_stands_still_is_n
 def test_3_4_5_6_what_cannot_be_is_named_whatever_is_claimed(
     spark: SparkSession, work: Work, tmp_path: Path
 ) -> None:
-    """Ignored cancels and replacements, lying clocks, false excuses, another order."""
     bootstrap, made = work.made.bootstrap, work.made
     orders, outcomes, letters = (
         TopicCopy(bootstrap, topic) for topic in (work.orders, made.outcomes, made.dead_letters)
@@ -264,7 +263,6 @@ def test_7_target_that_was_created_anew_between_two_audits_is_known(
 
 
 def spoilt(spoiling: Callable[[Tables], None]) -> Any:
-    """Return a `Tables.append` that damages written verdicts."""
     append = Tables.append
 
     def spoils(tables: Tables, name: str, *given: Any) -> None:

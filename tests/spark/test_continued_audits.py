@@ -45,7 +45,6 @@ class Trail(NamedTuple):
     folder: Path
 
     def send(self, *records: tuple[str, tuple[Header, ...]]) -> None:
-        """Write records whose value is their name, all to one partition."""
         to = ("timer-topic", self.orders.encode())
         self.made.send(
             [Outgoing(b"k", name.encode(), (to, *said), 0) for name, said in records],
@@ -72,7 +71,6 @@ class Trail(NamedTuple):
         return audit(spark, job, selection or Selection())
 
     def verdicts(self, spark: SparkSession, name: str) -> dict[int, str]:
-        """Return the newest verdicts of the chain by offset."""
         rows = newest_of_chain(History(spark, location(self.folder / name))).collect()
         return {row.offset: row.verdict for row in rows}
 
@@ -217,7 +215,6 @@ def test_audit_of_a_time_in_which_nothing_was_written_holds(
 
 
 def test_audit_of_one_offset_judges_that_record_alone(spark: SparkSession, trail: Trail) -> None:
-    """It is the record with two deliveries."""
     summary = trail.audited(spark, "one", selection=Selection(offsets={0: (4, 5)}))
     assert (summary.violations_by, sum(summary.verdicts.values())) == ({"duplicated": 1}, 1)
     assert trail.verdicts(spark, "one") == {4: "duplicated"}

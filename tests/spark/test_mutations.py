@@ -83,7 +83,6 @@ class Run(NamedTuple):
 
 
 def written(orders: str, group: str) -> list[Outgoing]:
-    """Return records of all kinds, named by their values."""
     to, far = ("timer-topic", orders.encode()), ("timer-delay", b"1h")
     failed = ("timer-retry-group", group.encode())
 
@@ -192,7 +191,6 @@ def meddle_with_targets(run: Run) -> None:
 
 
 def move_from_the_last_stop(run: Run) -> None:
-    """Retry the record that has failed 16 times."""
     dlq = TopicCopy(run.made.bootstrap, f"dlq.{run.group}")
     append(run.made.bootstrap, f"retry.{run.group}", dlq.records)
     dlq.records.clear()

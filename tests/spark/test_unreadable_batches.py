@@ -41,7 +41,6 @@ def send(installation: Installation, target: str, delay: bytes = b"0") -> None:
 
 
 def send_in_transaction(installation: Installation, target: str) -> int:
-    """Send one record in a transaction. Return the offset after its marker."""
     producer = open_transaction(installation.bootstrap)
     producer.produce(
         installation.ingress, b"value", b"key", 0, headers=[("timer-topic", target.encode())]

@@ -173,7 +173,6 @@ def a_clock(time: ManualTime, max_step_ms: int = 5_000) -> Clock:
 
 
 def asked(time: ManualTime) -> Clock:
-    """Return a clock of a session whose broker has answered."""
     clock = time.clock()
     clock.set_broker_time(time.broker_time())
     return clock

@@ -22,13 +22,11 @@ class Said:
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """Return the findings of `check` that are not ok."""
         found = json.loads(self.out)["findings"]
         return [finding for finding in found if finding["verdict"] != "ok"]
 
     @property
     def stops(self) -> list[str]:
-        """Return the findings of `check` that stop the proxy, with their remedies."""
         stops = [finding for finding in self.findings if finding["verdict"] == "stop"]
         return [f"{finding['found']}. {finding['remedy']}" for finding in stops]
 

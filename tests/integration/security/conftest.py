@@ -20,7 +20,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSite]:
 
 @pytest.fixture
 def installation(site: SecuredSite, tmp_path: Path) -> Iterator[Installation]:
-    """Yield an installation on the broker. The tests' own clients use plain text."""
     made = Installation(site.broker.bootstrap, tmp_path)
     yield made
     made.close()

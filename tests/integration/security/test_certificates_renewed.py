@@ -23,7 +23,6 @@ WITHIN_S = 180
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[SecuredSite]:
-    """Yield a broker of the test's own, whose certificates change."""
     with secured_site(tmp_path, open_to_all=True) as made:
         yield made
 

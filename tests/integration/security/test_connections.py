@@ -30,7 +30,7 @@ TOKEN = "a-token-that-must-not-be-shown"
 PAGES = ("/metrics", "/healthz", "/readyz", "/api/v1/status", "/api/v1/pending")
 WITHIN_S = 600
 AUDITED = (0, 3)
-"""Exit codes of an audit that passes, as far as it can be judged while the proxy runs. It starts
+"""Exit codes of an audit that passes while the proxy still runs. It starts
 Spark."""
 
 
@@ -181,12 +181,10 @@ def test_no_secret_is_in_any_output(installation: Installation, site: SecuredSit
 
 
 def _texts(folder: Path) -> list[str]:
-    """Return the contents of all files below the folder as text."""
     return [path.read_text("latin-1") for path in folder.rglob("*") if path.is_file()]
 
 
 def _check(proxy: ProxyProcess) -> tuple[int, str]:
-    """Return the exit code and the output of `check`."""
     return _command(proxy, "check", "--json")
 
 

@@ -22,7 +22,6 @@ NEEDED_FOR_OTHER_LETTERS = Right("Read", ResourceType.TOPIC, "timer.ingress")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSite]:
-    """Yield a broker that denies everything that is not granted."""
     with secured_site(tmp_path_factory.mktemp("rights"), open_to_all=False) as made:
         yield made
 
@@ -41,7 +40,6 @@ class LoggedIn(Operator):
         return {**super().environment, **named}
 
     def named(self, right: Right) -> Right:
-        """Return the page's right with the names of this test."""
         own = right.name.replace("timer.dead-letters", self.dead_letters)
         return right._replace(name=own.replace("timer.ingress", self.ingress))
 

@@ -72,7 +72,6 @@ TAKEN_FROM_A_RUNNING_PROXY = (
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSite]:
-    """Yield a broker that denies everything that is not granted."""
     with secured_site(tmp_path_factory.mktemp("rights"), open_to_all=False) as made:
         yield made
 
@@ -102,7 +101,6 @@ class Granted:
 
     @contextmanager
     def without(self, right: Right) -> Iterator[Right]:
-        """Revoke one of the page's rights for a while."""
         named = self.named(right)
         revoke(self.installation.bootstrap, PRINCIPAL, named)
         yield named
@@ -291,7 +289,7 @@ def _has_labels(line: str, series: str) -> bool:
 def test_a_retry_consumer_names_the_right_that_it_lacks(
     granted: Granted, site: SecuredSite
 ) -> None:
-    """The proxy's user may neither join other groups nor read targets."""
+    """The proxy's user has no right to join other groups or to read targets."""
     orders, connection = granted.installation.target(), site.connection(SCRAM)
     consumer = RetryConsumer(connection, granted.group, [orders], lambda _: None)
     with pytest.raises(ClientError, match="Grant it: kafka-acls.sh ") as refused:
@@ -319,7 +317,6 @@ def test_the_admin_api_names_a_right_that_it_lacks(granted: Granted, site: Secur
 
 
 def _names(text: str, right: Right) -> bool:
-    """Return whether the text has the kafka-acls.sh line that grants the right."""
     lines = [line for line in text.splitlines() if f" --operation {right.operation}" in line]
     kind = right.kind.name.lower().replace("_", "-")
     return any(re.search(rf" --{kind} {re.escape(right.name)}(?![\w-])", line) for line in lines)

@@ -29,13 +29,11 @@ LIMIT_S = 180
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSite]:
-    """Yield a broker that denies everything that is not granted."""
     with secured_site(tmp_path_factory.mktemp("rights"), open_to_all=False) as made:
         yield made
 
 
 def write_topics(bootstrap: str) -> None:
-    """Write a pending record and a dead letter."""
     admin = admin_client(bootstrap)
     wanted = [NewTopic(name, 1, 1) for name in ["orders", *(f"timer.{name}" for name in TOPICS)]]
     for made in admin.create_topics(wanted).values():

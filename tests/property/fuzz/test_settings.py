@@ -36,7 +36,6 @@ trees = st.recursive(
 
 
 def loaded(path: Path, content: bytes, variables: Mapping[str, str]) -> Settings | str:
-    """Return the settings or the error sentence. Other errors fail the test."""
     path.write_bytes(content)
     kept = {name: text for name, text in os.environ.items() if not name.startswith("DELAY_PROXY_")}
     with patch.dict(os.environ, {**kept, **variables}, clear=True):

@@ -34,8 +34,6 @@ GROUP: Final = "g"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a seed has drawn."""
-
     seed: int
     kind: StoreKind | None
     scale: int
@@ -64,7 +62,6 @@ class Plan:
 
     @property
     def policy(self) -> Policy:
-        """POLICY with its times multiplied by `scale`."""
         scale = self.scale
         return replace(
             POLICY,
@@ -77,7 +74,6 @@ class Plan:
 
     @property
     def rules(self) -> Rules:
-        """The same times for the judge."""
         policy = self.policy
         return Rules(
             levels_ms=policy.levels_ms,
@@ -268,7 +264,6 @@ def _overdue(chance: random.Random, scale: int) -> tuple[OverdueRule, ...]:
 
 
 def _release(chance: random.Random, plan: Plan) -> Step:
-    """Other settings of `release`. The worker starts anew with them."""
     per_target = chance.choice([{}, {"orders": 8}, {"*": 20}])
     per_second = chance.choice([None, 40])
     return "release", _worker(chance, plan), per_target, _overdue(chance, plan.scale), per_second
@@ -314,7 +309,6 @@ def _fault(chance: random.Random, plan: Plan) -> Step:
 
 
 def _unreadable(chance: random.Random, plan: Plan) -> Step:
-    """A producer writes a batch that no client can unpack."""
     partition = _partition(chance, plan)
     sent = [_asked(chance, plan) for _ in range(chance.randrange(1, 4))]
     batch = tuple(("send", "now", step[2], step[3], partition, step[5]) for step in sent)
@@ -322,7 +316,6 @@ def _unreadable(chance: random.Random, plan: Plan) -> Step:
 
 
 def _throttle(chance: random.Random, _: Plan) -> Step:
-    """Throttle transactions with more records than this."""
     return "throttle", chance.choice([2, 4, 9, None, None])
 
 
@@ -375,7 +368,6 @@ FEATURES: Final[dict[str, tuple[int, Draw]]] = {
 
 
 def draw(seed: int) -> Plan:
-    """Draw the plan of a seed."""
     chance = random.Random(seed)
     plan = _settings(seed, chance)
     share = chance.choice([0.1, 0.2, 0.4, 0.8])
@@ -392,7 +384,6 @@ def draw(seed: int) -> Plan:
 
 
 def _settings(seed: int, chance: random.Random) -> Plan:
-    """Draw the settings of the whole run."""
     scale = chance.choice([1, 1, 100])
     has_rates = scale > 1 and chance.random() < 0.3
     return Plan(

@@ -78,7 +78,6 @@ class Play:
             self._start(number)
 
     def perform(self, step: Step) -> None:
-        """Let one thing happen."""
         match step[0]:
             case "send" | "move" | "purge":
                 self._produce(step)
@@ -170,12 +169,10 @@ class Play:
                 self.perform(("release", number, {}, overdue, None))
 
     def close(self) -> None:
-        """Let go of all files."""
         for world in self.worlds:
             world.crash()
 
     def wrong(self) -> list[str]:
-        """Return a sentence for each violation."""
         ends = self.worlds[0].evidence(("checks",))
         for place, record in ends.ingress.items():
             at = record.offset
@@ -237,7 +234,6 @@ class Play:
         return logs, read, dict(self.kafka.committed)
 
     def _start(self, number: int) -> None:
-        """Begin a process with its settings and the current controls of the operators."""
         world, (per_target, overdue, per_second) = self.worlds[number], self._release[number]
         world.release = ReleaseControl(per_target, overdue)
         world.cap = WorkerRateLimit(per_second)
@@ -448,7 +444,6 @@ def _may_wait(record: Record, ended: set[str]) -> bool:
 
 @contextmanager
 def playing(plan: Plan) -> Iterator[Play]:
-    """Make a run that has not begun."""
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         for module, bounds in (*AT_ONCE, *(SMALL_BOUNDS if plan.has_small_bounds else ())):

@@ -35,7 +35,6 @@ def spark_submit(hdfs: Hdfs, tmp_path: Path) -> SparkSubmit:
 
 @pytest.fixture(scope="package")
 def site(kafka: str) -> Site:
-    """Yield topics of a proxy that has done every kind of work."""
     found = Site.create(kafka, "clusters", round(time.time() * 1_000), VALUE_BYTES)
     write(found, HUNDREDS)
     return found

@@ -21,7 +21,6 @@ RESULTS = {"audits", "verdicts", "open", ".intermediate"}
 
 
 def _summary(texts: Iterable[str]) -> Any:
-    """Find the summary of `--json` in stdout."""
     lines = [line for text in texts for line in text.splitlines()]
     (summary,) = [line for line in lines if line.startswith('{"result"')]
     return json.loads(summary)
@@ -30,7 +29,6 @@ def _summary(texts: Iterable[str]) -> Any:
 def test_audits_go_on_from_one_another_in_hdfs_on_three_executors(
     spark_submit: SparkSubmit, site: Site, hdfs: Hdfs
 ) -> None:
-    """They run in client mode."""
     asked = [*options(site), f"--output={hdfs.uri}/audits", "--continue", "--json"]
     for hundreds in (HUNDREDS, HUNDREDS[len(HUNDREDS) :]):
         ended = spark_submit.run(AUDIT, asked, LOCAL_CLUSTER, WITHIN_S)

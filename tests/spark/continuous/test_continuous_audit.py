@@ -56,7 +56,6 @@ class Scene(NamedTuple):
         return f"{self.made.name}.audit"
 
     def send(self, records: list[tuple[str, tuple[Header, ...]]]) -> None:
-        """Write records whose value is their name, all to one partition."""
         to = ("timer-topic", self.orders.encode())
         self.made.send([Outgoing(b"k", name.encode(), (to, *said), 0) for name, said in records])
         self.made.await_ingested()
@@ -74,7 +73,6 @@ class Scene(NamedTuple):
         tell: Callable[[Totals], None] = lambda _: None,
         keep_ms: int = KEPT_MS,
     ) -> Rounds:
-        """Return the rounds of a fresh process."""
         job = replace(self.job(self.folder), settled_only=True, most=most)
         return Rounds(spark, job, keep_ms, tell)
 
@@ -252,7 +250,6 @@ def delete_before(bootstrap: str, offsets: dict[tuple[str, int], int]) -> None:
 
 
 def told(scene: Scene) -> dict[str, dict[str, dict[str, int]]]:
-    """Return the latest message of each key."""
     with CommittedReader(scene.made.bootstrap) as reader:
         messages = [one.record for one in reader.read([scene.topic])]
     return {(one.key or b"").decode(): json.loads(one.value or b"{}") for one in messages}

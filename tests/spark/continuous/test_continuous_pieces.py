@@ -137,7 +137,6 @@ def test_what_was_deleted_before_a_portion_was_read_is_known_by_the_audit_that_j
 
 @pytest.fixture
 def signals() -> Iterator[None]:
-    """Restore the signal handlers."""
     before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)}
     yield
     for one, handler in before.items():

@@ -35,7 +35,6 @@ ROWS: tuple[tuple[int, int, str | None], ...] = (
 
 
 def rows(spark: SparkSession, told: tuple[tuple[int, int, str | None], ...] = ROWS) -> DataFrame:
-    """Return the OPEN rows of one partition."""
     schema = {"offset": "bigint", "review_ms": "bigint", "name": "string"}
     names = ("offset", "review_ms", "name")
     found = frame_of(spark, [dict(zip(names, row, strict=True)) for row in told], schema)

@@ -63,8 +63,6 @@ def test_spark_gets_hashes_of_the_large_parts_and_all_other_records_as_they_are(
         return sorted(rows, key=lambda row: row.offset)
 
     def hidden(row: Row) -> Row:
-        """Return the row without its large parts."""
-
         def shown(part: bytes | None) -> bytes | None:
             return sha256(part).digest() if part and len(part) == len(LARGE) else part
 

@@ -24,17 +24,14 @@ READ = ReadSoFar("timer.ingress", "id", "group", {}, {})
 
 
 def at_ms(text: str) -> int:
-    """Epoch ms of a time in November 2026, such as `24 09:00`."""
     return round(datetime.fromisoformat(f"2026-11-{text}:00+00:00").timestamp() * 1000)
 
 
 def arrived(offset: int, due: str, lateness_ms: int = 0, **more: Any) -> Row:
-    """Return a delivered record whose time the broker attests."""
     return delivered(offset, at_ms(due), lateness_ms, **{"is_attested": True, **more})
 
 
 def without(offset: int, verdict: str, due: str | None, **more: Any) -> Row:
-    """Return an undelivered record, written a minute before it was due."""
     due_ms = None if due is None else at_ms(due)
     written_ms = None if due_ms is None else due_ms - 60_000
     return undelivered(offset, verdict, **{"due_ms": due_ms, "timestamp_ms": written_ms, **more})
@@ -43,7 +40,6 @@ def without(offset: int, verdict: str, due: str | None, **more: Any) -> Row:
 def control(
     offset: int, kind: str, name: str, written: str, verdict: str = "applied", **more: Any
 ) -> Row:
-    """Return a cancel or a decision."""
     of_it = {"kind": kind, "id": name, "target": None, "timestamp_ms": at_ms(written)}
     return without(offset, verdict, None, **of_it, **more)
 

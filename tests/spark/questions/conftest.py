@@ -12,7 +12,6 @@ from tests.spark.questions.audited_place import write_audits
 
 @pytest.fixture(scope="session")
 def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Location:
-    """Yield the place that `audited_place` describes."""
     place = location(tmp_path_factory.mktemp("audits") / "of two days")
     write_audits(spark, place)
     return place
@@ -20,6 +19,5 @@ def audited(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lo
 
 @pytest.fixture(scope="session")
 def asked(spark: SparkSession, audited: Location) -> SparkSession:
-    """Yield the session with the views of that place."""
     register_views(spark, audited)
     return spark

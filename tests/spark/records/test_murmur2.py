@@ -43,7 +43,6 @@ def test_murmur2_of_keys_of_any_bytes_and_length_is_as_computed_otherwise(
 
 
 def _murmur2(key: bytes) -> int:
-    """Return the same hash in plain Python."""
     mask, m = 0xFFFF_FFFF, 0x5BD1E995
     found = 0x9747B28C ^ len(key)
     whole = len(key) // 4 * 4

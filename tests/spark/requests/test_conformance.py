@@ -34,7 +34,6 @@ def _record(row: Row) -> dict[str, Any]:
 
 
 def _read(spark: SparkSession) -> dict[int, dict[str, Any]]:
-    """Return the audit's requests by offset, read in one job."""
     judges = policies_of_table()
     texts = {policy.digest: policy.to_json() for policy in judges.values()}
     in_force = [InForce(partition_of(name), 0, policy.digest) for name, policy in judges.items()]

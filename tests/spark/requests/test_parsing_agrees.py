@@ -69,7 +69,6 @@ WITH_ALIASES: Final = [
 
 
 def spark_records(spark: SparkSession, records: Iterable[AnyRecord]) -> DataFrame:
-    """Return RECORDS of the topic `ingress`."""
     schema = ", ".join(f"{name} {kind}" for name, kind in RECORDS.items())
     rows = [("ingress", *record, True, None) for record in records]
     return spark.createDataFrame(rows, schema, verifySchema=False)

@@ -33,7 +33,6 @@ READ = ReadSoFar("timer.ingress", "id", "group", {}, {})
 
 
 def added(history: History, *rows: dict[str, object], before: MadeAudit | None = None) -> str:
-    """Add an audit with these verdicts, and return its name."""
     name, spark = new_name(), history.audits.sparkSession
     written = write_tables(verdicts(spark, list(rows)), AUDITED, name, history.tables)
     history.add(row_of(name, written.summary, f"<html>{name}", before))

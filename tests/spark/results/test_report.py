@@ -101,7 +101,6 @@ def test_report_of_what_was_late_alone_says_that_exactly_once_held(
 def test_report_of_what_could_not_all_be_judged_says_so_at_the_top(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The page reports overdue records and unread topics."""
     hour_ms = 3_600_000
     behind = undelivered(3, "pending", overdue_ms=hour_ms, is_late=True)
     rows = [delivered(1, NOW_MS), delivered(2, NOW_MS - hour_ms, hour_ms), behind]

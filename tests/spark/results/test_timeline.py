@@ -41,7 +41,6 @@ def _timeline(spark: SparkSession, *rows: dict[str, Any], at_ms: int = NOW_MS) -
 
 
 def _at(found: Timeline, at_ms: int) -> int:
-    """Return the number of the step."""
     return (at_ms - found.axis.first_ms) // found.axis.step_ms
 
 

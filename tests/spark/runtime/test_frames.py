@@ -23,7 +23,6 @@ KINDS: Schema = {
 
 
 def plan(frame: DataFrame, printed: pytest.CaptureFixture[str]) -> str:
-    """Return Spark's plan as text."""
     printed.readouterr()
     frame.explain("extended")
     return printed.readouterr().out

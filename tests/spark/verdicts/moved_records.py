@@ -22,7 +22,6 @@ def move(t: Topics, expected: str, of: int, detail: str = "", **other: Any) -> i
 
 
 def going_on(t: Topics, of: int, first: int) -> dict[str, Any]:
-    """Return the fields of each successor."""
     return {"hop_from": of, "first_offset": first, "first_origin": t.origin(first)}
 
 

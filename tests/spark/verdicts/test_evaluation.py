@@ -287,7 +287,6 @@ def evaluations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def numbered_ruling() -> str:
-    """Return the ruling with rule numbers in its sentences."""
     rules = enumerate(evaluation.RULES)
     return ruling(rule._replace(detail=f"{rule.detail} [{number}]") for number, rule in rules)
 

@@ -99,7 +99,6 @@ class Topics:
 
     @property
     def state(self) -> tuple[int, ...]:
-        """Return PARTITION_STATE."""
         stands = (5, self.log_end, NEXT_OFFSET, T_MS, self.cursor)
         known_from = max(self.read_from, self.settings_from)
         return self.partition, self.read_from, *STATE, *stands, known_from, self.read_from

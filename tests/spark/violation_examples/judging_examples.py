@@ -44,7 +44,6 @@ class Example(NamedTuple):
 
 
 def stories() -> list[Story]:
-    """Return the stories in the order of the source."""
     return [
         story
         for module in (examples, contradictions)
@@ -54,7 +53,6 @@ def stories() -> list[Story]:
 
 
 def judged(spark: SparkSession, folder: Path) -> list[Example]:
-    """Play and audit every story."""
     told = {story.__name__: ExampleTopics(number) for number, story in enumerate(stories())}
     for story in stories():
         story(told[story.__name__])
@@ -66,7 +64,6 @@ def judged(spark: SparkSession, folder: Path) -> list[Example]:
 def _findings(
     spark: SparkSession, folder: Path, told: Sequence[ExampleTopics]
 ) -> list[list[Finding]]:
-    """Return the findings by story number."""
     laid = laid_out(spark, [one.contents() for one in told], folder / "topics")
     seen = replace(
         laid.scope(LAST),

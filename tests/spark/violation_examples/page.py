@@ -33,12 +33,10 @@ def block(example: Example) -> str:
 
 
 def shown() -> dict[str, str]:
-    """Return the blocks of the page, by example."""
     return dict(BLOCK.findall(PAGE.read_text("utf-8")))
 
 
 def with_blocks(text: str, blocks: dict[str, str]) -> str:
-    """Return the page with these blocks."""
     return BLOCK.sub(
         lambda old: f"<!-- example: {old[1]} -->\n{blocks[old[1]]}<!-- end -->\n", text
     )
@@ -56,7 +54,6 @@ def _row(record: Record, note: str, *, is_lost: bool) -> str:
 
 
 def _short(name: str, told: bytes | None) -> str:
-    """Shorten signatures."""
     text = _text(told)
     return f"{text[:LONGEST_MAC]}…" if name == "timer-hop-mac" else text
 
@@ -79,7 +76,6 @@ def _finding(found: Finding) -> str:
 
 
 def _as_partition_0(text: str, number: int) -> str:
-    """Replace the partition number by 0, as if each example were alone."""
     text = text.replace(f"{OWN.ingress}/{number}/", f"{OWN.ingress}/0/")
     text = text.replace(f"{OWN.ingress}, partition {number},", f"{OWN.ingress}, partition 0,")
     return text.replace(f"{OWN.ingress} --partition {number} ", f"{OWN.ingress} --partition 0 ")

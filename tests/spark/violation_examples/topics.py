@@ -42,7 +42,6 @@ class ExampleTopics:
         self.set_policy()
 
     def set_policy(self, **settings: Any) -> None:
-        """Set the proxy's policy: defaults with these changes."""
         self.world.policy = Policy(hop_key=HOP_KEY.digest, **settings)
 
     def create(self, topic: str, partitions: int = PARTITIONS) -> None:
@@ -59,7 +58,6 @@ class ExampleTopics:
         )
 
     def write_cancelled(self, key: str, value: str, /, **headers: str) -> Record:
-        """Write an overdue record that is cancelled by its key three seconds later."""
         asked = self.write(key, value, **headers, timer_id=key)
         self.wait(3)
         self.write(key, "", timer_cancel=key)
@@ -68,7 +66,6 @@ class ExampleTopics:
         return asked
 
     def purge(self, pattern: str) -> Record:
-        """Write a purge of these targets as the proxy does."""
         headers = SIGNER.signed(self.number, None, None, [("timer-purge", pattern.encode())])
         return self.world.kafka.append(INGRESS, self.number, None, None, [*headers])
 
@@ -94,7 +91,6 @@ class ExampleTopics:
         self.is_stopped = False
 
     def end(self) -> None:
-        """Let time pass until the audit."""
         self.world.time.pass_ms(AUDITED_MS - self.world.time.broker_now_ms)
         if not self.is_stopped:
             self.world.settle()
@@ -104,12 +100,10 @@ class ExampleTopics:
         return self.world.kafka.read(topic)
 
     def only(self, topic: str) -> Record:
-        """Return the only record of a topic."""
         (found,) = self.all(topic)
         return found
 
     def outcome(self, of: Record) -> Record:
-        """Return the outcome of an ingress record."""
         origin = f"{INGRESS}/{self.number}/{of.offset_}".encode()
         return next(one for one in self.all(OWN.outcomes) if one.key_ == origin)
 
@@ -150,7 +144,6 @@ class ExampleTopics:
         return record
 
     def copy(self, record: Record, after_ms: int = 0) -> Record:
-        """Append the same record again."""
         return self.append(
             record.topic_,
             record.partition_,
@@ -174,12 +167,10 @@ class ExampleTopics:
         return self.append(OWN.outcomes, 0, origin, told.encode(), [], at_ms)
 
     def letter(self, of: Record, code: str, detail: str, due_ms: int, at_ms: int) -> Record:
-        """Append a dead letter with its outcome."""
         self.say(of, "dead-lettered", f"{code}: {detail}", due_ms, at_ms)
         return self.letter_alone(of, code, detail, at_ms)
 
     def letter_alone(self, of: Record, code: str, detail: str, at_ms: int) -> Record:
-        """Append a dead letter without its outcome."""
         reason = {"timer-error": code, "timer-error-detail": detail}
         stamps = [(name, told.encode()) for name, told in reason.items()]
         headers = [*of.headers_, *stamps, ("timer-origin", self.origin(of))]
@@ -192,13 +183,11 @@ class ExampleTopics:
         self.notes[id(record)] = text
 
     def records(self) -> list[Record]:
-        """Return all records and lost records by time."""
         logs = self.world.kafka.logs
         there = [one for (topic, _), log in logs.items() if topic != OWN.settings for one in log]
         return sorted([*there, *self.lost], key=lambda one: (one.timestamp_ms, _rank(one)))
 
     def contents(self) -> Contents:
-        """Return the records as an audit reads them."""
         logs = self.world.kafka.logs
         held = [
             _held(one) for (topic, _), log in logs.items() if topic != OWN.settings for one in log
@@ -219,7 +208,6 @@ class ExampleTopics:
 
 
 def _rank(record: Record) -> tuple[int, str, int, int]:
-    """Return the order of records with equal times: the ingress first."""
     return (
         0 if record.topic_ == INGRESS else 1,
         record.topic_,

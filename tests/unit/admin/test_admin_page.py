@@ -41,7 +41,6 @@ def port(made: MadeUpApi) -> Iterator[int]:
 
 
 def stream(port: int) -> socket.socket:
-    """Open an event stream."""
     connection = socket.create_connection(("127.0.0.1", port), LIMIT_S)
     connection.sendall(STREAM)
     return connection

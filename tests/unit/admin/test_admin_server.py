@@ -50,7 +50,6 @@ def call(
 
 
 def raw(port: int, *parts: bytes) -> bytes:
-    """Return the answer to any bytes."""
     with socket.create_connection(("127.0.0.1", port), LIMIT_S) as connection:
         for part in parts:
             connection.sendall(part)
@@ -59,7 +58,6 @@ def raw(port: int, *parts: bytes) -> bytes:
 
 
 def code_of(port: int, path: str, **headers: str) -> int:
-    """Return the status code of a page."""
     named = {"Host": "localhost", **headers}
     head = "".join(f"{name}: {text}\r\n" for name, text in named.items())
     return int(raw(port, f"GET {path} HTTP/1.1\r\n{head}\r\n".encode()).split()[1])

@@ -14,8 +14,6 @@ from proxy.protocol.proofs import HopAuthenticator, HopKey
 
 
 def purge(monkeypatch: pytest.MonkeyPatch, failing: int) -> Problem:
-    """Purge three partitions, one of them not writable."""
-
     def write(_access: BrokerAccess, topic: str, request: Request) -> str:
         partition = request.partition
         if partition == failing:

@@ -38,7 +38,6 @@ def server(made: MadeUpApi) -> Iterator[AdminServer]:
 
 @pytest.fixture
 def client(server: AdminServer) -> Iterator[Callable[[bytes], socket.socket]]:
-    """Connect and send this."""
     with ExitStack() as clients:
 
         def connect(sent: bytes) -> socket.socket:

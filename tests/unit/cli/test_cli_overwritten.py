@@ -23,7 +23,6 @@ def _run(packages: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _installed(packages: Path, distribution: str) -> None:
-    """Return the relevant files of such a distribution."""
     (packages / "kafka_delay_proxy.py").write_bytes(
         (REPOSITORY / "kafka_delay_proxy.py").read_bytes()
     )

@@ -16,7 +16,6 @@ AS_FIRST_PROCESS = ("unshare", "--pid", "--fork", "--kill-child")
 
 
 def exit_code(folder: Path, *arguments: str, before: tuple[str, ...] = ()) -> int:
-    """Run the command with a module `typer` that sends SIGTERM on import."""
     (folder / "typer.py").write_text(SENDS_ITSELF_SIGTERM + "raise SystemExit(99)\n", "utf-8")
     path = os.pathsep.join([str(folder), str(Path(__file__).parents[3])])
     command = [*before, sys.executable, "-m", "proxy", *arguments]

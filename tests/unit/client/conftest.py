@@ -7,5 +7,4 @@ from tests.unit.client.mock_kafka import MockKafka
 
 @pytest.fixture(scope="session")
 def mock_kafka() -> MockKafka:
-    """Yield brokers within this process. Every test uses topics of its own."""
     return MockKafka()

@@ -145,7 +145,6 @@ class Member:
         self._loop.run([TOPIC], lambda: next(left, True))
 
     def end(self, index: int) -> None:
-        """End one of the running handlers, if any."""
         if self.running:
             job, jobs = self.running.pop(index % len(self.running))
             is_wanted = not job.is_dropped
@@ -169,8 +168,6 @@ class Member:
 
 
 class World:
-    """A group of two members."""
-
     def __init__(
         self,
         keys: list[list[bytes | None]],
@@ -206,14 +203,12 @@ class World:
                 member.partitions |= new
 
     def kill(self, index: int) -> None:
-        """Drop its uncommitted work, and give its partitions to a successor."""
         successor = self._member()
         successor.partitions = self.members[index].partitions
         self.members[index] = successor
         successor.consumer.give(successor.partitions)
 
     def move(self, chance: Random) -> None:
-        """Let members work, or sometimes change the group."""
         member = chance.randrange(MEMBERS)
         (move,) = chance.choices(MOVES, WEIGHTS)
         if move == "turn":
@@ -243,7 +238,6 @@ class World:
 
 
 def random_run(seed: int, *, is_orderly: bool) -> World:
-    """Return a run that has ended with everything committed."""
     chance = Random(seed)
     keys = [chance.choices([None, b"a", b"b", b"c"], k=RECORDS) for _ in range(2)]
     failing = {

@@ -66,7 +66,6 @@ class GroupStandIn:
         """Leader epoch of each record, by partition and offset, if it is not 0."""
 
     def make_anew(self, number: int, keys: list[bytes | None]) -> None:
-        """Delete the topic and create it again, without committed offsets."""
         self.topic_id = "id-1"
         self.keys[number][:] = keys
         self.committed[number] = TopicPartition(TOPIC, number, OFFSET_INVALID)
@@ -83,7 +82,6 @@ class GroupStandIn:
         return dict.fromkeys(topics, self.topic_id)
 
     def is_done(self) -> bool:
-        """Return whether everything is committed."""
         ends = {number: len(keys) for number, keys in enumerate(self.keys) if keys}
         return all(self.committed[number].offset == end for number, end in ends.items())
 
@@ -102,14 +100,12 @@ class MemberStandIn:
         self._told = told
 
     def give(self, numbers: Collection[int]) -> None:
-        """Add these partitions."""
         places = [TopicPartition(TOPIC, number) for number in numbers]
         self._told["on_assign"](self, places)
         for number in numbers:
             self.positions[number] = max(0, self._group.committed[number].offset)
 
     def take(self, numbers: Collection[int]) -> None:
-        """Revoke these partitions."""
         self._told["on_revoke"](self, [TopicPartition(TOPIC, number) for number in numbers])
         for number in numbers:
             del self.positions[number]

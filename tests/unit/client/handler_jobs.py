@@ -38,5 +38,4 @@ class Work:
         return job is not self._given_up
 
     def errors(self) -> list[BaseException | None]:
-        """Return the errors of all jobs, in order of their ends."""
         return [self.ended.get(timeout=WITHIN_S)[1] for _ in self.jobs]

@@ -23,7 +23,6 @@ class MockKafka:
         self.settings = {"bootstrap.servers": self.bootstrap, "linger.ms": 0, "log_level": 0}
 
     def name(self) -> str:
-        """Return a topic name that nobody else uses."""
         return f"ingress-{uuid.uuid4().hex[:8]}"
 
     def records(self, topic: str, count: int) -> list[Message]:

@@ -20,7 +20,6 @@ def at(offset: int, partition: int = 0) -> Place:
 
 
 def with_taken(*places: Place) -> Backlog:
-    """Return a backlog of records that were only read."""
     backlog = Backlog()
     for place in places:
         assert backlog.taken(place)

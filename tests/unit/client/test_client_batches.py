@@ -140,7 +140,6 @@ def test_a_batch_in_one_transaction_can_be_followed_by_another(mock_kafka: MockK
 
 
 def aborted(code: int) -> BatchFailed:
-    """Return the error of a batch whose records failed with this code."""
     return BatchFailed([None], {0: NotStored(KafkaError(code), "ingress")}, "taken back")
 
 
@@ -148,7 +147,6 @@ FORGOTTEN = KafkaError(KafkaError.INVALID_PRODUCER_ID_MAPPING, "not assigned", F
 
 
 def batch_that_fails(mock_kafka: MockKafka, records: Any, *errors: Exception) -> Mock:
-    """Send a batch whose first attempts fail this way, and return the attempts."""
     tried = Mock(side_effect=[*errors, []])
     with (
         DelayProducer({**mock_kafka.settings, "transactional.id": mock_kafka.name()}) as producer,

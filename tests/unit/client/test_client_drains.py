@@ -29,7 +29,6 @@ in_both_ways = pytest.mark.parametrize("drain", [stop, give_up])
 
 
 def at_work(within_s: float = WITHIN_S) -> World:
-    """Start both records of a partition at the first member."""
     world = World([[b"a", b"b"], []], {}, within_s, is_orderly=False)
     world.share_out((0, 0))
     world.members[0].turn()

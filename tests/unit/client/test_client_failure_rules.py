@@ -19,8 +19,6 @@ class ClosedForGood(BankError, PermissionError):
 
 
 class NoText(ValueError):
-    """Error without a text."""
-
     def __str__(self) -> str:
         raise LookupError("no translation")
 
@@ -44,7 +42,6 @@ class MoreLikeADeadLetter(DeadLetter):
 
 
 def fate(rules: FailureRules, error: Exception) -> str:
-    """Return the record's fate in one word."""
     failure = rules.failure_of(error)
     if failure is None:
         return "handled"

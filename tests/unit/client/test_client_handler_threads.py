@@ -26,7 +26,6 @@ class Hanging:
         assert self.may_return.wait(WITHIN_S)
 
     def await_begun(self, count: int) -> None:
-        """Return when this number of handlers has started in total."""
         while self._counted < count:
             assert self._begun.acquire(timeout=WITHIN_S)
             self._counted += 1

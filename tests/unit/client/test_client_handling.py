@@ -65,7 +65,6 @@ class World:
         return self.handling.end(job, error)
 
     def outcomes(self) -> dict[int, BaseException | None]:
-        """Return the errors by offset."""
         return {r.read_from.offset: error for r, error in self.handling.outcomes(0)}
 
 

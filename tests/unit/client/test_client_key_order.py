@@ -25,7 +25,6 @@ def order_of(*records: Received, key_of: KeyOf = by_key) -> KeyOrder:
 
 
 def offsets_now(order: KeyOrder) -> list[int]:
-    """Return all offsets that may run concurrently."""
     return [one.read_from.offset for one in iter(order.next, None)]
 
 

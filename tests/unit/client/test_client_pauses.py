@@ -12,8 +12,6 @@ from kafka_delay.consumer_loop import Pauses
 
 
 class Consumer:
-    """Consumer that notes its calls."""
-
     def __init__(self) -> None:
         self.assigned = [0, 1, 2]
         self.told: list[str] = []

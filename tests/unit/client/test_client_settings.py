@@ -140,8 +140,6 @@ def test_what_one_broker_alone_has_is_not_stored_for_retries_and_half_messages(
 
 
 class Listener:
-    """Listener without transactions."""
-
     def check(self, _half: HalfMessage) -> State:
         return State.UNKNOWN
 

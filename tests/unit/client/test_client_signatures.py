@@ -34,7 +34,6 @@ def believed(key: SigningKey | None, *topics: str) -> Believed:
 
 
 def delivered(failed: Received, key: SigningKey | None, failure: Failure = NO) -> Received:
-    """Return the record as it returns from the proxy."""
     signer = None if key is None else Signer(GROUP, key)
     headers = retry_request(failed, failure, GROUP, 16, signer=signer).headers
     own = [header for header in headers if not header[0].startswith("timer-")]
@@ -42,7 +41,6 @@ def delivered(failed: Received, key: SigningKey | None, failure: Failure = NO) -
 
 
 def replayed(letter: Received) -> Received:
-    """Return a dead letter replayed by an operator. Its count restarts."""
     gone = {"retry-attempt", "retry-exception"}
     kept: WireHeaders = [header for header in letter.headers if header[0] not in gone]
     return replace(letter, attempt=0, headers=kept)
@@ -165,7 +163,5 @@ def test_a_key_that_protects_nothing_is_refused(key: Any, said: str) -> None:
 
 
 class Handler:
-    """Handler in the event loop."""
-
     async def __call__(self, _record: Received) -> None:
         """Do nothing."""

@@ -67,7 +67,6 @@ def transactions(producer: Producer) -> Transactions:
 
 
 def in_doubt(producer: Producer, transactions: Transactions, *then: KafkaError | None) -> None:
-    """Leave a transaction in doubt. `then` has the answers to the repeated commit."""
     producer.answers["commit"] = [LATE, *then]
     with pytest.raises(TransactionInDoubt), transactions.transaction():
         pass

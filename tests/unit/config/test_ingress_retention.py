@@ -1,4 +1,4 @@
-"""Ingress retention, and how long the proxy needs its records."""
+"""Ingress retention, and the time for which the proxy needs the records."""
 
 from __future__ import annotations
 

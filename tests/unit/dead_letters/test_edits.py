@@ -1,4 +1,4 @@
-"""Replayed letters keep their requests, edited. Of their stamps only the first origin remains."""
+"""Replayed letters keep their requests, edited. Only the first origin remains of the stamps."""
 
 import re
 

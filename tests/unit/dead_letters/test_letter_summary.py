@@ -44,7 +44,6 @@ class Topic:
 
 
 def newest(topic: Topic, spans: dict[int, range], limit: int) -> list[LetterSummary]:
-    """List as `dead-letters list` does, without a time limit."""
     return LetterPages(topic.letters, spans, lambda: 0.0).read(limit, inf).letters
 
 

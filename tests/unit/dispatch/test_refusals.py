@@ -17,7 +17,6 @@ def a_report(
 
 
 def described() -> KnownTargets:
-    """Describe the topic."""
     targets = KnownTargets()
     targets.rules["orders"] = TopicRules(1_000, needs_key=False)
     return targets

@@ -204,7 +204,6 @@ def test_a_rule_set_at_run_time_comes_before_those_of_the_settings() -> None:
 
 
 def a_held_delivery(resumed_ms: int, place_ms: int) -> Delivery:
-    """Return a record in the queue of a resume, at its place."""
     mark: Headers = [("timer-hop-resumed", b"%d" % resumed_ms)]
     return a_delivery(due_ms=NOW_MS - MINUTE_MS, wanted_ms=place_ms, headers=mark)
 

@@ -19,7 +19,6 @@ class Repository:
         self.address = ""
 
     def add(self, coordinates: str, content: bytes) -> Jar:
-        """Serve `content` under these coordinates, and return the jar's lock entry."""
         jar = Jar(coordinates, hashlib.sha256(content).hexdigest(), len(content))
         self.contents[jar.file_name] = content
         return jar
@@ -27,7 +26,6 @@ class Repository:
 
 @contextmanager
 def maven_repository() -> Iterator[Repository]:
-    """Serve a repository at `address` during the context."""
     repository = Repository()
 
     class Answer(BaseHTTPRequestHandler):

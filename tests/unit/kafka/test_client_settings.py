@@ -25,8 +25,7 @@ def transactional_id(group_id: str, instance_id: str, worker: int, number: int) 
 def test_no_two_producers_share_a_transactional_id(
     one: tuple[str, str, int, int], other: tuple[str, str, int, int]
 ) -> None:
-    """Invariant: equal ids mean equal group, instance, worker and number. Each id has the granted
-    prefix."""
+    """Invariant: ids are equal only for equal group, instance, worker and number."""
     assert (transactional_id(*one) == transactional_id(*other)) == (one == other)
 
 

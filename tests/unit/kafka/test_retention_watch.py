@@ -66,7 +66,6 @@ class Watch:
 
 
 def a_log() -> Log:
-    """Yield offsets 10 to 13, written 900, 700, 500 and 300 ms ago."""
     return Log(10, [NOW_MS - 900, NOW_MS - 700, NOW_MS - 500, NOW_MS - 300])
 
 

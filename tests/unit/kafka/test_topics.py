@@ -109,8 +109,6 @@ def test_topics_have_as_many_replicas_as_the_cluster_can_give_up_to_three() -> N
 
 
 class WatchedTopic:
-    """A topic with consecutive answers."""
-
     def __init__(self) -> None:
         self.answers: list[Future[Any]] = []
         self.grown: list[int] = []

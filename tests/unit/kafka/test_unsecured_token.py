@@ -13,7 +13,6 @@ from proxy.kafka.client_settings import UNSECURED, common_config, unsecured_toke
 
 
 def parts_of(token: str) -> list[Any]:
-    """Return header and claims."""
     header, claims, signature = token.split(".")
     assert signature == ""
     return [json.loads(urlsafe_b64decode(part + "==")) for part in (header, claims)]

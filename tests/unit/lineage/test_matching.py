@@ -16,7 +16,6 @@ def record(place: Origin, headers: Headers) -> TracedRecord:
 
 
 def story(attempt: int) -> Headers:
-    """Return the headers that a consumer's client writes for the record at FIRST."""
     return [
         ("retry-original-topic", b"orders"),
         ("retry-original-partition", b"2"),

@@ -253,7 +253,6 @@ def test_chain_is_taken_up_again_behind_what_is_deleted(site: TracedSite) -> Non
 
 
 def test_chain_of_which_nothing_but_a_late_copy_is_left_is_told(site: TracedSite) -> None:
-    """The outcomes are deleted, too."""
     first = site.ingest(topic="orders", delay="3h")
     site.passes(HOUR_MS)
     second = site.hopped(first)

@@ -55,7 +55,6 @@ class TopicsInMemory:
     def write(
         self, time_ms: int, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> TracedRecord:
-        """Write to the key's partition."""
         count = self._partitions.setdefault(topic, 1)
         number = 0 if key is None else partition_of(key, count)
         records = self._records.setdefault((topic, number), [])
@@ -64,11 +63,9 @@ class TopicsInMemory:
         return records[-1]
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Give the topic more partitions. Existing records stay."""
         self._partitions[topic] = partitions
 
     def delete(self, topic: str, before: int) -> None:
-        """Delete records as retention does."""
         self._starts[topic, 0] = before
 
     def partitions_of(self, topic: str) -> int:
@@ -124,7 +121,6 @@ class TracedSite:
         return self._into_ingress(key, [*named.items(), *(more or [])])
 
     def ended(self, origin: Origin, what: str, **more: Any) -> None:
-        """Write its outcome."""
         delivery = self._delivery(origin)
         due_ms = None if delivery is None else delivery.due_ms
         ident = self._header(origin, "timer-id") or self._header(origin, "timer-cancel")
@@ -151,7 +147,6 @@ class TracedSite:
         return after
 
     def moved(self, origin: Origin, deliver_at_ms: int, commit: Origin | None = None) -> Origin:
-        """Replace it by a record with this due time."""
         delivery = self._delivery(origin)
         assert delivery is not None
         after = self.moving(origin, deliver_at_ms, commit)
@@ -161,13 +156,11 @@ class TracedSite:
         return after
 
     def moved_too_late(self, origin: Origin, deliver_at_ms: int) -> Origin:
-        """Write a replacement that arrives after its end."""
         late = self.moving(origin, deliver_at_ms)
         self.ended(late, MISSED, detail="it had ended before")
         return late
 
     def moving(self, origin: Origin, deliver_at_ms: int, commit: Origin | None = None) -> Origin:
-        """Write its replacement to the ingress."""
         delivery = self._delivery(origin)
         assert delivery is not None
         if commit is not None:
@@ -176,7 +169,6 @@ class TracedSite:
         return self._into_ingress(written.key, written.headers)
 
     def delivered(self, origin: Origin, late_ms: int = 5) -> TracedRecord:
-        """Deliver it this late, and set the clock to that time."""
         delivery = self._delivery(origin)
         assert delivery is not None
         self.now_ms = max(self.now_ms, delivery.due_ms) + late_ms
@@ -184,7 +176,6 @@ class TracedSite:
         return self.topics.write(self.now_ms, delivery.target, delivery.key, b"v", headers)
 
     def buried(self, origin: Origin, code: str = "too-large") -> TracedRecord:
-        """Write its dead letter and outcome."""
         delivery, record = self._delivery(origin), self.topics.at(origin)
         reason = Rejection(code, "because")
         assert record is not None
@@ -199,7 +190,6 @@ class TracedSite:
         return written
 
     def replayed(self, letter: TracedRecord) -> Origin:
-        """Replay it as an operator does, with edits and a mark."""
         place = Place(*letter.place[1:])
         whole = Letter(place, letter.timestamp_ms, letter.key, letter.value, letter.headers)
         again = self._into_ingress(letter.key, requests_of(whole, whole.headers, Edits()))
@@ -221,7 +211,6 @@ class TracedSite:
         return self._into_ingress(request.key, request.headers)
 
     def check_back(self, topic: str, ident: str, number: int) -> None:
-        """Write a check-back for a half message."""
         headers: Headers = [
             ("timer-transaction", b"check"),
             ("timer-id", ident.encode()),
@@ -230,14 +219,12 @@ class TracedSite:
         self.topics.write(self.now_ms, topic, b"k", b"v", headers)
 
     def passes(self, milliseconds: int) -> None:
-        """Let time pass."""
         self.now_ms += milliseconds
 
     def trace(self, origin: Origin) -> Trace:
         return Tracer(self.topics, NAMES, self.reader, WITHIN_MS).trace(origin)
 
     def story(self, origin: Origin) -> Story:
-        """Return the story of its trace."""
         return Storyteller(NAMES, self.now_ms).story(self.trace(origin))
 
     def _into_ingress(self, key: bytes | None, headers: Headers) -> Origin:
@@ -261,5 +248,4 @@ class TracedSite:
 
 
 def told(story: Story) -> list[str]:
-    """Return the events in order of time."""
     return [step.what for step in story.steps]

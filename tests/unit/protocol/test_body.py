@@ -62,7 +62,7 @@ def test_a_partition_asked_for_is_seen_without_unpacking(content: Content) -> No
 def test_a_purpose_comes_back_and_is_seen_without_unpacking(
     content: Content, times: tuple[int, int, int]
 ) -> None:
-    """Invariant: a body with a purpose is neither a stub nor plain, and returns both parts."""
+    """Invariant: a body with a purpose is not a stub and not plain. It returns both parts."""
     purpose = Purpose(*times)
     body = packer()((purpose, *content))
     assert need_dispatch([(1, 2, "orders", body)])

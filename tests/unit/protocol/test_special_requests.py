@@ -87,7 +87,6 @@ def test_group_with_rules_of_its_own_follows_them() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"topic": "orders"}, {"delay": "1h"}, {"delay": "junk"}])
 def test_record_that_failed_too_often_is_given_up_at_once(more: dict[str, str]) -> None:
-    """Its target and its time do not matter."""
     found = scheduled(retried("16", **more))
     assert (found.due_ms, found.entry[2]) == (NOW_MS, "dlq.g")
 
@@ -277,7 +276,6 @@ def test_forged_attempt_stops_nobody_when_its_topic_is_missing(attempt: str) -> 
 
 
 def test_forged_keeper_of_the_ingress_key_changes_no_key() -> None:
-    """This covers a dead letter and a retried record."""
     world = World()
     world.policy = Policy(levels_ms=(10,), retry_first_level=1)
     forged = {"timer-ingress-key": "forged"}

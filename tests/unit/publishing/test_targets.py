@@ -33,7 +33,6 @@ def targets_of(kafka: StandInKafka) -> Targets:
 
 
 def refusals(targets: Targets, *partitions: int) -> list[str | None]:
-    """Return why nothing can be written to these partitions of `orders`."""
     found = [targets.known.refusal_at("orders", number, None) for number in partitions]
     return [refusal.detail if refusal else None for refusal in found]
 
@@ -135,14 +134,12 @@ class SlowAdmin(StandInAdmin):
         return self.asked[-1]
 
     def answer(self) -> None:
-        """Answer the latest query."""
         for name, future in self.asked[-1].items():
             future.set_result(self._describe(name).result())
 
 
 @pytest.fixture
 def slow(kafka: StandInKafka) -> tuple[SlowAdmin, Targets]:
-    """Return a slow broker and outdated knowledge of `orders`."""
     admin = SlowAdmin(kafka)
     targets = Targets(cast(Any, admin))
     targets.learn({"orders"}, NOW_MS)

@@ -37,7 +37,6 @@ class Sending:
         self._sender = TrackedSender(self._produce, self._flush, self.targets, self.refusals)
 
     def send(self, *records: OutgoingRecord) -> list[int]:
-        """Send, and return the number of records of each group."""
         for record in records:
             self._sender.send(record)
         return [len(group) for group in self.groups if group]

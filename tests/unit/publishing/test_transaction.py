@@ -287,7 +287,6 @@ class Never(Executor):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Call a commit slow at once."""
     monkeypatch.setattr(kafka_transactions, "SLOW_AFTER_S", 0.0)
     monkeypatch.setattr(kafka_transactions, "LOOK_EVERY_S", 0.0)
 
@@ -366,7 +365,6 @@ class LookedTwice(Exception):
 def test_each_producer_left_behind_doubles_the_patience_with_the_next(
     kafka: StandInKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slow broker is reached in the end."""
     monkeypatch.setattr(kafka_transactions, "LOOK_EVERY_S", 0.0)
     looks: list[None] = []
 

@@ -53,7 +53,6 @@ class Shelf:
         return parsed.entry
 
     def put(self, *dues_ms: int) -> list[Entry]:
-        """Store records with these due times, and return their entries in due order."""
         entries = [self.write(due_ms) for due_ms in dues_ms]
         self.store.put(entries)
         return sorted(entries)

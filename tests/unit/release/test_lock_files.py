@@ -17,7 +17,6 @@ ONLY_TO_BUILD = {"setuptools"}
 
 
 def _blocks(name: str) -> dict[str, str]:
-    """Return the hashes by requirement (name, version, marker)."""
     text = Path(REPOSITORY, name).read_text("utf-8").replace(" \\\n", "\n")
     blocks: dict[str, str] = {}
     requirement = ""

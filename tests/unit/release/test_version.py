@@ -1,4 +1,4 @@
-"""The version is defined once, and all users of it agree."""
+"""The version is defined once, and every other mention agrees."""
 
 import re
 import tomllib

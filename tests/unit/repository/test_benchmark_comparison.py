@@ -42,7 +42,6 @@ def report(date: str = "2026-11-26T08:00:00+00:00", options: tuple[str, ...] = (
 
 
 def written(folder: Path, name: str, found: Report, **figures: float) -> Path:
-    """Write a report with changed figures (`ingest / relay` and the like)."""
     content = json.loads(found.to_json())
     named = {figure["name"]: figure for figure in content["figures"]}
     for figure, value in figures.items():

@@ -33,7 +33,6 @@ def _written(pattern: re.Pattern[str]) -> list[str]:
 
 
 def _split(words: list[str]) -> tuple[Any, list[str]]:
-    """Return the command at the start of the words, and the rest."""
     command: Any = typer.main.get_command(app)
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]

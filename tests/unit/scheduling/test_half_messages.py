@@ -245,7 +245,6 @@ def decide(world: World, what: str, ident: str = "t") -> None:
 
 
 def how_all_ended(world: World) -> dict[int, str]:
-    """Return the end of each ingress record, by offset."""
     return {int(origin.rpartition("/")[2]): what for origin, what, _ in world.ends()}
 
 

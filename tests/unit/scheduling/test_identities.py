@@ -29,7 +29,6 @@ def cancel(world: World, ident: str = "a") -> None:
 
 
 def how_all_ended(world: World) -> list[str]:
-    """Return the ends of the ingress records in log order."""
     ends = {int(origin.rpartition("/")[2]): what for origin, what, _ in world.ends()}
     return [ends.get(offset, "pending") for offset in range(world.kafka.end(0))]
 

@@ -34,7 +34,6 @@ class Swept:
         )
 
     def look(self, beyond: Watermark, most: int = 10) -> list[Key]:
-        """Return the keys of the next piece, without a commit."""
         return [one.key for one in self.sweep.piece(BEGUN, beyond, most)]
 
 

@@ -10,7 +10,6 @@ from tests.support.simulation.world import World
 
 
 def waiting(world: World, sought: Sought | None = None) -> list[WaitingRecord]:
-    """Return all of partition 0, piece by piece."""
     found: list[WaitingRecord] = []
     after = (-1, -1)
     while after < END:

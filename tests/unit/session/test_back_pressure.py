@@ -68,7 +68,6 @@ def apply(
     is_memory_exceeded: bool = False,
     state: State = State.READY,
 ) -> None:
-    """Apply with these numbers of pending records in partitions 1, 2, ..."""
     shards = {n: WaitingShard([object()] * count, state) for n, count in enumerate(waiting, 1)}
     both = cast(Any, shards)
     pressure.apply(both, both, is_memory_exceeded=is_memory_exceeded)

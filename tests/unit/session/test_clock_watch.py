@@ -64,7 +64,6 @@ class Watched:
         self.watch = ClockWatch(self.broker, self.clock, TOPIC, lambda: None, self._now_s)
 
     def pass_s(self, elapsed_s: float) -> int:
-        """Let time pass with looks, and return the number of broker queries."""
         before = len(self.producer.written)
         self.time.pass_ms(int(elapsed_s * 1000))
         self.watch.look()

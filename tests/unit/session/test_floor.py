@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.simulation.world import World
 
 ROUNDED_MS = 2_048
-"""Records after which a link may be forgotten late."""
+"""A link may be forgotten this much later than possible."""
 
 
 def prepare(world: World, number: int, **more: str) -> None:

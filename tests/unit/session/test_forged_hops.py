@@ -84,7 +84,6 @@ def test_hop_written_before_hops_were_signed_goes_on_after_the_upgrade() -> None
 
 
 def _as_before_signing(world: World) -> None:
-    """Restore the log and the position as the older version left them."""
     older = world.policies.ensure(Policy())
     for record in world.kafka.read(INGRESS):
         record.headers_ = [one for one in record.headers_ if one[0] != "timer-hop-mac"]

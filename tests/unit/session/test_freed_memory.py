@@ -18,7 +18,6 @@ class Calls:
         self.trims += 1
 
     def look(self, read_to: int, *, is_busy: bool = False) -> int:
-        """Return the number of returns of memory until now."""
         self.now_s += CALM_FOR_S
         self.memory.look(self.now_s, read_to, is_busy=is_busy)
         return self.trims

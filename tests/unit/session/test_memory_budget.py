@@ -34,7 +34,6 @@ def a_world(partitions: int, folder: Path | None = None) -> World:
 
 
 def send(world: World, delay: str, each: int = 1, value: bytes = LARGE) -> None:
-    """Send this number of records to each partition."""
     for number in range(each * world.kafka.partitions):
         headers: dict[str, str | bytes] = {"timer-topic": "orders", "timer-delay": delay}
         world.send(headers, value=value, partition=number % world.kafka.partitions)

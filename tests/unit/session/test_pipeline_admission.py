@@ -212,7 +212,7 @@ def test_a_full_partition_holds_up_no_other() -> None:
 
 
 def shed_by_an_older_version(world: World, *offsets: int) -> None:
-    """Return a world with a position of an older version, whose limits made dead letters."""
+    """Commit a position of an older version, whose limits shed these offsets."""
     bitmap = bytearray(8_192)
     for offset in offsets:
         bitmap[offset // 8] |= 1 << offset % 8

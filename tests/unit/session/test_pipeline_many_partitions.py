@@ -1,4 +1,4 @@
-"""Many partitions on one worker: no loop turn takes as long as all of them together."""
+"""Many partitions on one worker: each loop turn handles only some of them."""
 
 from pathlib import Path
 
@@ -216,7 +216,6 @@ def test_what_falls_due_in_a_shard_that_rests_comes_in_its_millisecond() -> None
 
 
 def test_a_turn_ends_early_while_all_rest() -> None:
-    """Four shards get equal looks in the same turns."""
     world = World(4)
     world.settle()
     world.turn(3)
@@ -240,7 +239,6 @@ def test_no_wait_is_cut_short_by_shards_that_have_gone(monkeypatch: pytest.Monke
 
 
 def _watched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Note the shards that are tidied from now on."""
     looked_at: list[int] = []
     maintain = Shard.maintain
 

@@ -18,7 +18,6 @@ HOUR_MS = 3_600_000
 
 
 def move(world: World, offset: int, by_ms: int = 2 * HOUR_MS) -> None:
-    """Move a record to `by_ms` after the present."""
     world.moving(0, offset, world.time.wall_now_ms + by_ms)()
 
 
@@ -69,7 +68,6 @@ def test_one_that_keeps_its_due_is_requeued() -> None:
 
 
 def ends_before(world: World, how: str) -> None:
-    """End the pending record at offset 0 in this way."""
     match how:
         case "due":
             world.time.pass_ms(HOUR_MS)
@@ -177,7 +175,6 @@ def test_a_half_message_is_moved_once_it_is_committed() -> None:
 
 
 def denied(world: World) -> None:
-    """Refuse new records for the target."""
     world.stop()
     world.policy = replace(world.policy, deny=("orders",))
 

@@ -42,7 +42,6 @@ def resume(world: World, per_second: int | None = None) -> None:
 
 
 def refuse_moves(world: World, *, fewer_bytes: int = 0) -> None:
-    """Limit ingress records to the size of the parked one, less `fewer_bytes`."""
     parked = world.kafka.read(INGRESS)[-1]
     size_bytes = record_batch_bytes(parked.key_, parked.value_, parked.headers_)
     world.kafka.max_record_bytes[INGRESS] = size_bytes - fewer_bytes

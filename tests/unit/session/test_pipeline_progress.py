@@ -19,7 +19,6 @@ def send(world: World, delay: str, partition: int = 0) -> None:
 
 
 def pass_by(world: World, times: int, step_ms: int, delay: str = "0s") -> None:
-    """Let time pass. Each time another record of partition 1 is due."""
     for _ in range(times):
         send(world, delay, partition=1)
         world.time.pass_ms(step_ms)

@@ -26,7 +26,6 @@ def waits(world: World, target: str = "orders", delay: str = "1h", **more: str) 
 
 
 def ends(world: World) -> dict[int, tuple[str, str]]:
-    """Return outcome and detail by offset."""
     found = {int(origin.split("/")[2]): (what, said) for origin, what, said in world.ends()}
     assert len(found) == len(world.ends())
     return found
@@ -166,7 +165,6 @@ def test_what_falls_due_before_the_sweep_has_found_it_is_not_delivered() -> None
 
 
 def meet_in_mid_hop(world: World, *writes: Callable[[], object], **more: str) -> None:
-    """Put back the record at offset 0, and write these before its successor."""
     world.release.pause({"orders"})
     waits(world, delay="10", **more)
     world.settle()

@@ -25,7 +25,6 @@ def recall(world: World, offset: int, **more: str) -> None:
 
 
 def outcomes(world: World) -> dict[int, tuple[str, str]]:
-    """Return outcome and detail by offset."""
     said = [json.loads(record.value() or b"") for record in world.kafka.read(OUTCOMES)]
     assert len({one["origin"] for one in said}) == len(said)
     return {int(one["origin"].split("/")[2]): (one["outcome"], one["detail"]) for one in said}
@@ -95,7 +94,6 @@ def test_a_half_message_is_recalled_by_its_prepare(decision: list[str]) -> None:
 
 
 def rolled(world: World, **more: str) -> None:
-    """Rewrite the record at offset 0 as offset 1."""
     world.policy = replace(world.policy, roll_after_ms=ROLL_AFTER_MS)
     world.send({**HOUR, **{f"timer-{name}": text for name, text in more.items()}})
     world.settle()
@@ -221,7 +219,6 @@ def test_a_half_message_recalled_on_another_machine_does_not_expire_on_this_one(
 
 
 def proving() -> World:
-    """Return a proxy whose settings require proof in recalls."""
     world = World()
     world.policy = replace(world.policy, proves_recalls=True)
     return world
@@ -237,7 +234,6 @@ ENDS = {
 
 
 def prove(world: World, offset: int, proof: tuple[bytes | None, str]) -> None:
-    """Recall with this key and id."""
     key, ident = proof
     named: dict[str, str | bytes] = {"timer-id": ident} if ident else {}
     world.send({"timer-recall": f"{INGRESS}/0/{offset}", **named}, key=key)

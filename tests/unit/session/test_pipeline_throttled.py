@@ -25,7 +25,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def too_large(world: World) -> int:
-    """Return the number of transactions beyond the broker's limit."""
     return sum(records > PASSED for records in world.kafka.sizes)
 
 

@@ -39,7 +39,6 @@ def purged(waiting: int, *patterns: str) -> World:
 
 
 def finish(world: World) -> None:
-    """Commit all ends with the next transactions, idle ones included."""
     world.settle()
     for _ in range(TURNS):
         if world.positions()[0].purge is not None:

@@ -21,7 +21,6 @@ TURNS = 6
 
 
 def a_session(world: World) -> tuple[Session, list[str]]:
-    """Return a session and the log of its tasks beside turns."""
     done: list[str] = []
     reporter = SimpleNamespace(report=lambda: done.append("report"))
     unassigned = SimpleNamespace(look=lambda: done.append("look"))
@@ -109,7 +108,6 @@ def test_what_is_set_at_run_time_while_a_session_goes_on_counts_and_is_logged(
 def test_looks_that_take_long_are_farther_apart_but_never_so_far_that_status_is_old(
     look_s: float, apart_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only looks take time."""
     now_s, begun_s = 100.0, list[float]()
     monkeypatch.setattr(session_module, "time", SimpleNamespace(monotonic=lambda: now_s))
 

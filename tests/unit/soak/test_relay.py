@@ -16,7 +16,6 @@ PATIENCE_S = 20
 
 @pytest.fixture
 def relays() -> Iterator[Relays]:
-    """Yield a relay before an echo server."""
     server = socket.create_server((HOST, 0))
     threading.Thread(target=_echo_all, args=(server,), daemon=True).start()
     with server, Relays({NODE: server.getsockname()[1]}) as made:

@@ -43,19 +43,16 @@ def entry(due_ms: int, offset: int, target: str = "orders") -> Entry:
 
 
 def entries(dues_ms: Sequence[int], first_offset: int = 0) -> list[Entry]:
-    """Return one entry for each due time, at consecutive offsets."""
     return [entry(due_ms, first_offset + at) for at, due_ms in enumerate(dues_ms)]
 
 
 def committed(
     watermark_ms: int = 0, cursor: int = -1, floor: int = 0, next_offset: int = 0
 ) -> Committed:
-    """Return the broker's committed position. Its watermark counts from the start."""
     return Committed(START_MS + watermark_ms, cursor, floor, next_offset)
 
 
 def opened(folder: Path, at: Committed | None = None, **kwargs: Any) -> TieredStore:
-    """Open a wheel store, by default with tiny slots."""
     return opened_kind("wheel", folder, at, **kwargs)
 
 

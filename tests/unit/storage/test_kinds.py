@@ -34,7 +34,6 @@ pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
 def filled(kind: StoreKind, folder: Path, count: int = 100) -> None:
-    """Return a closed store with one entry per millisecond, all committed."""
     store = opened_kind(kind, folder)
     store.put(entries(range(1, count + 1)))
     store.flush(count)
@@ -242,7 +241,6 @@ def test_a_disk_that_is_full_when_a_store_is_closed_leaves_it_free_to_be_opened_
 
 @contextmanager
 def files_of_at_most(size_bytes: int) -> Iterator[None]:
-    """Limit this process's file sizes, whatever the free space."""
     before, most = getrlimit(RLIMIT_FSIZE)
     setrlimit(RLIMIT_FSIZE, (size_bytes, most))
     try:
@@ -269,8 +267,6 @@ def refuse_writes(kind: StoreKind, store: object, monkeypatch: pytest.MonkeyPatc
 
 
 class Refusing:
-    """Database whose writes fail like RocksDB's."""
-
     def __init__(self, database: object) -> None:
         self._database = database
 

@@ -29,7 +29,6 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def named(count: int, targets: int, first_offset: int = 0, due_ms: int = 1000) -> list[Entry]:
-    """Return entries one millisecond apart, with targets t0, t1, … in turn."""
     return [
         entry(due_ms + at, first_offset + at, f"t{(first_offset + at) % targets}")
         for at in range(count)

@@ -17,7 +17,6 @@ FAR_MS = START_MS + 10**9
 def scanned(
     store: Store, max_entries: int = 7, wants: Wants = None, until_ms: int = FAR_MS
 ) -> list[Entry]:
-    """Return all entries, scan by scan."""
     found: list[Entry] = []
     place: Key = (0, 0)
     while place < (until_ms, LAST_OFFSET):

@@ -6,7 +6,6 @@ from proxy.telemetry.collectors import BEYOND, LONGEST_NAME, OTHER, RetryMetrics
 
 
 def counts(metrics: RetryMetrics) -> dict[tuple[str, str], float]:
-    """Return the counts by group and attempt, each series once."""
     samples = [sample for family in metrics.collect() for sample in family.samples]
     found = {(one.labels["group"], one.labels["attempt"]): one.value for one in samples}
     assert len(found) == len(samples)

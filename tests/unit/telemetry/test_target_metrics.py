@@ -20,7 +20,6 @@ deliveries = st.lists(
 
 
 def samples(metrics: TargetMetrics) -> dict[Sample, float]:
-    """Return the samples by name and labels."""
     return {
         (sample.name.removeprefix("delay_proxy_"), *sample.labels.values()): sample.value
         for family in metrics.collect()

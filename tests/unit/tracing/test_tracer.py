@@ -59,7 +59,6 @@ class Site(SpanExporter):
         self.counts[result] += records
 
     def entry(self, traceparent: bytes | None = SAMPLED, *more: tuple[str, bytes]) -> Entry:
-        """Write an ingress record and return its entry."""
         own = [] if traceparent is None else [("traceparent", traceparent)]
         headers: Headers = [("timer-topic", b"orders"), *own, *more]
         record = self.kafka.append(INGRESS, 0, b"k", b"v", headers)
@@ -76,7 +75,6 @@ def _without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ids_of(span: ReadableSpan) -> tuple[str, str, str]:
-    """Return name, trace and parent. Ids are hexadecimal."""
     assert span.context is not None
     assert span.parent is not None
     return span.name, f"{span.context.trace_id:032x}", f"{span.parent.span_id:016x}"

@@ -108,7 +108,7 @@ def test_below_the_reserve_others_serve_until_there_is_room(machine: Machine) ->
 def test_who_is_alone_in_the_group_serves_all_the_same(
     machine: Machine, members: frozenset[str]
 ) -> None:
-    """Its own old place, and a member that only triggers a rebalance, do not serve."""
+    """Its own former place and a member that only triggers a rebalance do not count."""
     machine.members = members
     assert machine.waited_s() == 0
 

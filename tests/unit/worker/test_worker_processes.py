@@ -27,8 +27,6 @@ class Child:
 
 
 class Spawn:
-    """Fake context of `multiprocessing`."""
-
     Process = Child
 
     def Pipe(self, duplex: bool = True) -> tuple[Any, Any]:  # noqa: N802
@@ -36,8 +34,6 @@ class Spawn:
 
 
 class Ignoring:
-    """Object that takes every call."""
-
     def __getattr__(self, _name: str) -> Any:
         return lambda *_: None
 

@@ -10,7 +10,6 @@ from tests.support.simulation.admin_api import FAR_MS, INGRESS, MadeUpApi
 
 
 def listed(made: MadeUpApi, limit: int) -> list[dict[str, Any]]:
-    """Return all pages."""
     found: list[dict[str, Any]] = []
     cursor = ""
     while True:

@@ -24,7 +24,6 @@ class Group:
         self.member = StaticMember("pod", 0, folder, self._ask, self._sleep)
 
     def refuse_twin(self) -> float:
-        """Return the seconds waited."""
         self.member.refuse_twin(SESSION_S, self._heartbeat)
         return self.waited_s
 

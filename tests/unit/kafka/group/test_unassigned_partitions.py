@@ -17,8 +17,6 @@ TOPIC = "timer.ingress"
 
 
 class Group:
-    """Fake brokers that tell the owners."""
-
     def __init__(self, *owned: int) -> None:
         self.owned = owned
         self.is_stable = self.is_reachable = True
@@ -45,7 +43,6 @@ class Watch:
         self._watch = UnassignedPartitions(group.ask, places, self._rebalance, lambda: self._now_s)
 
     def look(self, times: int, apart_s: float = OWNERS_EVERY_S) -> None:
-        """Look, and check the number of queries before they are answered."""
         for _ in range(times):
             self._now_s += apart_s
             self._watch.look()

@@ -11,8 +11,6 @@ from proxy.kafka.ingress import Ingress
 
 
 class Failing:
-    """Consumer that returns one error."""
-
     def __init__(self, code: int, place: tuple[int, int] | None = (2, 17)) -> None:
         self._error, self._place = KafkaError(code), place
 

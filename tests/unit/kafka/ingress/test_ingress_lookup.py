@@ -29,7 +29,6 @@ class Library:
         )
 
     def find(self, *offsets: int, gap: int = 5) -> list[int]:
-        """Return the offsets found, and check their records."""
         found = self.lookup.read(0, offsets, gap)
         assert all(record.value() == b"%d" % offset for offset, record in found.items())
         return list(found)

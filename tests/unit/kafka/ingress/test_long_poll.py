@@ -78,14 +78,12 @@ class Quiet:
         return self.long_poll.wait(0.05, lambda: NEXT, is_idle=is_idle)
 
     def is_waiting(self) -> bool:
-        """Return whether the second consumer waits for exactly the paused partitions."""
         assert self.consumer.paused == set(self.listener.waits_for)
         return bool(self.consumer.paused)
 
 
 @pytest.fixture
 def quiet() -> Quiet:
-    """Yield an ingress that is quiet from now on."""
     quiet = Quiet()
     quiet.long_poll.reached(NEXT)
     assert quiet.wait(seconds=QUIET_S) == 0.0
@@ -207,8 +205,6 @@ def end_of(place: TopicPartition) -> Record:
 
 
 class Owner:
-    """Owner that is called on assignments."""
-
     def take_over(self, partitions: list[int]) -> dict[int, int]:
         return dict.fromkeys(partitions, 10)
 
@@ -232,7 +228,6 @@ def waiting() -> tuple[Ingress, Member, Listening]:
 
 
 def fetch(ingress: Ingress) -> None:
-    """Fetch the ends, and then wait behind them."""
     ingress.fetch(0.05, is_idle=True)
     ingress.fetch(0.05, is_idle=True)
 

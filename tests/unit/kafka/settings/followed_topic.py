@@ -40,7 +40,6 @@ class Topic:
         return [TopicPartition(TOPIC, number) for number, _offset in self.assigned]
 
     def position(self, places: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the positions, None before the first record."""
         numbers = [place.partition for place in places]
         return [TopicPartition(TOPIC, n, self._read.get(n, OFFSET_INVALID)) for n in numbers]
 

@@ -22,7 +22,6 @@ def _message(topic: str, kind: int, ms: int) -> Any:
 
 
 def _broker(monkeypatch: pytest.MonkeyPatch, *messages: Any) -> Broker:
-    """Return a broker whose consumer polls these."""
     left = iter(messages)
     consumer = SimpleNamespace(
         list_topics=lambda *_: None,

@@ -23,7 +23,6 @@ SERVED = b"served/g/in/0"
 
 
 def _read(*records: tuple[bytes, bytes | None]) -> SettingsTopic:
-    """Read a topic with these records."""
     end = KafkaError(KafkaError._PARTITION_EOF)
     left = iter([*(_message(*record) for record in records), _message(b"", b"", end)])
     consumer = SimpleNamespace(

@@ -20,7 +20,6 @@ def unkeyed(word: int, place: int) -> int:
 
 
 def unmixed(mixed: int, place: int) -> int:
-    """Return the word with this `unkeyed` hash."""
     mixed ^= (mixed >> 29) ^ (mixed >> 58)
     mixed = mixed * pow(MIX, -1, MODULUS) % MODULUS
     mixed ^= mixed >> 32

@@ -37,7 +37,6 @@ def _put(register: Register, offset: int, target: str) -> None:
 
 
 def _fill(register: Register, count: int, modulo: int) -> None:
-    """Write an id and a tombstone for each offset, with `modulo` targets."""
     for offset in range(count):
         _put(register, offset, _name(offset % modulo))
         register.add_tombstone(offset, (FAR_MS, offset), _name(offset % modulo))

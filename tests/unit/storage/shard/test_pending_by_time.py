@@ -20,7 +20,6 @@ COUNT = 4_000
 
 
 def entries(first_offset: int = 0, count: int = COUNT) -> list[Entry]:
-    """Return unordered entries over ten hours, evenly spread."""
     return [
         (1 + (offset * 7_919 % count) * 10 * HOUR_MS // count, offset, "orders", b"body")
         for offset in range(first_offset, first_offset + count)

@@ -15,7 +15,6 @@ FAR_MS = START_MS + 10_000 * LAP_MS
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[Head]:
-    """Note the chains read."""
     heads: list[Head] = []
     chain = TimerLog.chain
 

@@ -35,7 +35,6 @@ def files_of(store: TieredStore) -> WheelFiles:
 def reopened_at(
     folder: Path, watermark_ms: int, next_offset: int, options: Options = SLICED
 ) -> TieredStore:
-    """Reopen the store after a crash, and check it."""
     at = committed(watermark_ms, next_offset, 0, next_offset)
     store = opened(folder, at, options=options)
     assert (store.report.state, store.report.detail) == ("reopened", "")

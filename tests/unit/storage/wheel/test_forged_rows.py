@@ -18,7 +18,6 @@ NO_SPAN, NO_TARGET = 0xC000, 999
 
 
 def forge(folder: Path, name: str, change: int) -> None:
-    """Change the record of the first run, and seal it again."""
     segment = min((folder / "log").glob("*.log"))
     count = segment.stat().st_size // RECORD.itemsize
     cells = np.memmap(segment, RECORD, "r+", shape=count)

@@ -40,7 +40,6 @@ def log(tmp_path: Path) -> Iterator[TimerLog]:
 
 
 def written(log: TimerLog, blocks: list[list[int]] = ROWS_OF_RUNS, due_ms: int = 0) -> list[int]:
-    """Write runs of these sizes, and return their positions."""
     chains = ChainWriter(TimerWheel(np.zeros(SLOTS, SLOT), Files()), log)
     positions: list[int] = []
     offset = 0
@@ -110,7 +109,6 @@ def test_no_run_is_where_none_begins(log: TimerLog, position: int) -> None:
 
 @pytest.mark.parametrize("byte", [0, 4, 8, 28, RECORD_BYTES + 3])
 def test_a_changed_byte_is_named(log: TimerLog, byte: int) -> None:
-    """Magic, CRC, position of the previous run, count, and a record."""
     positions = written(log)
     flip(log, positions[4] + byte)
     with pytest.raises(StoreDamaged, match=f"byte {positions[4] % SEGMENT_BYTES}"):
@@ -155,7 +153,6 @@ def flip(log: TimerLog, at: int) -> None:
 def test_the_newest_run_of_a_place_is_the_one_that_a_mended_wheel_points_at(
     log: TimerLog,
 ) -> None:
-    """One read contains several runs of one place."""
     positions = written(log)
     runs = [log.run(position) for position in positions]
     live = {0: 0, 1: 0}

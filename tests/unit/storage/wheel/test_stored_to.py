@@ -14,8 +14,6 @@ from tests.unit.storage.shards import committed, entries, opened, taken
 
 
 class ForgetfulFiles(Files):
-    """Files without room for the note."""
-
     def replace(self, path: Path, data: bytes) -> None:
         if path.name == STORED_TO:
             raise OSError("no space left on device")
@@ -23,7 +21,6 @@ class ForgetfulFiles(Files):
 
 
 def flushed(folder: Path, files: Files | None = None) -> list[Entry]:
-    """Return the pending entries of a cleanly stopped shard."""
     made = entries([500, 900])
     store = opened(folder, files=files or Files())
     store.put(made)
@@ -33,7 +30,6 @@ def flushed(folder: Path, files: Files | None = None) -> list[Entry]:
 
 
 def emptied_wheel(folder: Path) -> None:
-    """Empty the wheel, so that opening shows whether the log is stored again."""
     np.memmap(folder / "wheel", SLOT, "r+")[:] = np.zeros(1, SLOT)
 
 

@@ -26,7 +26,6 @@ def store(wheel: TimerWheel, slot: int, records: int = 1) -> None:
 
 
 def begun_in(wheel: TimerWheel, first: int, last: int) -> list[int]:
-    """Return `TimerWheel.begun_in`, computed slot by slot."""
     slots = range(first, min(last + 1, first + wheel.slots))
     cells = {slot: wheel.cells[slot % wheel.slots] for slot in slots}
     return [s % wheel.slots for s, cell in cells.items() if cell["count"] and cell["time"] <= last]
@@ -156,12 +155,10 @@ def test_a_system_that_takes_no_advice_is_read_all_the_same() -> None:
 
 
 def resident_kib(path: Path) -> int:
-    """Return the resident size of the mapped file in KiB."""
     return int(mapping_of(path)["Rss"].split()[0])
 
 
 def mapping_of(path: Path) -> dict[str, str]:
-    """Return the system's data on a mapped file."""
     _, _, behind = Path("/proc/self/smaps").read_text().partition(f"{path}\n")
     found: dict[str, str] = {}
     for line in behind.splitlines():

@@ -69,7 +69,6 @@ def test_table_weighs_what_it_holds_and_nothing_when_all_has_ended() -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("wanted", [None, "orders"])
 def test_page_after_page_shows_every_entry_once_and_in_order(seed: int, wanted: str | None) -> None:
-    """Entries are near, sorted while others became near, or new."""
     chance = Random(seed)
     table, taken = Memtable(NUMBERS, START_MS), list[Entry]()
     for batch in range(1, chance.randrange(2, 8)):

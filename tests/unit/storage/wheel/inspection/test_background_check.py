@@ -33,7 +33,6 @@ Reboot = Callable[[], None]
 
 @pytest.fixture
 def reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reboot:
-    """Simulate a reboot."""
     boots = iter(range(10**6))
     place = tmp_path / "boot-id"
     monkeypatch.setattr("storage.folder.BOOT_ID", place)
@@ -68,7 +67,6 @@ def files_of(store: TieredStore) -> WheelFiles:
 
 
 def look_through(store: TieredStore) -> int:
-    """Check everything, and return the number of turns."""
     turns = 0
     while store.maintain(COUNT, ONE_STEP):
         turns += 1
@@ -76,7 +74,6 @@ def look_through(store: TieredStore) -> int:
 
 
 def states(folder: Path, next_offset: int = COUNT) -> list[str]:
-    """Return the states of opening, checking and opening again."""
     store = reopened(folder, next_offset)
     found = [store.report.state]
     try:

@@ -44,7 +44,6 @@ def test_millions_that_wait_are_looked_through_some_at_a_time(tmp_path: Path) ->
 def test_a_run_that_does_not_fit_its_chain_is_named(
     tmp_path: Path, field: str, value: int, is_sealed: bool, finding: str
 ) -> None:
-    """The changed log has a valid CRC or an invalid one."""
     filled(tmp_path, ENTRIES)
     segment = max((tmp_path / "log").glob("*.log"))
     cells = np.memmap(segment, HEADER, "r+", shape=segment.stat().st_size // HEADER.itemsize)
@@ -63,7 +62,6 @@ def test_a_run_that_does_not_fit_its_chain_is_named(
 
 
 def filled(folder: Path, count: int) -> None:
-    """Fill a store with this number of pending entries."""
     store = opened(folder, committed(), options=OPTIONS)
     for first in range(0, count, STEP):
         numbers = range(first, first + STEP)
@@ -75,7 +73,6 @@ def filled(folder: Path, count: int) -> None:
 
 
 def peak_bytes(folder: Path) -> int:
-    """Return the peak memory of a check."""
     tracemalloc.start()
     try:
         report = FolderReport(folder)
