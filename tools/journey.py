@@ -1,8 +1,7 @@
-"""Code that one plain record runs through: `python -m tools.journey`.
-
-One record with `timer-delay: 2s` passes the pipeline of a worker, with a stand-in broker and the
-real store of the default kind. The report counts the product's files that run, their lines, and
-the calls of the turn that delivers. Taking over a partition is not included."""
+"""Code that one plain record runs through: `python -m tools.journey`. One record with `timer-delay:
+2s` passes the pipeline of a worker, with a stand-in broker and the real store of the default kind.
+The report counts the product's files that run, their lines, and the calls of the turn that
+delivers. Taking over a partition is not included."""
 
 import sys
 from collections import Counter
@@ -54,10 +53,9 @@ def _callers(frame: FrameType) -> Iterator[str]:
 
 
 class Journey(NamedTuple):
-    """Code that one record runs through.
-
-    `files` maps paths below the repository to calls. `lines` is the size of these files. `calls`
-    are those of the delivering turn, and `between_files` is the part from another file."""
+    """Code that one record runs through. `files` maps paths below the repository to calls. `lines`
+    is the size of these files. `calls` are those of the delivering turn, and `between_files` is the
+    part from another file."""
 
     files: dict[str, int]
     lines: int

@@ -1,7 +1,6 @@
-"""Renewal of `kafka-jars.lock`: `python -m tools.lock_jars` (for maintainers).
-
-It resolves the roots like Maven and writes each jar with its SHA-256. Change a version here, run
-it, run the tests, and commit both."""
+"""Renewal of `kafka-jars.lock`: `python -m tools.lock_jars` (for maintainers). It resolves the
+roots like Maven and writes each jar with its SHA-256. Change a version here, run it, run the tests,
+and commit both."""
 
 import hashlib
 import tempfile
@@ -27,9 +26,8 @@ def write_lock(
     roots: Sequence[str],
     is_wanted: Callable[[str], bool] = lambda _coordinates: True,
 ) -> None:
-    """Write the wanted jars of `roots` and their dependencies into `target`.
-
-    `title` and `command` go into the file's header."""
+    """Write the wanted jars of `roots` and their dependencies into `target`. `title` and `command`
+    go into the file's header."""
     header = (
         f"# {title}: coordinates, SHA-256, size in bytes.",
         f"# Written by `{command}`; not to be edited by hand.",

@@ -1,7 +1,5 @@
-"""Random ingress records with right and wrong requests.
-
-Header values are meaningful or nearly so. Most records can be served, so that later checks are
-reached too."""
+"""Random ingress records with right and wrong requests. Header values are meaningful or nearly so.
+Most records can be served, so that later checks are reached too."""
 
 from __future__ import annotations
 
@@ -182,10 +180,9 @@ SOUND: Final[dict[str, list[Value]]] = {
 
 
 class AnyRequests:
-    """Generator of records with these shapes. `foreign` and `sound` add header values by name.
-
-    With an authenticator most hops and purges are signed. Some are signed for another partition
-    or record."""
+    """Generator of records with these shapes. `foreign` and `sound` add header values by name. With
+    an authenticator most hops and purges are signed. Some are signed for another partition or
+    record."""
 
     def __init__(
         self,

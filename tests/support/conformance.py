@@ -1,7 +1,6 @@
-"""Conformance table: ingress records and the expected readings.
-
-It checks the readers of the proxy and of the audit, because a common error shows no difference.
-Its format is in tests/conformance/README.md."""
+"""Conformance table: ingress records and the expected readings. It checks the readers of the proxy
+and of the audit, because a common error shows no difference. Its format is in
+tests/conformance/README.md."""
 
 from __future__ import annotations
 
@@ -70,10 +69,8 @@ WireHeader = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Record with its settings, and the expected columns of PARSED.
-
-    Each settings name has a partition, and each row an offset. `fails` maps readers to the
-    reason of a known difference."""
+    """Record with its settings, and the expected columns of PARSED. Each settings name has a
+    partition, and each row an offset. `fails` maps readers to the reason of a known difference."""
 
     where: str
     settings: str
@@ -88,10 +85,8 @@ class Row:
 
     @property
     def headers_in_python(self) -> Headers:
-        """Return the headers as librdkafka shows them to the proxy.
-
-        A name ends at a NUL byte. If a name is not UTF-8, no header is readable
-        (proxy/kafka/unreadable.py)."""
+        """Return the headers as librdkafka shows them to the proxy. A name ends at a NUL byte. If a
+        name is not UTF-8, no header is readable (proxy/kafka/unreadable.py)."""
         try:
             return [(name.split(b"\0")[0].decode(), value) for name, value in self.headers]
         except UnicodeDecodeError:

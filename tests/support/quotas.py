@@ -1,6 +1,5 @@
-"""Client quotas of a broker, set by a handmade request.
-
-confluent-kafka's AdminClient cannot set them. Format: AlterClientQuotas, version 0 (KIP-546)."""
+"""Client quotas of a broker, set by a handmade request. confluent-kafka's AdminClient cannot set
+them. Format: AlterClientQuotas, version 0 (KIP-546)."""
 
 from __future__ import annotations
 

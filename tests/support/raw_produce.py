@@ -1,7 +1,6 @@
-"""Handmade produce request for records that client libraries refuse.
-
-librdkafka's Python binding and Java's producer take header names as text. The broker takes any
-bytes. Formats: KIP-98 (record batch v2) and the Produce request, version 7."""
+"""Handmade produce request for records that client libraries refuse. librdkafka's Python binding
+and Java's producer take header names as text. The broker takes any bytes. Formats: KIP-98 (record
+batch v2) and the Produce request, version 7."""
 
 from __future__ import annotations
 

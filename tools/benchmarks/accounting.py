@@ -60,11 +60,10 @@ def disk_bytes(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DiskTraffic:
-    """Bytes that one process read from disk and bytes of file pages that it changed.
-
-    Reads and writes through a mapping count too. The kernel counts a page whole, and once until
-    it is written out. Pages of a file deleted before that count too. NaN means that the system
-    does not tell. A tmpfs counts 0."""
+    """Bytes that one process read from disk and bytes of file pages that it changed. Reads and
+    writes through a mapping count too. The kernel counts a page whole, and once until it is written
+    out. Pages of a file deleted before that count too. NaN means that the system does not tell. A
+    tmpfs counts 0."""
 
     read_bytes: float
     written_bytes: float

@@ -19,10 +19,8 @@ late. Longer delays were mostly scheduled in time."""
 
 @dataclass(frozen=True, slots=True)
 class Second:
-    """One second after the start.
-
-    `short` and `long` are the lateness of records due in it, by delay. `delivered` counts the
-    records that arrived in it. Memory is the proxy's."""
+    """One second after the start. `short` and `long` are the lateness of records due in it, by
+    delay. `delivered` counts the records that arrived in it. Memory is the proxy's."""
 
     at_s: int
     sent: int
@@ -94,9 +92,8 @@ def short_against_long(course: Course, due_from_ms: float, due_until_ms: float) 
 
 
 def recovered_s(arrivals: Arrivals, since_ms: float, limit_ms: float) -> float:
-    """Return the whole seconds until lateness stays within `limit_ms`.
-
-    One record in a hundred of a second may be later. NaN in gives NaN out."""
+    """Return the whole seconds until lateness stays within `limit_ms`. One record in a hundred of a
+    second may be later. NaN in gives NaN out."""
     if np.isnan(since_ms):
         return np.nan
     seconds = ((arrivals.received_ms - since_ms) // 1000).astype(np.int64)

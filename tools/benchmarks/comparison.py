@@ -1,11 +1,7 @@
-"""Comparison of a run's figures with an earlier run.
-
-Hosts of one kind differ by half, so rates are never compared. Ratios within a run, sizes, and
-times on the same kind of machine are compared. If the relay's pace differs more, only sizes are
-compared.
-
-A change must exceed the spread of the rounds in either run, and 5 %. A figure without rounds
-must exceed NOISE."""
+"""Comparison of a run's figures with an earlier run. Hosts of one kind differ by half, so rates are
+never compared. Ratios within a run, sizes, and times on the same kind of machine are compared. If
+the relay's pace differs more, only sizes are compared. A change must exceed the spread of the
+rounds in either run, and 5 %. A figure without rounds must exceed NOISE."""
 
 import json
 import math
@@ -46,9 +42,7 @@ class Earlier:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Relative change of a figure. +0.1 means 10 % more, NaN means that the figure is missing
-    now.
-
+    """Relative change of a figure. +0.1 means 10 % more, NaN means that the figure is missing now.
     `verdict` is `worse` or `better`. It is empty if the change may be noise."""
 
     before: float

@@ -45,9 +45,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure. `goal` looks like `<= 30`.
-
-    `spread` is (largest - smallest) / median of the rounds, None for one round."""
+    """One figure. `goal` looks like `<= 30`. `spread` is (largest - smallest) / median of the
+    rounds, None for one round."""
 
     name: str
     value: float

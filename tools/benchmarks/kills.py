@@ -1,8 +1,7 @@
-"""Pause in deliveries when a proxy under load is killed and started again at once.
-
-`python -m tools.benchmarks.kills` takes five minutes, with one broker on this machine. The only
-proxy is killed at random moments and keeps its folder. The time runs from SIGKILL until a
-consumer has the first record delivered after it."""
+"""Pause in deliveries when a proxy under load is killed and started again at once. `python -m
+tools.benchmarks.kills` takes five minutes, with one broker on this machine. The only proxy is
+killed at random moments and keeps its folder. The time runs from SIGKILL until a consumer has the
+first record delivered after it."""
 
 import random
 import tempfile

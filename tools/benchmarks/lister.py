@@ -15,9 +15,8 @@ PAGE_WITHIN_S = 30
 
 
 class Lister:
-    """Thread that lists pages within the `with` block and begins again at the end.
-
-    `records` were listed in `seconds`. The slowest page took `longest_s`."""
+    """Thread that lists pages within the `with` block and begins again at the end. `records` were
+    listed in `seconds`. The slowest page took `longest_s`."""
 
     def __init__(self, proxy: ProxyProcess) -> None:
         self.records = 0

@@ -25,12 +25,10 @@ LINGER_MS = 20
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Settings of a load.
-
-    A record is due at `anchor_ms`, or else at the time of sending, plus a random delay from
-    `delay_ms`. Without a rate the broker sets the pace. Sending stops after `most_s`. With
-    `id_header` each record has its own id (38 bytes). Several `targets` are numbered and take
-    turns."""
+    """Settings of a load. A record is due at `anchor_ms`, or else at the time of sending, plus a
+    random delay from `delay_ms`. Without a rate the broker sets the pace. Sending stops after
+    `most_s`. With `id_header` each record has its own id (38 bytes). Several `targets` are numbered
+    and take turns."""
 
     bootstrap_servers: str
     ingress: str
@@ -49,10 +47,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Summary of a load.
-
-    `cpu_s` is the generator's CPU time. The client got the first record at `started_ms` and the
-    last at `ended_ms`."""
+    """Summary of a load. `cpu_s` is the generator's CPU time. The client got the first record at
+    `started_ms` and the last at `ended_ms`."""
 
     count: int
     started_ms: float
@@ -66,9 +62,8 @@ class Loaded:
 
 
 def send(announce: Announce, load: Load, tell: Callable[[int], None] = lambda _: None) -> Loaded:
-    """Send a whole load and wait for the broker. Run in a process of its own.
-
-    `tell` is called with the number of records sent."""
+    """Send a whole load and wait for the broker. Run in a process of its own. `tell` is called with
+    the number of records sent."""
     settings = {"linger.ms": LINGER_MS, "message.max.bytes": MOST_MESSAGE_BYTES}
     client = clients.producer(load.bootstrap_servers, settings)
     return send_through(client, announce, load, tell)

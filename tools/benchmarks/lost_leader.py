@@ -1,6 +1,5 @@
-"""Lateness of records for other targets when one target loses a node that it needs.
-
-The node holds its only replica, or the third of three that must be in sync. `python -m
+"""Lateness of records for other targets when one target loses a node that it needs. The node holds
+its only replica, or the third of three that must be in sync. `python -m
 tools.benchmarks.lost_leader` takes three minutes, with three brokers on this machine."""
 
 import tempfile

@@ -6,9 +6,8 @@ from pathlib import Path
 
 
 def forget(folder: Path) -> None:
-    """Write the files below a folder to disk and drop their pages.
-
-    Files must not be mapped. A system without `posix_fadvise` keeps the pages."""
+    """Write the files below a folder to disk and drop their pages. Files must not be mapped. A
+    system without `posix_fadvise` keeps the pages."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in filter(Path.is_file, folder.rglob("*")):

@@ -102,10 +102,8 @@ def _collect(
 
 
 def next_batch(consumer: Consumer, is_complete: bool, stamped: bool = True) -> Batch | None:
-    """Return the next batch, or None after 0.1 s without records.
-
-    When the read is complete, wait longer for surplus records. Check the stamp of the first
-    record."""
+    """Return the next batch, or None after 0.1 s without records. When the read is complete, wait
+    longer for surplus records. Check the stamp of the first record."""
     first = consumer.poll(QUIET_S if is_complete else 0.1)
     if first is None:
         return None

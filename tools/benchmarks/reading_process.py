@@ -1,8 +1,7 @@
-"""Prototype: work that a separate reading process would take from a worker's loop.
-
-`python -m tools.benchmarks.reading_process` takes five minutes. Pending records are fetched,
-parsed and stored as in a worker, without transactions. One thread does it, or two processes that
-share columns in memory. The cost of a thread is its CPU time."""
+"""Prototype: work that a separate reading process would take from a worker's loop. `python -m
+tools.benchmarks.reading_process` takes five minutes. Pending records are fetched, parsed and stored
+as in a worker, without transactions. One thread does it, or two processes that share columns in
+memory. The cost of a thread is its CPU time."""
 
 import gc
 import sys

@@ -20,10 +20,9 @@ Beside: TypeAlias = Callable[[Trial], AbstractContextManager[object]]
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """`rate` records/s for `seconds`, each with a random delay from `delay_ms`.
-
-    Records due between `settle_ms` and the end of sending are judged. In this time as many
-    records are due each second as are sent."""
+    """`rate` records/s for `seconds`, each with a random delay from `delay_ms`. Records due between
+    `settle_ms` and the end of sending are judged. In this time as many records are due each second
+    as are sent."""
 
     rate: int
     seconds: int
@@ -89,9 +88,8 @@ def climb(
     *,
     is_short: bool = False,
 ) -> Ladder:
-    """Try every rate, then halve the gap between the highest held rate and the next one.
-
-    A short climb stops at the first rate that is not held. The next rate tried is below it."""
+    """Try every rate, then halve the gap between the highest held rate and the next one. A short
+    climb stops at the first rate that is not held. The next rate tried is below it."""
     streams: list[Streamed] = []
     for rate in rates:
         streams.append(run(rate))

@@ -1,7 +1,6 @@
-"""Measurements of several kinds in turns, because machines vary more than the compared kinds.
-
-A round measures each kind twice, in mirrored order. Only figures of one round are compared. An
-even slowdown of the machine therefore changes no ratio."""
+"""Measurements of several kinds in turns, because machines vary more than the compared kinds. A
+round measures each kind twice, in mirrored order. Only figures of one round are compared. An even
+slowdown of the machine therefore changes no ratio."""
 
 from collections.abc import Callable, Sequence
 from statistics import mean, median

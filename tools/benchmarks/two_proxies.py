@@ -1,7 +1,6 @@
-"""Comparison of two proxies on one broker, in turns or at once.
-
-`python -m tools.benchmarks.two_proxies OTHER` takes about an hour. OTHER is the command of
-another checkout (`/path/to/it/.venv/bin/kafka-delay-proxy`). See `--help` for parts of it."""
+"""Comparison of two proxies on one broker, in turns or at once. `python -m
+tools.benchmarks.two_proxies OTHER` takes about an hour. OTHER is the command of another checkout
+(`/path/to/it/.venv/bin/kafka-delay-proxy`). See `--help` for parts of it."""
 
 import shlex
 import sys
@@ -83,10 +82,8 @@ def _in_turns(
 def _at_once(
     measure: Callable[[Trial], Figures],
 ) -> Callable[[World, Commands, str, int], Rounds]:
-    """Measure both at the same time under equal loads.
-
-    This shows differences that are smaller than the variation of the machine. The machine must
-    have room for both."""
+    """Measure both at the same time under equal loads. This shows differences that are smaller than
+    the variation of the machine. The machine must have room for both."""
 
     def rounds_of(world: World, commands: Commands, name: str, rounds: int) -> Rounds:
         found: Rounds = []

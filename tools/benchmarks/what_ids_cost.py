@@ -1,8 +1,6 @@
-"""Cost of a `timer-id`.
-
-Records without an id, with an id, and with the same bytes in another header are measured in
-turns on one broker. `python -m tools.benchmarks.what_ids_cost [--quick]` takes about fifteen
-minutes."""
+"""Cost of a `timer-id`. Records without an id, with an id, and with the same bytes in another
+header are measured in turns on one broker. `python -m tools.benchmarks.what_ids_cost [--quick]`
+takes about fifteen minutes."""
 
 import sys
 from dataclasses import replace

@@ -45,10 +45,8 @@ class Faulty:
 
 @dataclass(slots=True)
 class Figures:
-    """Counts of the campaign.
-
-    `planted` and `caught` are by operator and mode. `clean` counts runs without a fault by mode.
-    `so_far` counts plantings by operator."""
+    """Counts of the campaign. `planted` and `caught` are by operator and mode. `clean` counts runs
+    without a fault by mode. `so_far` counts plantings by operator."""
 
     planted: Counter[tuple[str, str]] = field(default_factory=Counter)
     caught: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -76,11 +74,9 @@ def drawn_chunk(
     operators: Mapping[str, Operator],
     so_far: Counter[str],
 ) -> Chunk:
-    """Return a clean run and a faulty twin of each history.
-
-    The least planted operators come first. Without operators there are only clean runs. A
-    history whose twin ends differently has no twin, because a shard's number decides when it
-    rests."""
+    """Return a clean run and a faulty twin of each history. The least planted operators come first.
+    Without operators there are only clean runs. A history whose twin ends differently has no twin,
+    because a shard's number decides when it rests."""
     clean, faulty = [], []
     for number in numbers:
         clean.append(played(seed, number, 2 * number))
@@ -133,9 +129,8 @@ def _judge_seen(
 
 
 def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
-    """Count right statements and keep wrong ones.
-
-    With a full view, each record of a clean run must get the verdict of its end."""
+    """Count right statements and keep wrong ones. With a full view, each record of a clean run must
+    get the verdict of its end."""
     by_run = _by_run(found)
     for contents in chunk.clean:
         said = by_run.get(contents.run, {})

@@ -62,10 +62,9 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Moment at which the topics are read.
-
-    `committed` and `log_ends` are by ingress partition. `served` holds the policies (first
-    offset, digest) of each partition, from the settings topic."""
+    """Moment at which the topics are read. `committed` and `log_ends` are by ingress partition.
+    `served` holds the policies (first offset, digest) of each partition, from the settings
+    topic."""
 
     at_ms: int
     committed: Mapping[int, Committed]
@@ -75,9 +74,8 @@ class Moment:
 
 @dataclass(slots=True)
 class Contents:
-    """Topics of a run at the last moment, with the proxy's position at every moment.
-
-    `log_starts` and `read_to` limit an ingress partition if it is not read as a whole."""
+    """Topics of a run at the last moment, with the proxy's position at every moment. `log_starts`
+    and `read_to` limit an ingress partition if it is not read as a whole."""
 
     run: int
     ingress: list[Held]
@@ -154,10 +152,9 @@ class Contents:
 
 @dataclass(slots=True)
 class Ended:
-    """Ingress record with its ends.
-
-    `end` is `delivered`, `pending`, or its outcome's name. It is `moved` if the outcome's detail
-    says so. `purged_by` is the origin of the purge in its outcome."""
+    """Ingress record with its ends. `end` is `delivered`, `pending`, or its outcome's name. It
+    is `moved` if the outcome's detail says so. `purged_by` is the origin of the purge in its
+    outcome."""
 
     record: Held
     kind: str

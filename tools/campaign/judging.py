@@ -1,7 +1,5 @@
-"""Audits of many runs side by side: one audit, a chain of two, and an endless one.
-
-Only reading Kafka is replaced. Parsing, histories, rules and carried records are the audit's
-own."""
+"""Audits of many runs side by side: one audit, a chain of two, and an endless one. Only reading
+Kafka is replaced. Parsing, histories, rules and carried records are the audit's own."""
 
 from __future__ import annotations
 
@@ -142,10 +140,8 @@ class Prepared:
 
 
 def _together(before: Verdicts, now: Verdicts) -> Verdicts:
-    """Return the last verdict of each record.
-
-    A wrong check-back is named only by the audit that reads it. The half message has usually not
-    ended by then."""
+    """Return the last verdict of each record. A wrong check-back is named only by the audit that
+    reads it. The half message has usually not ended by then."""
     lasting = {
         origin: said for origin, said in before.items() if said.detail.startswith(CHECK_BACK)
     }

@@ -77,9 +77,8 @@ class _Look:
 
 
 def played(seed: int, number: int, run: int) -> Contents:
-    """Play a history in the partitions and targets of `run`.
-
-    It depends only on its number and the seed."""
+    """Play a history in the partitions and targets of `run`. It depends only on its number and the
+    seed."""
     chance = Random(f"{seed}/{number}")
     moves = Random(f"{seed}/{number}/moves") if number % RUNS_A_MOVE == 0 else None
     world, settings = _world(chance, run)

@@ -39,10 +39,8 @@ FILES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """Many runs side by side.
-
-    `since` in HELD is the first moment of a record. `unseen` lists topics that are not fully
-    seen."""
+    """Many runs side by side. `since` in HELD is the first moment of a record. `unseen` lists
+    topics that are not fully seen."""
 
     ingress: DataFrame
     others: DataFrame

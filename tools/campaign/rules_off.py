@@ -29,10 +29,8 @@ CHAINS: Final = MODES[1:]
 
 
 class RuleOff(NamedTuple):
-    """Result without a rule.
-
-    `noticed_by` lists operators whose runs got another verdict. `seen` is the one of SIGHTS or
-    CHAINS that shows it."""
+    """Result without a rule. `noticed_by` lists operators whose runs got another verdict. `seen` is
+    the one of SIGHTS or CHAINS that shows it."""
 
     name: str
     noticed_by: list[str]

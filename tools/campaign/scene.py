@@ -61,9 +61,8 @@ OWN_STRIDE: Final = 1_000_000
 
 
 def topics_of(run: int) -> dict[str, int]:
-    """Return the targets of a run with their partition counts.
-
-    Every run has its own targets, so that no other run proves the size they accept."""
+    """Return the targets of a run with their partition counts. Every run has its own targets, so
+    that no other run proves the size they accept."""
     partitions = {"orders": 4, "bills": 3, "strict": 1, "small": 2, "drop": 2, "bury": 2}
     groups = {f"retry.g{run}": 2, f"dlq.g{run}": 2}
     return {

@@ -1,7 +1,5 @@
-"""Limited views of a run's topics: deleted by retention, behind an open transaction, written
-during the audit, or with unknown settings.
-
-None of these may make a record of a clean run a violation."""
+"""Limited views of a run's topics: deleted by retention, behind an open transaction, written during
+the audit, or with unknown settings. None of these may make a record of a clean run a violation."""
 
 from __future__ import annotations
 
@@ -27,10 +25,8 @@ UNSEEN_PART: Final = 1
 
 
 class Sight(NamedTuple):
-    """Limited view.
-
-    `change` removes records from a run. `unseen` is the audit's information about it.
-    `settled_only` is as in `AuditScope`. `at` is the judged moment."""
+    """Limited view. `change` removes records from a run. `unseen` is the audit's information about
+    it. `settled_only` is as in `AuditScope`. `at` is the judged moment."""
 
     change: Callable[[Contents], Contents]
     unseen: Callable[[Sequence[Contents]], Mapping[Place, Unseen]]
@@ -138,9 +134,8 @@ STOOD: Final = LAST - 1
 
 
 def _behind() -> Sight:
-    """Return a view in which the proxy continued after its position was read.
-
-    Later ends are seen, except dead letters."""
+    """Return a view in which the proxy continued after its position was read. Later ends are seen,
+    except dead letters."""
 
     def cut(run: Contents) -> Contents:
         others = [one for one in run.others if one.topic != OWN.dead_letters or one.since < LAST]
@@ -164,9 +159,8 @@ def _ingress_open() -> Sight:
 
 
 def _forgotten() -> Sight:
-    """Return a view in which settings are known from the floor on only.
-
-    Some runs have no committed position, or lost it."""
+    """Return a view in which settings are known from the floor on only. Some runs have no committed
+    position, or lost it."""
 
     def forget(run: Contents) -> Contents:
         last = run.moments[LAST]

@@ -1,7 +1,6 @@
-"""Kafka with the environment from compose.yaml, run from the embedded broker's jars.
-
-The image `apache/kafka` turns the variables `KAFKA_…` into properties, with a dot for each
-underscore. This does the same. Only host names, ports and the folder differ."""
+"""Kafka with the environment from compose.yaml, run from the embedded broker's jars. The image
+`apache/kafka` turns the variables `KAFKA_…` into properties, with a dot for each underscore. This
+does the same. Only host names, ports and the folder differ."""
 
 import subprocess
 import time

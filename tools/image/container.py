@@ -18,9 +18,8 @@ PLAIN_TMP: Final = "noexec,nosuid,nodev"
 
 
 class Container:
-    """Program of an image with its own user, no capabilities, a read-only root, /tmp and /data.
-
-    It sees this machine's network, and only the environment it is given."""
+    """Program of an image with its own user, no capabilities, a read-only root, /tmp and /data. It
+    sees this machine's network, and only the environment it is given."""
 
     def __init__(
         self,
@@ -102,10 +101,8 @@ class Container:
 
 
 def _signal_inside(process: subprocess.Popen[Any], number: signal.Signals) -> None:
-    """Signal process 1 of the name space made by `unshare`. Its end ends all others.
-
-    Killing `unshare` is not enough: a process that changes its user does not die with its
-    parent."""
+    """Signal process 1 of the name space made by `unshare`. Its end ends all others. Killing
+    `unshare` is not enough: a process that changes its user does not die with its parent."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("utf-8")
     for child in children.split():
         os.kill(int(child), number)

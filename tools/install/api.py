@@ -43,9 +43,8 @@ class Api:
     certificate: Path
 
     def ask(self, method: str, path: str, body: object = None, kind: str = JSON) -> Document:
-        """Return the answer. Raise Refused, or OSError without a server.
-
-        Retry while the server is busy, as it is with new kinds."""
+        """Return the answer. Raise Refused, or OSError without a server. Retry while the server is
+        busy, as it is with new kinds."""
         deadline = time.monotonic() + ANSWER_WITHIN_S
         status, text = self._once(method, path, body, kind)
         while status == http.client.TOO_MANY_REQUESTS and time.monotonic() < deadline:

@@ -19,9 +19,8 @@ Document = dict[str, Any]
 
 
 class Controllers:
-    """Controllers that complete Jobs once their mounts exist, and release orphans.
-
-    No pod ever runs."""
+    """Controllers that complete Jobs once their mounts exist, and release orphans. No pod ever
+    runs."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

@@ -33,9 +33,8 @@ LARGER: Final[dict[str, Any]] = {**FIRST, "persistence": {"size": "20Gi"}}
 
 
 class Trial:
-    """One release from install to uninstall, seen through the API server.
-
-    Objects that existed before in its namespace are ignored."""
+    """One release from install to uninstall, seen through the API server. Objects that existed
+    before in its namespace are ignored."""
 
     def __init__(
         self, api: Api, helm: Helm, controllers: Controllers, tell: Callable[[str], None]

@@ -1,3 +1,2 @@
-"""Loads beyond the capacity of the proxy or the machine.
-
-The judgement covers memory and exactly-once delivery. Begin with `scenarios/instant`."""
+"""Loads beyond the capacity of the proxy or the machine. The judgement covers memory and
+exactly-once delivery. Begin with `scenarios/instant`."""

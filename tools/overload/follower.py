@@ -22,10 +22,8 @@ MANY: Final[dict[str, clients.Setting]] = {"fetch.wait.max.ms": 200}
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """Topics to read, and the phases written there.
-
-    Reading ends after `silent_s` without records once writing has ended. Then the rest is
-    missing."""
+    """Topics to read, and the phases written there. Reading ends after `silent_s` without records
+    once writing has ended. Then the rest is missing."""
 
     bootstrap_servers: str
     topics: list[str]

@@ -1,8 +1,6 @@
-"""Ledger over millions of records: received, duplicated, early or missing.
-
-It has one byte per record, by the number in the key (`tools.benchmarks.keys`). The generator
-wrote this number, so the ledger does not depend on the proxy's statements, even for rewritten
-records."""
+"""Ledger over millions of records: received, duplicated, early or missing. It has one byte per
+record, by the number in the key (`tools.benchmarks.keys`). The generator wrote this number, so the
+ledger does not depend on the proxy's statements, even for rewritten records."""
 
 from __future__ import annotations
 
@@ -21,9 +19,8 @@ Milliseconds = npt.NDArray[np.int64]
 
 
 class Phase(NamedTuple):
-    """Part of a load with at most `most_records`.
-
-    All records of an awaited phase must arrive. Other phases are due after the end."""
+    """Part of a load with at most `most_records`. All records of an awaited phase must arrive.
+    Other phases are due after the end."""
 
     name: str
     most_records: int
@@ -40,10 +37,8 @@ class Came(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Result of a ledger.
-
-    `by_second` is the lateness of arrivals. `missing` has the numbers of the first missing
-    records."""
+    """Result of a ledger. `by_second` is the lateness of arrivals. `missing` has the numbers of the
+    first missing records."""
 
     verdict: Verdict
     came: dict[str, Came]
@@ -64,9 +59,7 @@ class Ledger:
         self._received = self._early = self._again = self._strangers = 0
 
     def note(self, keys: Keys, appended_ms: Milliseconds, received_ms: float) -> None:
-        """Add records that arrived together, with their append times and the read time (epoch
-        ms).
-
+        """Add records that arrived together, with their append times and the read time (epoch ms).
         The append time decides about early records, because the reader may be far behind."""
         numbers, due_ms = keys["sequence"].astype(np.int64), keys["due_ms"].astype(np.int64)
         late_ms = (received_ms - due_ms).astype(np.float64)

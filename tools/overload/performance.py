@@ -35,12 +35,10 @@ class Scenario(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """Result of a scenario. All `faults` must be 0.
-
-    Moments are seconds into the scenario. `samples` are as in `timeline.Sample`. `lateness` is
-    the second, then `lateness_by_second.Late`. `resident` is the worker's memory in MiB: when
-    ready, and the peaks of anonymous and file pages. `bound` is the setting for records, None if
-    not set."""
+    """Result of a scenario. All `faults` must be 0. Moments are seconds into the scenario.
+    `samples` are as in `timeline.Sample`. `lateness` is the second, then `lateness_by_second.Late`.
+    `resident` is the worker's memory in MiB: when ready, and the peaks of anonymous and file pages.
+    `bound` is the setting for records, None if not set."""
 
     records: dict[str, int]
     figures: Figures
@@ -54,9 +52,8 @@ class Performed:
 def perform(
     name: str, scenario: Scenario, sizes: Sizes, home: Path, say: Callable[[str], None]
 ) -> Performed:
-    """Run one scenario in its own folder below `home`, deleted after success.
-
-    Raise BenchmarkError if it cannot be run."""
+    """Run one scenario in its own folder below `home`, deleted after success. Raise BenchmarkError
+    if it cannot be run."""
     scene = scenario.scene(sizes)
     refuse_without_room(scene, home, name)
     folder = home / name

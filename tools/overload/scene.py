@@ -18,10 +18,9 @@ SPARE_BYTES: Final = 3 * GB
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Topics, broker and room.
-
-    `phases` are the parts of the load in order. `disk_bytes` is the estimated peak of the
-    broker's log and the proxy's folder. `queued_kbytes` is the reader's prefetch."""
+    """Topics, broker and room. `phases` are the parts of the load in order. `disk_bytes` is the
+    estimated peak of the broker's log and the proxy's folder. `queued_kbytes` is the reader's
+    prefetch."""
 
     phases: list[Phase]
     disk_bytes: int

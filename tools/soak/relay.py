@@ -15,10 +15,8 @@ STARTED_WITHIN_S: Final = 60
 
 
 class Relay:
-    """Relay before one broker.
-
-    `delay_s` delays each chunk. `is_refusing` closes new connections at once. `to_broker` and
-    `to_client` open each direction. A closed direction buffers bytes."""
+    """Relay before one broker. `delay_s` delays each chunk. `is_refusing` closes new connections at
+    once. `to_broker` and `to_client` open each direction. A closed direction buffers bytes."""
 
     def __init__(self, broker_port: int) -> None:
         self.broker_port, self.port = broker_port, 0

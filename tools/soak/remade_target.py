@@ -1,7 +1,6 @@
-"""Target that is deleted and recreated under load, with its deliveries kept.
-
-Before a deletion it is closed to new records and read to the end, so that the judges lose no
-delivery. At the end the deliveries are written back with their times."""
+"""Target that is deleted and recreated under load, with its deliveries kept. Before a deletion it
+is closed to new records and read to the end, so that the judges lose no delivery. At the end the
+deliveries are written back with their times."""
 
 from __future__ import annotations
 
@@ -22,10 +21,8 @@ PARTITIONS: Final = 2
 CLOSED: Final = {"max.message.bytes": "100"}
 """This size is too small for a delivery with its stamps, and enough for a transaction marker."""
 OPEN: Final = {"max.message.bytes": "1048588"}
-"""Kafka's default, set explicitly.
-
-A starting broker that learns at once of a deletion and a recreation keeps the old topic's
-settings unless the new topic sets them (seen with Kafka 4.3.1)."""
+"""Kafka's default, set explicitly. A starting broker that learns at once of a deletion and a
+recreation keeps the old topic's settings unless the new topic sets them (seen with Kafka 4.3.1)."""
 AT_ONCE: Final = 20_000
 WITHIN_S: Final = 180
 

@@ -68,9 +68,8 @@ class SoakInstallation(Installation):
         return topic
 
     def thin_target(self) -> str:
-        """Return a target with two replicas that must both accept a record.
-
-        While a node is away, two of its three partitions accept none."""
+        """Return a target with two replicas that must both accept a record. While a node is away,
+        two of its three partitions accept none."""
         topic = f"{self.name}.thin"
         first, second, third = self.cluster.numbers
         pairs = [[first, second], [second, third], [third, first]]
@@ -123,10 +122,9 @@ class SoakInstallation(Installation):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Parts that faults apply to. Only one lane of faults uses `draw`.
-
-    `large` are topics for records of a megabyte. The last one refuses them. `may_fill_disks`
-    means that data folders lie on small file systems of their own."""
+    """Parts that faults apply to. Only one lane of faults uses `draw`. `large` are topics for
+    records of a megabyte. The last one refuses them. `may_fill_disks` means that data folders lie
+    on small file systems of their own."""
 
     cluster: Cluster
     relays: Relays

@@ -33,10 +33,8 @@ class Sample(NamedTuple):
 
 
 class Soak(NamedTuple):
-    """Result of a soak. Both judges accepted `tally`.
-
-    `began_ms` is the epoch time at which `done`, `starts` and `samples` begin. `judged_s` is the
-    time of each judge."""
+    """Result of a soak. Both judges accepted `tally`. `began_ms` is the epoch time at which `done`,
+    `starts` and `samples` begin. `judged_s` is the time of each judge."""
 
     seed: int
     minutes: float
@@ -68,10 +66,9 @@ def soak(
     audit: Callable[[Scene, Tally], None],
     choice: Choice | None = None,
 ) -> Soak:
-    """Run, let everything settle, and judge by the topics' own records and by `audit`.
-
-    Raise NotHeld for a violation. The same seed gives the same faults in the same order, and the
-    same records. `choice` omits some faults."""
+    """Run, let everything settle, and judge by the topics' own records and by `audit`. Raise
+    NotHeld for a violation. The same seed gives the same faults in the same order, and the same
+    records. `choice` omits some faults."""
     chosen = choice or Choice()
     with scene(folder, seed) as made:
         starts, began_ms = Starts(), time.time_ns() // 1_000_000

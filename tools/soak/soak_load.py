@@ -86,10 +86,8 @@ class SoakLoad(MixedLoad):
         return one
 
     def _plain(self) -> Headers:
-        """Name the partition for the target that grows.
-
-        The audit computes a key's partition with the current number of partitions
-        (docs/audit.md)."""
+        """Name the partition for the target that grows. The audit computes a key's partition with
+        the current number of partitions (docs/audit.md)."""
         headers = super()._plain()
         if headers[0][1] == self._grows:
             headers.append(("timer-partition", b"%d" % self._random.randrange(GROWS_FROM)))

@@ -19,10 +19,9 @@ TAKEN_OVER: Final = '"shard taken over"'
 
 
 class Start(NamedTuple):
-    """Start after a SIGKILL, `at_s` into the soak.
-
-    `first_delivery_s` and `caught_up_s` run from the start of the process. `read_again` counts
-    the records between the kept state and the end of the log."""
+    """Start after a SIGKILL, `at_s` into the soak. `first_delivery_s` and `caught_up_s` run from
+    the start of the process. `read_again` counts the records between the kept state and the end of
+    the log."""
 
     fault: str
     number: int

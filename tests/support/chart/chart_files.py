@@ -1,8 +1,7 @@
-"""Generator of the chart's derived files: `python -m tests.support.chart.chart_files`.
-
-It writes the section `config` of `values.yaml` (from the proxy's `default.yaml`),
-`values.schema.json` (from the models of `chart_values`) and `README.md` (from the comments of
-`values.yaml`). Tests compare the files with its output."""
+"""Generator of the chart's derived files: `python -m tests.support.chart.chart_files`. It writes
+the section `config` of `values.yaml` (from the proxy's `default.yaml`), `values.schema.json` (from
+the models of `chart_values`) and `README.md` (from the comments of `values.yaml`). Tests compare
+the files with its output."""
 
 from __future__ import annotations
 

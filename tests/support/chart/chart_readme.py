@@ -35,9 +35,8 @@ Unknown keys are refused. This file is made from the comments of [values.yaml](v
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Key of the values: path, default as YAML, and description.
-
-    `default` is None for a section, whose keys follow."""
+    """Key of the values: path, default as YAML, and description. `default` is None for a section,
+    whose keys follow."""
 
     path: tuple[str, ...]
     default: str | None

@@ -1,7 +1,6 @@
-"""Model of the chart's values, the source of `values.schema.json`.
-
-`config` is the proxy's own settings model, so that new settings are known here. Maps that
-Kubernetes checks (labels, resources, affinity, ...) are not checked."""
+"""Model of the chart's values, the source of `values.schema.json`. `config` is the proxy's own
+settings model, so that new settings are known here. Maps that Kubernetes checks (labels, resources,
+affinity, ...) are not checked."""
 
 from __future__ import annotations
 

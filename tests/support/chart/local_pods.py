@@ -1,8 +1,6 @@
-"""Rendered pods as local processes, within the limits of a machine without a kubelet.
-
-Command, arguments, variables and probes are the rendered ones. A volume is a folder, and paths
-below its mount become paths below that folder. Each pod has a port of its own instead of an
-address."""
+"""Rendered pods as local processes, within the limits of a machine without a kubelet. Command,
+arguments, variables and probes are the rendered ones. A volume is a folder, and paths below its
+mount become paths below that folder. Each pod has a port of its own instead of an address."""
 
 from __future__ import annotations
 

@@ -35,9 +35,8 @@ class Yarn:
 
 @contextmanager
 def running_yarn(hdfs: Hdfs, folder: Path) -> Iterator[Yarn]:
-    """Run YARN with one node over the empty `folder` inside the block.
-
-    Its settings are written beside those of `hdfs` for HADOOP_CONF_DIR."""
+    """Run YARN with one node over the empty `folder` inside the block. Its settings are written
+    beside those of `hdfs` for HADOOP_CONF_DIR."""
     folder.mkdir(parents=True, exist_ok=True)
     web_port = pick_free(HOST)
     yarn = Yarn(hdfs.conf, folder / "containers")

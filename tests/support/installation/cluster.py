@@ -79,9 +79,7 @@ class Node:
 
 
 class Cluster:
-    """Cluster of `nodes` numbered from 1. One node may fail, because everything has three
-    replicas.
-
+    """Cluster of `nodes` numbered from 1. One node may fail, because everything has three replicas.
     `overrides` are server properties of all nodes. Queries use the brokers' own listener, which
     bypasses relays."""
 
@@ -124,10 +122,9 @@ class Cluster:
         self.await_whole()
 
     def start(self, number: int) -> None:
-        """Start a node, and wait until it is reachable and in sync.
-
-        The other nodes must have given it up first. Otherwise it returns as leader, loses
-        leadership and leaves transactions open (KAFKA-20734)."""
+        """Start a node, and wait until it is reachable and in sync. The other nodes must have given
+        it up first. Otherwise it returns as leader, loses leadership and leaves transactions open
+        (KAFKA-20734)."""
         wait_for(lambda: not self._is_known(number), STARTED_WITHIN_S, f"node {number} given up")
         self._launch(self._node(number))
         wait_for(lambda: self._is_in_sync(number), STARTED_WITHIN_S, f"node {number} in sync")
@@ -288,9 +285,8 @@ def running_cluster(folder: Path, nodes: int = 3, **overrides: str) -> Iterator[
 
 
 def coordinator_partition(name: str) -> int:
-    """Return the partition of Kafka's own topic for a group or transactional id.
-
-    It follows Java's `String.hashCode` and `Utils.abs(id.hashCode()) % partitions`."""
+    """Return the partition of Kafka's own topic for a group or transactional id. It follows Java's
+    `String.hashCode` and `Utils.abs(id.hashCode()) % partitions`."""
     units = name.encode("utf-16-be")
     code = 0
     for start in range(0, len(units), 2):

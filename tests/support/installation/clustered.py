@@ -16,9 +16,8 @@ ANSWER_S = 180
 
 
 class ClusteredInstallation(Installation):
-    """Installation whose own topics have three replicas.
-
-    `spare` is the least needed node: no coordinator for it, and no leader of its topics."""
+    """Installation whose own topics have three replicas. `spare` is the least needed node: no
+    coordinator for it, and no leader of its topics."""
 
     def __init__(self, cluster: Cluster, folder: Path, partitions: int = 2) -> None:
         self.cluster = cluster

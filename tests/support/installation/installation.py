@@ -30,9 +30,8 @@ BROKER_STAMPED = {"message.timestamp.type": "LogAppendTime"}
 
 
 class Installation:
-    """Topics of its own, and proxies that serve them.
-
-    The ingress topic exists before the first proxy starts, so that records can be pending."""
+    """Topics of its own, and proxies that serve them. The ingress topic exists before the first
+    proxy starts, so that records can be pending."""
 
     def __init__(
         self,
@@ -180,10 +179,9 @@ class Installation:
         rules: Rules | None = None,
         witness: IngressWitness | None = None,
     ) -> Ends:
-        """Wait for the end of every ingress record, stop the proxies, and judge the topics.
-
-        `rules` are non-default settings of the proxies. `witness` is needed if retention deletes
-        ingress records."""
+        """Wait for the end of every ingress record, stop the proxies, and judge the topics. `rules`
+        are non-default settings of the proxies. `witness` is needed if retention deletes ingress
+        records."""
         with nullcontext(witness.count) if witness else ingress_count(self) as wanted:
             await_ends(self, wanted, timeout_s)
         self.stop_proxies()

@@ -16,7 +16,6 @@ VALUE_BYTES = 200
 
 class Load(Paced):
     """Load of `per_second` records, due within `longest_delay_ms`, until the end of the block.
-
     Every tenth record has no delay. The same seed gives the same records. It waits for an absent
     broker: at the end all records of `sent` are in the ingress."""
 

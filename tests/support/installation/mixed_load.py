@@ -30,11 +30,9 @@ USUAL: Final[Mapping[str, float]] = MappingProxyType(
 
 
 class MixedLoad(Paced):
-    """Load of about `per_second` records until the end of the block. The same seed gives the
-    same records.
-
-    Many half messages get no decision and expire. `sent` counts records by kind. `weights` are
-    the frequencies of kinds."""
+    """Load of about `per_second` records until the end of the block. The same seed gives the same
+    records. Many half messages get no decision and expire. `sent` counts records by kind. `weights`
+    are the frequencies of kinds."""
 
     def __init__(
         self,

@@ -18,9 +18,8 @@ FROM_KAFKA_4: Final = pytest.mark.skipif(
 
 
 def use_named_kafka() -> None:
-    """Use `KAFKA_VERSION` for brokers of this process, if it is set.
-
-    Commands in other processes (`broker`, `dev`) keep the pinned version."""
+    """Use `KAFKA_VERSION` for brokers of this process, if it is set. Commands in other processes
+    (`broker`, `dev`) keep the pinned version."""
     version = os.environ.get(NAMED_BY)
     if version and version != kafka_version():
         jars = _jars(version)

@@ -100,9 +100,8 @@ class ProxyProcess:
         self.wait_ready()
 
     def shift_clock(self, ahead_s: int) -> None:
-        """Shift its wall clock.
-
-        A running process follows only if it was started with a shifted clock."""
+        """Shift its wall clock. A running process follows only if it was started with a shifted
+        clock."""
         folder = self.folder / "clock"
         folder.mkdir(exist_ok=True)
         ahead, changed = folder / "ahead-s", folder / "ahead-s.new"

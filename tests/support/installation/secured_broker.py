@@ -1,6 +1,5 @@
-"""Broker with TLS, mutual TLS, SCRAM over TLS, and ACLs.
-
-The plain-text listener is for the tests. It allows everything."""
+"""Broker with TLS, mutual TLS, SCRAM over TLS, and ACLs. The plain-text listener is for the tests.
+It allows everything."""
 
 from __future__ import annotations
 
@@ -35,11 +34,9 @@ SCRAM_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule re
 
 
 class SecuredBroker:
-    """One broker with a listener for each of `LISTENERS`.
-
-    `authority` signs the broker's certificate, and the mutual listener trusts it. Normal users
-    have only the rights of `tests.support.installation.rights`. With `open_to_all` they have all
-    rights."""
+    """One broker with a listener for each of `LISTENERS`. `authority` signs the broker's
+    certificate, and the mutual listener trusts it. Normal users have only the rights of
+    `tests.support.installation.rights`. With `open_to_all` they have all rights."""
 
     def __init__(
         self, folder: Path, authority: Authority, identity: Identity, *, open_to_all: bool = False

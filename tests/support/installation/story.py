@@ -16,9 +16,8 @@ NAME = "name"
 
 
 class Story:
-    """Records with a header `name`, which their successors keep.
-
-    `settings` are the proxy's. `rules` are the judge's view of them."""
+    """Records with a header `name`, which their successors keep. `settings` are the proxy's.
+    `rules` are the judge's view of them."""
 
     def __init__(self, installation: Installation, rules: Rules, **settings: Any) -> None:
         self.installation = installation

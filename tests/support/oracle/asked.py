@@ -28,9 +28,8 @@ def levels_ms(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Settings that affect requests. `delays_ms` and `attempts` are by consumer group.
-
-    A transaction takes at most `transaction_ms` from its first to its last record."""
+    """Settings that affect requests. `delays_ms` and `attempts` are by consumer group. A
+    transaction takes at most `transaction_ms` from its first to its last record."""
 
     levels_ms: tuple[int, ...] = levels_ms(DEFAULT_LEVELS)
     first_level: int = 3

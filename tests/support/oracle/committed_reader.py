@@ -54,10 +54,9 @@ class CommittedReader:
     def read(
         self, topics: Sequence[str], at_least: int = 0, *, awaits_open: bool = True
     ) -> Iterator[Placed]:
-        """Yield all records up to the current end of every partition, and at least `at_least`.
-
-        With `awaits_open` the end includes transactions that are open now, even those whose end
-        the broker has confirmed. Otherwise the end lies before them."""
+        """Yield all records up to the current end of every partition, and at least `at_least`. With
+        `awaits_open` the end includes transactions that are open now, even those whose end the
+        broker has confirmed. Otherwise the end lies before them."""
         places = {place: 0 for topic in topics for place in self._partitions(topic)}
         goals = ends_of(self._admin, places) if awaits_open else {}
         for message in self._messages(places, goals, at_least):
@@ -71,9 +70,8 @@ class CommittedReader:
         *,
         awaits_open: bool = False,
     ) -> int:
-        """Return the number of records, waiting for `at_least` until the deadline.
-
-        Records counted before are not read again. `awaits_open` is as in `read`."""
+        """Return the number of records, waiting for `at_least` until the deadline. Records counted
+        before are not read again. `awaits_open` is as in `read`."""
         places = {place: 0 for topic in topics for place in self._partitions(topic)}
         before = {place: self._counted.get(place, Counted()) for place in places}
         starts = {place: counted.read_to for place, counted in before.items()}

@@ -1,6 +1,5 @@
-"""Judge: every ingress record ended exactly once, not early, as requested and as the log says.
-
-It reads only the topics (read_committed), without the proxy's code."""
+"""Judge: every ingress record ended exactly once, not early, as requested and as the log says. It
+reads only the topics (read_committed), without the proxy's code."""
 
 from __future__ import annotations
 
@@ -29,9 +28,8 @@ def ends_so_far(topics: Topics) -> int:
 
 
 def await_ends(topics: Topics, wanted: Callable[[], int], timeout_s: float) -> None:
-    """Wait until enough ingress records have ended.
-
-    `wanted` is called each time, because the proxy writes to the ingress too."""
+    """Wait until enough ingress records have ended. `wanted` is called each time, because the proxy
+    writes to the ingress too."""
     deadline = time.monotonic() + timeout_s
     ended, enough = -1, wanted()
     with CommittedReader(topics.bootstrap) as counter:
@@ -46,17 +44,15 @@ def await_ends(topics: Topics, wanted: Callable[[], int], timeout_s: float) -> N
 
 @contextmanager
 def ingress_count(topics: Topics) -> Iterator[Callable[[], int]]:
-    """Yield a function that counts the ingress records.
-
-    A rewritten copy may become visible slightly after its outcome."""
+    """Yield a function that counts the ingress records. A rewritten copy may become visible
+    slightly after its outcome."""
     with CommittedReader(topics.bootstrap) as counter:
         yield lambda: counter.count([topics.ingress], awaits_open=True)
 
 
 def judge(topics: Topics, rules: Rules, deleted: Mapping[str, Incoming]) -> Ends:
-    """Read and judge all topics. Return the ends.
-
-    `deleted` are ingress records by origin that retention has removed."""
+    """Read and judge all topics. Return the ends. `deleted` are ingress records by origin that
+    retention has removed."""
     ends = read_ends(topics)
     ends.ingress = {**deleted, **ends.ingress}
     fail_of(violations(ends, rules), ends.counts)

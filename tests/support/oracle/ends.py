@@ -33,9 +33,8 @@ class Topics(Protocol):
 
 @dataclass(slots=True)
 class Ends:
-    """Ends of the ingress records by origin (`topic/partition/offset`).
-
-    `applied_ms` is the time of a control record's outcome `applied`."""
+    """Ends of the ingress records by origin (`topic/partition/offset`). `applied_ms` is the time of
+    a control record's outcome `applied`."""
 
     ingress: dict[str, Incoming] = field(default_factory=dict)
     deliveries: dict[str, list[Placed]] = field(default_factory=lambda: defaultdict(list))
@@ -57,10 +56,8 @@ class Ends:
 
     @property
     def said(self) -> dict[str, tuple[str, str]]:
-        """Return each record's end (`delivered` or the outcome) with its detail.
-
-        Records dropped by `release.overdue` count as dead letters: they were due and did not
-        arrive."""
+        """Return each record's end (`delivered` or the outcome) with its detail. Records dropped by
+        `release.overdue` count as dead letters: they were due and did not arrive."""
         said = dict.fromkeys(self.deliveries, (DELIVERED, ""))
         for origin, found in self.outcomes.items():
             for outcome in found:

@@ -1,6 +1,5 @@
-"""Detailed judge: deliveries equal the requests, byte for byte.
-
-Rewritten records are compared with the producer's original, not with the copy."""
+"""Detailed judge: deliveries equal the requests, byte for byte. Rewritten records are compared with
+the producer's original, not with the copy."""
 
 from __future__ import annotations
 

@@ -22,9 +22,8 @@ ASK_TIMEOUT_S = 180
 
 
 class IngressWitness:
-    """Every committed record of a topic by origin, until the end of the block.
-
-    `start` is the first offset left in each partition at the end."""
+    """Every committed record of a topic by origin, until the end of the block. `start` is the first
+    offset left in each partition at the end."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.records: dict[str, Incoming] = {}
@@ -76,9 +75,8 @@ class IngressWitness:
         return self._offset(partition, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def count(self) -> int:
-        """Return the number of committed records, including deleted ones.
-
-        It waits for the end of open transactions."""
+        """Return the number of committed records, including deleted ones. It waits for the end of
+        open transactions."""
         for number in range(len(self._places)):
             end = self._offset(number, OffsetSpec.latest())  # type: ignore[no-untyped-call]
             wait_for(partial(self._has_read, number, end), ASK_TIMEOUT_S, "the witness to read")

@@ -1,8 +1,7 @@
-"""Model of the possible ends of each record and id, from the log's order alone.
-
-A *life* is a producer's record with all its rewrites. Only the first later operation on its id
-that can end it may have done so. All outcomes must agree whether it did, or whether the record
-was delivered earlier."""
+"""Model of the possible ends of each record and id, from the log's order alone. A *life* is a
+producer's record with all its rewrites. Only the first later operation on its id that can end it
+may have done so. All outcomes must agree whether it did, or whether the record was delivered
+earlier."""
 
 from __future__ import annotations
 
@@ -49,12 +48,10 @@ DELIVERED, DEAD, NOTHING = "delivered", "dead-lettered", "nothing"
 
 @dataclass(slots=True)
 class Life:
-    """A producer's record. `members` are the origins of its rewrites.
-
-    `is_named_late`: it was superseded during a rewrite, and the last such operation names its
-    end. `purged_by` is the first matching purge. `is_purged`: nothing else ended it. `moved` are
-    the members that moved it. `timed` is the last of them, else the first record. It sets the
-    due time."""
+    """A producer's record. `members` are the origins of its rewrites. `is_named_late`: it was
+    superseded during a rewrite, and the last such operation names its end. `purged_by` is the first
+    matching purge. `is_purged`: nothing else ended it. `moved` are the members that moved it.
+    `timed` is the last of them, else the first record. It sets the due time."""
 
     sent: Incoming
     ident: bytes | None
@@ -177,10 +174,9 @@ class Lives:
             self._cancels.append((by, life))
 
     def _recalled(self, origin: str, record: Incoming, place: str) -> None:
-        """Recall a life by its first or its current origin. With another origin it is too late.
-
-        The recall must know the key or the id. A late recall says nothing about other records
-        with the id."""
+        """Recall a life by its first or its current origin. With another origin it is too late. The
+        recall must know the key or the id. A late recall says nothing about other records with the
+        id."""
         life = self._of_place.get(origin)
         if life is not None and self.rules.proves_recalls and not _knows(record, life):
             life = None
@@ -195,9 +191,8 @@ class Lives:
         self._cancels.append((place, life))
 
     def _purged(self, purge: Purge, place: str) -> None:
-        """End all matching pending lives.
-
-        A life that another operation ended during its rewrite may name either operation."""
+        """End all matching pending lives. A life that another operation ended during its rewrite
+        may name either operation."""
         self._check_said(place, "applied")
         for life in self._lives:
             if life.is_half or life.purged_by is not None or not self._is_meant(purge, life, place):

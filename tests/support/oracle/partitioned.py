@@ -1,7 +1,6 @@
-"""Judge of a long run, one ingress partition at a time to save memory.
-
-Ids and rewrites stay within their partition. A reference to another partition finds no
-counterpart and is reported. Check-backs have no origin and are judged by digests."""
+"""Judge of a long run, one ingress partition at a time to save memory. Ids and rewrites stay within
+their partition. A reference to another partition finds no counterpart and is reported. Check-backs
+have no origin and are judged by digests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Evaluation of the PromQL that the alerts use, over the syntax tree of a real parser.
-
-Other constructs are refused. `tests/chart/test_alerts.py` compares it with promtool if that is
+"""Evaluation of the PromQL that the alerts use, over the syntax tree of a real parser. Other
+constructs are refused. `tests/chart/test_alerts.py` compares it with promtool if that is
 installed."""
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ OverRange = Callable[[Points, float, float], float | None]
 
 
 def increase(points: Points, begin_s: float, end_s: float) -> float | None:
-    """Return the rise of a counter without restarts, extrapolated to the whole range.
-
-    Prometheus extrapolates at most half an interval beyond the series' ends, and not below zero."""
+    """Return the rise of a counter without restarts, extrapolated to the whole range. Prometheus
+    extrapolates at most half an interval beyond the series' ends, and not below zero."""
     if len(points) < 2:
         return None
     (first_s, first), (last_s, last) = points[0], points[-1]

@@ -73,10 +73,8 @@ class MadeUpWorkers:
 
 
 def _moving(record: FindRecord, deliver_at_ms: int) -> Moving:
-    """Return a made-up record by offset.
-
-    The record at offset 5 is pending. The record at 4 was rewritten as 5. Offset 6 is a half
-    message. The reading of 8 is not committed."""
+    """Return a made-up record by offset. The record at offset 5 is pending. The record at 4 was
+    rewritten as 5. Offset 6 is a half message. The reading of 8 is not committed."""
     partition, offset = record.at
     if offset == 5:
         headers: Headers = [("timer-deliver-at", b"%d" % deliver_at_ms)]
@@ -95,9 +93,8 @@ def _counted(buckets: int, partitions: Sequence[int]) -> Sequence[Answer]:
 
 
 def _piece(partition: int, after: Key) -> WaitingPiece:
-    """Return three pending records, none for the last partition.
-
-    One fires at its due time, one is held back, and one is undecided."""
+    """Return three pending records, none for the last partition. One fires at its due time, one is
+    held back, and one is undecided."""
     origin = f"{INGRESS}/{partition}"
     records = [
         WaitingRecord(1_000, 1, f"{origin}/1", b"a", 1_000, "orders", 30, "scheduled"),
@@ -200,7 +197,6 @@ class MadeUpBroker:
 
 class MadeUpApi:
     """Real API over simulated parts: two workers, three partitions, offsets below 10.
-
     `next_offsets` are those of the next statuses. The last one stays."""
 
     def __init__(

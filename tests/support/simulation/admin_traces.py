@@ -12,9 +12,8 @@ from proxy.lineage.tracer import RecordTrace
 
 @dataclass
 class MadeUpTraces:
-    """Records written at 1,000, due at 6,000, and pending at 2,000.
-
-    A trace waits for `go_on`. `begun` counts the traces."""
+    """Records written at 1,000, due at 6,000, and pending at 2,000. A trace waits for `go_on`.
+    `begun` counts the traces."""
 
     refusal: Exception | None = None
     is_whole: bool = True

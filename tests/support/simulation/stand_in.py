@@ -1,7 +1,6 @@
-"""Kafka in memory, for tests with exact control of time and faults.
-
-Records of a transaction become visible with its offsets at the commit. Consumer, producer and
-admin client (`stand_in_admin`) have confluent_kafka's interface."""
+"""Kafka in memory, for tests with exact control of time and faults. Records of a transaction become
+visible with its offsets at the commit. Consumer, producer and admin client (`stand_in_admin`) have
+confluent_kafka's interface."""
 
 from __future__ import annotations
 
@@ -31,11 +30,10 @@ ABSENT = object()
 
 @dataclass(slots=True)
 class Record:
-    """Record of a topic with the interface of confluent_kafka.Message.
-
-    `is_missing` means compacted away. Group consumers still see it, `StandInReader` does not.
-    `timestamp_ms` is the broker's time, `stamp_ms` the producer's. `is_aborted` records, and
-    transaction markers, are invisible to consumers."""
+    """Record of a topic with the interface of confluent_kafka.Message. `is_missing` means compacted
+    away. Group consumers still see it, `StandInReader` does not. `timestamp_ms` is the broker's
+    time, `stamp_ms` the producer's. `is_aborted` records, and transaction markers, are invisible to
+    consumers."""
 
     topic_: str
     partition_: int
@@ -176,10 +174,8 @@ class StandInKafka:
     def refusal(
         self, topic: str, key: bytes | None, value: bytes | None, size_bytes: int, stamp_ms: int
     ) -> KafkaException | None:
-        """Return the broker's refusal of a record, None if it is accepted.
-
-        The transaction gets the error about a refused time. The delivery report says that the
-        record is invalid."""
+        """Return the broker's refusal of a record, None if it is accepted. The transaction gets the
+        error about a refused time. The delivery report says that the record is invalid."""
         if topic in self.unauthorised:
             return kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True)
         most_bytes = self.max_record_bytes.get(topic, 1 << 30)
@@ -351,10 +347,8 @@ class StandInProducer:
 
 
 class StandInConsumer:
-    """Consumer of the group.
-
-    As the only member it is assigned every partition at its first poll. As one of several it
-    gets its partitions when no other member has them."""
+    """Consumer of the group. As the only member it is assigned every partition at its first poll.
+    As one of several it gets its partitions when no other member has them."""
 
     def __init__(self, kafka: StandInKafka, batch_records: int = 1_000, member: int = 0) -> None:
         self._kafka, self._member = kafka, member
@@ -483,10 +477,9 @@ class StandInConsumer:
 
 
 class StandInReader:
-    """Consumer without a group, assigned one partition at an offset again and again.
-
-    `stale` records come first after the next assignment except the first, like a late fetch.
-    `assigned` has the offsets of all consumers that share the list."""
+    """Consumer without a group, assigned one partition at an offset again and again. `stale`
+    records come first after the next assignment except the first, like a late fetch. `assigned` has
+    the offsets of all consumers that share the list."""
 
     def __init__(self, kafka: StandInKafka, assigned: list[int] | None = None) -> None:
         self._kafka = kafka

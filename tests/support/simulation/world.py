@@ -148,11 +148,10 @@ class Folders:
 
 
 class World:
-    """One proxy, one broker and one clock. `open_store` decides which state survives a crash.
-
-    With `commits` a transaction is confirmed in the next turn, as in a real proxy, and the
-    executor decides when it commits. Without it each turn ends with a commit. `beside` is
-    another proxy of the same group, broker and clock (`StandInKafka.wanted`)."""
+    """One proxy, one broker and one clock. `open_store` decides which state survives a crash. With
+    `commits` a transaction is confirmed in the next turn, as in a real proxy, and the executor
+    decides when it commits. Without it each turn ends with a commit. `beside` is another proxy of
+    the same group, broker and clock (`StandInKafka.wanted`)."""
 
     def __init__(
         self,
@@ -242,9 +241,8 @@ class World:
     def moving(
         self, partition: int, offset: int, deliver_at_ms: int
     ) -> Callable[[], Record | None]:
-        """Return a function that writes the admin API's move of a record.
-
-        It does nothing if the record is not pending now."""
+        """Return a function that writes the admin API's move of a record. It does nothing if the
+        record is not pending now."""
         shard, record = self.shards.get(partition), None
         for asked in self.kafka.read(INGRESS):
             is_it = (asked.partition(), asked.offset()) == (partition, offset)

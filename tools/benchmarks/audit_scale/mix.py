@@ -1,7 +1,6 @@
-"""A hundred ingress records of a partition, with the records that a correct proxy makes of them.
-
-No hundred refers to another. Plain records are written here. The proxy's own code makes hops,
-dead letters and outcomes."""
+"""A hundred ingress records of a partition, with the records that a correct proxy makes of them. No
+hundred refers to another. Plain records are written here. The proxy's own code makes hops, dead
+letters and outcomes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

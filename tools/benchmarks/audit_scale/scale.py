@@ -28,10 +28,8 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Wall times of processes, start included.
-
-    `bare_start_s` is the time of the bare read outside the reading. The audit's start is assumed
-    to take as long."""
+    """Wall times of processes, start included. `bare_start_s` is the time of the bare read outside
+    the reading. The audit's start is assumed to take as long."""
 
     records: int
     written_s: float

@@ -1,8 +1,7 @@
-"""Bare Spark read that the audit is compared with.
-
-It reads the same topics, hashes each record once and sorts once by partition and offset. `python
--m tools.benchmarks.audit_scale.yardstick BOOTSTRAP NAME DRIVER_MEMORY` prints the seconds as
-JSON, without the start of process and session."""
+"""Bare Spark read that the audit is compared with. It reads the same topics, hashes each record
+once and sorts once by partition and offset. `python -m tools.benchmarks.audit_scale.yardstick
+BOOTSTRAP NAME DRIVER_MEMORY` prints the seconds as JSON, without the start of process and
+session."""
 
 import json
 import sys

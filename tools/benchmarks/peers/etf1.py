@@ -67,10 +67,9 @@ def _binary() -> Path:
 
 
 def translated(key: bytes, headers: clients.Headers) -> tuple[str, clients.Headers]:
-    """Return the key and headers that this scheduler needs for the same delivery.
-
-    Its due times are whole seconds. They are rounded up, because no record may be early. The
-    request's key is the schedule's id, so each request has its own."""
+    """Return the key and headers that this scheduler needs for the same delivery. Its due times are
+    whole seconds. They are rounded up, because no record may be early. The request's key is the
+    schedule's id, so each request has its own."""
     asked: dict[str, bytes] = dict(headers)  # type: ignore[arg-type]
     target = asked["timer-topic"].decode()
     due_s = -(-int(asked["timer-deliver-at"]) // 1000)

@@ -1,6 +1,4 @@
-"""Renewal of `rocketmq-jars.lock`: `python -m tools.benchmarks.peers.lock_jars` (for
-maintainers).
-
+"""Renewal of `rocketmq-jars.lock`: `python -m tools.benchmarks.peers.lock_jars` (for maintainers).
 Change a version here, run it, run `make bench-peers ARGS=--quick`, and commit both."""
 
 from typing import Final

@@ -43,10 +43,8 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """Result of a steady stream.
-
-    `served_us` is the CPU per record of the scheduler and its broker. `other_cores` is the load
-    of the rest of the machine."""
+    """Result of a steady stream. `served_us` is the CPU per record of the scheduler and its broker.
+    `other_cores` is the load of the rest of the machine."""
 
     rate: int
     offered_per_s: float
@@ -72,10 +70,8 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Records due at one instant.
-
-    The rate is measured from that instant to the last arrival, for a relay from the first
-    arrival. It is NaN if the records were sent or taken too late."""
+    """Records due at one instant. The rate is measured from that instant to the last arrival, for a
+    relay from the first arrival. It is NaN if the records were sent or taken too late."""
 
     records_per_s: float
     first_ms: float | None
@@ -93,10 +89,8 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Many pending records.
-
-    `taken_per_s` is measured from the first send until all are scheduled. Memory is in MB, by
-    process and for `all`."""
+    """Many pending records. `taken_per_s` is measured from the first send until all are scheduled.
+    Memory is in MB, by process and for `all`."""
 
     records: int
     taken_per_s: float | None

@@ -57,9 +57,8 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Scheduler that can be opened in a folder. `version` raises `PeerMissing`.
-
-    `waits` is false for a relay, which cannot delay records."""
+    """Scheduler that can be opened in a folder. `version` raises `PeerMissing`. `waits` is false
+    for a relay, which cannot delay records."""
 
     title: str
     version: Callable[[], str]

@@ -20,9 +20,8 @@ FAULTS = {"early": "early", "missing": "missing", "duplicate": "twice"}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Row of the table. `place` is the scenario and the keys of its value.
-
-    `most_wins` is None for a figure that does not rate the peer."""
+    """Row of the table. `place` is the scenario and the keys of its value. `most_wins` is None for
+    a figure that does not rate the peer."""
 
     name: str
     place: tuple[str, ...]
@@ -31,9 +30,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of every peer, None if not measured.
-
-    `faulty` peers lost or duplicated a record, or delivered one early."""
+    """One figure of every peer, None if not measured. `faulty` peers lost or duplicated a record,
+    or delivered one early."""
 
     name: str
     values: Mapping[str, float | None]
@@ -41,9 +39,8 @@ class Row:
     faulty: frozenset[str] = frozenset()
 
     def winners(self) -> set[str]:
-        """Return the faultless peers with the best value.
-
-        The yardstick is excluded. Equal values have no winner."""
+        """Return the faultless peers with the best value. The yardstick is excluded. Equal values
+        have no winner."""
         measured = {
             name: value
             for name, value in self.values.items()

@@ -9,9 +9,8 @@ from tools.benchmarks.trial import Trial, World, trial
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Cores by process. `other_cores` is the rest of the machine.
-
-    `alone_cores` is the broker's use without a proxy, None if not measured."""
+    """Cores by process. `other_cores` is the rest of the machine. `alone_cores` is the broker's use
+    without a proxy, None if not measured."""
 
     seconds: int
     cores: dict[str, float]

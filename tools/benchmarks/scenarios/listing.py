@@ -1,7 +1,6 @@
-"""Scenario listing: pending records are listed in turns within one scattered stream.
-
-Turns with and without a listing alternate, so that changes of the machine affect both. The
-machine must hold the rate. Above it, the lateness says nothing about the listing."""
+"""Scenario listing: pending records are listed in turns within one scattered stream. Turns with and
+without a listing alternate, so that changes of the machine affect both. The machine must hold the
+rate. Above it, the lateness says nothing about the listing."""
 
 import threading
 import time
@@ -24,10 +23,8 @@ LEFT_OUT = 0.1
 """Share of a turn that is skipped at its beginning. Work in progress there belongs to the
 previous turn."""
 SHORTEST, LONGEST = 0.4, 1.6
-"""Range of random turn lengths, as multiples of the mean.
-
-Stores write every 8 to 20 seconds. Turns of equal length could always meet those writes, or
-never."""
+"""Range of random turn lengths, as multiples of the mean. Stores write every 8 to 20 seconds. Turns
+of equal length could always meet those writes, or never."""
 
 Spans: TypeAlias = list[tuple[float, float]]
 """Start and end times, in epoch ms."""
@@ -35,10 +32,8 @@ Spans: TypeAlias = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Result of the scenario.
-
-    `tried` holds streams until a rate was steady. Each round has one stream, with its lateness
-    without a listing (`alone`) and with one (`beside`)."""
+    """Result of the scenario. `tried` holds streams until a rate was steady. Each round has one
+    stream, with its lateness without a listing (`alone`) and with one (`beside`)."""
 
     tried: list[Streamed]
     streams: list[Streamed]
@@ -85,10 +80,9 @@ def _measure_round(made: Trial, stream: Stream, found: Listing) -> "_Turns":
 
 
 class _Turns:
-    """Turns with and without a listing within the `with` block, after `settle_s`.
-
-    Turns last about `turn_s`. Their lengths depend on the round's name. `alone` and `beside` are
-    the spans without and with a listing."""
+    """Turns with and without a listing within the `with` block, after `settle_s`. Turns last about
+    `turn_s`. Their lengths depend on the round's name. `alone` and `beside` are the spans without
+    and with a listing."""
 
     def __init__(self, name: str, proxy: ProxyProcess, settle_s: float, turn_s: float) -> None:
         self.alone: Spans = []

@@ -24,7 +24,6 @@ PATIENT_RECORDS_PER_S = 20_000
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Cost of many pending records. Memory is the proxy's, without mapped files.
-
     `listing_anonymous_mb` is the peak during a listing. `rebuilt_per_s` runs from the start
     without a disk to the first delivery. `lost` is the shortfall of the proxy's own counts after
     restarts."""

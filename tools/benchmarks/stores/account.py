@@ -13,12 +13,10 @@ LOOK_EVERY = 64
 
 
 class Account:
-    """Counters inside a `with` block.
-
-    `cpu_s` covers all threads. `loop_s` is the wall time of the calls, which a worker's only
-    loop loses. `longest_s` is the longest call between two transactions. `peak_bytes` is the
-    peak of anonymous memory above the start. `read_bytes` and `written_bytes` are as in
-    `DiskTraffic`."""
+    """Counters inside a `with` block. `cpu_s` covers all threads. `loop_s` is the wall time of the
+    calls, which a worker's only loop loses. `longest_s` is the longest call between two
+    transactions. `peak_bytes` is the peak of anonymous memory above the start. `read_bytes` and
+    `written_bytes` are as in `DiskTraffic`."""
 
     def __init__(self) -> None:
         self.cpu_s = self.loop_s = self.longest_s = 0.0

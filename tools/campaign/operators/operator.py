@@ -21,10 +21,9 @@ UNSETTLED: Final = "unsettled"
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """Effect of a fault.
-
-    `expected` maps origins to verdicts. Each must get one of them, and at least one origin must
-    be named. `sides` maps origins to verdicts that they may get instead of the earlier one."""
+    """Effect of a fault. `expected` maps origins to verdicts. Each must get one of them, and at
+    least one origin must be named. `sides` maps origins to verdicts that they may get instead of
+    the earlier one."""
 
     expected: Verdicts
     sides: Verdicts = field(default_factory=dict)
@@ -69,9 +68,8 @@ class Planting:
         return None if at is None else self.places.get((one.partition, at))
 
     def later_of(self, one: Ended) -> list[tuple[str, str]]:
-        """Return side verdicts for `named`.
-
-        Control records with its id depend on how it ended. So do its successors."""
+        """Return side verdicts for `named`. Control records with its id depend on how it ended. So
+        do its successors."""
         same = [
             (other.origin, "contradicted")
             for other in self.records
@@ -96,7 +94,6 @@ class Planting:
 
     def purged_by(self, one: Ended) -> list[tuple[str, str]]:
         """Return side verdicts of the records that a purge ended, and of those that missed them.
-
         Without the purge, some of the records need not have ended."""
         purged = [o for o in self.records if o.purged_by == one.origin]
         missed = {o.origin for o in self.records if o.end == "missed"}
@@ -172,10 +169,8 @@ class Planting:
         return self.contents.add(copy)
 
     def deliver(self, one: Ended, at_ms: int | None = None, due_ms: int | None = None) -> Held:
-        """Deliver an undelivered ingress record as the proxy would.
-
-        The delivery is not earlier than its reading. Otherwise all earlier records would count
-        as read."""
+        """Deliver an undelivered ingress record as the proxy would. The delivery is not earlier
+        than its reading. Otherwise all earlier records would count as read."""
         asked, due = one.record, one.due_ms if due_ms is None else due_ms
         topic = asked.text("timer-topic") or ""
         could_ms = max(due, asked.timestamp_ms, self.read_ms(one) or 0)
@@ -249,10 +244,8 @@ Plant = Callable[[Planting, Ended], Planted]
 
 
 class Operator(NamedTuple):
-    """Fault operator.
-
-    `says` describes the fault. `where` selects records for it. `unseen_in` maps the modes that
-    cannot see it to the reason."""
+    """Fault operator. `says` describes the fault. `where` selects records for it. `unseen_in` maps
+    the modes that cannot see it to the reason."""
 
     name: str
     says: str

@@ -140,9 +140,8 @@ def requeued_as_rolled(t: Planting, one: Ended) -> Planted:
     lambda t, one: _has_outcome(t, one) and not t.may_wait(one),
 )
 def outcome_unknown(t: Planting, one: Ended) -> Planted:
-    """Make the outcome unknown.
-
-    A move then no longer says that it missed. It is a second successor."""
+    """Make the outcome unknown. A move then no longer says that it missed. It is a second
+    successor."""
     one.outcome.say(outcome="evaporated")
     next_one = [(one.successor.place, "contradicted")] if one.successor else []
     before = t.predecessor(one) if one.end == "missed" else None

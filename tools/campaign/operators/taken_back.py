@@ -106,10 +106,8 @@ def _missed_before(
     t: Planting, one: Ended, ended_ms: int, due_ms: int = 0
 ) -> list[tuple[str, str]]:
     """Return side verdicts of cancels, recalls and moves that missed it but would have found it
-    pending.
-
-    A cancel applies to the last record with its id. `due_ms` is the due time of a delivered
-    record."""
+    pending. A cancel applies to the last record with its id. `due_ms` is the due time of a
+    delivered record."""
     renewed = [
         other.record.offset
         for other in t.records
@@ -130,9 +128,8 @@ def _missed_before(
 
 
 def _replaced_at(t: Planting, one: Ended, cancel: Ended) -> list[int]:
-    """Return when a newer record that would have replaced it was read.
-
-    A newer record after a cancel begins another generation, so it does not count."""
+    """Return when a newer record that would have replaced it was read. A newer record after a
+    cancel begins another generation, so it does not count."""
     newer = t.next_with_id(one)
     if one.ident is None or newer is None or "cancel" in {newer.kind, cancel.kind}:
         return []

@@ -26,10 +26,8 @@ WHOLE = Sizes().reboot_records
 
 
 def scene(sizes: Sizes) -> Scene:
-    """Return the phases.
-
-    Most room is for pending records. A sample is due soon after the restart. Probes are written
-    after it."""
+    """Return the phases. Most room is for pending records. A sample is due soon after the restart.
+    Probes are written after it."""
     phases = [
         Phase("waiting", sizes.reboot_records, is_awaited=False),
         Phase("sample", sizes.sample_records),
