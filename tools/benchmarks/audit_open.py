@@ -1,8 +1,9 @@
-"""Cost of an audit that continues from one with many open records. `python -m
-tools.benchmarks.audit_open [open] [new]`, for example 50000000 100000. The open records are written
-straight into the audit's table. A tenth of them have ids, and they are due over fifty days. Then
-new records are written to the topics, and the audit continues several times in one session, because
-`audit --follow` is warm too."""
+"""Cost of an audit that continues from one with many open records.
+
+`python -m tools.benchmarks.audit_open [open] [new]`, for example 50000000 100000. The open
+records are written straight into the audit's table. A tenth of them have ids, and they are due
+over fifty days. Then new records are written to the topics, and the audit continues several
+times in one session, because `audit --follow` is warm too."""
 
 import json
 import sys

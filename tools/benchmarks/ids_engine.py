@@ -1,8 +1,9 @@
-"""Cost of keeping ids: our register beside RocksDB. `python -m tools.benchmarks.ids_engine [ids]`.
-Batches have 2,048 new ids. In every eighth batch 256 pending ids are looked up and replaced.
-`WAITING` ids stay pending, and older ones are forgotten. Each engine runs in its own process.
-RocksDB is told the ids to forget. The register finds them itself. RocksDB stores neither tombstones
-nor links here."""
+"""Cost of keeping ids: our register beside RocksDB.
+
+`python -m tools.benchmarks.ids_engine [ids]`. Batches have 2,048 new ids. In every eighth batch
+256 pending ids are looked up and replaced. `WAITING` ids stay pending, and older ones are
+forgotten. Each engine runs in its own process. RocksDB is told the ids to forget. The register
+finds them itself. RocksDB stores neither tombstones nor links here."""
 
 from __future__ import annotations
 

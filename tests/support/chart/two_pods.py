@@ -1,8 +1,9 @@
-"""Trial of two replicas of the chart as local processes: `make two-pods`. Helm renders the chart
-with two replicas for an embedded broker. The hook's command creates the topics, because the pods
-may not. Both pods start with their rendered settings, get ready and deliver records. One is killed,
-and the other delivers its pending records. The killed one starts again and serves its shards. The
-exit code is 0 only if everything held."""
+"""Trial of two replicas of the chart as local processes: `make two-pods`.
+
+Helm renders the chart with two replicas for an embedded broker. The hook's command creates the
+topics, because the pods may not. Both pods start with their rendered settings, get ready and
+deliver records. One is killed, and the other delivers its pending records. The killed one starts
+again and serves its shards. The exit code is 0 only if everything held."""
 
 from __future__ import annotations
 

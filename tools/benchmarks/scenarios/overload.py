@@ -1,10 +1,13 @@
-"""Scenario overload: half a minute of 150 % of the held rate, then nothing. It reports sent, due
-and delivered records, lateness and memory by second. It judges whether lateness grows only as the
-excess explains, equally for short and long delays, and how long recovery takes. `make overload` is
-a different tool: it judges faults and memory under other loads beyond capacity. Due times are even
-within 5 seconds. A fifth of the delays is shorter than a second, and the others are scheduled in
-time. A spread of 30 seconds would have hardly any short delays, and most records would be due after
-the overload."""
+"""Scenario overload: half a minute of 150 % of the held rate, then nothing.
+
+It reports sent, due and delivered records, lateness and memory by second. It judges whether
+lateness grows only as the excess explains, equally for short and long delays, and how long
+recovery takes. `make overload` is a different tool: it judges faults and memory under other
+loads beyond capacity.
+
+Due times are even within 5 seconds. A fifth of the delays is shorter than a second, and the
+others are scheduled in time. A spread of 30 seconds would have hardly any short delays, and most
+records would be due after the overload."""
 
 import math
 import time
@@ -39,11 +42,12 @@ START_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """Result of the scenario. `before` is the lateness while half of the held rate was sent.
-    `stream` is the overload. Its CPU and verdict cover both. `seconds` begin with the overload.
-    `recovered_s` runs from its end until the p99 of arrivals is at most `limit_ms`, NaN with
-    missing records. Without a climb, `climb` is None. `held_per_s` is the lowest tried rate if none
-    was held."""
+    """Result of the scenario.
+
+    `before` is the lateness while half of the held rate was sent. `stream` is the overload. Its
+    CPU and verdict cover both. `seconds` begin with the overload. `recovered_s` runs from its
+    end until the p99 of arrivals is at most `limit_ms`, NaN with missing records. Without a
+    climb, `climb` is None. `held_per_s` is the lowest tried rate if none was held."""
 
     climb: Ladder | None
     held_per_s: int

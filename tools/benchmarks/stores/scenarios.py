@@ -13,11 +13,13 @@ DRAINED_RECORDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Records are put, the store is closed and opened in another process, and time passes in steps.
-    `delay_ms` is the range of random delays. None means one of the 18 levels, with ten arrivals a
-    millisecond. `is_cold` empties the page cache before the store is opened again. `is_cancelled`
-    gives each record an id and cancels every second one. `is_partly_drained` stops after a tenth of
-    the records, at most 100,000."""
+    """Records are put, the store is closed and opened in another process, and time passes in
+    steps.
+
+    `delay_ms` is the range of random delays. None means one of the 18 levels, with ten arrivals
+    a millisecond. `is_cold` empties the page cache before the store is opened again.
+    `is_cancelled` gives each record an id and cancels every second one. `is_partly_drained`
+    stops after a tenth of the records, at most 100,000."""
 
     name: str
     title: str
