@@ -64,7 +64,6 @@ class Journey(NamedTuple):
 
 
 def journey() -> Journey:
-    """Send a record through a pipeline that has delivered another one before."""
     with TemporaryDirectory() as folder:
         data_dir = Path(folder)
         world = World(

@@ -45,7 +45,6 @@ def chromium() -> Iterator[Any]:
 
 
 def look(browser: Any, width: int, scheme: str, height: int = 900) -> None:
-    """Show the page at this size in CSS pixels, light or dark."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     features = [{"name": "prefers-color-scheme", "value": scheme}]

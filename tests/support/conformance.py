@@ -166,7 +166,6 @@ def table_files() -> list[Path]:
 
 
 def _told_in(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file, with the common fields of their section."""
     for section in _yaml(path):
         for row in section["rows"]:
             given, gives = section.get("given", {}), section.get("gives", {})

@@ -7,7 +7,6 @@ from proxy.embedded import EmbeddedBroker
 
 
 def main() -> None:
-    """Print the bootstrap servers once the broker is ready, and never end."""
     with EmbeddedBroker(sys.argv[1]) as broker:
         print(broker.bootstrap_servers, flush=True)
         threading.Event().wait()

@@ -118,7 +118,6 @@ def set_topic_config(bootstrap: str, topic: str, config: Mapping[str, str]) -> N
 
 
 def write(bootstrap: str, topic: str, records: Iterable[Outgoing]) -> None:
-    """Write the records in order and wait for the broker. Fail if one does not arrive."""
     refused: list[KafkaError] = []
 
     def on_delivery(error: KafkaError | None, _message: Message) -> None:

@@ -13,7 +13,6 @@ NOWHERE = ("delivered_ms", "lateness_ms", "ended_ms", "at_topic", "at_partition"
 
 
 def delivered(offset: int, due_ms: int, lateness_ms: int = 0, **more: Any) -> dict[str, Any]:
-    """Return a delivered record of partition 0, written one second before its due time."""
     return {
         "partition": 0,
         "offset": offset,

@@ -53,7 +53,6 @@ class Course:
 
 
 def by_second(course: Course, start_ms: float) -> list[Second]:
-    """Return every second from the first sent record to the last arrival."""
     arrivals, (short, long) = course.arrivals, course.by_delay()
     first_s = int((course.sent_ms.min() - start_ms) // 1000)
     last_s = int((arrivals.received_ms.max(initial=course.sent_ms.max()) - start_ms) // 1000)
@@ -106,7 +105,6 @@ def recovered_s(arrivals: Arrivals, since_ms: float, limit_ms: float) -> float:
 
 
 def _p99_ms(arrivals: Arrivals, from_ms: float) -> float:
-    """Return the p99 of records that arrived in this second, NaN if none did."""
     came = (arrivals.received_ms >= from_ms) & (arrivals.received_ms < from_ms + 1000)
     return round(float(np.percentile(arrivals.lateness_ms[came], 99)), 1) if came.any() else np.nan
 

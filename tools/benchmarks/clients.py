@@ -63,7 +63,6 @@ def stop_on_failure(error: KafkaError | None, message: Message) -> None:
 
 
 def wait_for_room(client: Producer) -> None:
-    """Wait until half of the queued records have been sent."""
     left = len(client) // 2
     while len(client) > left:
         client.poll(0)

@@ -75,7 +75,6 @@ class Yardstick:
         return _quotient(f"{name} / relay", per_s, self.per_s, Kind.SHARE, goal)
 
     def cpu(self, name: str, us: Sequence[Mapping[str, float]], goal: str = "") -> Figure:
-        """Return the proxy's CPU per record as a multiple of the relay's."""
         spent = [one["proxy"] for one in us]
         return _quotient(f"{name} CPU / relay", spent, self.cpu_us, Kind.COST, goal)
 

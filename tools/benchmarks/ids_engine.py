@@ -160,7 +160,6 @@ def ids_at(first_offset: int, count: int) -> list[bytes]:
 
 
 def measure(name: str, ids: int) -> dict[str, object]:
-    """Put this many ids and forget those older than WAITING."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as home:
         engine = ENGINES[name](Path(home) / name)

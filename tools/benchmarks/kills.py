@@ -29,8 +29,6 @@ POLL_S: Final = 0.02
 
 
 class Arrivals:
-    """Reader of a topic of delivered records in a thread."""
-
     def __init__(self, bootstrap: str, topic: str) -> None:
         config = {"group.id": f"{topic}-reader", "isolation.level": "read_committed"}
         where = {"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"}

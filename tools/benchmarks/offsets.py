@@ -13,8 +13,6 @@ POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Number of committed ingress records, and when it was read (monotonic s)."""
-
     at_s: float
     records: int
 

@@ -31,8 +31,6 @@ class ReadOrder:
 
 
 class Batch(NamedTuple):
-    """Records taken from the consumer together, with their keys and arrival time (epoch ms)."""
-
     records: list[Message]
     keys: Keys
     received_ms: float
@@ -49,7 +47,6 @@ class Arrivals:
 
     @property
     def lateness_ms(self) -> npt.NDArray[np.float64]:
-        """Return the arrival time minus the due time, by the consumer's clock."""
         return self.received_ms - self.due_ms
 
 

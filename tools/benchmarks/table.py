@@ -72,7 +72,6 @@ def _change_cells(change: Change) -> tuple[str, ...]:
 
 
 def _compared(report: Report, earlier: Earlier | None, changed: Mapping[str, Change]) -> str:
-    """Return the figures that got worse beyond the noise, in one sentence."""
     if earlier is None:
         return (
             f"Compared with nothing: no committed result of this machine kind ({report.setting})."

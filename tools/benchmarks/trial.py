@@ -69,7 +69,6 @@ class Trial:
             yield looks
 
     def wait_until_ingested(self, timeout_s: float) -> int:
-        """Wait until the proxy has committed all sent records. Return their number."""
         with self.offsets() as offsets:
             written = offsets.written()
             offsets.wait_for(written, timeout_s)
@@ -78,7 +77,6 @@ class Trial:
 
 @contextmanager
 def trial(world: World, name: str) -> Iterator[Trial]:
-    """Yield a warm proxy on topics of its own, and remove both afterwards."""
     folder, servers = world.folder / name, world.bootstrap_servers
     proxy = ProxyProcess(world.proxy_command, folder, servers, name, world.settings)
     made = Trial(world, name, proxy)
@@ -94,7 +92,6 @@ def trial(world: World, name: str) -> Iterator[Trial]:
 
 
 def warm_up(made: Trial) -> None:
-    """Send some records to another target to warm up the proxy."""
     count = made.world.scale.warm_records
     warm = f"{made.name}.warm"
     load = Load(made.world.bootstrap_servers, made.ingress, warm, count, delay_ms=(100, 1_000))

@@ -35,7 +35,6 @@ class Lateness:
 
 
 def judge(arrivals: Arrivals, load: Load) -> Verdict:
-    """Compare the arrivals with the sent records, by sequence number."""
     numbers = arrivals.sequence - load.first_sequence
     ours = numbers[(numbers >= 0) & (numbers < load.count)]
     times = np.bincount(ours, minlength=load.count)

@@ -58,8 +58,6 @@ class Figures:
 
 
 class Chunk:
-    """Runs that are judged together: `clean` ones, and twins with a fault."""
-
     def __init__(self, clean: Sequence[Contents], faulty: Sequence[Faulty]) -> None:
         self.clean, self.faulty = list(clean), list(faulty)
 
@@ -148,7 +146,6 @@ def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
 
 
 def ended_as(contents: Contents) -> dict[str, str]:
-    """Return the expected verdict of each record of a clean run."""
     return {relative(one.origin): _called(one) for one in contents.records()}
 
 

@@ -105,7 +105,6 @@ def _written(
 
 
 def _pair(chance: Random, run: int, world: World) -> list[Step]:
-    """Return two records with one due time, for one target partition."""
     at_ms = world.time.broker_now_ms + chance.choice([-5, 2_000, 9_000])
     headers = _to("orders", run, ("timer-partition", "1"), ("timer-deliver-at", str(at_ms)))
     number = chance.randrange(PARTITIONS)
@@ -126,7 +125,6 @@ def _stream(chance: Random, run: int) -> list[Step]:
 
 
 def _taken_back(chance: Random, run: int, world: World) -> list[Step]:
-    """Return a record with an id and a long delay, and the record that ends it."""
     ident, number = _ident(chance), chance.randrange(PARTITIONS)
     delay = {"timer-delay": chance.choice(["30s", "50s", "3h"])}
     first = _to("orders", run, *ident.items(), *delay.items())

@@ -48,7 +48,6 @@ class Laid:
     unseen: Mapping[Place, Unseen]
 
     def committed(self, moment: int) -> tuple[Committed, ...]:
-        """Return the proxy's positions at a moment, with all earlier policies."""
         found = [one for run in self.runs for one in run.moments[moment].committed.values()]
         topic = SettingsTopic({}, self._served(moment), {}, {}, {})
         return with_earlier_policies(found, topic, GROUP, OWN.ingress)
@@ -75,7 +74,6 @@ class Laid:
         ]
 
     def snapshot(self, moment: int) -> Snapshot:
-        """Return the part of a snapshot that selects ingress records for an audit."""
         ends = {p: end for run in self.runs for p, end in run.moments[moment].log_ends.items()}
         starts = {p: start for run in self.runs for p, start in run.log_starts.items()}
         read_to = {p: end for run in self.runs for p, end in run.read_to.items()}

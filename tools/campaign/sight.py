@@ -57,8 +57,6 @@ def _places(runs: Sequence[Contents], topics: Sequence[str]) -> set[Place]:
 
 
 def _deleted(*topics: str, gone_ms: int = GONE_MS) -> Sight:
-    """Return a view after retention in these topics, and in the ingress of some runs."""
-
     def aged(run: Contents) -> Contents:
         others = [
             one
@@ -80,18 +78,14 @@ def _deleted(*topics: str, gone_ms: int = GONE_MS) -> Sight:
 
 
 def _deleted_in_part(topic: str) -> Sight:
-    """Return a view in which retention has emptied one of several partitions."""
     return _in_part(topic, 0, Unseen(MOMENTS_MS[LAST], "a partition is empty"))
 
 
 def _open_in_part(topic: str) -> Sight:
-    """Return a view with a long open transaction in one of several partitions."""
     return _in_part(topic, 1, Unseen(ALWAYS_MS, "a transaction is open", is_open=True))
 
 
 def _in_part(topic: str, since: int, gone: Unseen) -> Sight:
-    """Return a view in which one partition lacks records from the moment `since` on."""
-
     def is_seen(one: Held) -> bool:
         is_elsewhere = not one.topic.startswith(topic) or one.partition != UNSEEN_PART
         return is_elsewhere or one.since < since
@@ -147,8 +141,6 @@ def _behind() -> Sight:
 
 
 def _ingress_open() -> Sight:
-    """Return a view with an open transaction in the ingress, which stops proxy and audit."""
-
     def cut(run: Contents) -> Contents:
         others = [one for one in run.others if one.since < LAST]
         then = run.moments[STOOD]

@@ -16,8 +16,6 @@ BASE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 @dataclass(slots=True)
 class Image:
-    """Result of a stage: its files, and the start of a container."""
-
     root: Root
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": BASE_PATH})
     folder: str = "/"

@@ -24,8 +24,6 @@ class NotPossibleHere(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Folder that is the whole file system of its programs."""
-
     path: Path
 
     def inside(self, name: str) -> Path:

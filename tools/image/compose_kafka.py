@@ -28,7 +28,6 @@ def compose_environment(file: Path) -> dict[str, str]:
 
 
 def starts_with(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
-    """Format and start Kafka, and wait for answers on both client listeners."""
     folder.mkdir()
     ports = {name: str(pick_free("127.0.0.1")) for name in LISTENERS}
     file = folder / "server.properties"

@@ -52,7 +52,6 @@ class Container:
             )
 
     def stop(self) -> int:
-        """Send SIGTERM to process 1, as an engine does. Return the exit code."""
         assert self._process is not None, "never started"
         _signal_inside(self._process, signal.SIGTERM)
         return self._process.wait(STOP_LIMIT_S)

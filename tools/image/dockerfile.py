@@ -12,8 +12,6 @@ _FLAG = re.compile(r"--([a-z-]+)=(\S+)\s+")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Instruction such as `RUN`, its flags (`--from=…`), and the rest of the line."""
-
     word: str
     text: str
     flags: dict[str, str]

@@ -27,7 +27,6 @@ EXECUTABLE_TMP: Final = "exec,nosuid,nodev"
 
 
 def common(image: Image, data_dir: Path, absent: tuple[str, ...]) -> Iterator[str]:
-    """Check the user, read-only paths, missing packages and size of both images."""
     inside = Container(image, data_dir)
     who = inside.program("id", "-u").stdout.strip()
     yield held(who == "65532", f"runs as user {who}")
@@ -69,7 +68,6 @@ def proxy_runs(image: Image, folder: Path, bootstrap: str) -> Iterator[str]:
 
 
 def audit_runs(image: Image, folder: Path, bootstrap: str) -> Iterator[str]:
-    """Audit the proxy's work with the audit's image, without rights and downloads."""
     with Container(image, folder / "audit-data", tmp=EXECUTABLE_TMP) as container:
         arguments = ("audit", "--bootstrap", bootstrap, "--output", "/data/last", "--json")
         began = time.monotonic()

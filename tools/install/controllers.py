@@ -55,7 +55,6 @@ class Controllers:
                 self._patch("StatefulSet", stateful_set, "", {"metadata": {"finalizers": None}})
 
     def _can_start(self, job: Document) -> bool:
-        """Return whether a kubelet could mount its ConfigMaps."""
         namespace = job["metadata"]["namespace"]
         volumes = job["spec"]["template"]["spec"].get("volumes", [])
         for name in (volume["configMap"]["name"] for volume in volumes if "configMap" in volume):

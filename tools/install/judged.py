@@ -13,7 +13,6 @@ RESTRICTED = "restricted"
 
 
 def manifests(api: Api, namespace: str) -> str:
-    """Check that each manifest of each set of values is accepted strictly."""
     documents = [one for values in SETS.values() for one in rendered(values).documents]
     refused = list(_refused(api, documents, namespace))
     assert not refused, f"refused: {refused}"
@@ -25,7 +24,6 @@ def manifests(api: Api, namespace: str) -> str:
 
 
 def pods(api: Api) -> str:
-    """Check that all pods of the chart may run in the restricted namespace."""
     made = [pod for values in SETS.values() for pod in _pods(rendered(values))]
     accounts = {pod["spec"]["serviceAccountName"] for pod in made}
     for name in sorted(accounts):

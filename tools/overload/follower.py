@@ -33,7 +33,6 @@ class Following:
 
 
 def follow(announce: Announce, following: Following, progress: Progress) -> Account:
-    """Record arrivals until all are there. Run in a process of its own."""
     gc.disable()
     consumer = clients.consumer(following.bootstrap_servers, _settings(following))
     ledger = Ledger(following.phases)

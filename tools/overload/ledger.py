@@ -47,8 +47,6 @@ class Account:
 
 
 class Ledger:
-    """Ledger of records that are numbered through all phases in order."""
-
     def __init__(self, phases: Sequence[Phase]) -> None:
         self._phases = phases
         self._firsts = _firsts(phases)

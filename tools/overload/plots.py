@@ -16,7 +16,6 @@ MARKED: Final = "#8c8c8c"
 
 
 def draw(scenarios: Mapping[str, dict[str, Any]], path: Path) -> None:
-    """Draw a row for each scenario: the worker's memory, and the lateness of arrivals."""
     figure = Figure(figsize=(12, ROW_INCHES * len(scenarios)), layout="constrained")
     rows = figure.subplots(len(scenarios), 2, squeeze=False)
     for (left, right), (name, found) in zip(rows, scenarios.items(), strict=True):

@@ -12,8 +12,6 @@ _SPAWN: Final = get_context("spawn")
 
 
 class Progress:
-    """Counts of records. Pass it to processes at their start."""
-
     def __init__(self, awaited: Sequence[bool]) -> None:
         """Create counts. `awaited` tells for each phase whether its records arrive during the
         scenario."""
@@ -37,7 +35,6 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """Return whether writing has ended and enough records have arrived."""
         awaited = sum(compress(self._written, self._awaited))
         return self.is_over and self.received >= awaited
 

@@ -21,7 +21,6 @@ def content_of(date: str, command: str, scale: float, machine: Machine, it: Perf
 
 
 def read(path: Path | None) -> dict[str, Content]:
-    """Return the scenarios of an earlier run by name, none without a file."""
     if path is None or not path.exists():
         return {}
     scenarios: dict[str, Content] = json.loads(path.read_text("utf-8"))["scenarios"]

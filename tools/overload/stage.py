@@ -61,7 +61,6 @@ class Stage:
         return round(time.monotonic() - began_s, 2)
 
     def stop(self) -> float:
-        """Send SIGTERM. Return the seconds until the process has ended."""
         self.timeline.mark("stopped")
         self.timeline.pid = None
         began_s = time.monotonic()
@@ -92,12 +91,10 @@ class Stage:
         return loaded
 
     def await_ingested(self) -> None:
-        """Wait until the proxy has committed all written records."""
         self.made.wait_until_ingested(PATIENCE_S)
         self.timeline.mark("ingested")
 
     def await_received(self, records: int, not_before_ms: float = 0) -> None:
-        """Wait for this many arrivals, or until none come any more."""
         time.sleep(max(0.0, not_before_ms / 1000 - time.time()))
         seen, heard_s = -1, time.monotonic()
         while (now := self.progress.received) < records:

@@ -12,9 +12,6 @@ PUT_ASIDE: Final = "put aside"
 
 
 class TakenOver(NamedTuple):
-    """Counts of take-overs, of pending records in their folders, of damaged folders and of lost
-    sessions."""
-
     shards: int
     local_pending: int
     put_aside: int

@@ -11,8 +11,6 @@ from tools.overload.progress import Progress
 
 
 class Sample(NamedTuple):
-    """Memory of the proxy and records sent and received, at seconds into the scenario."""
-
     at_s: float
     anonymous_bytes: int
     file_bytes: int

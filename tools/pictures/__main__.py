@@ -105,7 +105,6 @@ def _await_read(proxy: ProxyProcess) -> None:
 
 
 def _tell(proxy: ProxyProcess, origin: str) -> None:
-    """Print the pending count, the memory before and after, and the time of each call."""
     pending = call(proxy, "GET", "/pending")[1]["pending"]
     before = resident(proxy.pid).anonymous_bytes
     taken = timings(proxy, origin)

@@ -45,7 +45,6 @@ def _delivered(proxy: ProxyProcess, origin: str, times: int) -> dict[str, Any]:
 
 
 def _fail_at(bootstrap: str, where: str) -> None:
-    """Write a retry request as the Python client does."""
     place = read_origin(where)
     assert place is not None
     here = Place(*place)

@@ -52,7 +52,6 @@ def _show_life(browser: Any, origin: str) -> None:
 
 
 def _ask_for_another_time(browser: Any) -> None:
-    """Ask to move a record that is pending for more than a day."""
     fill(browser, "search", {"find-origin": "", "find-id": far_id()})
     wait_for(lambda: "1 shown" in text(browser, "found"), WITHIN_S, "the record")
     click(browser, "#found button")

@@ -44,7 +44,6 @@ def _timed(ask: Callable[[], object]) -> float:
 
 
 def _snapshot(proxy: ProxyProcess) -> None:
-    """Read the first event of a new stream."""
     connection = http.client.HTTPConnection(api_address(proxy), timeout=STREAM_LIMIT_S)
     with closing(connection):
         connection.request("GET", "/api/v1/events")

@@ -46,7 +46,6 @@ def figures_of(found: Soak) -> dict[str, Any]:
 
 
 def _percentiles(values: Sequence[float]) -> dict[str, float]:
-    """Return count, p50, p99 and maximum. Return nothing without values."""
     if not len(values):
         return {}
     p50, p99, most = np.percentile(np.asarray(values), [50, 99, 100]).tolist()
@@ -71,7 +70,6 @@ def _is_disturbed(start: Start, others: Sequence[Done]) -> bool:
 
 
 def _rebuilt(starts: Sequence[Start]) -> dict[str, Any]:
-    """Return the records read again from the broker, and the times."""
     lost = [start for start in starts if start.fault in LOCAL_STATE_GONE]
     return {
         "records": _percentiles([start.read_again for start in lost]),

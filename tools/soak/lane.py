@@ -16,8 +16,6 @@ FAILED: Final = "failed"
 
 
 class Done(NamedTuple):
-    """Finished fault: its start in seconds of the soak, and its duration."""
-
     lane: str
     number: int
     what: str
@@ -27,8 +25,6 @@ class Done(NamedTuple):
 
 
 class Lane(ABC):
-    """Sequence of faults until told to end. Each is repaired."""
-
     def __init__(self, name: str, scene: Scene, faults: Iterator[Fault]) -> None:
         self.done: list[Done] = []
         self.failed: BaseException | None = None

@@ -14,7 +14,6 @@ OF_PROXIES, OF_BROKERS = "#c44e52", "#8c8c8c"
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:
-    """Draw lateness above memory by minutes, as PNG or SVG."""
     figure = Figure(figsize=(10, 6), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     said = f"{figures['records_sent']:,} records written, {figures['faults']} faults"
@@ -32,7 +31,6 @@ def _draw_lateness(axes: Axes, figures: dict[str, Any]) -> None:
 
 
 def _mark_faults(axes: Axes, figures: dict[str, Any]) -> None:
-    """Draw a tick for each fault: proxies at the bottom, brokers at the top."""
     for lane, colour, at in (("proxies", OF_PROXIES, 0.02), ("brokers", OF_BROKERS, 0.98)):
         began = [one["began_s"] / 60 for one in figures["done"] if one["lane"] == lane]
         heights = [at] * len(began)

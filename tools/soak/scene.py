@@ -96,7 +96,6 @@ class SoakInstallation(Installation):
         return str(self._variants.get(instance, {}).get("store", STORES[0]))
 
     def await_end(self, timeout_s: float) -> None:
-        """Wait until every ingress record has ended, then stop the proxies."""
         gone = len(self.remade.kept)
         with ingress_count(self) as count:
             await_ends(self, lambda: count() - gone, timeout_s)

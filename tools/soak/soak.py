@@ -100,7 +100,6 @@ def _done(lanes: Sequence[Lane]) -> list[Done]:
 
 
 def _do_faults(lanes: Sequence[Lane], seconds: float) -> None:
-    """Apply faults until the time is over, a lane has failed, or all lanes have ended."""
     deadline = time.monotonic() + seconds
     for lane in lanes:
         lane.begin()
@@ -113,7 +112,6 @@ def _do_faults(lanes: Sequence[Lane], seconds: float) -> None:
 
 
 def _come_to_rest(made: Scene) -> None:
-    """Wait until brokers and proxies are back and serve every partition."""
     made.cluster.await_whole()
     made.installation.soak_proxy(VISITOR).kill()
     for proxy in made.proxies.values():
@@ -127,7 +125,6 @@ def _come_to_rest(made: Scene) -> None:
 
 @contextmanager
 def _sampled(made: Scene) -> Iterator[list[Sample]]:
-    """Sample the memory of the proxies once a second inside the block."""
     samples: list[Sample] = []
     ending, began = threading.Event(), time.monotonic()
 

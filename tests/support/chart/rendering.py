@@ -48,7 +48,6 @@ def rendered(values: Values | None = None, chart: Path = CHART, release: str = R
 
 
 def refusal(values: Values) -> str:
-    """Return Helm's message about refused values."""
     with pytest.raises(ChartRefused) as refused:
         rendered(values)
     return str(refused.value)

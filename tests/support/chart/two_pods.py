@@ -112,7 +112,6 @@ class Trial:
         say(f"{what} ({time.monotonic() - began:.1f} s)")
 
     def _send(self, delay: str) -> None:
-        """Send equally many records to each ingress partition."""
         headers = [("timer-topic", TARGET.encode()), ("timer-delay", delay.encode())]
         numbers = range(self._sent, self._sent + RECORDS)
         records = [Outgoing(b"%d" % n, b"", headers, n % PARTITIONS) for n in numbers]

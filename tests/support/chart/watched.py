@@ -27,7 +27,6 @@ def series_names() -> set[str]:
 
 
 def selected() -> set[tuple[str, str, str]]:
-    """Return series selected by a label: name, label, value."""
     return {
         (name, label, value)
         for expression in expressions()

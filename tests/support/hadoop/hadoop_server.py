@@ -73,7 +73,6 @@ def hadoop_environment(conf: Path) -> dict[str, str]:
 
 
 def write_site(file: Path, settings: Mapping[str, str]) -> None:
-    """Write settings in Hadoop's format, for example `core-site.xml`."""
     root = ET.Element("configuration")
     for name, value in settings.items():
         one = ET.SubElement(root, "property")

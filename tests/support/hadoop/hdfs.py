@@ -28,8 +28,6 @@ STATE: Final = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
 
 @dataclass(frozen=True, slots=True)
 class Hdfs:
-    """Running HDFS: address and HADOOP_CONF_DIR. `web_port` is the name node's."""
-
     uri: str
     conf: Path
     web_port: int
@@ -43,7 +41,6 @@ class Hdfs:
 
 @contextmanager
 def running_hdfs(folder: Path) -> Iterator[Hdfs]:
-    """Run HDFS with one data node over the empty `folder` inside the block."""
     port, web_port = pick_free(HOST), pick_free(HOST)
     hdfs = Hdfs(f"hdfs://{HOST}:{port}", folder / "conf", web_port)
     hdfs.conf.mkdir(parents=True)

@@ -83,7 +83,6 @@ class SparkSubmit:
         settings: Mapping[str, str],
         limit_s: float,
     ) -> Ended:
-        """Submit a program and wait. Raise subprocess.TimeoutExpired."""
         work = self._folder / f"submitted-{next(self._numbers)}"
         work.mkdir()
         all_settings = {**QUIET, **FOR_FEW, **settings, "spark.local.dir": str(work)}
@@ -103,7 +102,6 @@ class SparkSubmit:
 
 
 def pack(target: Path) -> None:
-    """Write our packages into a zip file for `--py-files`."""
     with ZipFile(target, "w", ZIP_DEFLATED) as packed:
         for package in SHIPPED:
             for file in sorted((REPOSITORY / package).rglob("*")):

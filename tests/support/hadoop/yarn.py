@@ -23,8 +23,6 @@ METRICS: Final = "/ws/v1/cluster/metrics"
 
 @dataclass(frozen=True, slots=True)
 class Yarn:
-    """Running YARN: HADOOP_CONF_DIR and the folder of container output."""
-
     conf: Path
     containers: Path
 

@@ -47,7 +47,6 @@ def _container() -> DockerContainer | None:
 
 
 def container_settings(host: str, port: int) -> dict[str, str]:
-    """Return the embedded broker's settings in the image's format, advertised at `host:port`."""
     listeners = f"PLAINTEXT://:{INSIDE_PORT},CONTROLLER://:{INSIDE_CONTROLLER_PORT}"
     properties = server_properties(
         "localhost",

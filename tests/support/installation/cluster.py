@@ -130,7 +130,6 @@ class Cluster:
         wait_for(lambda: self._is_in_sync(number), STARTED_WITHIN_S, f"node {number} in sync")
 
     def stop(self, number: int) -> None:
-        """Stop a node cleanly, with its leaderships handed over."""
         self._node(number).server.stop()
 
     def kill(self, number: int) -> None:
@@ -145,7 +144,6 @@ class Cluster:
         self._node(number).server.signal(signal.SIGCONT)
 
     def kill_all(self) -> None:
-        """Kill all running nodes. The data folders stay."""
         for node in self._nodes:
             node.server.kill()
 
@@ -168,7 +166,6 @@ class Cluster:
     def create_topic_on(
         self, name: str, assignment: list[list[int]], config: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic with given replicas per partition, the leader first."""
         placed = NewTopic(
             name, len(assignment), replica_assignment=assignment, config=dict(config or {})
         )
@@ -187,7 +184,6 @@ class Cluster:
         return self.await_leader("__transaction_state", coordinator_partition(transactional_id))
 
     def await_whole(self) -> None:
-        """Wait until all nodes are up, every partition is led and every replica is in sync."""
         wait_for(self._is_whole, STARTED_WITHIN_S, f"all of {self.numbers} to lead and follow")
 
     def await_leader(self, topic: str, partition: int = 0, *, but: int = -1) -> int:

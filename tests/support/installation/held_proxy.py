@@ -84,7 +84,6 @@ def _noted() -> Iterator[None]:
 
 
 def _cut_connections() -> None:
-    """Shut down every TCP connection of this process in both directions."""
     for opened in filter(Path.is_socket, Path("/proc/self/fd").iterdir()):
         with suppress(OSError), socket.socket(fileno=os.dup(int(opened.name))) as connection:
             if connection.family == socket.AF_INET and connection.getpeername():

@@ -61,7 +61,6 @@ class Installation:
         return f"{self.name}.outcomes"
 
     def settings(self, instance: str, **more: Any) -> dict[str, Any]:
-        """Return the settings of a proxy. `more` replaces whole sections."""
         return {
             "kafka": self.kafka(),
             "topics": {
@@ -93,7 +92,6 @@ class Installation:
             consumer.close()
 
     def kafka(self, **more: str) -> dict[str, str]:
-        """Return the proxy's client settings with a short session."""
         session = {"session.timeout.ms": str(SESSION_TIMEOUT_MS)}
         return {"bootstrap.servers": self.bootstrap, **session, **more}
 
@@ -113,7 +111,6 @@ class Installation:
         return topic
 
     def named_target(self, name: str, partitions: int = 1) -> str:
-        """Create a target topic with this name, for example `retry.<group>`."""
         self._create(name, partitions, BROKER_STAMPED)
         self.targets.append(name)
         return name

@@ -27,7 +27,6 @@ def use_named_kafka() -> None:
 
 
 def _jars(version: str) -> tuple[Jar, ...]:
-    """Return the jars of a version. They are resolved once and locked in the user's cache."""
     lock = jar_cache.cache_folder() / f"kafka-{version}.lock"
     if not lock.exists():
         lock.parent.mkdir(parents=True, exist_ok=True)

@@ -173,14 +173,12 @@ class ProxyProcess:
         return int(json.loads(text)["shards"]) if status == 200 else -1
 
     def await_shards(self, count: int) -> None:
-        """Wait until it serves this many partitions, all caught up."""
         try:
             wait_for(lambda: self.shards() == count, SHARDS_WITHIN_S, f"{count} shards")
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log_tail()}") from None
 
     def log_tail(self) -> str:
-        """Return the end of the last log, with the folder's name."""
         lines = self.log.splitlines()[-LOG_TAIL_LINES:]
         return "\n".join([f"--- {self.folder.name}, start {self._starts}:", *lines])
 

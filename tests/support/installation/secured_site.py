@@ -64,7 +64,6 @@ class SecuredSite:
 
 @contextmanager
 def secured_site(folder: Path, *, open_to_all: bool) -> Iterator[SecuredSite]:
-    """Run a broker with the user USER and a valid client certificate."""
     authority = Authority()
     own = authority.issue("broker", [HOST])
     made = SecuredBroker(folder / "broker", authority, own, open_to_all=open_to_all)

@@ -27,7 +27,6 @@ class Story:
         self._told: list[Outgoing] = []
 
     def tell(self, name: str, **asked: bytes | str) -> None:
-        """Add a record with these `timer-` headers, written by the next `send`."""
         self.ask(name, asked)
 
     def ask(
@@ -105,7 +104,6 @@ class Story:
         ]
 
     def waited_ms(self, name: str) -> int:
-        """Return the time from the first record of this name to its due time."""
         (record,) = self.delivered(name)
         first = next(iter(self.records(name).values()))
         return int(record.header("timer-due") or b"") - first.timestamp_ms

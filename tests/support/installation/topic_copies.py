@@ -18,8 +18,6 @@ SETTINGS = {"retention.ms": "-1", "message.timestamp.type": "CreateTime"}
 
 
 class TopicCopy:
-    """Committed records of a topic, to change and write back."""
-
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap, self._topic = bootstrap, topic
         with CommittedReader(bootstrap) as reader:
@@ -35,7 +33,6 @@ class TopicCopy:
         return before
 
     def rewrite(self) -> None:
-        """Recreate the topic with these records. Timestamps and partitions stay."""
         admin = admin_client(self._bootstrap)
         partitions = len(admin.list_topics(self._topic, TIMEOUT_S).topics[self._topic].partitions)
         admin.delete_topics([self._topic])[self._topic].result(TIMEOUT_S)

@@ -51,11 +51,9 @@ class Rules:
         return own[min(attempt, len(own) - 1)]
 
     def is_exhausted(self, group: str, attempt: int) -> bool:
-        """Return whether a record has failed too often for another delivery attempt."""
         return attempt >= self.attempts.get(group, self.max_attempts)
 
     def check_ms(self, prepare: Incoming, check: int) -> int:
-        """Return the time of a half message's `check`-th check-back."""
         immunity = prepare.header("timer-check-immunity")
         immunity_ms = self.immunity_ms if immunity is None else length_ms(immunity) or 0
         return prepare.timestamp_ms + immunity_ms + (check - 1) * self.check_interval_ms
@@ -63,8 +61,6 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """Purge of targets by shell pattern, within a range of due times."""
-
     pattern: str
     from_ms: int
     to_ms: float

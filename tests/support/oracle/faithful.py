@@ -78,7 +78,6 @@ def _wrong_outcome(
 
 
 def _wrong_next(ends: Ends, life: Life, place: str, after: str) -> Iterator[str]:
-    """Check the record that replaced it, or a later replacement."""
     record = ends.ingress.get(after)
     first = (life.superseded_by or "").rpartition("/")
     if record is None or record.header("timer-id") != life.ident:
@@ -122,7 +121,6 @@ def _early(ends: Ends, life: Life, origin: str, got: Incoming, due_ms: int | Non
 
 
 def wrong_letters(ends: Ends) -> Iterator[str]:
-    """Yield dead letters that differ from their ingress record, or lack the reason."""
     for origin, letters in ends.dead_letters.items():
         sent = ends.ingress.get(origin)
         for letter in letters if sent is not None else ():

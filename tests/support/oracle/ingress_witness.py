@@ -95,7 +95,6 @@ class IngressWitness:
         return answered_offset(answer)
 
     def of(self, ident: bytes) -> list[Incoming]:
-        """Return the records so far that have this id or cancel it, in order."""
         return [
             record
             for record in list(self.records.values())

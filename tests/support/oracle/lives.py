@@ -234,7 +234,6 @@ class Lives:
             self.wrong.append(f"{place} says {said}, it should say {expected}")
 
     def judge(self) -> Iterator[str]:
-        """Yield contradictions to the log. Call it after the last record."""
         yield from self.wrong
         for life in self._lives:
             yield from self._wrong_life(life)

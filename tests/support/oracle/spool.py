@@ -18,8 +18,6 @@ Row = tuple[object, ...]
 
 
 class Spool:
-    """Records by ingress partition (`topic/partition`) and kind, in order."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._waiting: dict[tuple[str, str], list[Row]] = defaultdict(list)

@@ -19,7 +19,6 @@ SHOWN = 5
 
 
 def what_stands_still(topics: Topics) -> Iterator[str]:
-    """Yield partitions with open transactions, then origins without an end."""
     names = [topics.ingress, topics.outcomes, topics.dead_letters, *topics.targets]
     yield from held_back(topics.bootstrap, [*names, "__consumer_offsets"])
     missing = _without_an_end(topics)
@@ -51,7 +50,6 @@ def held_back(bootstrap: str, topics: Sequence[str]) -> Iterator[str]:
 
 
 def log_ends(bootstrap: str, topic: str) -> list[int]:
-    """Return the ends of a topic's partitions, open transactions included."""
     places = _places(bootstrap, [topic])
     return [*_ends(admin_client(bootstrap), places, IsolationLevel.READ_UNCOMMITTED).values()]
 

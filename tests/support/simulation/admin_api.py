@@ -258,7 +258,6 @@ class MadeUpApi:
         body: object = None,
         headers: dict[str, str] | None = None,
     ) -> tuple[int, Any]:
-        """Return status and JSON of a call under /api/v1."""
         code, _, text = self.reply(f"/api/v1{url}", method, body, headers)
         return code, json.loads(text)
 

@@ -34,8 +34,6 @@ TINY_IDS = IdOptions(
 
 
 def register_in(data_dir: Path) -> Callable[[int, Position, int], Register]:
-    """Return a function that opens a partition's id register below `data_dir`."""
-
     def open_partition(partition: int, at: Position, covered: int) -> Register:
         committed = Committed(at.watermark_ms, at.cursor, at.floor, covered, _distrusted(at))
         return open_register(data_dir / str(partition) / "ids", committed, TINY_IDS)
@@ -46,8 +44,6 @@ def register_in(data_dir: Path) -> Callable[[int, Position, int], Register]:
 def store_in(
     kind: StoreKind, data_dir: Path, options: Options = TINY
 ) -> Callable[[int, Position], Store]:
-    """Return a function that opens a partition's store, as `proxy.recovery.local_state` does."""
-
     def open_partition(partition: int, at: Position) -> Store:
         ended = at.watermark_ms, at.cursor
         committed = Committed(*ended, at.floor, at.next_offset, _distrusted(at))

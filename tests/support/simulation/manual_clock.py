@@ -8,8 +8,6 @@ START_MS = 1_800_000_000_000
 
 
 class ManualTime:
-    """Wall clock, monotonic clock and broker clock under the test's control."""
-
     def __init__(self, now_ms: int = START_MS) -> None:
         self.wall_now_ms = self.broker_now_ms = now_ms
         self.monotonic_now_ms = 1_000

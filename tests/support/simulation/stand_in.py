@@ -232,7 +232,6 @@ class StandInProducer:
         self._forget()
 
     def fence(self) -> None:
-        """Abort a transaction that has been open for too long, as the broker does."""
         self._forget()
         self._is_fenced = True
 
@@ -376,7 +375,6 @@ class StandInConsumer:
         return self._rest.pop(0) if self._rest else None
 
     def consume(self, limit: int, timeout: float) -> list[Record]:
-        """Return the rest of the batch of the last `poll`, or the next batch."""
         if self._rest is None:
             first = self.poll(timeout)
             begun = [] if first is None else [first]

@@ -274,7 +274,6 @@ class World:
                 raise
 
     def settle(self) -> None:
-        """Turn until nothing more happens at this time."""
         for _ in range(1_000):
             before = self._progress()
             self.turn(2)
@@ -283,7 +282,6 @@ class World:
         raise AssertionError("the pipeline does not come to rest")
 
     def come_to_an_end(self) -> None:
-        """Repair the broker, and pass time until no test record is pending."""
         self.kafka.commit_faults.clear()
         for _ in range(6):
             self.time.pass_ms(120)
@@ -297,7 +295,6 @@ class World:
         return [shard.position for shard in self.shards.values()]
 
     def crash(self) -> None:
-        """Kill the proxy. Its memory is lost and its files stay."""
         self.refusals = Refusals()
         self._end_session()
 
@@ -319,7 +316,6 @@ class World:
         return self.kafka.read(topic)
 
     def origins(self, topic: str = "orders") -> list[str]:
-        """Return the origins of delivered records, in the order of each target partition."""
         return [
             cast(bytes, record.header("timer-origin")).decode() for record in self.kafka.read(topic)
         ]

@@ -23,8 +23,6 @@ STAYS: Final = "pending"
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """Cost of a process from start to end, and its last printed line."""
-
     seconds: float
     cpu_s: float
     peak_bytes: int

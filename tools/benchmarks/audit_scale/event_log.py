@@ -20,8 +20,6 @@ LAST_PARTS: Final = 2
 
 @dataclass(slots=True)
 class Query:
-    """Work that Spark did for one action of the driver."""
-
     began_ms: int
     writes: str
     ended_ms: int = 0

@@ -105,7 +105,6 @@ class Hundred:
         yield self._request(NOT_TAKEN, self.moment.due_ms(NOT_TAKEN))
 
     def ends(self) -> Iterator[Written]:
-        """Yield deliveries, outcomes and dead letters. Each partition is in order."""
         for slot in PLAIN:
             yield self._delivered(slot)
         for slot in HOPS:

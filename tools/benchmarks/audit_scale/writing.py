@@ -39,8 +39,6 @@ PRODUCER: Final[dict[str, clients.Setting]] = {
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Place where one run writes: broker, topics, hop key and times."""
-
     bootstrap: str
     topics: Topics
     topic_id: str
@@ -71,7 +69,6 @@ class Site:
 
 
 def write(site: Site, hundreds: range) -> None:
-    """Write these hundreds, spread evenly over the partitions, and commit."""
     jobs = [Job(_write, site, hundreds, number) for number in range(WRITERS)]
     for job in jobs:
         with job:

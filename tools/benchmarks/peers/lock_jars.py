@@ -26,7 +26,6 @@ NOT_NEEDED: Final = (
 
 
 def is_wanted(coordinates: str) -> bool:
-    """Return whether a broker without metrics, its name server or a client needs this jar."""
     group, artifact, _ = coordinates.split(":")
     return group not in GROUPS_NOT_NEEDED and artifact not in NOT_NEEDED
 

@@ -42,8 +42,6 @@ class OnKafka:
 
 
 class Ours(OnKafka):
-    """This project's proxy with its default settings."""
-
     def __init__(self, bootstrap_servers: str, folder: Path) -> None:
         super().__init__(bootstrap_servers)
         self._proxy = ProxyProcess(PROXY, folder / "proxy", bootstrap_servers, NAME)
@@ -72,8 +70,6 @@ class Ours(OnKafka):
 
 
 class PlainRelay(OnKafka):
-    """Consumer and producer without a schedule. Its records are due at once."""
-
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers)
         self._process = self._made()

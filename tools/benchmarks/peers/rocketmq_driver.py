@@ -27,8 +27,6 @@ JVM = ("-Xms512m", "-Xmx2g", "-XX:+UseParallelGC", "-XX:-UsePerfData")
 
 @dataclass(frozen=True, slots=True)
 class RocketDriver:
-    """Runs of the driver against one name server, each in a JVM of its own."""
-
     address: str
     folder: Path
 
@@ -83,7 +81,6 @@ class RocketDriver:
 
     @contextmanager
     def _lines(self, *arguments: str) -> Iterator[TextIO]:
-        """Yield the output lines of one run of the driver. The run ends with the block."""
         mode, *rest = arguments
         places = f"{self._classes}{os.pathsep}{_classpath()}"
         command = [str(java()), *JVM, *system_properties(self.folder), "-cp", places]

@@ -107,7 +107,6 @@ def warm_up(course: Course) -> None:
 
 
 def light(course: Course) -> Rung:
-    """Measure the lateness of few records with random delays."""
     scale = course.scale
     return _stream(course, "light", scale.light_rate, scale.light_s, scale.light_delay_ms, 0)
 
@@ -186,7 +185,6 @@ def burst(course: Course) -> Burst:
 
 
 def pending(course: Course) -> Pending:
-    """Measure records pending for hours or days, and restarts with them."""
     scale, scheduler = course.scale, course.scheduler
     course.say(f"pending: {scale.pending_records} records due far away")
     load = course.load("peers-far", scale.pending_records, scale.pending_ms)

@@ -74,7 +74,6 @@ PENDING = (
 
 
 def render(results: Path, titles: Mapping[str, str]) -> str:
-    """Return machine, dates, versions and all figures. Winners are bold."""
     measured = _measured(results, titles)
     if not measured:
         return f"No results in {results}."

@@ -33,7 +33,6 @@ class Bursts:
 
 
 def measure(world: World) -> Bursts:
-    """Measure some bursts, each through a fresh, warm proxy."""
     rounds = [run_once(world, f"burst-{number}") for number in range(world.scale.rounds)]
     by_rate = sorted(rounds, key=lambda burst: burst.records_per_s)
     return Bursts(by_rate[len(by_rate) // 2], rounds)

@@ -90,7 +90,6 @@ class _Run:
 
 
 def measure(world: World) -> Overload:
-    """Find the held rate unless it is given, and overload a fresh proxy."""
     ladder, held_per_s = _held(world)
     world.say(f"overload: {OVERLOAD:.0%} of {held_per_s} records/s for {world.scale.overload_s} s")
     with trial(world, "overload") as made:

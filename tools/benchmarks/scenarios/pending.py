@@ -47,7 +47,6 @@ def measure(world: World) -> Pending:
 
 
 def run_once(world: World, name: str) -> Pending:
-    """Load the schedule, then stop it cleanly, kill it, and delete its disk."""
     world.say(f"{name}: {world.scale.pending_records} records due far away")
     with trial(world, name) as made:
         return _measure(made)
@@ -82,7 +81,6 @@ def _measure(made: Trial) -> Pending:
 
 
 def _load(made: Trial, count: int) -> float:
-    """Return the seconds until all records were sent and ingested."""
     patience_s = max(LEAST_PATIENCE_S, count / PATIENT_RECORDS_PER_S)
     started_s = time.monotonic()
     with Job(send, made.load(count, FAR_MS)) as generator:

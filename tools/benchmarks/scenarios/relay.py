@@ -42,7 +42,6 @@ class _Passed:
 
 
 def measure(world: World) -> Relay:
-    """Measure some rounds, after two that warm up the broker."""
     topics.create(world.bootstrap_servers, "relay.ingress")
     count = world.scale.relay_records
     world.say(f"relay: {count} records through a plain relay, {world.scale.rounds} times")
@@ -106,7 +105,6 @@ def relay(
 
 
 def relay_on(bootstrap_servers: str, source: str) -> None:
-    """Pass records on to the topic that each one names, until SIGTERM."""
     gc.disable()
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: ending.set())

@@ -90,7 +90,6 @@ def drain(announce: Announce, order: Order) -> Figures:
 
 
 def _cancel(shard: Shard, cancelled: int, cancel: Account) -> None:
-    """Cancel records in the order of their writing, a batch at a time."""
     for first in range(0, cancelled, CANCELLED_AT_ONCE):
         last = min(first + CANCELLED_AT_ONCE, cancelled)
         cancel.steady(partial(shard.cancel, range(2 * first + 1, 2 * last, 2)))
@@ -98,7 +97,6 @@ def _cancel(shard: Shard, cancelled: int, cancel: Account) -> None:
 
 
 def _let_pass(shard: Shard, order: Order, due: Account, memory: Account) -> int:
-    """Advance time until enough records have ended. Return their number."""
     ended = taken_back = 0
     steps = count(START_MS + order.step_ms, order.step_ms)
     while ended < order.drained:

@@ -37,7 +37,6 @@ DELAYS_MS = {"random dues": DENSE.delay_ms, "18 fixed delays": FIXED.delay_ms}
 
 
 def write(announce: object, servers: str, topic: str, wanted: Wanted) -> None:
-    """Write the records whose stubs `fill` puts, at the same offsets."""
     client = clients.producer(servers)
     for batch in batches(wanted):
         for due_ms, _offset, target, body in batch:
@@ -51,7 +50,6 @@ def write(announce: object, servers: str, topic: str, wanted: Wanted) -> None:
 
 
 def rate(store: Store, records: int) -> float:
-    """Return the records per second from a store with overdue records, over some seconds."""
     began_s, ended, is_all = time.monotonic(), 0, False
     while not is_all and (time.monotonic() - began_s < LOOKS_S or not ended):
         found, is_all = store.due(NEVER_MS, PEEK_ENTRIES)

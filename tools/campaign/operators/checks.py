@@ -13,7 +13,6 @@ OF_ANOTHER = "a half message is mostly read in a later batch"
 
 
 def _checks_of(t: Planting, one: Ended) -> list[Held]:
-    """Return the check-backs of a half message with a unique id."""
     topic = topic_of("checks", t.contents.run)
     same = [o for o in t.records if o.kind == "prepare" and o.ident == one.ident]
     if one.kind != "prepare" or len(same) > 1:

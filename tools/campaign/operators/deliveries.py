@@ -251,7 +251,6 @@ def origins_swapped(t: Planting, one: Ended) -> Planted:
 
 
 def _mate(t: Planting, one: Ended) -> Ended | None:
-    """Return a prompt plain record of the same partition with another value."""
     if not (_is_prompt(t, one) and one.is_plain and one.record.value):
         return None
     for other in t.records:

@@ -159,11 +159,9 @@ class Planting:
         )
 
     def watermark_ms(self, partition: int) -> int:
-        """Return the proxy's watermark in an ingress partition at the last moment."""
         return self.contents.moments[LAST].committed[partition].watermark_ms
 
     def later(self, one: Held) -> Held:
-        """Add a copy, written at the same time or later."""
         copy = one.copy()
         copy.since = self.draw.randint(one.since, LAST)
         return self.contents.add(copy)
@@ -290,7 +288,6 @@ FOREIGN: Final = frozenset({"x-delay", "cesium-delay-ms", "Nats-Schedule"})
 
 
 def is_plain(t: Planting, one: Ended) -> bool:
-    """Select delivered records without an id, not rewritten, with our headers only."""
     return one.end == DELIVERED and one.is_plain and is_in_our_words(t, one)
 
 
@@ -300,5 +297,4 @@ def is_in_our_words(_t: Planting, one: Ended) -> bool:
 
 
 def is_alone(t: Planting, one: Ended) -> bool:
-    """Select records with a unique due time."""
     return not t.shares_due(one)

@@ -27,7 +27,6 @@ CLOCK_MS = 5_000
 
 
 def _is_ripe(t: Planting, one: Ended) -> bool:
-    """Return whether its due time had passed at the last moment."""
     return one.due_ms > 0 and one.due_ms + TRANSACTION_MS < t.watermark_ms(one.partition)
 
 

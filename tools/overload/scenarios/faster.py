@@ -23,7 +23,6 @@ def scene(sizes: Sizes) -> Scene:
 
 
 def act(stage: Stage) -> Figures:
-    """Write at a rate above the proxy's capacity, or unlimited."""
     sizes = stage.sizes
     load = stage.load(LOAD, DELAY_MS)
     paced = replace(load, rate_per_s=sizes.faster_per_s, most_s=sizes.faster_s)

@@ -31,7 +31,6 @@ def scene(sizes: Sizes) -> Scene:
 
 
 def act(stage: Stage) -> Figures:
-    """Write both halves, and wait for all records."""
     sizes = stage.sizes
     lead_s = LEAST_LEAD_S + sizes.large_records * sizes.large_value_bytes / WRITTEN_BYTES_PER_S
     due_ms = int((time.time() + lead_s) * 1000)

@@ -24,7 +24,6 @@ def scene(sizes: Sizes) -> Scene:
 
 
 def act(stage: Stage) -> Figures:
-    """Write the records, and kill the proxy after half of the span."""
     load = send_spread(stage)
     middle_s = (load.anchor_ms or 0) / 1000 + stage.sizes.spread_s / 2
     time.sleep(max(0.0, middle_s - time.time()))
@@ -39,5 +38,4 @@ def act(stage: Stage) -> Figures:
 
 
 def figures(acted: Figures, account: Account) -> Figures:
-    """Return the lateness, including records due during the outage."""
     return acted | spread_figures(account)

@@ -37,7 +37,6 @@ def scene(sizes: Sizes) -> Scene:
 
 
 def act(stage: Stage) -> Figures:
-    """Fill the schedule, kill the proxy, simulate a reboot in its folder, and start it."""
     sizes, proxy = stage.sizes, stage.made.proxy
     stage.send(WAITING, stage.load(WAITING, FAR_MS))
     stage.await_ingested()

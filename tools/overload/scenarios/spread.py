@@ -12,7 +12,6 @@ LEAD_S = 5
 
 
 def send_spread(stage: Stage, phase: int = 0) -> Load:
-    """Write a phase at an unlimited rate, due within the span. Return the load."""
     began_ms = int((time.time() + LEAD_S) * 1000)
     stage.timeline.mark("first due", stage.timeline.second_of(began_ms))
     load = stage.load(phase, (0, stage.sizes.spread_s * 1000), began_ms)
