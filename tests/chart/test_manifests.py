@@ -125,7 +125,6 @@ def test_selectors_find_the_pods_and_nothing_else() -> None:
 
 
 def _operator_problems(document: Document) -> list[str]:
-    """Check the parts of the operator's definitions that the chart uses."""
     spec: dict[str, Any] = document["spec"]
     if document["kind"] == "PrometheusRule":
         rules = [rule for group in spec["groups"] for rule in group["rules"]]
@@ -145,7 +144,6 @@ def test_what_is_meant_for_the_prometheus_operator_has_its_form() -> None:
 
 @pytest.fixture
 def chart_with_files(tmp_path: Path) -> Path:
-    """Copy the chart, and add test alerts and a test dashboard."""
     copy = tmp_path / CHART.name
     shutil.copytree(CHART, copy)
     (copy / "files").mkdir(exist_ok=True)

@@ -134,7 +134,6 @@ def test_every_pod_can_write_temporary_files_and_says_what_it_may_use() -> None:
 
 
 def with_a_token(values: dict[str, Any]) -> set[str]:
-    """Return the containers of pods that may call the Kubernetes API."""
     specs = [pod for _, pod in rendered(values).pod_specs() if pod["automountServiceAccountToken"]]
     return {container["name"] for pod in specs for container in pod["containers"]}
 

@@ -44,7 +44,6 @@ class MatrixRecords:
             yield self.record(number, [("timer-delay", b"%d" % (FARTHEST_MS * number // DELAYED))])
 
     def record(self, number: int, more: Iterable[tuple[str, bytes | None]] = ()) -> Outgoing:
-        """Return a record for the target that is never paused."""
         return asking(number, self.target, more)
 
     def _changed(self) -> Iterator[Outgoing]:
@@ -88,7 +87,6 @@ class MatrixRecords:
         return self._signed(replace(record, headers=headers))
 
     def _purged(self, target: str) -> Iterator[Outgoing]:
-        """Yield records for a target, and a purge in each partition as the API writes it."""
         for number in range(PURGED):
             yield asking(number, target, TAKEN_BACK)
         for partition in range(PARTITIONS):

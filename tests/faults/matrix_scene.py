@@ -135,7 +135,6 @@ class Scene:
             assert AHEAD_OF_THE_BROKER not in proxy.whole_log, f"{proxy.folder.name} was ahead"
 
     def _who_signs(self) -> HopAuthenticator:
-        """Return the signer of records that only the proxy may write."""
         ingress = describe_topic(
             self.installation.ingress, admin_client(self._of_held), self._of_held
         )

@@ -79,7 +79,6 @@ def test_a_full_partition_is_read_on_as_room_is_made_and_all_arrive_once(
 def test_below_its_reserve_a_disk_takes_no_new_records_and_none_is_lost(
     installation: Installation,
 ) -> None:
-    """A small disk is filled from outside while records are pending, and freed again."""
     target = installation.target("orders")
     proxy = installation.proxy()
     with small_disk(proxy.data_dir) as is_mounted:

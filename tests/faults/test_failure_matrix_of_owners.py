@@ -23,7 +23,6 @@ SEEN_TO_BE_REFUSED = STEPS[: STEPS.index("all records")]
 
 @pytest.mark.parametrize("step", STEPS)
 def test_fenced_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
-    """Another producer with the same transactional id is initialised and then closed."""
     with held_scene(kafka, tmp_path, step) as scene:
         ident = f"{scene.group_id}-one-0/{len(scene.group_id)}"
         named = {"bootstrap.servers": kafka, "transactional.id": ident}

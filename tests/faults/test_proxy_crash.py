@@ -109,7 +109,6 @@ def _empty(_content: bytes, _draw: random.Random) -> bytes:
 
 
 def _damage(proxy: ProxyProcess, how: Callable[[bytes, random.Random], bytes]) -> int:
-    """Damage every file of each shard's folder, and return the number of files."""
     draw = random.Random(3)
     files = [
         path

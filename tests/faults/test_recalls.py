@@ -117,8 +117,6 @@ def test_what_was_rewritten_is_taken_back_also_while_the_proxy_is_dead(
 
 
 def _recall_as_it_waits(proxy: ProxyProcess, installation: Installation, first: Receipt) -> None:
-    """Recall a pending record by its current origin, which changes all the time."""
-
     def is_done() -> bool:
         offset = max(
             record.offset

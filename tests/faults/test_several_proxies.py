@@ -29,8 +29,6 @@ def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
 
 
 def _shared(installation: Installation, *instances: str) -> None:
-    """Wait until these proxies serve all partitions, each at least one."""
-
     def is_shared() -> bool:
         counts = [installation.proxy(name).shards() for name in instances]
         return sum(counts) == PARTITIONS and min(counts) > 0
@@ -80,7 +78,6 @@ def test_restart_in_the_middle_of_a_rebalance_leaves_no_partition_to_nobody(
 def test_frozen_proxy_that_wakes_up_is_fenced_and_does_nothing_twice(
     installation: Installation,
 ) -> None:
-    """It freezes until its session has ended. Another proxy has its partitions when it wakes."""
     targets = [installation.target(partitions=2)]
     zombie, heir = installation.proxy("zombie"), installation.proxy("heir")
     zombie.start_ready()

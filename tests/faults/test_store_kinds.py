@@ -16,7 +16,6 @@ RECORDS = 20_000
 
 
 def _delayed(topic: str) -> list[Outgoing]:
-    """Return records with delays of up to eight seconds, mostly 1 s or 5 s."""
     draw = random.Random(3)
     delays = [draw.choice([b"1s", b"5s", b"%d" % draw.randrange(8_000)]) for _ in range(RECORDS)]
     return [Outgoing(b"k%d" % n, bytes(200), _asking(topic, delays[n])) for n in range(RECORDS)]

@@ -53,7 +53,6 @@ class Loss:
         return {detail.removeprefix(begin) for detail in details if detail.startswith(begin)}
 
     def arrived_ms(self, targets: list[str]) -> list[int]:
-        """Return the arrival times of records that were due in the middle of the outage."""
         from_ms, to_ms = (self.went_ms + s * 1_000 for s in (DUE_FROM_S, DUE_TO_S))
         placed = [p for found in self.ends.deliveries.values() for p in found]
         timed = [

@@ -19,7 +19,6 @@ def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
 
 @pytest.fixture
 def asking_installation(own_broker: StartBroker, tmp_path: Path) -> Iterator[Installation]:
-    """Yield an installation with one partition, on a broker of its own that checks rights."""
     made = Installation(own_broker(overrides=ASKING).bootstrap_servers, tmp_path, partitions=1)
     yield made
     made.close()

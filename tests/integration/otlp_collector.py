@@ -61,7 +61,6 @@ class Collector:
         self._server.server_close()
 
     def of(self, origin: str) -> dict[str, Collected]:
-        """Return the spans of one record by name. Repeated spans must be equal."""
         found: dict[str, Collected] = {}
         for span in self.spans:
             if span.attributes["timer.origin"] == origin:

@@ -61,7 +61,6 @@ class Handlers:
         return self._work_s * (int(record.value or b"") % UNEVEN)
 
     def _is_stuck(self, record: Received) -> bool:
-        """Note the attempt, and return whether it must not end."""
         number = int(record.value or b"")
         os.write(self._journal, b"%d %d\n" % (number, record.attempt))
         return number == self._stuck and not record.attempt

@@ -50,7 +50,6 @@ def press_button(browser: Any, name: str) -> None:
 
 
 def move_by_keyboard(browser: Any) -> None:
-    """Give the displayed record another time by keyboard, and see it move."""
     before = text(browser, "record").splitlines()[0]
     press_button(browser, "Reschedule…")
     wait_for(lambda: "at another time" in text(browser, "dialog"), WITHIN_S, "the question")

@@ -55,7 +55,6 @@ def test_quick_benchmarks_find_no_fault_and_tell_what_they_measured(tmp_path: Pa
 
 
 def _compare_quickly(peer: str, scenarios: str, folder: Path) -> dict[str, dict[str, object]]:
-    """Compare with a peer, and return the findings by scenario."""
     command = [sys.executable, "-m", "tools.benchmarks.peers", "--quick", "--peers", peer]
     command += ["--only", scenarios, "--results", str(folder)]
     done = subprocess.run(

@@ -40,8 +40,6 @@ def _any_headers(draw: random.Random) -> Headers:
 
 
 def _records(topic: str, longest_ms: int, *, seed: int = 5) -> list[Outgoing]:
-    """Return small records, null keys and values among them, and large ones, due in random
-    order."""
     draw = random.Random(seed)
     sizes = [LARGE_BYTES] * LARGE + [None, 0, 20, 300] * (SMALL // 4)
     draw.shuffle(sizes)

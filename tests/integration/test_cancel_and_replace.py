@@ -76,7 +76,6 @@ def _ask_across_restarts(story: Story, orders: str, bills: str) -> None:
 
 @pytest.fixture(scope="module")
 def story(kafka: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Run all cancels and replacements against one proxy that dies twice."""
     installation = Installation(kafka, tmp_path_factory.mktemp("cancels"))
     told = Story(installation, Rules(), roll_after=f"{ROLL_AFTER_MS}ms")
     orders, bills = installation.target(), installation.target("bills")

@@ -43,7 +43,6 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
 
 @pytest.fixture(autouse=True)
 def topics(kafka: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
-    """Set the environment to proxy topics of this test's own."""
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("DELAY_PROXY_")]:
         monkeypatch.delenv(name)

@@ -31,7 +31,6 @@ pytestmark = pytest.mark.integration
 
 @contextmanager
 def a_dev(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Yield `dev` on a free port, and its output file."""
     said = folder / "said"
     with said.open("ab") as out:
         process = subprocess.Popen(
@@ -147,7 +146,6 @@ def test_demo_holds_through_a_kill_and_says_what_the_audit_found() -> None:
 
 
 def processes_in(folder: Path) -> list[str]:
-    """Return command lines and environments of running processes that name the folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -55,7 +55,6 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 async def work(consumer: AsyncRetryConsumer, condition: Callable[[], bool]) -> None:
-    """Run the consumer until the condition holds."""
     running = asyncio.create_task(consumer.run())
     try:
         await until(lambda: running.done() or condition(), "the consumer")

@@ -67,7 +67,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _works(python: str, folder: Path, packages: list[object], *imported: str) -> None:
-    """Install these into a new environment, and use the client there."""
     assert _run(python, "-m", "venv", folder).returncode == 0
     own = folder / "bin" / "python"
     pip = (own, "-m", "pip", "--disable-pip-version-check")

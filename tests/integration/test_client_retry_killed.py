@@ -133,7 +133,6 @@ def fleet(kafka: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterato
 
 
 def all_committed(world: World) -> bool:
-    """Return whether the group has committed all records of its own topic and the retry topic."""
     group = {"bootstrap.servers": world.bootstrap, "group.id": world.group, **QUIET}
     consumer = Consumer({**group, "isolation.level": "read_committed"})
     try:
@@ -157,7 +156,6 @@ def asked_attempts(world: World) -> dict[int, list[int]]:
 
 
 def come_and_go(fleet: Fleet) -> None:
-    """Kill and stop processes while they handle the records written here."""
     fleet.world.write(*(Outgoing(b"%d" % (n % KEYS), b"%d" % n) for n in range(RECORDS)))
     fleet.start("one", is_static=True)
     for _ in range(KILLS):
@@ -173,7 +171,6 @@ def come_and_go(fleet: Fleet) -> None:
 
 
 def die_in_each_moment(fleet: Fleet) -> None:
-    """Kill processes at the critical moments while they handle the records written here."""
     first, second = range(RECORDS // 2), range(RECORDS // 2, RECORDS)
     fleet.world.write(*(Outgoing(b"%d" % (n % KEYS), b"%d" % n) for n in first))
     for moment in (GIVEN_UP[fleet.is_async], STORED, COMMITTED, STOPPING, REVOKED):
@@ -208,7 +205,6 @@ def test_killed_and_shared_out_anew_no_record_is_lost_and_every_failure_counts(
 
 
 def _is_done(fleet: Fleet) -> bool:
-    """Return whether each failing record was handled in the end, with every failure counted."""
     return all(
         attempts == set(range(FAILS_TIMES + 1 if fails(number) else 1 + (number == HANGS_ONCE)))
         for number, attempts in fleet.attempts().items()

@@ -49,7 +49,6 @@ def await_begun(operator: Operator, replay: subprocess.Popen[str]) -> None:
 
 
 def sent_by_now(operator: Operator) -> int:
-    """Return the number of ingress records. More may follow."""
     config = {
         "bootstrap.servers": operator.kafka,
         "group.id": operator.mark,

@@ -19,7 +19,6 @@ TRANSACTIONS_AT_MOST = BAD // 10
 
 
 def _flood(topic: str) -> Iterator[Outgoing]:
-    """Return records due within a few seconds, the good ones evenly among the bad."""
     start_ms = time.time_ns() // 1_000_000 + LEAD_MS
     unknown = b"nobody-made-this-topic"
     for number in range(BAD):

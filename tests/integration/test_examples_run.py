@@ -110,7 +110,6 @@ def show(bootstrap: str, file: str, shown: list[str]) -> None:
 
 
 def paste(code: str, bootstrap: str) -> str:
-    """Run the README's code on a topic of its own, and return its output."""
     code = re.sub(r"\borders\b", OWN_TOPIC, code.replace("localhost:9092", bootstrap))
     ran = subprocess.run(
         ["sh", "-ec", code.replace(".venv/bin/", f"{COMMAND.parent}/")],  # noqa: S607

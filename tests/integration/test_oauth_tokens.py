@@ -24,7 +24,6 @@ LOGIN = (
 
 
 def with_tokens(plain: int, tokens: int) -> dict[str, str]:
-    """Return properties of a broker that closes connections when their token expires."""
     controller = pick_free(HOST)
     listeners = f"PLAINTEXT://{HOST}:{plain},OAUTH://{HOST}:{tokens}"
     return {

@@ -28,7 +28,6 @@ def _to(topic: str, name: str) -> Outgoing:
 
 
 def test_targets_not_allowed_end_their_records_and_no_others(installation: Installation) -> None:
-    """They are denied from the start, hidden, or denied after a successful check."""
     orders, later = installation.target(), installation.target("later")
     forbidden, hidden = installation.target("forbidden"), installation.target("hidden")
     allow(installation.bootstrap, forbidden, AclOperation.READ)

@@ -26,7 +26,6 @@ def _to(topic: str, key: bytes | None, size_bytes: int) -> Outgoing:
 def test_small_records_pass_where_large_batches_do_not(
     installation: Installation, compression: str
 ) -> None:
-    """Small records due together form batches that the topic refuses. None is lost."""
     tight = installation.target(
         "tight", partitions=2, config={"max.message.bytes": str(SMALL_BYTES)}
     )

@@ -31,7 +31,6 @@ DELETES_SOON = {
 SHORT = {"retention.ms": str(RETENTION_MS), "segment.ms": "500"}
 RACES, RACE_APART_MS = 300, 7
 WINDOW_MS = [-200, *range(-20, 60, 2), 150, 300, 600]
-"""Times of a cancel, relative to the rewrite of its record."""
 DELETED_WITHIN_S = 180
 
 
@@ -122,8 +121,6 @@ def test_record_outlives_its_retention_many_times_and_can_be_taken_back_at_any_m
 
 
 def _await_deletion(witness: IngressWitness, ident: bytes) -> None:
-    """Return when the record has been rewritten and all its first copies are deleted."""
-
     def is_gone() -> bool:
         seen = witness.of(ident)
         return len(seen) > 2 and witness.log_start() > seen[1].offset
@@ -132,7 +129,6 @@ def _await_deletion(witness: IngressWitness, ident: bytes) -> None:
 
 
 def _windows(ends: Ends, witness: IngressWitness) -> set[str]:
-    """Return the recalls by time: before, during or after the rewrite."""
     found = set()
     for number in range(RACES):
         copies = [r for r in witness.of(b"race-%d" % number) if r.value == b"old"]

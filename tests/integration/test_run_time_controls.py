@@ -45,7 +45,6 @@ def two_proxies(installation: Installation, **more: Any) -> tuple[ProxyProcess, 
 
 
 def command(*arguments: str, asked: tuple[ProxyProcess, ...]) -> Any:
-    """Run a command against these instances and return its JSON."""
     admin = [part for proxy in asked for part in ("--admin", api_address(proxy))]
     done = subprocess.run(
         [sys.executable, "-m", "proxy", *arguments, *admin, "--json"],

@@ -26,7 +26,6 @@ def request(target: str, delay: str, *more: tuple[str, bytes]) -> Outgoing:
 
 
 def by_target(proxy: ProxyProcess, name: str) -> Counter[tuple[str, ...]]:
-    """Return the samples of a metric by target, and by end if it has that label."""
     counts = Counter[tuple[str, ...]]()
     for family in text_string_to_metric_families(proxy.get("/metrics")[1]):
         for sample in family.samples:

@@ -121,7 +121,6 @@ def test_requeued_record_says_why_it_had_to_wait(site: Site) -> None:
 
 
 def test_cancelled_record_says_who_ended_it_and_the_cancel_what_it_ended(site: Site) -> None:
-    """The record may have been rewritten before."""
     origin = site.write("to cancel", topic=site.orders, delay="1h", id="c1")
     assert trace(site, origin).story["state"] == "waiting"
     cancel = site.write("the cancel", cancel="c1")

@@ -31,7 +31,6 @@ END = BEFORE + BATCH_RECORDS + BEHIND
 
 
 def command(*arguments: str, proxy: ProxyProcess) -> tuple[int, Any]:
-    """Return the exit code of a command, and its JSON or its error text."""
     asked = [*arguments, "--admin", api_address(proxy), "--json"]
     done = subprocess.run(
         [sys.executable, "-m", "proxy", *asked],

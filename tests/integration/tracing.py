@@ -68,7 +68,6 @@ def place(topic: str, record: Incoming) -> str:
 
 
 def await_state(installation: Installation, origin: str, *states: str) -> Told:
-    """Return the trace of a record once it is in one of these states."""
     told: list[Told] = []
 
     def is_there() -> bool:

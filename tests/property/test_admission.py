@@ -53,8 +53,6 @@ steps = st.lists(
 def run(
     kind: StoreKind | None, script: list[tuple[object, ...]], limit: int, commits: Executor | None
 ) -> World:
-    """Play the script under changing limits. Then let time pass until all records have ended, with
-    free disk space."""
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = POLICY, 0
     world.admission, world.batch_records = AdmissionSettings(records=4), 2
@@ -141,7 +139,6 @@ DENSE_RUNS = 300
 
 
 def _dense_step(chance: random.Random) -> tuple[object, ...]:
-    """Draw long waits and many crashes, which pause reading again and again."""
     delay = {"timer-delay": str(chance.randrange(20, 61))}
     named = {**delay, "timer-id": chance.choice("ab")}
     half = {**named, "timer-transaction": "prepare", "timer-check-topic": "checks"}

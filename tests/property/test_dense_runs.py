@@ -79,7 +79,6 @@ def _step(chance: random.Random, sends: int, crashes: int, recalls: int, purges:
 
 
 def _move_records(script: list[Step], chance: random.Random) -> None:
-    """Add steps that move one of the last records of a partition to another time."""
     for _ in range(chance.choice([2, 10, 30])):
         before = min(chance.randrange(1, 20), chance.randrange(1, 20))
         when = chance.choice(["again", "again meanwhile"])

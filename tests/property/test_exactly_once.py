@@ -243,8 +243,6 @@ def recall_of(partition: int, recalled: int, end: int) -> tuple[dict[str, str], 
 
 
 def check_conservation(world: World) -> None:
-    """Check that every ingress record ended in one place, not early, as requested and as the log
-    says."""
     assert violations(world.evidence(("checks",)), RULES) == []
 
 
@@ -273,8 +271,6 @@ def run(
 
 
 def give_disks(world: World, kind: StoreKind, folder: Path) -> None:
-    """Give each machine a store and a register below `folder`."""
-
     def open_store(partition: int, at: Position) -> Store:
         return store_in(kind, folder / str(world.machine))(partition, at)
 

@@ -43,7 +43,6 @@ SEEDS_EACH: Final = 50
 
 
 def shrunk(plan: Plan) -> Plan:
-    """Return the plan with the fewest steps that still fails."""
     script, size = list(plan.script), len(plan.script) // 2
     while size:
         start = 0
@@ -58,7 +57,6 @@ def shrunk(plan: Plan) -> Plan:
 
 
 def trace(plan: Plan) -> Iterator[str]:
-    """Yield the steps, the ingress, the ends and the violations as text."""
     yield f"seed {plan.seed}: {replace(plan, script=())}"
     yield from (f"  {step}" for step in plan.script)
     with playing(plan) as made:
@@ -97,7 +95,6 @@ def test_every_record_ends_once_and_never_early_whatever_meets(first: int) -> No
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play seeds. Print each seed that goes wrong, with its steps."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--from", dest="first", type=int, default=0)

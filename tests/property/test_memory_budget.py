@@ -26,7 +26,6 @@ PATIENCE = 400
 
 
 def read_on(world: World) -> None:
-    """Turn without passing time until the ingress is read and committed."""
     for _ in range(PATIENCE):
         world.settle()
         read = [shard.next_offset for shard in world.shards.values()]
@@ -41,7 +40,6 @@ def run(
     commits: Executor | None,
     budget_bytes: int,
 ) -> None:
-    """Play the script, read everything, and let time pass until all records have ended."""
     world = World(PARTITIONS, None, 6, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = POLICY, 0
     world.batch_records = 2

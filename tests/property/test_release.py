@@ -78,7 +78,6 @@ def has_ended(world: World) -> bool:
 
 
 def let_everything_end(world: World) -> None:
-    """Resume ingest, end pauses and limits, and let time pass until each record has ended."""
     world.kafka.commit_faults.clear()
     world.release.pause([])
     world.release.limit({})

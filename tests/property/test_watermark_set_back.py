@@ -31,7 +31,6 @@ Script = list[tuple[object, ...]]
 
 
 def run(kind: StoreKind | None, scripts: list[Script], lead_ms: int, limit: int) -> None:
-    """Run three scripts: before, while and after the clock is ahead."""
     commits = WhenAsked() if limit % 2 else AtOnce()
     world = World(PARTITIONS, None, limit, (*TARGETS, "checks"), commits)
     world.policy, world.max_step_ms = POLICY, 0

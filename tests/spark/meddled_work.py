@@ -175,8 +175,6 @@ def plant_excuses(
 def plant_false_burials(
     work: Work, orders: TopicCopy, outcomes: TopicCopy, letters: TopicCopy
 ) -> set[str | int]:
-    """Plant three lies: a cancelled record ends as a dead letter, a replacement finds no room
-    although the older record was pending, and a control record could not be published."""
     letter = letters.records[at(letters, "wrong")]
     told = outcomes.records[outcome_at(outcomes, work.origin("wrong"))]
 

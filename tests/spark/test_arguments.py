@@ -127,8 +127,6 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
 
 
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
-    """Run the audit's program here, with its command line and environment."""
-
     def run(program: str, command: list[str], env: Mapping[str, str]) -> None:
         assert program == sys.executable
         assert command[:3] == [program, "-m", "spark_jobs.audit_delivery"]

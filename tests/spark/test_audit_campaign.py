@@ -30,7 +30,6 @@ RUNS_OF_RULES = 200
 
 @pytest.fixture(scope="module")
 def chunk() -> Chunk:
-    """Return histories of the real proxy, with each fault at least once."""
     planted: Counter[str] = Counter()
     chunk = drawn_chunk(SEED, range(RUNS), OPERATORS, planted)
     for number in range(RUNS, RUNS_AT_MOST):

@@ -94,7 +94,6 @@ def half(what: bytes, ident: bytes) -> tuple[Header, ...]:
 
 
 def beginnings() -> list[tuple[str, tuple[Header, ...]]]:
-    """Return records that end by other records, by time, or at once."""
     return [
         *[(f"plain-{n}", (("timer-delay", b"%dms" % (n * 10)),)) for n in range(8)],
         *[(f"waiting-{n}", (FAR,)) for n in range(3)],

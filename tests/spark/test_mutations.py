@@ -40,7 +40,6 @@ GOOD = {
     "goes on": "pending",
     **{f"plain-{n}": "delivered" for n in range(PLAIN)},
 }
-"""Expected end of each record, by its value."""
 WAITING = sum(verdict == "pending" for verdict in GOOD.values())
 FAULTS = {
     "plain-0": "missing",
@@ -61,7 +60,6 @@ FAULTS = {
     "half": "duplicated",
     "aborted": "orphaned",
 }
-"""Expected verdicts of manipulated records."""
 
 
 class Run(NamedTuple):
@@ -73,7 +71,6 @@ class Run(NamedTuple):
     places: dict[str, str]
 
     def audited(self, spark: SparkSession, auditor: Auditor) -> dict[str, str]:
-        """Return the verdicts by the records' values, or by place if there is no record."""
         made = self.made
         auditor.audit(made)
         names = {place: name for name, place in self.places.items()}

@@ -166,7 +166,6 @@ def test_it_is_never_ahead_of_the_broker_by_more_than_a_step(
 
 
 def a_clock(time: ManualTime, max_step_ms: int = 5_000) -> Clock:
-    """Return a clock that was read once, and is compared only with itself."""
     clock = time.clock(max_step_ms)
     clock.now_ms()
     return clock

@@ -13,7 +13,6 @@ from tests.support.installation.secured_site import SecuredSite, secured_site
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSite]:
-    """Yield a broker on which every authenticated user may do everything."""
     with secured_site(tmp_path_factory.mktemp("secured"), open_to_all=True) as made:
         yield made
 

@@ -84,7 +84,6 @@ class Granted:
     group: str
 
     def named(self, right: Right) -> Right:
-        """Return the page's right with the names of this test."""
         of = self.installation
         names = {
             "timer.ingress": of.ingress,
@@ -109,8 +108,6 @@ class Granted:
 
 @pytest.fixture
 def granted(site: SecuredSite, tmp_path: Path) -> Iterator[Granted]:
-    """Yield an installation whose own topics an administrator has created, with the page's
-    rights."""
     installation = Installation(site.broker.bootstrap, tmp_path, partitions=1)
     for topic in (installation.dead_letters, installation.outcomes):
         installation.named_target(topic)
@@ -175,7 +172,6 @@ def _await_topic(installation: Installation, topic: str) -> None:
 
 
 def _operate(proxy: ProxyProcess, topic: str) -> None:
-    """Pause and resume a target, find a pending record, cancel it and read the confirmation."""
     assert call(proxy, "PUT", f"/pauses/{topic}")[0] == 200
     assert call(proxy, "DELETE", f"/pauses/{topic}")[0] == 200
     status, cancelled = call(proxy, "POST", "/cancellations?wait=30s", {"id": "w", "key": "key"})

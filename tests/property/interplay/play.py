@@ -127,7 +127,6 @@ class Play:
                     world.ask_broker_time()
 
     def finish(self) -> None:
-        """Take back all troubles. Let time pass until every record has ended."""
         if self.plan.last:
             for number in range(len(self.worlds)):
                 self.perform((self.plan.last, number))
@@ -142,7 +141,6 @@ class Play:
         raise AssertionError("something never ends")
 
     def _lift(self) -> None:
-        """End pauses, limits and refusals. Rates stay if the seed counts in seconds."""
         self.kafka.commit_faults.clear()
         self.kafka.meanwhile.clear()
         self.kafka.before_offsets.clear()
@@ -219,7 +217,6 @@ class Play:
             self.perform(("retention",))
 
     def _settle(self) -> None:
-        """Turn all workers until no turn changes anything at this time."""
         for _ in range(1_000):
             before = self._progress()
             for number in range(len(self.worlds)):
@@ -320,7 +317,6 @@ class Play:
                 self.kafka.wanted[partition] = 1 - number
 
     def _taken_meanwhile(self, partition: int) -> None:
-        """Give the partition to the other worker while the owner is in a transaction."""
         owner = self.kafka.held.get(partition)
         if owner is not None and 1 - owner not in self._at_work:
             self._evict(owner)
@@ -454,7 +450,6 @@ def playing(plan: Plan) -> Iterator[Play]:
 
 
 def play(plan: Plan) -> list[str]:
-    """Play the plan. Return a sentence for each violation; an error is one too."""
     with playing(plan) as made:
         try:
             for step in plan.script:

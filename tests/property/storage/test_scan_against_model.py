@@ -26,7 +26,6 @@ FILTERS: list[TargetFilter] = [
 
 @pytest.fixture(autouse=True, scope="module")
 def bounds_that_are_met() -> Iterator[None]:
-    """Reduce the work of a scan, so that most scans stop early."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(wheel_scan, "MERGED_ROWS", 12)
         patched.setattr(wheel_scan, "LEAST_SCANNED_ROWS", 1)

@@ -29,7 +29,6 @@ def yarn(hdfs: Hdfs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yarn]
 
 @pytest.fixture
 def spark_submit(hdfs: Hdfs, tmp_path: Path) -> SparkSubmit:
-    """Return a `spark-submit` whose default file system is that HDFS."""
     return SparkSubmit(tmp_path / "submit", hdfs.conf)
 
 

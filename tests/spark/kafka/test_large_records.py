@@ -28,7 +28,6 @@ def _large_from_here_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_batch(bootstrap: str, topic: str, parts: list[tuple[bytes, bytes, bytes]]) -> None:
-    """Write one compressed batch to partition 0: keys, values, and a header of each record."""
     client = {"bootstrap.servers": bootstrap, "compression.type": "gzip", "linger.ms": 60_000}
     producer = Producer(client)
     for key, value, header in parts:

@@ -53,7 +53,6 @@ class Served:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Yield an installation whose proxy uses plain text with all rights."""
     folder = tmp_path_factory.mktemp("secured")
     with secured_site(folder, open_to_all=False) as site:
         installation = Installation(site.broker.bootstrap, folder, partitions=1)

@@ -111,7 +111,6 @@ def _columns(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_both_readings_agree_on_whatever_records_ask_for(spark: SparkSession) -> None:
-    """Each policy has a partition of its own. The last partition has all policies in turn."""
     requests = AnyRequests(seed=7, authenticator=SIGNED_BY)
     judges = {(number, 0): policy for number, policy in enumerate(POLICIES)}
     last, each = len(POLICIES), RECORDS_EACH // len(POLICIES)

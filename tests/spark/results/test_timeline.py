@@ -59,8 +59,6 @@ def test_due_and_delivered_are_counted_where_they_were(spark: SparkSession) -> N
 
 
 def test_a_record_waits_from_when_it_was_written_until_it_ends(spark: SparkSession) -> None:
-    """Records are delivered, ended otherwise, or pending. A record without a visible end is not
-    counted."""
     found = _seen(
         spark,
         delivered(1, NOW_MS, timestamp_ms=NOW_MS - 60_000),

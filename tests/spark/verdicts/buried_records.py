@@ -125,4 +125,3 @@ STORIES: dict[Story, AuditScope] = {
     what_found_no_room_has_ended_as_it_was_read: BURIED,
     what_was_taken_back_before_it_could_fire_is_not_buried: BURIED,
 }
-"""The stories, and the scope in which each is judged."""

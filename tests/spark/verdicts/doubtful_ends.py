@@ -332,4 +332,3 @@ STORIES: dict[Story, AuditScope] = {
     ),
     what_is_seen_before_its_due_came_early_whatever_time_it_claims: replace(SEEN, seen_ms=100_000),
 }
-"""The stories, and the scope in which each is judged."""

@@ -301,4 +301,3 @@ STORIES: dict[Story, AuditScope] = {
     ),
     a_move_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }
-"""The stories, and the scope in which each is judged."""

@@ -216,4 +216,3 @@ STORIES: dict[Story, AuditScope] = {
     half_messages_are_purged_once_they_are_committed: SEEN,
     what_was_being_rewritten_ends_as_it_arrives: SEEN,
 }
-"""The stories, and the scope in which each is judged."""

@@ -278,4 +278,3 @@ STORIES: dict[Story, AuditScope] = {
     a_record_is_not_taken_back_in_mid_hop_by_a_wrong_proof: SEEN,
     a_recall_ends_its_record_where_only_what_is_settled_counts: replace(SEEN, settled_only=True),
 }
-"""The stories, and the scope in which each is judged."""

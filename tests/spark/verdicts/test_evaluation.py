@@ -266,12 +266,10 @@ STORIES: dict[Story, AuditScope] = {
     **moved_records.STORIES,
     **buried_records.STORIES,
 }
-"""The stories, and the scope in which each is judged."""
 
 
 @pytest.fixture(scope="module")
 def evaluations(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Evaluations:
-    """Evaluate all stories at once, and return the findings by story."""
     folder = tmp_path_factory.mktemp("evaluation")
     told = {story: Topics(number) for number, story in enumerate(STORIES)}
     for story, topics in told.items():

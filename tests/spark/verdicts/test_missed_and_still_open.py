@@ -40,7 +40,6 @@ class Audited(NamedTuple):
 def audited(
     spark: SparkSession, folder: Path, topics: Topics, earlier: Audited | None, seen: AuditScope
 ) -> Audited:
-    """Judge the topics together with the records that an earlier audit left open."""
     state = dict(zip(PARTITION_STATE, topics.state, strict=True))
     if earlier:
         state |= {"closed_to": NEXT_OFFSET, "audited_from": NEXT_OFFSET, "watermark_ms": AFTER_MS}

@@ -34,7 +34,6 @@ CONTENT = {"key_hash": 1, "value_hash": 2, "headers_hash": 3, "letter_hash": 4}
 
 
 Found = dict[tuple[int | None, int | None], tuple[str, str]]
-"""Verdict and detail by place."""
 
 
 class Topics:

@@ -21,7 +21,6 @@ def what_an_open_transaction_may_say_of_a_record_is_waited_for(t: Topics) -> Non
 
 
 def what_may_have_been_let_go_unseen_is_not_overdue(t: Topics) -> None:
-    """A pause holds records back, and a move releases one of them."""
     held: dict[str, Any] = {"due_ms": 50_000, "wanted_ms": 2**60, "fires_ms": 2**60}
     stamps = "timer-origin,timer-due,timer-first-origin"
     for expected in ("pending", "overdue"):
@@ -88,4 +87,3 @@ STORIES: dict[Story, AuditScope] = {
     what_earlier_records_asked_for_is_not_known_where_their_settings_are_gone: SEEN,
     a_second_end_is_one_too_many: SEEN,
 }
-"""The stories, and the scope in which each is judged."""

@@ -20,7 +20,6 @@ LONGEST_MAC: Final = 8
 
 
 def block(example: Example) -> str:
-    """Return the text between the two comments of an example."""
     topics = example.topics
     lost = {id(one) for one in topics.lost}
     rows = [

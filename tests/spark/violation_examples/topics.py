@@ -16,10 +16,8 @@ from tools.campaign.played_run import KnownSettingsTopic
 from tools.campaign.scene import HOP_KEY, MOMENTS_MS, OWN, SIGNER, TOPIC_ID
 
 AUDITED_MS: Final = START_MS + 600_000
-"""Time of the audit."""
 SECOND_MS: Final = 1_000
 PARTITIONS: Final = 4
-"""Partitions of each target."""
 
 
 class ExampleTopics:
@@ -70,11 +68,9 @@ class ExampleTopics:
         return self.world.kafka.append(INGRESS, self.number, None, None, [*headers])
 
     def move(self, offset: int, deliver_at_ms: int) -> None:
-        """Write the replacement of a record with another due time, as the proxy does."""
         self.world.moving(self.number, offset, deliver_at_ms)()
 
     def wait(self, seconds: int) -> None:
-        """Let time pass while the proxy works, unless it is stopped."""
         for _ in range(seconds):
             if not self.is_stopped:
                 self.world.settle()
@@ -136,7 +132,6 @@ class ExampleTopics:
         headers: list[tuple[str, bytes | None]],
         at_ms: int,
     ) -> Record:
-        """Append a record, as a stranger or a proxy fault would."""
         log = self.world.kafka.logs[topic, partition]
         offset = log[-1].offset_ + 1 if log else 0
         record = Record(topic, partition, offset, key, value, headers, at_ms)

@@ -36,7 +36,6 @@ COUNTED = [CountedShard(0, [1, 0])]
 
 @contextmanager
 def a_loop(mailbox: QueryMailbox, world: World) -> Iterator[None]:
-    """Run a worker loop that only answers."""
     is_over = threading.Event()
 
     def turn() -> None:
@@ -167,7 +166,6 @@ def test_what_goes_wrong_in_an_answer_stops_the_loop_only_where_the_store_is_dam
 
 @contextmanager
 def a_child(workers: ChildWorkers, name: str, world: World) -> Iterator[None]:
-    """Run a worker behind a pipe, as if in a process of its own."""
     asking, asked = Pipe()
     mailbox = QueryMailbox()
     workers.add(name, asking)

@@ -178,7 +178,6 @@ def test_what_cannot_be_meant_is_refused_before_anybody_is_asked(
 
 
 def _known(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
-    """Resolve each name of only letters to these addresses."""
     look_up = socket.getaddrinfo
 
     def found(host: str, port: int, *how: Any, **more: Any) -> list[Any]:
@@ -231,7 +230,6 @@ def test_a_name_that_nobody_knows_is_said_when_it_is_asked() -> None:
 
 
 def test_instances_behind_one_name_are_all_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are on two loopback addresses of this machine, with the same port."""
     made = MadeUpApi(AdminSettings(host="127.0.0.1", port=0))
     with closing(AdminServer(made.site)) as first:
         other = AdminSettings(host="127.0.0.2", port=first.port)

@@ -38,7 +38,6 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """Create a data folder: shard 0 with three entries, an unwritten shard 1, and one put aside."""
     folder = tmp_path / "timer.ingress-0@abc"
     options = Options(slots=1000)
     store = open_store("wheel", folder, Committed(-1, -1, 0, 0), options)

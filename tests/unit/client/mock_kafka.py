@@ -26,7 +26,6 @@ class MockKafka:
         return f"ingress-{uuid.uuid4().hex[:8]}"
 
     def records(self, topic: str, count: int) -> list[Message]:
-        """Return the records of a topic once there are `count`."""
         settings = {
             "bootstrap.servers": self.bootstrap,
             "group.id": "reader",

@@ -37,7 +37,6 @@ def at_work(within_s: float = WITHIN_S) -> World:
 
 @contextmanager
 def at_each_look(*steps: Callable[[], object]) -> Iterator[None]:
-    """Run a step each time the consumer checks for results. Settling is always due."""
     looks, left = Handling.outcomes, list(steps)
 
     def look(handling: Handling, wait_s: float) -> list[Outcome]:

@@ -17,7 +17,6 @@ in_both_modes = pytest.mark.parametrize("is_orderly", [False, True])
 
 
 def work_beside_the_first(world: World, turns: int) -> None:
-    """Run with the first handler never ending."""
     member = world.members[0]
     for _ in range(turns):
         member.turn()

@@ -79,8 +79,6 @@ def test_of_a_partition_that_is_gone_nothing_waits_and_its_key_goes_on_elsewhere
 
 
 def suspended_order() -> KeyOrder:
-    """Return an order in which key a is suspended until 5 s with two records behind it, and b is
-    pending."""
     order = order_of(record(0, b"a"), record(1, b"a"), record(2, b"b"), record(3, b"a"))
     first = order.next()
     assert first is not None

@@ -25,7 +25,6 @@ def _at_once() -> Iterator[None]:
 
 @pytest.fixture
 def world() -> World:
-    """Set up a first member with two of five records handled and three in hand."""
     made = World([[b"%d" % n for n in range(OLD)]], {}, 60.0, is_orderly=False)
     made.share_out((0,))
     member = made.members[0]
@@ -49,7 +48,6 @@ def successor(world: World) -> Member:
 
 
 def handle_all(world: World, member: Member) -> list[int]:
-    """Return the offsets handled until everything is committed."""
     handled = []
     while not world.group.is_done():
         member.turn()

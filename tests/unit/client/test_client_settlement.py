@@ -55,7 +55,6 @@ def world() -> World:
 
 
 def backlog(*failed: int) -> Backlog:
-    """Return offsets 0 to 4 of one partition, with the given failures."""
     made = Backlog()
     for offset in range(5):
         place = Place("orders", 0, offset)

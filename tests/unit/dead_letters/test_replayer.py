@@ -118,7 +118,6 @@ def goes(offset: int, value: bytes = b"v") -> Replayable:
 
 
 def replay_all(broker: Broker) -> None:
-    """Replay as the command does: take over, read the marks, send unmarked letters."""
     replayer = a_replayer(broker)
     replayer.take_over()
     replayed = Replayed("id", {0: range(LETTERS)})

@@ -118,7 +118,6 @@ class WatchedTopic:
         self._watch = TopicWatch(admin, facts, self.grown.append, lambda: self._now_s)
 
     def found(self, topic_id: str | Exception, partitions: int = 4) -> list[bool]:
-        """Return the results of four looks, with the answer after two."""
         self._now_s += TOPIC_EVERY_S
         seen = [self._watch.is_another(), self._watch.is_another()]
         if isinstance(topic_id, Exception):

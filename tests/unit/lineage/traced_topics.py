@@ -198,7 +198,6 @@ class TracedSite:
         return again
 
     def failed(self, delivery: TracedRecord, group: str) -> Origin:
-        """Fail it in a consumer of the group, with this project's client."""
         here = ClientPlace(*delivery.place)
         original, attempt = here, 0
         if delivery.place.topic == f"retry.{group}":

@@ -35,7 +35,6 @@ LONGEST_ID = "x" * 256
 
 
 def read(asked: Mapping[str, str | bytes | None], policy: Policy = POLICY) -> ParsedRecord:
-    """Read a record with these headers, by default for `orders`."""
     given = {"timer-topic": "orders", **asked}
     headers = [(n, v.encode() if isinstance(v, str) else v) for n, v in given.items() if v != ""]
     return RequestReader(policy).read(headers, b"key", b"value", NOW_MS, 0, OFFSET)

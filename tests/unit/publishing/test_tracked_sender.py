@@ -30,7 +30,6 @@ class Sending:
         self.groups: list[list[OutgoingRecord]] = [[]]
         self.reports: list[Callable[..., None] | None] = []
         self.raised: dict[int, KafkaException] = {}
-        """Errors of producing, by offset."""
         self._unsent = unsent
         self.targets = KnownTargets()
         self.targets.rules = rules or {}

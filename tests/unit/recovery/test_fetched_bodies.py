@@ -42,7 +42,6 @@ class Shelf:
         )
 
     def write(self, due_ms: int, value: bytes | None = b"value") -> Entry:
-        """Write an ingress record, and return its entry with the whole body."""
         headers: list[tuple[str, bytes | None]] = [
             ("timer-topic", b"orders"),
             ("timer-deliver-at", b"%d" % due_ms),

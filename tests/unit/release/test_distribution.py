@@ -122,7 +122,6 @@ def test_wheel_made_from_the_sdist_is_the_same(sdist: Path, wheel: Path, tmp_pat
 
 
 def _empty_environment(folder: Path, distributions: Iterable[Distribution]) -> Path:
-    """Return the Python of an environment with the files of only these distributions."""
     venv.create(folder, with_pip=False, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
     for one in distributions:
@@ -135,7 +134,6 @@ def _empty_environment(folder: Path, distributions: Iterable[Distribution]) -> P
 
 @pytest.fixture(scope="module")
 def run(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Return a runner for the environment with the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("empty")
     python = _empty_environment(folder / "environment", closure(asked_for()).values())
     pip = [

@@ -26,7 +26,6 @@ SQL = re.compile(r"\{.*?\}")
 
 @cache
 def _texts() -> list[str]:
-    """Return every text in the product's code, with `…` for inserted values."""
     found = []
     for path in (path for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
@@ -39,7 +38,6 @@ def _texts() -> list[str]:
 
 
 def _cited(text: str) -> list[str]:
-    """Return the texts in italics: sentences of the program, and titles of dashboard panels."""
     return sorted({" ".join(found.split()) for found in CITED.findall(text)} - KAFKA_S_OWN)
 
 

@@ -33,7 +33,6 @@ def a_half(ident: bytes = b"t", first_ms: int = 100, check_topic: str | None = "
 def some_undecided(
     *halves: tuple[int, Prepare], watermark: Watermark = BEFORE_ALL
 ) -> tuple[HalfMessages, list[list[int]]]:
-    """Return half messages by offset, and the offsets read back by request."""
     asked: list[list[int]] = []
 
     def read_back(offsets: object) -> dict[int, Prepare]:

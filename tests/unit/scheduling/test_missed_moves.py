@@ -31,7 +31,6 @@ def read(log: Log, at: int, floor: int) -> MissedReading:
 
 
 def shed(offsets: MissedMoves, log: Log, some: list[int]) -> int:
-    """Shed these offsets, commit, and return `missed_at` of the position."""
     for offset in some:
         offsets.add(offset)
     plan = offsets.planned(some[-1] + 1, 0)

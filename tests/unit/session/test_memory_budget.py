@@ -49,7 +49,6 @@ def a_half_message(number: int) -> dict[str, str | bytes]:
 
 
 def delivered_by_turn(world: World) -> Iterator[int]:
-    """Yield the deliveries of each turn's transaction until all are delivered."""
     everything = sum(world.kafka.end(partition) for partition in range(world.kafka.partitions))
     for _ in range(PATIENCE):
         before = len(world.delivered())

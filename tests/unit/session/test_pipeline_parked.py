@@ -282,7 +282,6 @@ def test_a_rate_slower_than_the_roll_window_delivers_everything_at_that_rate() -
 
 
 def two_resumed(per_second: int | None, batch_records: int = 1_000) -> World:
-    """Return a world with a hundred records of each target, one resumed slowly, one at the rate."""
     world = World(targets=("orders", "bills"))
     world.batch_records = batch_records
     world.release.pause(["orders", "bills"])
@@ -306,7 +305,6 @@ def test_a_slow_resume_holds_up_no_other(per_second: int | None, within_s: int) 
 
 
 def test_another_resume_counts_for_what_still_waits_in_the_queue() -> None:
-    """It is faster, then without a rate. Each resume finds all records with a place."""
     world = two_resumed(None)
     world.turn(5)
     world.time.pass_ms(1)

@@ -15,7 +15,6 @@ CODE = b"record-unreadable"
 
 
 def world_with_bad_batch(partitions: int = 1) -> World:
-    """Return a world with three records, three unreadable ones, and two more."""
     world = World(partitions)
     for number in range(BASE):
         send(world, f"{number + 1}h")

@@ -44,8 +44,6 @@ def outcome(origin: str, what: str, ident: str, **more: str) -> Placed:
 
 
 def sound() -> Topics:
-    """Return many records in two partitions. The last record cancels the first one of the second
-    partition."""
     sent = [asked(partition, offset) for partition in (0, 1) for offset in range(MANY)]
     cancel = Placed(IN, Incoming(1, MANY, b"key", b"", [("timer-cancel", b"0")], 0))
     taken_back = sent[MANY]
@@ -76,7 +74,6 @@ def change(at: int, **fields: object) -> Callable[[Topics], None]:
 
 
 def moved(topics: Topics) -> None:
-    """Give a delivery an origin in the other partition, which has no such offset."""
     stamps = [("timer-origin", b"ingress/1/%d" % (MANY + 9)), ("timer-due", b"5")]
     change(0, headers=stamps)(topics)
 

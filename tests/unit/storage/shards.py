@@ -59,7 +59,6 @@ def opened(folder: Path, at: Committed | None = None, **kwargs: Any) -> TieredSt
 def opened_kind(
     kind: StoreKind, folder: Path, at: Committed | None = None, **kwargs: Any
 ) -> TieredStore:
-    """Open a store of any kind, by default with tiny tables."""
     options = kwargs.pop("options", TINY)
     files: Files | None = kwargs.pop("files", None)
     return open_store(kind, folder, at or committed(), options, files=files, **kwargs)
@@ -99,7 +98,6 @@ def _listing(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def taken(store: Store, until_ms: int, limit: int = 1000) -> list[Entry]:
-    """End all entries due up to `until_ms` after the start, one peek at a time, and return them."""
     found: list[Entry] = []
     while batch := store.due(START_MS + until_ms, limit).entries:
         found += batch

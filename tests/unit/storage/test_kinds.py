@@ -255,8 +255,6 @@ def maintain_long(store: Store) -> None:
 
 
 def refuse_writes(kind: StoreKind, store: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every write of the store fail as on a full disk."""
-
     def refuse(*_: object) -> None:
         raise OSError(28, "No space left on device")
 

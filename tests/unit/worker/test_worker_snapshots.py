@@ -17,7 +17,6 @@ LIMIT_S = 5.0
 
 @contextmanager
 def a_worker(snapshots: WorkerSnapshots, name: str, status: Status) -> Iterator[Metrics]:
-    """Yield a worker's metrics. Its snapshot reaches the parent at the end of the block."""
     here, there = Pipe(duplex=False)
     snapshots.add(name, here)
     metrics = Metrics(lambda: status)

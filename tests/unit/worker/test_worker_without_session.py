@@ -23,7 +23,6 @@ RUNNING = ShardStatus("timer.ingress", 0, "running", 10, 5_000, 7, 3, 0)
 
 @pytest.fixture
 def side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AdminSide:
-    """Return the side of a worker whose only session served a shard and was lost."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
 

@@ -25,7 +25,6 @@ from tests.property.storage.test_store_against_model import DyingFiles, Killed
 from tests.support.simulation.memory_register import MemoryRegister, lowered_by
 
 Change: TypeAlias = tuple[int, Callable[[Register], None]]
-"""(offset, change)."""
 
 END: Key = (10**12, 10**12)
 NEVER_SEEN = b"never seen"

@@ -12,7 +12,6 @@ from tests.unit.admin.listing.test_page_reader import Pieces
 
 
 def waiting(times_s: Sequence[float]) -> EachWaiting:
-    """Set up five records of two partitions, two on a page, with the given time at each look."""
     pieces = Pieces([[(1, 1), (2, 2), (3, 3)], [(1, 1), (5, 2)]], at_once=2, places=2)
     return EachWaiting(pieces.ask, Sought(), range(2), iter(times_s).__next__)
 

@@ -14,7 +14,6 @@ from proxy.kafka.group import GroupOwners, OwnersUnknown, group_owners
 
 
 def _assignment(owned: dict[str, list[int]]) -> bytes:
-    """Return an assignment as Kafka's consumers write it, version 1, with 3 bytes of user data."""
     written = struct.pack(">hi", 1, len(owned))
     for topic, partitions in owned.items():
         name = topic.encode()

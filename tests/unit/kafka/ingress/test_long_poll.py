@@ -215,7 +215,6 @@ class Owner:
 
 
 def waiting() -> tuple[Ingress, Member, Listening]:
-    """Yield an ingress of two partitions that has long been quiet."""
     now_s, member, listener = iter(range(0, 10_000, 3)), Member(), Listening()
     ingress = Ingress(
         cast(Any, member), "timer.ingress", lambda: cast(Any, listener), lambda: next(now_s)

@@ -42,7 +42,6 @@ def ident(number: int) -> bytes:
 
 
 def put_pending(register: Register, offsets: Iterable[int], every_step: int = 5) -> None:
-    """Put an id for each offset as a shard does: look up, put, settle, maintain."""
     for offset in offsets:
         register.find([ident(offset)])
         register.put(offset, ident(offset), pending(offset))

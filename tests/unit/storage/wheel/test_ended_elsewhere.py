@@ -19,7 +19,6 @@ ROOMY = replace(TINY, slots=1000, memtable_entries=ENDED + PENDING)
 
 
 def made() -> list[Entry]:
-    """Make an entry in each passing slot, and some beyond, with and without names."""
     slots = [*range(1, ENDED + 1), *range(600, 600 + PENDING)]
     return [entry(SLOT_MS * slot, at, f"topic-{at % 5}") for at, slot in enumerate(slots)]
 

@@ -49,7 +49,6 @@ def write_once(store: TieredStore, next_offset: int) -> None:
 
 
 def no_more_body_files_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """Fail as if the process had no file descriptors left."""
     opens, left = os.open, [count]
 
     def refusing(path: Any, *args: Any, **kwargs: Any) -> int:

@@ -29,7 +29,6 @@ SEGMENT_BYTES = 85 * RECORD_BYTES + 16
 LAST_CELL = 84 * RECORD_BYTES
 SLOTS = 8
 ROWS_OF_RUNS = [[1, 1, 3], [2], [1, 2, 1, 5], [30], [1], [40], [1, 1]]
-"""Records of each run, by block."""
 
 
 @pytest.fixture

@@ -61,8 +61,6 @@ def test_the_first_and_the_last_slot_of_a_block_are_looked_at(place: int) -> Non
 def test_blocks_that_were_never_used_change_nothing(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model is a wheel that reads everything, while slots are filled, emptied and filled
-    again."""
     monkeypatch.setattr(timer_wheel, "LAST_WINDOW_SLOTS", 5)
     chance = Random(seed)
     wheel = map_wheel(tmp_path / "wheel", SLOTS, Files())

@@ -46,7 +46,6 @@ def reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reboot:
 
 @pytest.fixture
 def folder(tmp_path: Path, reboot: Reboot) -> Path:
-    """Create a store with several flushes of pending records, and reboot."""
     store = opened(tmp_path / "shard")
     draw = random.Random(7)
     made = entries([draw.randrange(400, 9_000) for _ in range(COUNT)])
