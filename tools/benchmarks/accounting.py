@@ -121,7 +121,7 @@ def _own_resident(pid: int) -> tuple[int, int]:
 
 
 def _machine_busy_s() -> float:
-    """User, nice, system, irq and softirq time of all cores."""
+    """Return the user, nice, system, irq and softirq time of all cores."""
     fields = _text(_PROC / "stat").partition("\n")[0].split()[1:]
     return sum(int(fields[at]) for at in (0, 1, 2, 5, 6)) / _TICKS_PER_S if fields else 0.0
 

@@ -26,21 +26,21 @@ import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
- * Generator and reader for RocketMQ: its own Java client, tuned so that it is not what is measured.
+ * Generator and reader for RocketMQ with its own Java client, tuned not to limit a measurement.
  *
- * <p>A body begins with the sixteen bytes that are the key of a Kafka record. Each mode prints
- * `ready` when it is, and one line with its result; SIGTERM ends it.
+ * <p>A body begins with the sixteen bytes of a Kafka record's key. Each mode prints `ready`, then one
+ * line with its result. SIGTERM ends it.
  */
 public final class RocketDriver {
   private static final int KEY_BYTES = 16;
   private static final int IN_FLIGHT = 4_000;
   private static final int BATCH = 1_000;
-  /** So long that no answer is merely late: what is sent again then was refused. */
+  /** Longer than any late answer, so that only refused messages are sent again. */
   private static final int SEND_TIMEOUT_MS = 60_000;
 
   private static final int CREATE_TRIES = 20;
 
-  /** The client's threads would outlive an error: any ends the process. */
+  /** End the process after any error, because the client's threads would outlive it. */
   public static void main(String[] arguments) {
     try {
       run(arguments);
@@ -62,7 +62,7 @@ public final class RocketDriver {
     }
   }
 
-  /** Tries for a while: the name server hears of a broker shortly after the broker has booted. */
+  /** Try for a while: the name server learns of a broker shortly after its start. */
   private static void create(String address, String topic, int queues) throws Exception {
     DefaultMQProducer producer = producer(address, "create");
     for (int tries = 1; ; tries++) {
@@ -79,7 +79,7 @@ public final class RocketDriver {
     System.out.println("created");
   }
 
-  /** Prints, each tenth of a second, how many delayed messages the timer has not taken up yet. */
+  /** Print every 0.1 s the number of delayed messages that the timer has not taken. */
   private static void tellBehind(String address, String broker) throws Exception {
     DefaultMQAdminExt admin = new DefaultMQAdminExt();
     admin.setNamesrvAddr(address);
@@ -108,7 +108,7 @@ public final class RocketDriver {
     return ((com.sun.management.OperatingSystemMXBean) system).getProcessCpuTime() / 1e9;
   }
 
-  /** Sends a whole load and waits until the broker has said yes to each; what it refuses again. */
+  /** Send a whole load and wait for the broker to accept each message. Resend refused ones. */
   private static final class Sending {
     private final String topic;
     private final int count;
@@ -201,7 +201,7 @@ public final class RocketDriver {
     }
   }
 
-  /** Reads a topic from its beginning and writes down each arrival: sequence, due, when it came. */
+  /** Read a topic from its beginning. Write sequence, due time and arrival time of each message. */
   private static final class Reading {
     private static final long QUIET_MS = 1_000;
 
