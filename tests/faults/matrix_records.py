@@ -47,7 +47,7 @@ class MatrixRecords:
         return asking(number, self.target, more)
 
     def _changed(self) -> Iterator[Outgoing]:
-        """Yield records that change. The first of them carry distinct numbers."""
+        """Yield records that change. The first ones carry distinct numbers."""
         named = range(2 * NAMED)
         recalled = range(named.stop, named.stop + RECALLED)
         moved = range(recalled.stop, recalled.stop + MOVED)

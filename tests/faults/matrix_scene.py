@@ -40,8 +40,7 @@ LEVELS = "100ms 200ms 400ms"
 SETTINGS: dict[str, Any] = {"levels": LEVELS, "retry": {"first_level": 1, "max_attempts": 3}}
 RULES = Rules(levels_ms=levels_ms(LEVELS), max_attempts=3)
 AHEAD_OF_THE_BROKER = "local state put aside"
-"""End of the name of a local folder that covers more than is committed. Such a folder would hide
-the fault."""
+"""End of the name of a local folder that covers more than is committed. It would hide the fault."""
 LOST = "session lost"
 IMPATIENT_S, PATIENT_S = 6, 60
 """The broker ends silent transactions and member sessions after these seconds."""
@@ -68,8 +67,10 @@ class Scene:
         return f"{self.installation.name}.proxy"
 
     def bring_to_step(self) -> None:
-        """Return when the proxy stops at the step, within the first transaction of these records.
-        One of the two pauses has ended by then, and the proxy cannot know it yet."""
+        """Return when the proxy stops at the step, within the first transaction of the records.
+
+        One pause has ended by then, and the proxy does not know it.
+        """
         target = self.installation.target(partitions=2)
         self.held.start_ready()
         self.installation.send(asking(number, target) for number in range(PARTITIONS))
@@ -174,8 +175,8 @@ class Scene:
         return sum(why in (outcome.value or b"") for outcome in outcomes) == PAUSED
 
     def _has_nothing_waiting(self) -> bool:
-        """Return whether no proxy has pending records. Cancelled and moved records must be gone,
-        not just late."""
+        """Return whether no proxy has pending records: cancelled and moved ones are gone for
+        good."""
         running = [proxy for proxy in self.installation.proxies.values() if proxy.is_running]
         return not any(call(proxy, "GET", "/pending")[1]["pending"] for proxy in running)
 
@@ -187,8 +188,7 @@ class Scene:
 def held_scene(
     bootstrap: str, folder: Path, step: str, patience_s: int = IMPATIENT_S
 ) -> Iterator[Scene]:
-    """Yield a scene whose proxy has stopped at the step. The caller injects and repairs a fault.
-    Then everything is judged."""
+    """Yield a scene whose proxy has stopped at the step. At the end everything is judged."""
     scene = Scene(bootstrap, folder, step, patience_s)
     try:
         scene.bring_to_step()

@@ -34,8 +34,7 @@ LEFT_BYTES = 8 << 20
 
 
 def _flood(targets: list[str]) -> Iterator[Outgoing]:
-    """Yield the flood. Some records have an id and are cancelled at the end. Half messages are
-    decided at the end, too."""
+    """Yield the flood. At its end some records are cancelled, and half messages are decided."""
     for number in range(SENT):
         headers = [
             ("timer-topic", targets[number % len(targets)].encode()),

@@ -24,8 +24,7 @@ def test_killed_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_stopped_at_a_step_while_another_takes_over(kafka: str, tmp_path: Path, step: str) -> None:
-    """Its session ends and another proxy delivers everything. Then it continues where it
-    stopped."""
+    """Its session ends and another proxy delivers everything. Then it continues from the step."""
     with held_scene(kafka, tmp_path, step) as scene:
         scene.held.signal(SIGSTOP)
         heir = scene.heir()

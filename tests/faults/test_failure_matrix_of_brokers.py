@@ -25,8 +25,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 def test_broker_that_answers_nothing_from_a_step_on(
     broker: EmbeddedBroker, tmp_path: Path, step: str
 ) -> None:
-    """Calls time out. Once it resumes, the broker executes the pending requests, a commit
-    included."""
+    """Calls time out. Once it resumes, the broker executes pending requests, even a commit."""
     with held_scene(broker.bootstrap_servers, tmp_path, step, PATIENT_S) as scene:
         broker.signal(SIGSTOP)
         try:

@@ -33,8 +33,7 @@ def test_fenced_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_generation_lost_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
-    """An operator removes it from the group. Another member has its partitions before it
-    continues."""
+    """An operator removes it from the group. Another member gets its partitions."""
     with held_scene(kafka, tmp_path, step, PATIENT_S) as scene:
         remove_members(kafka, scene.group_id)
         heir = scene.heir()
@@ -47,8 +46,7 @@ def test_generation_lost_at_a_step(kafka: str, tmp_path: Path, step: str) -> Non
 
 @pytest.mark.parametrize("step", STEPS)
 def test_generation_gone_on_at_a_step(kafka: str, tmp_path: Path, step: str) -> None:
-    """Another member joins and gets one of the two partitions. The other partition is kept and
-    planned again."""
+    """Another member gets one of the two partitions. The other one is planned again."""
     with held_scene(kafka, tmp_path, step, PATIENT_S) as scene:
         scene.heir().start()
         wait_for(lambda: is_settled(kafka, scene.group_id, 2), HARM_WITHIN_S, "two members")

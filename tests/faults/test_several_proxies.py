@@ -59,8 +59,7 @@ def test_one_joins_and_leaves_and_another_joins_and_is_killed(
 def test_restart_in_the_middle_of_a_rebalance_leaves_no_partition_to_nobody(
     installation: Installation,
 ) -> None:
-    """It is killed between giving a partition up and joining again: Kafka forgets the second
-    round."""
+    """It is killed between revocation and rejoin: Kafka forgets the second round."""
     targets = [installation.target(partitions=2)]
     one = installation.proxy("one")
     one.start_ready()

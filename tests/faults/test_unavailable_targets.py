@@ -25,8 +25,7 @@ RULES = Rules(levels_ms=levels_ms(LEVELS))
 PER_SECOND = 60
 BEFORE_S, OUTAGE_S, AFTER_S = 4, 60, 2
 DUE_FROM_S, DUE_TO_S = 25, 35
-"""Records due in these seconds fall into the outage. A proxy that ignores it delivers none of them
-before the node is back."""
+"""Records due in these seconds fall into the outage, and none of them can be delivered in it."""
 JUDGED_WITHIN_S = 300
 FIRST = 60
 """Records that show the proxy that their targets are healthy. It asks again after a minute."""

@@ -69,8 +69,7 @@ class Operator:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the operator's settings as variables, or the path of the settings file if there is
-        one."""
+        """Return the operator's settings as variables, or the path of the settings file."""
         if self.settings_file is not None:
             return {"DELAY_PROXY_CONFIG": str(self.settings_file)}
         topics = {f"DELAY_PROXY_TOPICS__{r.upper()}": f"operator-{r}-{self.mark}" for r in ROLES}
@@ -97,8 +96,7 @@ class Operator:
         return f"{self.ingress}/{number % 2}/{number}"
 
     def letters(self, count: int, more: Headers | None = None, value: bytes | None = b"v") -> None:
-        """Write this number of letters refused because of their target, with keys k0, k1, and so
-        on."""
+        """Write letters refused because of their target, with keys k0, k1, and so on."""
         write(self.kafka, self.dead_letters, [self.letter(n, more, value) for n in range(count)])
 
     def letter(
@@ -123,8 +121,7 @@ class Operator:
         )
 
     def say(self, *arguments: str, **environment: str) -> Said:
-        """Run `dead-letters ...` in this process: a new process takes longer to start than to
-        work."""
+        """Run `dead-letters ...` in this process: a new process starts too slowly."""
         return patiently(arguments, lambda: self._say(*arguments, **environment))
 
     def _say(self, *arguments: str, **environment: str) -> Said:
@@ -140,8 +137,7 @@ class Operator:
         return self.say("replay", "--yes", "--json", *self.edit, *arguments)
 
     def await_marks(self, at_least: int) -> None:
-        """Return when this number of marks can be read, which is shortly after the end of a
-        replay."""
+        """Return when this number of marks can be read, shortly after a replay."""
         read_to_end(self.kafka, self.marks, at_least)
 
     def run_python(self, script: str, *arguments: str) -> int:

@@ -59,8 +59,7 @@ def _bodies_on_disk(proxy: ProxyProcess) -> Iterator[bytes]:
 
 
 def _modes(proxy: ProxyProcess) -> set[int]:
-    """Return the permissions of all files and folders of the proxy. Files may vanish during the
-    search."""
+    """Return the permissions of the proxy's files and folders. Files may vanish meanwhile."""
     found = set[int]()
     for path in [proxy.data_dir, *proxy.data_dir.rglob("*")]:
         with suppress(FileNotFoundError):
@@ -92,8 +91,7 @@ def _halves(topic: str, turn: int) -> list[Outgoing]:
 
 
 def _until_replaced(topic: str, turn: int, delay: bytes) -> Iterator[Outgoing]:
-    """Return records that stay pending until a replacement is delivered at once. Stubs remain
-    stubs."""
+    """Return records pending until a replacement is delivered at once. Stubs remain stubs."""
     for n in range(HALVES):
         headers = [("timer-topic", topic.encode()), ("timer-id", b"w%d-%d" % (turn, n))]
         yield Outgoing(b"k", b"waits %d" % n, [*headers, ("timer-delay", delay)], 0)

@@ -22,8 +22,7 @@ Call = Callable[..., tuple[int, str, str]]
 ACL_LIMIT_S = 180.0
 KNOWN_WITHIN_S = 180.0
 JAVA_S_PARTITION_OF_O1 = 3
-"""Partition of four by murmur2 of the key (org.apache.kafka.common.utils.Utils), not by
-librdkafka's CRC32."""
+"""Partition of four by Kafka's murmur2 of the key, not by librdkafka's CRC32."""
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
 
 pytestmark = [pytest.mark.integration, pytest.mark.core]

@@ -93,8 +93,7 @@ def test_dev_delivers_what_is_pasted_and_stops_cleanly_with_one_signal(tmp_path:
 
 
 def test_dev_takes_a_settings_file(tmp_path: Path) -> None:
-    """Without the file another scheduler's header would be ignored, and the record delivered at
-    once."""
+    """Without the file another scheduler's header would be ignored."""
     with a_dev(tmp_path, "--config", str(EXAMPLE)) as (_process, said):
         wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
         where = ("-b", broker(said.read_text()), "-t", "orders")

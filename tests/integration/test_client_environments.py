@@ -1,5 +1,4 @@
-"""The client installs beside other libraries, with old and new Python and confluent-kafka
-versions."""
+"""The client installs with old and new versions of Python, confluent-kafka and others."""
 
 from __future__ import annotations
 

@@ -81,8 +81,7 @@ def make_anew(world: World) -> None:
 def test_of_a_topic_that_is_made_anew_all_records_are_handled_and_no_old_offset_is_committed(
     kafka: str, handler: Handler, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """This holds whether the client library reports an offset out of range or continues
-    silently."""
+    """The client library may report an offset out of range or continue silently."""
     world = World(kafka)
     write(world, "old", OLD)
     with at_work(world, handler, **options(handler)):

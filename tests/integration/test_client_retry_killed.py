@@ -59,8 +59,7 @@ class Fleet:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *, is_static: bool, dies_in: tuple[str, int] | None = None) -> None:
-        """Start a process with its own member name. If static, a successor takes it over at
-        once."""
+        """Start a process. If static, a successor takes over its member name at once."""
         world = self.world
         config = {"bootstrap.servers": world.bootstrap, **QUIET, **IMPATIENT, **POLLS}
         producer: dict[str, Any] = {"message.timeout.ms": STORE_WITHIN_MS}

@@ -1,5 +1,4 @@
-"""`dead-letters replay` on a real broker: replayed letters, remaining letters, and nothing
-twice."""
+"""`dead-letters replay` on a real broker: chosen letters are replayed, none twice."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ def times_sent(operator: Operator) -> Counter[bytes | None]:
 
 
 def await_begun(operator: Operator, replay: subprocess.Popen[str]) -> None:
-    """Return when some letters are written. If the replay has ended before, fail with its
-    output."""
+    """Return when some letters are written. If the replay ends before, fail with its output."""
     wait_for(
         lambda: sent_by_now(operator) >= 3 or replay.poll() is not None, WITHIN_S, "a part to go"
     )
@@ -169,8 +167,7 @@ def test_no_letter_goes_twice_when_a_replay_is_killed_half_way(operator: Operato
 def test_batch_that_was_open_when_its_replay_was_killed_is_undone_and_goes_once(
     operator: Operator,
 ) -> None:
-    """It is killed between writing and committing. The next replay fences it and starts from the
-    marks."""
+    """It is killed before the commit. The next replay fences it and starts from the marks."""
     operator.letters(5)
     script = (
         "import os\n"

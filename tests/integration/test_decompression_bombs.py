@@ -1,5 +1,4 @@
-"""Batches that grow when decompressed. New topics refuse them. In older topics they stop neither
-the proxy nor the audit."""
+"""New topics refuse decompression bombs. In older topics the proxy and the audit survive them."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ TIMEOUT_S = 180
 WAITS_S = 20
 """Time to read a record on a busy machine."""
 STAYS_OPEN = {"transaction.timeout.ms": 600_000}
-"""The test ends the transaction. A proxy may take longer to start than the broker's default
-allows."""
+"""The test ends the transaction. A proxy may start more slowly than the default allows."""
 
 
 def _transaction(installation: Installation, topic: str, values: list[bytes]) -> Producer:

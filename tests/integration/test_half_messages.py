@@ -1,5 +1,4 @@
-"""Half messages on a real broker: decided, asked about, expired, and killed between any two
-steps."""
+"""Half messages on a real broker: decided, asked about, expired, killed between steps."""
 
 from __future__ import annotations
 
@@ -175,8 +174,7 @@ def test_undecided_half_message_is_asked_about_until_it_expires(halves: Halves) 
 
 
 def test_questions_come_after_the_immunity_and_in_their_interval(halves: Halves) -> None:
-    """The judge checks that no question is early. Here a message with a shorter immunity is asked
-    about before an older one."""
+    """A message with a shorter immunity is asked about before an older one."""
     asked = [placed.record.header("timer-id") for placed in halves.ends.checks]
     assert asked.index(b"unasked") < asked.index(b"forgotten")
     assert halves.said("unasked") == ["expired"]

@@ -1,5 +1,4 @@
-"""While the ingress is quiet, a second consumer long-polls instead of the group's, on a real
-broker."""
+"""A second consumer long-polls a quiet ingress for the group's, on a real broker."""
 
 from __future__ import annotations
 

@@ -26,11 +26,13 @@ SHOWN_ELSEWHERE = {
     "defect",
     "record-unreadable",
 }
-"""Reasons with other tests: test_protocol_authorisation, test_bodies_in_kafka, test_half_messages,
-the tests of release control and faults/test_unavailable_targets (requeued; the dead letter is in
-unit/dispatch/test_dispatcher). unit/test_protocol has headers that an older policy did not serve.
-unit/session/test_forged_hops makes a defect, as none is known. test_unreadable_batch has the
-unreadable batch."""
+"""Other tests cover these reasons: test_protocol_authorisation, test_bodies_in_kafka,
+test_half_messages, test_unreadable_batch and the tests of release control.
+
+A missing leader is in faults/test_unavailable_targets and unit/dispatch/test_dispatcher. Headers
+that an older policy did not serve are in unit/protocol. No real defect is known, so
+unit/session/test_forged_hops makes one.
+"""
 
 ASKED: dict[str, dict[str, bytes | None]] = {
     "header-unknown": {"dely": b"5s"},
@@ -140,8 +142,7 @@ class Story:
         return Outgoing(b"key", b"value", [*headers, ("name", name.encode())])
 
     def _refused_by_the_broker(self) -> Iterator[Outgoing]:
-        """Add records that are too large beside small ones, and keyless ones beside keyed ones for
-        a compacted topic."""
+        """Yield too large records beside small ones, and keyless ones for a compacted topic."""
         for number in range(30):
             large = b"x" * (2 * SMALL_BYTES if number % 10 == 0 else 100)
             name = b"too-large" if number % 10 == 0 else b""

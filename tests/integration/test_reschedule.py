@@ -1,5 +1,4 @@
-"""Pending records are moved to another time or released from a pause, on a real broker with
-kills."""
+"""Pending records are moved or released from a pause, on a real broker with kills."""
 
 from __future__ import annotations
 

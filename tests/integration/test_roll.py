@@ -36,8 +36,7 @@ DELETED_WITHIN_S = 180
 
 @pytest.fixture
 def installation(own_broker: StartBroker, tmp_path: Path) -> Iterator[Installation]:
-    """Yield an installation with an ingress retention of seconds, on a broker that checks it
-    often."""
+    """Yield an ingress with a retention of seconds, on a broker that checks it often."""
     broker = own_broker(overrides=DELETES_SOON)
     made = Installation(broker.bootstrap_servers, tmp_path, 1, SHORT)
     yield made

@@ -1,5 +1,4 @@
-"""A batch of 4.6 kB with 150 MB that no client can read. It is detected, and skipped with a
-record."""
+"""A batch of 4.6 kB with 150 MB that no client can read is detected and skipped."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ pytestmark = pytest.mark.rest
 
 RUNS = {None: 600, "wheel": 100, "rocksdb": 25}
 FOUND_FAULTS = [1302, 1406]
-"""Seeds that found faults with the wheel: a stale half message, and a sweep that was too far
-ahead."""
+"""Seeds that found faults with the wheel: a stale half message, and a sweep too far."""
 SOAK_RUNS = 5_000
 Step = tuple[object, ...]
 

@@ -71,7 +71,7 @@ forged_hops: st.SearchStrategy[dict[str, str]] = st.builds(
     st.one_of(st.just({}), ids.map(lambda ident: {"timer-id": ident})),
 )
 recalls = st.integers(1, 12).map(lambda before: {"timer-recall": str(before)})
-"""Distance in offsets to the recalled record. `_send` makes an origin of it."""
+"""Distance in offsets to the recalled record. `_send` turns it into an origin."""
 KEYS = b"key", b"other", None
 requests = st.one_of(
     times,
@@ -314,6 +314,6 @@ def test_every_record_ends_once_and_never_early_with_bodies_in_kafka(
 ) -> None:
     """Invariant: each record ends once and none early while `bodies` changes.
 
-    The dense runs cover RocksDB: opening it takes as long as a whole run with the wheel.
+    The dense runs cover RocksDB: opening it costs as much as a whole run with the wheel.
     """
     run("wheel", [("bodies", "kafka"), *script], limit)

@@ -68,6 +68,5 @@ def run(
 def test_however_small_the_budget_reading_goes_on_and_every_record_ends_once(
     script: list[tuple[object, ...]], commits: Executor | None, budget_bytes: int
 ) -> None:
-    """Invariant: under any budget reading continues, because full memory is written out or
-    freed."""
+    """Invariant: under any budget reading continues: full memory is written out or freed."""
     run("wheel", script, commits, budget_bytes)

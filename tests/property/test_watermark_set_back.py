@@ -82,8 +82,7 @@ def test_every_record_still_ends_once_with_two_machines_and_their_disks(
 
 
 def test_a_disk_from_before_does_not_bring_back_what_has_ended(tmp_path: Path) -> None:
-    """Three machines: one keeps the record on its disk, one delivers it early, one sets the
-    watermark back."""
+    """One machine keeps the record, one delivers it early, one sets the watermark back."""
     world = World()
     give_disks(world, "wheel", tmp_path)
     world.send({"timer-topic": "orders", "timer-delay": "9h"})

@@ -1,5 +1,4 @@
-"""Attempts to fool the audit: topics of a real proxy, manipulated as a cheat, retention or
-operators might."""
+"""Attempts to fool the audit by cheats, retention or operators in a real proxy's topics."""
 
 from __future__ import annotations
 
@@ -251,8 +250,7 @@ def test_7_topics_nobody_asked_for_compaction_and_open_transactions(
 def test_7_target_that_was_created_anew_between_two_audits_is_known(
     spark: SparkSession, work: Work, tmp_path: Path
 ) -> None:
-    """Records open at an early audit time, whose ends were in the deleted topic, cannot be judged
-    any more."""
+    """Records whose ends were in the deleted topic cannot be judged any more."""
     first = work.audited(spark, tmp_path, "first", at_ms=1)
     assert (first.violations, first.verdicts["pending"]) == (0, 4)
     lost = TopicCopy(work.made.bootstrap, work.orders)

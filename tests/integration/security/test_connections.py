@@ -30,8 +30,7 @@ TOKEN = "a-token-that-must-not-be-shown"
 PAGES = ("/metrics", "/healthz", "/readyz", "/api/v1/status", "/api/v1/pending")
 WITHIN_S = 600
 AUDITED = (0, 3)
-"""Exit codes of an audit that passes while the proxy still runs. It starts
-Spark."""
+"""Exit codes of an audit that passes while the proxy runs. It starts Spark."""
 
 
 @pytest.mark.parametrize("listener", [TLS, MUTUAL, SCRAM])

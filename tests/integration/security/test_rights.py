@@ -210,8 +210,7 @@ def test_run_does_not_start_without_a_right_on_its_own_topics(
 def test_a_running_proxy_names_a_right_taken_away_and_goes_on_once_it_is_back(
     granted: Granted, site: SecuredSite
 ) -> None:
-    """Three records need all of the rights: one that is delivered, one that cannot be delivered,
-    and one that is retried."""
+    """Three records need all of the rights: one delivered, one undeliverable, one retried."""
     installation = granted.installation
     told, orders = _proxy(granted, site), installation.target()
     told.proxy.start_ready()

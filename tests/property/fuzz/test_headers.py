@@ -68,8 +68,7 @@ timestamps = st.one_of(st.integers(-1, MOST_MS), st.sampled_from([-1, 0, MOST_MS
 def test_any_headers_have_an_answer(
     headers: Headers, key: Value, value: Value, timestamp_ms: int
 ) -> None:
-    """Invariant: no headers raise. A refusal has a known reason and a short sentence. Times fit 64
-    bits."""
+    """Invariant: no headers raise. Refusals have a known reason, and times fit 64 bits."""
     for reader in (plain, knowing):
         judge(reader.read(list(headers), key, value, timestamp_ms, 0, 7), key, value)
 

@@ -59,7 +59,7 @@ PLANTED: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
 }
 """Faults by name.
 
-- recall: recalling a replacement takes back the replaced record, if that was in mid-hop.
+- recall: recalling a replacement takes back a replaced record in mid-hop.
 - move: a record is moved before its reading is committed.
 - floor: the floor passes records in mid-hop.
 - generation: every generation of the group may commit offsets.

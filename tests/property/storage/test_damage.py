@@ -75,8 +75,7 @@ def read_back(folder: Path, pending: list[Entry], kind: StoreKind = "wheel") -> 
 def test_a_flipped_bit_anywhere(
     kind: StoreKind, seed: int, choice: int, place: float, bit: int
 ) -> None:
-    """Invariant: with any bit flipped in any file the pending entries are exact, or the folder is
-    put aside."""
+    """Invariant: with any flipped bit the pending entries are exact, or the folder put aside."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
         pending, _ = filled(folder, seed, kind)
@@ -90,8 +89,7 @@ def test_a_flipped_bit_anywhere(
 @settings(max_examples=100, deadline=None)
 @given(kind=kinds, seed=st.integers(0, 20), choice=st.integers(0, 100), place=st.floats(0, 1))
 def test_a_file_cut_short(kind: StoreKind, seed: int, choice: int, place: float) -> None:
-    """Invariant: with any file cut anywhere the pending entries are exact, or the folder is put
-    aside."""
+    """Invariant: with any file cut the pending entries are exact, or the folder put aside."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
         pending, _ = filled(folder, seed, kind)
@@ -103,8 +101,7 @@ def test_a_file_cut_short(kind: StoreKind, seed: int, choice: int, place: float)
 @settings(max_examples=60, deadline=None)
 @given(kind=kinds, seed=st.integers(0, 20), choice=st.integers(0, 100))
 def test_a_file_missing(kind: StoreKind, seed: int, choice: int) -> None:
-    """Invariant: with any file missing the pending entries are exact, or the folder is put
-    aside."""
+    """Invariant: with any file missing the pending entries are exact, or the folder put aside."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "shard"
         pending, _ = filled(folder, seed, kind)

@@ -92,8 +92,7 @@ class DyingFiles(Files):
 
 
 class StoreAgainstModel(RuleBasedStateMachine):
-    """Invariant: the store answers as a sorted list of its pending entries, after any flush,
-    restart or crash."""
+    """Invariant: the store equals a sorted list of its pending entries, also after crashes."""
 
     kind: StoreKind
 

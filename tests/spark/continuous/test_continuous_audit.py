@@ -154,7 +154,7 @@ def killed_when_the_audit_was_written(rounds: Rounds) -> None:
 def test_an_audit_of_everything_goes_on_from_it(
     spark: SparkSession, scene: Scene, tmp_path: Path
 ) -> None:
-    """Its results are those of any audit. Ended records are not read again."""
+    """It leaves the usual results. Ended records are not read again."""
     after = replace(scene.job(tmp_path / "after"), continue_from=location(scene.folder))
     summary = audit(spark, after, Selection())
     assert (summary.violations, summary.verdicts["pending"]) == (0, 1)
@@ -216,8 +216,7 @@ def test_first_audit_over_much_is_read_in_portions_and_says_what_one_audit_says(
 def test_what_retention_deletes_before_it_is_read_is_told_and_the_audit_goes_on(
     spark: SparkSession, scene: Scene, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Deliveries are deleted before and after a portion is read, and so are the first ingress
-    records."""
+    """Deliveries are deleted before and after a portion is read, and ingress records before."""
     scene = scene._replace(folder=tmp_path / "stopped")
     scene.send([(f"last-{n}", ()) for n in range(6)])
     delete_before(scene.made.bootstrap, {(scene.made.ingress, 0): 2})

@@ -144,7 +144,7 @@ def signals() -> Iterator[None]:
 
 
 class Scripted:
-    """Stub that raises or returns one of these in each round."""
+    """Stub that raises or returns the next of these in each round."""
 
     def __init__(self, *rounds: Exception | bool) -> None:
         self.rounds, self.begun = list(rounds), 0

@@ -40,8 +40,7 @@ class Served:
         return OwnTopics(made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings")
 
     def rights(self) -> list[Right]:
-        """Return the rights of docs/audit.md#what-it-needs. Kafka's authoriser grants Describe with
-        Read."""
+        """Return the rights of docs/audit.md#what-it-needs. Kafka grants Describe with Read."""
         made = self.installation
         own = made.ingress, made.dead_letters, made.outcomes, f"{made.name}.settings"
         groups = f"{made.name}.proxy", AUDITS_GROUP

@@ -1,4 +1,4 @@
-"""Key hashes equal those of Kafka's Java client."""
+"""Key hashes equal the Java client's."""
 
 from pyspark.sql import SparkSession
 

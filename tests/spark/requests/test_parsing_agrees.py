@@ -77,8 +77,7 @@ def spark_records(spark: SparkSession, records: Iterable[AnyRecord]) -> DataFram
 def differences(
     spark: SparkSession, records: list[AnyRecord], judges: dict[tuple[int, int], Policy]
 ) -> list[tuple[Any, ...]]:
-    """Return the differences of both readings. `judges` has policies by partition and first
-    offset."""
+    """Return the differences. `judges` has policies by partition and first offset."""
     texts = {policy.digest: policy.to_json() for policy in judges.values()}
     in_force = [InForce(p, first, policy.digest) for (p, first), policy in judges.items()]
     rows = parsed(

@@ -131,8 +131,7 @@ def what_names_no_record_does_not_tell_how_far_was_read(t: Topics) -> None:
 
 
 def reasons_that_the_topics_speak_against_are_not_believed(t: Topics) -> None:
-    """Since 45 s overdue records for `old*` are dropped, and those for `buried` are dead
-    letters."""
+    """Since 45 s overdue records for `old*` are dropped. For `buried` they are dead letters."""
 
     def letter(
         expected: str, detail: str, code: str, told: str = "", at_ms: int = 60_000, **other: Any

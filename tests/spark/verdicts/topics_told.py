@@ -113,7 +113,7 @@ def judged(
 ) -> Found:
     """Judge all stories at once, each in the scope of its group.
 
-    One evaluation takes as long as one story's.
+    This takes no longer than one story.
     """
     told = [one for _, group in groups for one in group]
     requests = frame_of(spark, [row for one in told for row in one.asked], REQUESTS)

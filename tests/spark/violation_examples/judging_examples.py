@@ -26,8 +26,7 @@ LIMITS: Final = LatenessLimits(None, (("alerts", 2_000),))
 
 
 class Finding(NamedTuple):
-    """A violation as in the report. `place` is of its record, or of its end if there is no
-    record."""
+    """A violation as in the report. `place` is of its record or, without one, of its end."""
 
     verdict: str
     place: tuple[str, int, int]

@@ -1,5 +1,4 @@
-"""The topics of an example: the real proxy's work on the stand-in Kafka, and the story's
-changes."""
+"""Topics of an example: the real proxy's work on the stand-in, and the story's changes."""
 
 from __future__ import annotations
 

@@ -31,8 +31,7 @@ Asked = list[tuple[str, str, str, Any]]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    """Record the requests by address. `away` does not answer, and `slow` has not applied the change
-    yet."""
+    """Record requests by address. `away` does not answer. `slow` has not applied them yet."""
     calls: Asked = []
 
     def answer(address: str, path: str, _token: str | None, **how: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`watch` shows every record of a topic, also those that no client can read whole."""
+"""`watch` shows every record of a topic, even if no client can read it whole."""
 
 from typing import Any, cast
 

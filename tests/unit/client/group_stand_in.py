@@ -1,5 +1,4 @@
-"""A consumer group inside the test, which decides on rebalances. Members find the committed
-offsets."""
+"""A consumer group inside the test, which decides on rebalances."""
 
 from __future__ import annotations
 

@@ -59,8 +59,7 @@ def test_a_reserve_that_no_disk_of_this_size_has_free_is_refused() -> None:
 def test_an_accepted_reserve_never_holds_an_empty_disk_nor_changes_its_mind_in_between(
     wanted_bytes: int | None, size_bytes: int, shares: list[float]
 ) -> None:
-    """Invariant: below the reserve reading is held, from `enough` on it is not, in between nothing
-    changes."""
+    """Invariant: reading stops below the reserve, resumes at `enough`, and is stable between."""
     reserve = DiskReserve(wanted_bytes)
     try:
         reserve.refuse_unreachable(DATA, size_bytes)

@@ -57,8 +57,7 @@ class Topic:
 
 @given(LOGS, st.integers(1, 50))
 def test_pages_together_are_all_wanted_letters_by_time(logs: list[list[int]], limit: int) -> None:
-    """Invariant: if times follow offsets in each partition, pages are all letters sorted by
-    time."""
+    """Invariant: if times follow offsets, pages are all letters sorted by time."""
     topic = Topic(logs)
     newest_first = sorted(topic.all, key=lambda one: (one[1], one[0]), reverse=True)
     assert [one for page in topic.pages(limit) for one in page] == newest_first

@@ -141,8 +141,7 @@ def kill() -> None:
 def test_no_letter_goes_twice_and_in_the_end_each_has_gone(
     events: list[tuple[int, str, bool]],
 ) -> None:
-    """Invariant: each letter is in the ingress at most once, and exactly once after a finished
-    replay."""
+    """Invariant: each letter is sent at most once, and exactly once by a finished replay."""
     broker = Broker()
     ended = 0
 

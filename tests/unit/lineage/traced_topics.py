@@ -105,8 +105,7 @@ class TopicsInMemory:
 
 
 class TracedSite:
-    """A proxy's topics with a manual clock. The test decides on actions, and the proxy's code
-    writes the records."""
+    """A proxy's topics with a manual clock. The proxy's own code writes the records."""
 
     def __init__(self, **partitions: int) -> None:
         counts = {getattr(NAMES, role): 1 for role in ("ingress", "dead_letters", "outcomes")}

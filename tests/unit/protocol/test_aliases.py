@@ -219,8 +219,7 @@ def test_translate_never_raises_and_refuses_with_a_documented_code(
 def test_a_record_without_foreign_headers_comes_back_as_the_same_object(
     headers: Headers, key: bytes | None, value: bytes, names: tuple[str, ...]
 ) -> None:
-    """Invariant: a record with a value and without foreign headers is returned as the same
-    object."""
+    """Invariant: a record without foreign headers is returned as the same object."""
     answer = alias_reader(names).translate(headers, key, value)
     assert isinstance(answer, tuple)
     assert answer[0] is headers

@@ -42,8 +42,7 @@ def test_every_byte_comes_back(batch: list[Content]) -> None:
 def test_headers_kept_as_a_shape_come_back_and_need_no_dispatch(
     names: tuple[str, str], key: bytes | None, value: bytes | None, time: bytes
 ) -> None:
-    """Invariant: both headers keep their order and the entry's target. The key chooses the
-    partition."""
+    """Invariant: both headers keep their order, and the key chooses the partition."""
     body = packer()((SHAPES[names], key, value, kept_time(time, DUE_MS)))
     headers = [(name, b"orders" if name == "timer-topic" else time) for name in names]
     assert parts_of(body, "orders", DUE_MS) == (None, (-1, key, value, headers))

@@ -239,8 +239,7 @@ OTHERS = st.tuples(st.sampled_from(["timer-id", "timer-cancel", "trace"]), TEXTS
 def test_a_header_of_its_own_changes_nothing_of_what_a_record_asks_for(
     headers: Headers, timestamp_ms: int, roll_after_ms: int | None
 ) -> None:
-    """Invariant: the fast path of records with only a target and a time gives the same request, and
-    keeps every header."""
+    """Invariant: the fast path gives the same request and keeps every header."""
     reader = RequestReader(Policy(roll_after_ms=roll_after_ms))
     own = ("own", b"1")
     short = reader.read(headers, b"key", b"value", timestamp_ms, 0, 7)

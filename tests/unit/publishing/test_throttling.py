@@ -19,7 +19,7 @@ from proxy.publishing.throttling import (
 )
 
 T = 200_000
-"""Quota of these tests, in bytes per second."""
+"""Quota in bytes per second."""
 
 
 class Throttled:

@@ -132,7 +132,7 @@ def test_any_other_error_as_a_record_is_produced_is_of_the_transaction() -> None
 
 
 def test_partition_that_the_client_library_does_not_know_is_asked_for_once() -> None:
-    """The query may take as long as a transaction, so it comes before the next attempt."""
+    """The query may outlast a transaction, so it precedes the next attempt."""
     sending = Sending()
     sending.targets.learn("orders", 8, None)
     sending.raised = dict.fromkeys((1, 3), kafka_error(KafkaError._UNKNOWN_PARTITION))

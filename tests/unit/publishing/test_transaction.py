@@ -391,8 +391,7 @@ def test_each_producer_left_behind_doubles_the_patience_with_the_next(
 
 
 class _NoneOpen(StandInAdmin):
-    """Admin client for use without an open transaction only: its answer may take as long as one may
-    last."""
+    """Admin client for use between transactions: its answer may outlast one."""
 
     def __init__(self, kafka: StandInKafka) -> None:
         super().__init__(kafka)

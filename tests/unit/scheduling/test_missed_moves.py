@@ -50,8 +50,7 @@ moves_made = st.lists(
 def test_what_is_committed_is_what_is_read_again(
     moves: list[tuple[list[int], int, bool]],
 ) -> None:
-    """Invariant: after any commits and crashes the shed offsets are those committed from the
-    floor's chunk on."""
+    """Invariant: after commits and crashes exactly the committed offsets are shed."""
     offsets, log, model = MissedMoves(PLACE), Log(), set[int]()
     next_offset = floor = 0
     for gaps, floor_percent, crashes in moves:

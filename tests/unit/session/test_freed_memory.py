@@ -59,8 +59,7 @@ def test_between_looks_nothing_is_done() -> None:
 
 
 def test_this_machine_takes_less_memory_afterwards() -> None:
-    """Small blocks with a remaining one among them: otherwise the library returns memory by
-    itself."""
+    """Small blocks surround a remaining one: otherwise the library returns memory itself."""
     blocks = [bytearray(1_000) for _ in range(100_000)]
     kept = blocks[-1]
     before = anonymous_kib()

@@ -24,8 +24,7 @@ PATIENCE = 300
 
 
 def a_world(partitions: int, folder: Path | None = None) -> World:
-    """Return a world on disk with the smallest budget, whose memtables are never full by
-    themselves."""
+    """Return a world on disk with the smallest budget. Memtables are never full by themselves."""
     options = Options(memtable_bytes=10**12, slots=8_000)
     world = World(partitions, store_in("wheel", folder, options) if folder else None)
     world.memory = SHARES

@@ -90,8 +90,7 @@ def test_the_broker_s_own_timestamp_confirms_at_once_that_the_machine_has_slept(
 
 
 def a_world_whose_watermark_lies_an_hour_ahead() -> World:
-    """Return a world whose first record was an hour early. The record behind it is still
-    pending."""
+    """Return a world whose first record was an hour early. The second is pending."""
     world = World()
     world.asks_broker_time = False
     world.send(after("1h"))

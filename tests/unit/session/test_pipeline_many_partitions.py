@@ -1,4 +1,4 @@
-"""Many partitions on one worker: each loop turn handles only some of them."""
+"""Many partitions on one worker: each loop turn handles only a few."""
 
 from pathlib import Path
 

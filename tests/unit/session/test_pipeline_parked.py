@@ -1,4 +1,4 @@
-"""Paused records in a whole proxy on the stand-in Kafka: parked once, released once
+"""Paused records on the stand-in Kafka: parked and released once
 (docs/exactly-once.md#paused-targets)."""
 
 from __future__ import annotations
@@ -116,8 +116,7 @@ def test_what_is_parked_as_the_pause_ends_is_not_forgotten() -> None:
 
 
 def test_each_is_let_go_once_though_others_arrive_one_by_one_meanwhile() -> None:
-    """They were parked at the end of the pause and are read slowly. The moves of earlier ones lie
-    behind them."""
+    """They are parked as the pause ends. The moves of earlier ones lie behind them."""
     world = World()
     world.batch_records = 1
     world.release.pause(["orders"])

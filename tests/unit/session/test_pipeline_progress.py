@@ -1,5 +1,4 @@
-"""Progress is committed soon, whatever other shards and the wall clock do, on the stand-in
-Kafka."""
+"""Progress is committed soon despite other shards and clock steps, on the stand-in Kafka."""
 
 from __future__ import annotations
 

@@ -174,8 +174,7 @@ RECALL: dict[str, str | bytes] = {"timer-recall": f"{INGRESS}/0/1"}
 def test_what_was_replaced_in_mid_hop_stays_replaced_whatever_ends_its_replacement(
     written: list[dict[str, str | bytes]], *, has_fired: bool
 ) -> None:
-    """A record between the replacement and its end stays pending, and would stop the floor
-    there."""
+    """A record between the replacement and its end stays pending and could stop the floor."""
     world = World(1, None, 1_000, ("orders", "bills"))
     world.policy, world.max_step_ms = replace(POLICY, roll_after_ms=12), 0
     world.send({"timer-topic": "orders", "timer-delay": "33", "timer-id": "a"})

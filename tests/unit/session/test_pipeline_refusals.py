@@ -17,8 +17,7 @@ NOT_IN_BATCHES = 5
 
 
 def a_world(*, tells_rules: bool = True) -> World:
-    """Return a world with a target of small records. With compression only the broker knows
-    sizes."""
+    """Return a world with a target of small records. Only the broker knows compressed sizes."""
     world = World(targets=("small", "orders"))
     world.compresses, world.kafka.tells_rules = True, tells_rules
     world.kafka.max_record_bytes["small"] = LIMIT_BYTES

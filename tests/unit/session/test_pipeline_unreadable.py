@@ -186,7 +186,7 @@ def test_reading_that_goes_back_while_a_batch_is_skipped_reads_what_lies_before_
 def test_a_recall_of_an_offset_without_a_record_before_such_a_batch_misses_and_stops_nothing() -> (
     None
 ):
-    """A transaction ended at that offset: reading from it meets the batch at once."""
+    """A transaction ended there: reading from it meets the batch at once."""
     world = World()
     world.settle()
     asked: dict[str, str | bytes] = {"timer-topic": "orders", "timer-delay": "0"}

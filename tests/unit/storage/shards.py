@@ -65,7 +65,7 @@ def opened_kind(
 
 
 def crashed(store: TieredStore, folder: Path) -> None:
-    """Close the store and restore its folder as it was before, because closing RocksDB writes."""
+    """Close the store and restore its folder, because closing RocksDB writes."""
     if isinstance(store._tier, WheelTier):
         store.close()
         return

@@ -1,4 +1,4 @@
-"""The parent of worker processes leaves none of them behind."""
+"""A parent process leaves no worker process behind."""
 
 from __future__ import annotations
 

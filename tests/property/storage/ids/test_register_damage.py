@@ -45,8 +45,7 @@ def filled(folder: Path, seed: int) -> State:
 
 
 def is_found_out_or_harmless(folder: Path, state: State, is_restarted: bool = True) -> bool:
-    """Return whether the reopened register is intact, empty, or reports damage and is empty after
-    that."""
+    """Return whether the reopened register is intact, empty, or reports damage."""
     with patch("storage.ids.register.boot_id", lambda: "another" if is_restarted else boot_id()):
         register = open_register(folder, AT)
     try:
@@ -81,8 +80,7 @@ def some_file(folder: Path, choice: int) -> Path:
 def test_a_flipped_bit_anywhere(
     seed: int, choice: int, place: float, bit: int, is_restarted: bool
 ) -> None:
-    """Invariant: with any bit flipped in any file the register is intact, empty, or reports
-    damage."""
+    """Invariant: with any flipped bit the register is intact, empty, or reports damage."""
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "ids"
         state = filled(folder, seed)

@@ -34,8 +34,7 @@ class Fetching:
 
 
 class Listening:
-    """The second consumer, with its positions and new records. It reports the end of each partition
-    once."""
+    """The second consumer, with its positions. It reports each partition's end once."""
 
     def __init__(self) -> None:
         self.waits_for: dict[int, int] = {}
@@ -123,8 +122,7 @@ def test_once_something_comes_the_rest_of_the_time_is_the_consumer_s(quiet: Quie
 
 
 def test_it_does_not_begin_again_before_the_consumer_is_at_all_ends(quiet: Quiet) -> None:
-    """A pause discards a fetch in progress, so a batch that takes long to unpack would never
-    arrive."""
+    """A pause discards a fetch: a batch that takes long to unpack would never arrive."""
     quiet.listener.comes = True
     assert quiet.wait() == 0.05
     quiet.listener.comes = False
@@ -171,8 +169,7 @@ def test_given_up_it_is_closed(quiet: Quiet) -> None:
 
 
 class Member(Fetching):
-    """Consumer with partitions and nothing to fetch. It reports a partition's end once, and again
-    after a seek."""
+    """Consumer without records. It reports a partition's end once, and again after a seek."""
 
     def __init__(self) -> None:
         super().__init__()

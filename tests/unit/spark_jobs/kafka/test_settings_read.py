@@ -1,4 +1,4 @@
-"""The audit reads the settings topic, and no content of it ends the audit."""
+"""The audit reads the settings topic, and no record there ends the audit."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_runs_of_a_flush_given_up_are_not_met_after_a_crash(
 
 
 class ReadOnlyForAWhile(Files):
-    """Files that take `room` writes, then neither write nor truncate until `room` is set again."""
+    """Files that take `room` writes, then refuse writes and cuts until `room` is set again."""
 
     def __init__(self, room: int) -> None:
         self.room = room

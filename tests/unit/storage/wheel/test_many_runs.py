@@ -98,8 +98,7 @@ def test_headers_and_slots_are_those_of_single_runs(log: TimerLog) -> None:
     [-RECORD_BYTES, -1, 1, RECORD_BYTES, LAST_CELL, SEGMENT_BYTES - 16, 9 * SEGMENT_BYTES, 2**62],
 )
 def test_no_run_is_where_none_begins(log: TimerLog, position: int) -> None:
-    """The places are before the log, beside a header, in a run, too close to the end, and beyond
-    the log."""
+    """Places: before the log, beside a header, in a run, near the end, and beyond the log."""
     sound = written(log)[0]
     assert whole_headers_at(log, np.array([sound]))["magic"] == RUN_MAGIC
     with pytest.raises(StoreDamaged, match="no run"):

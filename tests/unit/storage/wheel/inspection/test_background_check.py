@@ -205,8 +205,7 @@ def test_bodies_of_what_has_ended_are_not_missed(tmp_path: Path, reboot: Reboot)
 def test_slots_that_are_older_than_the_checkpoint_are_found_by_opening(
     tmp_path: Path, reboot: Reboot
 ) -> None:
-    """Two slots lost their last writes but one. One has a record less, the other one more, so the
-    sum is right."""
+    """One slot has a record less, the other one more, so the sum is right."""
     folder = tmp_path / "shard"
     store = opened(folder)
     store.put(entries([500, 300]))
