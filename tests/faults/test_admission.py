@@ -28,7 +28,6 @@ SENT, HALVES = 20_000, 20
 DELAY_MS = 30_000
 WITHIN_S = 120
 RECORD_BYTES = 40
-"""Approximate size of a flood record."""
 FIRST, THEN = 200, 300
 LEFT_BYTES = 8 << 20
 

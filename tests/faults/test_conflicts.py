@@ -16,7 +16,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 REFUSED_WITHIN_S = 180
 LONG_SESSION_MS = 45_000
-"""Longer than a start takes on a busy machine."""
 WAITED = "another process has this instance id"
 
 

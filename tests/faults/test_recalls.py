@@ -91,7 +91,6 @@ def test_what_was_rewritten_is_taken_back_also_while_the_proxy_is_dead(
     ident: str | None,
     loses_its_data: bool,
 ) -> None:
-    """Recall by the receipt after any number of rewrites, and by the current origin."""
     target = installation.target()
     proxy = installation.proxy(roll_after=f"{ROLL_AFTER_MS}ms")
     proxy.start_ready()

@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.slow]
 
 MINUTES, SEED, PER_SECOND = 3, 18, 60
 LEAST_FAULTS = 6
-"""Few enough for a machine that also runs other tests."""
 
 
 def test_everything_that_can_happen_to_three_brokers_and_two_proxies(

@@ -104,14 +104,12 @@ def _first_records(targets: list[str]) -> Iterator[Outgoing]:
 
 @pytest.fixture(scope="module")
 def loss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loss]:
-    """Kill one node of three under load, start it again, and return the result."""
     folder = tmp_path_factory.mktemp("unavailable")
     with running_cluster(folder / "cluster") as cluster:
         yield _lose_a_node(cluster, folder)
 
 
 def test_every_record_is_delivered_once_and_none_early(loss: Loss) -> None:
-    """The judge checks both. This test checks that no record became a dead letter."""
     assert loss.ends.counts["delivered"] == loss.sent
     assert set(loss.ends.counts) == {"delivered", "requeued"}
 

@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 AHEAD_S = 3_600
 LATE_AT_MOST_MS = 120_000
-"""Far less than the clock error, and more than any machine takes."""
 SAID_WITHIN_S = 180
 MINUTES_MS = str(120_000)
 PRODUCERS_TIME = {

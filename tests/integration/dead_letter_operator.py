@@ -92,7 +92,6 @@ class Operator:
         admin.create_topics([wanted])[topic].result(COMMAND_LIMIT_S)
 
     def origin(self, number: int) -> str:
-        """Return the origin of the letter with that number. Odd numbers are from partition 1."""
         return f"{self.ingress}/{number % 2}/{number}"
 
     def letters(self, count: int, more: Headers | None = None, value: bytes | None = b"v") -> None:

@@ -23,7 +23,6 @@ class Collected(NamedTuple):
     end_ms: int
     attributes: dict[str, str | int]
     error: str
-    """Error text of a failed span, else empty."""
     events: tuple[str, ...]
 
 

@@ -24,7 +24,6 @@ FAILS_TIMES = 2
 WORK_S = 0.02
 FOR_EVER_S = 3_600
 UNEVEN = 7
-"""Handlers take different times, so that they end out of order."""
 CALLS = {
     "give_up": "kafka_delay.handlers:HandlerThreads.give_up",
     "give_up_task": "kafka_delay.handlers:HandlerTasks.give_up",
@@ -33,7 +32,6 @@ CALLS = {
     "finish": "kafka_delay.consumer_loop:ConsumerLoop._finish",
     "revoke": "kafka_delay.consumer_loop:ConsumerLoop._on_revoke",
 }
-"""Calls before which a process may be killed."""
 
 
 def fails(number: int) -> bool:

@@ -261,7 +261,6 @@ def test_a_record_whose_headers_nobody_can_read_has_ended(installation: Installa
 
 
 def loggers(log: str, event: str) -> set[int | None]:
-    """Return the workers that logged it. None is the only worker."""
     lines = map(json.loads, log.rpartition("\n")[0].splitlines())
     return {line.get("worker") for line in lines if line["event"] == event}
 

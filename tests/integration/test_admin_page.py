@@ -187,7 +187,6 @@ def fill(browser: Any, **fields: str) -> None:
 
 
 def replay_on_the_page(browser: Any, button: str, asked: str, done: str) -> None:
-    """Press the button. The question must say `asked`. After a yes the page must say `done`."""
     click(browser, button)
     answer_question(browser, asked)
     wait_for(lambda: done in text(browser, "said"), WITHIN_S, "the replay")

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.integration
 LARGE_BYTES = 900_000
 WITHIN_S = 180
 WAITS_MS = 20_000
-"""Time to stop a proxy, or to delete pending records, on a busy machine."""
 LARGE, SMALL, HALVES = 40, 6_000, 20
 
 
@@ -82,7 +81,6 @@ def test_killed_in_the_middle_every_record_appears_once_to_the_byte(
 
 
 def _halves(topic: str, turn: int) -> list[Outgoing]:
-    """Return half messages that stay pending, without check-backs, until they are committed."""
     asking: Headers = [("timer-topic", topic.encode()), ("timer-check-immunity", b"1h")]
     return [
         Outgoing(b"k", b"half %d of %d" % (n, turn), [*asking, *_decides(turn, n, b"prepare")], 0)

@@ -181,7 +181,6 @@ def test_many_ids_are_cancelled_at_once_a_year_before_they_are_due(
 def test_records_that_race_with_their_cancel_or_successor_end_in_one_way(
     installation: Installation,
 ) -> None:
-    """Records are rewritten or cancelled just as they fire. Exactly one of the two happens."""
     topic, proxy, draw = installation.target(), installation.proxy(), random.Random(4)
     proxy.start_ready()
     timed: list[tuple[int, Outgoing]] = []

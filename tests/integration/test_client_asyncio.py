@@ -145,7 +145,6 @@ def test_run_that_is_cancelled_commits_what_is_handled_and_leaves_what_is_in_han
 def test_a_handler_that_blocks_the_loop_for_good_leaves_its_partitions_to_others(
     world: World,
 ) -> None:
-    """Its record is handed over for a retry, and another consumer handles the other records."""
     world.write(*numbered(30))
     may_go = threading.Event()
     seen: list[bytes | None] = []

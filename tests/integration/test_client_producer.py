@@ -212,7 +212,6 @@ def test_a_batch_after_a_rest_that_the_broker_forgot_goes_through(own_broker: St
 
 
 def _is_forgotten(plain: Producer, topic: str) -> bool:
-    """Return whether a client without retries fails after some more seconds."""
     time.sleep(4)
     plain.begin_transaction()
     plain.produce(topic, b"any")

@@ -95,7 +95,6 @@ def test_of_a_topic_that_is_made_anew_all_records_are_handled_and_no_old_offset_
 
 
 def test_a_topic_that_is_deleted_for_good_ends_nothing(kafka: str) -> None:
-    """Records of other topics are still handled and committed."""
     world, handler = World(kafka), Handler(is_orderly=False)
     write(world, "old", OLD)
     with at_work(world, handler, parallel=4):
@@ -119,7 +118,6 @@ def cut_off(broker: EmbeddedBroker, topic: str, folder: Path) -> None:
 def test_of_a_log_that_was_cut_off_and_has_grown_again_all_new_records_are_handled(
     own_broker: StartBroker, tmp_path: Path, handler: Handler, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The topic id is the same, the records are not."""
     broker = own_broker()
     world = World(broker.bootstrap_servers)
     write(world, "old", OLD)

@@ -32,7 +32,6 @@ KEYS = 40
 HANGS_ONCE = 1
 KILLS = 4
 GIVEN_UP = {False: ("give_up", 1), True: ("give_up_task", 1)}
-"""Calls that give up a hanging thread or task."""
 STOPPING, REVOKED = ("finish", 1), ("revoke", 1)
 COMMITTED, STORED = ("settled", 1), ("commit", 1)
 """STORED: the retry requests are committed, but not the offsets yet."""

@@ -62,7 +62,6 @@ def installation(kafka: str, tmp_path: Path) -> Iterator[Installation]:
 def test_bombs_that_clients_unpack_stop_neither_the_proxy_nor_the_audit(
     installation: Installation, tmp_path: Path
 ) -> None:
-    """One is in the ingress, and one in the target, from another producer."""
     target, proxy = installation.target(partitions=1), installation.proxy()
     proxy.start_ready()
     asked = [("timer-topic", target.encode())]

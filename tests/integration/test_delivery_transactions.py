@@ -15,7 +15,6 @@ pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 180
 WAITS_S = 20
-"""Time to read a record on a busy machine."""
 STAYS_OPEN = {"transaction.timeout.ms": 600_000}
 """The test ends the transaction. A proxy may start more slowly than the default allows."""
 

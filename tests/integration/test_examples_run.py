@@ -54,7 +54,6 @@ BY_OWN_SETTINGS = {
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield a broker for the examples only: they use the names of `make run`."""
     with EmbeddedBroker(tmp_path_factory.mktemp("examples") / "broker") as broker:
         admin = admin_client(broker.bootstrap_servers)
         for made in admin.create_topics([NewTopic(t, 3) for t in ("orders", OWN_TOPIC)]).values():

@@ -165,7 +165,6 @@ def test_cancel_ends_a_half_message_undecided_or_committed(halves: Halves) -> No
 
 
 def test_undecided_half_message_is_asked_about_until_it_expires(halves: Halves) -> None:
-    """Check-backs show the message as it would arrive."""
     assert [r.header("timer-check") for r in halves.asked("forgotten")] == [b"1", b"2", b"3"]
     assert {r.key for r in halves.asked("forgotten")} == {b"the key at the target"}
     assert {r.header("name") for r in halves.asked("forgotten")} == {b"forgotten"}
@@ -208,7 +207,6 @@ def test_fifteen_checks_are_made_before_a_half_message_expires(
 def test_proxy_killed_between_any_two_steps_loses_and_repeats_nothing(
     installation: Installation,
 ) -> None:
-    """The proxy dies after each step: prepared, asked about, decided, delivered."""
     told, patience = Halves(installation), "1h"
     told.prepare("at once", check_immunity=patience)
     told.prepare("later", check_immunity=patience, delay="6s")

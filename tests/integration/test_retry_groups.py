@@ -159,7 +159,6 @@ def test_retry_with_something_wrong_is_a_dead_letter(groups: Groups, name: str) 
 def test_consumer_that_always_fails_sees_a_record_sixteen_times(
     installation: Installation,
 ) -> None:
-    """It returns each delivery with one more failure until the group gives up."""
     group, levels = f"fails-{uuid.uuid4().hex[:6]}", "1ms 2ms 3ms 4ms 5ms"
     retry = installation.named_target(f"retry.{group}")
     dlq = installation.named_target(f"dlq.{group}")

@@ -171,7 +171,6 @@ def test_half_message_that_is_rolled_back_says_by_whom(site: Site) -> None:
 
 
 def test_failures_of_a_consumer_are_followed_from_the_first_delivery_on(site: Site) -> None:
-    """The client reports two failures and then succeeds. The trace context remains."""
     seen: list[Received] = []
 
     def handle(record: Received) -> None:
@@ -232,7 +231,6 @@ def test_place_of_no_record_is_told_in_a_sentence(site: Site, origin: str, sente
 def test_what_retention_has_deleted_is_named_and_the_rest_is_told(
     installation: Installation,
 ) -> None:
-    """A rewritten record keeps its outcome. A delivered one keeps nothing."""
     orders = installation.target()
     installation.proxy(roll_after="1s").start_ready()
     asked = [("timer-topic", orders.encode()), ("timer-delay", b"2500")]

@@ -40,7 +40,6 @@ def origin_of(installation: Installation, record: Incoming) -> str:
 def test_one_trace_links_producer_waiting_and_publishing_also_over_a_sigkill(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records pending during the kill and the loss of local data have all spans."""
     target = installation.target()
     with Collector() as collector:
         monkeypatch.setenv(ENDPOINT, collector.url)

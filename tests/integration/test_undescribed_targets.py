@@ -28,7 +28,6 @@ def _record(topic: str, due_ms: int, size_bytes: int) -> Outgoing:
 def test_records_too_large_for_a_target_that_may_not_be_described_delay_no_others(
     asking_installation: Installation,
 ) -> None:
-    """Records within the limit arrive. Each of the others is a dead letter."""
     config = {"max.message.bytes": str(LIMIT_BYTES)}
     small, good = (
         asking_installation.target("small", config=config),

@@ -102,7 +102,6 @@ def test_it_is_seen_and_skipped_with_a_dead_letter_for_each_of_its_records(
 
 
 def _assert_ends(installation: Installation, target: str) -> None:
-    """Check that every record has exactly one end, except the pending one."""
     bad = [f"{installation.ingress}/0/{BEFORE + number}" for number in range(BATCH_RECORDS)]
     wait_for(
         lambda: sum(origins(installation, target).values()) == BEFORE + BEHIND,

@@ -66,7 +66,6 @@ class Run:
         self.apply()
 
     def restart(self) -> None:
-        """Restart with a session that knows only the settings topic."""
         self.random.choice([self.world.crash, self.world.stop])()
         self.world.machine = self.random.randint(0, 1)
         self.world.release = ReleaseControl()

@@ -98,7 +98,6 @@ def test_the_proxys_command_has_the_job_audit_what_its_settings_name(
     not_judged: dict[str, int],
     exit_code: int,
 ) -> None:
-    """The job parses the given command line without Spark or a broker."""
     audited = Audited("here:9092", "later", 1, ())
     found = Summary({"delivered": 1}, violations, {}, {}, 0, 0, 1, not_judged, audited)
     audit = MagicMock(return_value=found)

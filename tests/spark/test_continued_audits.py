@@ -127,7 +127,6 @@ def decisions() -> list[tuple[str, tuple[Header, ...]]]:
 def test_audits_one_after_the_other_find_what_one_finds_and_read_on_where_the_last_one_ended(
     spark: SparkSession, trail: Trail
 ) -> None:
-    """All are in one place. One audit fails before its last step."""
     trail.send(*beginnings())
     first = trail.audited(spark, "chain")
     trail.send(*decisions())
@@ -206,7 +205,6 @@ def test_audit_is_made_again_from_its_evidence_with_identical_verdicts(
 def test_audit_of_a_time_in_which_nothing_was_written_holds(
     spark: SparkSession, trail: Trail
 ) -> None:
-    """The target then has the second delivery of an older record."""
     now = Selection(since_ms=time.time_ns() // 1_000_000)
     summary = trail.audited(spark, "quiet", selection=now)
     assert (summary.violations, sum(summary.verdicts.values())) == (0, 0)

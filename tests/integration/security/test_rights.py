@@ -276,7 +276,6 @@ def test_while_records_wait_for_a_right_log_listing_and_metric_say_so(
 
 
 def _has_labels(line: str, series: str) -> bool:
-    """Return whether a line of /metrics is of this series. Labels may have any order."""
     name, _, labels = series.rstrip("}").partition("{")
     return line.startswith(f"{name}{{") and all(label in line for label in labels.split(","))
 
@@ -284,7 +283,6 @@ def _has_labels(line: str, series: str) -> bool:
 def test_a_retry_consumer_names_the_right_that_it_lacks(
     granted: Granted, site: SecuredSite
 ) -> None:
-    """The proxy's user has no right to join other groups or to read targets."""
     orders, connection = granted.installation.target(), site.connection(SCRAM)
     consumer = RetryConsumer(connection, granted.group, [orders], lambda _: None)
     with pytest.raises(ClientError, match="Grant it: kafka-acls.sh ") as refused:

@@ -27,9 +27,7 @@ Draw: TypeAlias = Callable[[random.Random, "Plan"], Step]
 
 KINDS: Final[tuple[StoreKind | None, ...]] = (None, None, None, None, "wheel", "wheel", "wheel")
 LARGE: Final = 40
-"""Bytes beyond what a target takes that refuses large records."""
 GROUP: Final = "g"
-"""The consumer group whose records are retried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,6 @@ class Plan:
     limit: int
     interval_ms: int
     workers: int
-    """How many workers share the partitions."""
     commits: Executor | None
     """When transactions are really committed."""
     per_target: dict[str, int]

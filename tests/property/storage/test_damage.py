@@ -23,7 +23,6 @@ kinds = st.sampled_from(KINDS)
 
 
 def filled(folder: Path, seed: int, kind: StoreKind = "wheel") -> tuple[list[Entry], int]:
-    """Return the pending entries of a closed store over several laps, and its watermark."""
     draw = random.Random(seed)
     dues_ms = [draw.choice([draw.randrange(1, 3000), draw.randrange(1, 10**6)]) for _ in range(150)]
     made = entries(dues_ms)

@@ -286,7 +286,6 @@ class StoreAgainstModel(RuleBasedStateMachine):
             assert sizes.total == truth.total() == self.store.pending_bytes()
 
     def settled(self) -> bool:
-        """Return whether all slots passed while the store was closed have been processed."""
         tier = self.store._tier
         if not isinstance(tier, WheelTier):
             return True

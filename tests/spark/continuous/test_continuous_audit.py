@@ -37,7 +37,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 SEEN_WITHIN_S = 600
 MOST = 20
-"""Records read at once. The topics hold about fifty."""
 KEPT_MS = 86_400_000
 FAR = ("timer-delay", b"1h")
 Header = tuple[str, bytes]
@@ -179,7 +178,6 @@ def test_verdicts_that_are_old_go_and_violations_stay(spark: SparkSession, scene
 def test_first_audit_over_much_is_read_in_portions_and_says_what_one_audit_says(
     spark: SparkSession, scene: Scene, tmp_path: Path
 ) -> None:
-    """One delivery is missing and one is doubled. The audit is also stopped within a portion."""
     orders = TopicCopy(scene.made.bootstrap, scene.orders)
     lost = orders.records.pop(orders.of_value(b"plain-7"))
     orders.rewrite()

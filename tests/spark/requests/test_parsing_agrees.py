@@ -124,7 +124,6 @@ def test_both_readings_agree_on_whatever_records_ask_for(spark: SparkSession) ->
 
 
 def test_both_readings_agree_on_other_schedulers_words(spark: SparkSession) -> None:
-    """Each alias alone has a partition, all together have two, and one partition has none."""
     requests = AnyRequests(8, FOREIGN_SHAPES, FOREIGN, SOUND_FOREIGN, SIGNED_BY)
     judges = {(number, 0): policy for number, policy in enumerate(WITH_ALIASES)}
     records = [

@@ -133,7 +133,6 @@ def test_cache_that_cannot_be_written_is_named(
 
 
 def test_a_collector_that_the_environment_names_is_the_only_one() -> None:
-    """Java does not start with two collectors."""
     for short in (True, False):
         assert COLLECTOR in java_options({"JAVA_TOOL_OPTIONS": "-Xss2m"}, is_short=short)
         told = {"JDK_JAVA_OPTIONS": "-Xss2m -XX:+UseG1GC"}
@@ -141,7 +140,6 @@ def test_a_collector_that_the_environment_names_is_the_only_one() -> None:
 
 
 def test_the_number_of_parts_that_the_caller_asked_for_stays(spark: SparkSession) -> None:
-    """The tests' own session has two."""
     size_shuffles(spark, 10**9)
     assert spark.conf.get(SHUFFLE_PARTITIONS) == "2"
 

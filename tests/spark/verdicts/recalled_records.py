@@ -185,7 +185,6 @@ def a_recall_is_not_of_what_its_record_has_replaced_in_mid_hop(t: Topics) -> Non
 
 
 def a_recall_ends_its_record_where_only_what_is_settled_counts(t: Topics) -> None:
-    """The outcome does not matter, and the record is not due yet."""
     taken = t.record("cancelled", **LATER)
     t.outcome(taken, "cancelled")
     t.outcome(recall(t, "applied", taken), "applied")

@@ -52,7 +52,6 @@ class Topics:
     def record(
         self, expected: str, detail: str = "", *, kind: str | None = "record", **other: Any
     ) -> int:
-        """Add an ingress record. It is an overdue delivery unless `other` says otherwise."""
         offset = other.pop("offset", None) or self.next_offset
         self.next_offset += 1
         due_ms = other.pop("due_ms", 50_000)

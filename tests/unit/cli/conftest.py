@@ -11,8 +11,6 @@ from proxy.cli.app import main
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs a command and returns its exit code, stdout and stderr."""
-
     def call_with(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:
             main(arguments)

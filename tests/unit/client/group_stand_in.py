@@ -62,7 +62,6 @@ class GroupStandIn:
         self.answers = True
         """Whether it reports the id of its topic."""
         self.written_in: dict[tuple[int, int], int] = {}
-        """Leader epoch of each record, by partition and offset, if it is not 0."""
 
     def make_anew(self, number: int, keys: list[bytes | None]) -> None:
         self.topic_id = "id-1"

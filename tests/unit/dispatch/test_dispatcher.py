@@ -111,7 +111,6 @@ def test_record_that_the_broker_refused_goes_on_where_waiting_may_help(
 
 
 def test_record_whose_successor_is_refused_too_is_a_dead_letter() -> None:
-    """The ingress refuses the successor, so the record cannot continue."""
     bench = Bench()
     entry = an_entry(1, "nowhere")
     assert len(bench.resolve(entry).hops) == 1
@@ -122,7 +121,6 @@ def test_record_whose_successor_is_refused_too_is_a_dead_letter() -> None:
 
 
 def test_record_that_could_go_after_all_and_then_meets_a_passing_refusal_is_tried_again() -> None:
-    """Its planned requeue says nothing about its successor."""
     bench = Bench()
     entry = an_entry(1, "nowhere")
     assert len(bench.resolve(entry).hops) == 1
@@ -174,7 +172,6 @@ def test_refused_check_back_says_nothing_of_the_message_it_is_about() -> None:
 
 NO_LEADER = {1: "has no leader"}
 KEY_OF_0, KEY_OF_1 = b"a", b"key"
-"""Keys for the two partitions of `orders`, by murmur2."""
 
 
 def test_records_of_a_partition_without_a_leader_are_requeued_and_no_others() -> None:

@@ -48,7 +48,6 @@ def test_successor_is_the_same_record_with_an_absolute_time() -> None:
 
 
 def test_successor_of_a_committed_half_message_is_an_ordinary_record() -> None:
-    """It continues from the commit, and began as the half message."""
     asked = (
         ("timer-transaction", b"prepare"),
         ("timer-check-topic", b"checks"),

@@ -25,7 +25,6 @@ class Admin:
         self.wanted: list[NewTopic] = []
         self.listed = self.listed_groups = 0
         self.groups: set[str] | None = set()
-        """Known consumer groups, or None if it does not tell."""
         self._error = error
 
     def list_topics(self, **_: object) -> SimpleNamespace:

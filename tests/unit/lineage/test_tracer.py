@@ -67,7 +67,6 @@ def test_of_two_records_with_an_id_the_older_names_the_newer(site: TracedSite) -
 
 
 def test_cancel_that_ended_a_record_is_found_among_others(site: TracedSite) -> None:
-    """A late cancel, and a cancel of a later record with the same id, do not count."""
     origin = site.ingest(topic="orders", delay="1h", id="a")
     cancel = site.ingest(cancel="a")
     site.ended(origin, "cancelled")
@@ -162,7 +161,6 @@ def test_replay_of_a_dead_letter_is_followed_and_leads_back(site: TracedSite) ->
 
 
 def test_consumers_of_two_groups_that_fail_are_both_followed(site: TracedSite) -> None:
-    """A rewritten or replayed retry does not count as another failure."""
     site.topics.grow("retry.a", 1)
     site.topics.grow("retry.b", 1)
     first = site.ingest(topic="orders")

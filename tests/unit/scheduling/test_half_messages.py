@@ -175,7 +175,6 @@ def test_expiry_needs_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_transactions_have_a_bound_on_the_bytes_of_their_check_backs(
     monkeypatch: pytest.MonkeyPatch, is_read_late: bool
 ) -> None:
-    """This holds for any number of undecided messages and any absence of the proxy."""
     value, sizes_bytes = b"x" * 1_000, list[int]()
     for room in ("half_messages", "admission"):
         monkeypatch.setattr(f"proxy.scheduling.{room}.CHECK_BACK_BYTES", 3_000)

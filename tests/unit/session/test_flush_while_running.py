@@ -21,7 +21,6 @@ WORTH = 20
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Yield a world on disk, whose memtables are never full."""
     monkeypatch.setattr(shard_module, "WORTH_A_FLUSH", WORTH)
     monkeypatch.setattr(shard_module, "FLUSHED_AT_ONCE", WORTH)
     made = World(1, store_in("wheel", tmp_path, Options(slots=8_000)))

@@ -66,7 +66,6 @@ def test_copy_of_a_hop_in_another_partition_is_refused() -> None:
 
 
 def test_hop_written_before_hops_were_signed_goes_on_after_the_upgrade() -> None:
-    """Its successor was unread in the log when the signing version took over."""
     world = World(targets=())
     world.send({"timer-topic": "orders"})
     while world.kafka.end(0) == 1:

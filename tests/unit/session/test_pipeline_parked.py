@@ -257,7 +257,6 @@ def test_what_a_pause_long_over_still_holds_back_goes_at_its_rate() -> None:
 
 
 def test_a_rate_slower_than_the_roll_window_delivers_everything_at_that_rate() -> None:
-    """They are parked one by one, so they roll one by one before their turn."""
     world = World()
     world.policy = replace(world.policy, roll_after_ms=20_000)
     world.release.pause(["orders"])

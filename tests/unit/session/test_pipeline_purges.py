@@ -301,7 +301,6 @@ def test_of_all_shards_together_a_transaction_tells_a_bounded_number_and_none_is
 
 
 def test_a_purge_is_known_until_what_it_ended_in_mid_hop_has_arrived() -> None:
-    """This includes a concurrent rewrite of another record with the same id."""
     world = World()
     world.policy, world.batch_records = replace(world.policy, roll_after_ms=1_000), 1
     waits(world, delay="1500ms", id="a")

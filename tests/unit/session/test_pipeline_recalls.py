@@ -115,7 +115,6 @@ def test_what_was_rewritten_is_recalled_by_either_origin(
 
 
 def test_what_was_rewritten_and_refused_since_has_ended() -> None:
-    """Its target was denied after the rewrite."""
     world = World()
     rolled(world)
     world.stop()

@@ -202,7 +202,6 @@ def test_failures_of_the_collector_and_of_the_ingress_are_counted_and_pass() -> 
 
 
 def test_a_collector_that_never_answers_holds_up_neither_the_loop_nor_the_end() -> None:
-    """The queue stays bounded, and records without room are counted."""
     site, answer = Site(max_records=300), threading.Event()
     site.hold_up = answer.wait
     began_s = time.monotonic()

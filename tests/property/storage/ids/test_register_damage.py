@@ -28,7 +28,6 @@ State: TypeAlias = tuple[dict[bytes, Named], set[Key]]
 
 
 def filled(folder: Path, seed: int) -> State:
-    """Return a closed register of several runs, with its ids and tombstones."""
     draw = random.Random(seed)
     options = IdOptions(memtable_entries=20, write_entries=7, merge_entries=9, merged_runs=3)
     register = open_register(folder, Committed(0, -1, 0, 0), options)

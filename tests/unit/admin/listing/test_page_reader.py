@@ -85,7 +85,6 @@ def test_partitions_that_no_worker_serves_any_more_are_not_called_covered() -> N
 
 
 def test_a_partition_that_nobody_serves_any_more_holds_up_no_page() -> None:
-    """The other partitions' pieces contain no match and go on for long."""
     asked = 0
 
     def ask(query: ScanPending) -> Sequence[Answer]:

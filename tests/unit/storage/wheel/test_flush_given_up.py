@@ -24,7 +24,6 @@ ROOMY = replace(TINY, precision_ms=1000, slots=2000, memtable_entries=75)
 SLICED = replace(ROOMY, segment_bytes=64 * 1024, slice_bytes=300)
 """A step writes about 40 entries, and a segment holds many steps."""
 THREE_A_MINUTE = [MINUTE_MS * (at // 3) + 1000 * (at % 3) + 1 for at in range(75)]
-"""The entries fill 25 body files."""
 
 
 def files_of(store: TieredStore) -> WheelFiles:

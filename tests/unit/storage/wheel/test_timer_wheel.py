@@ -93,7 +93,6 @@ def test_a_file_system_that_cannot_tell_is_read_whole(
 
 
 def test_a_wheel_with_little_in_it_is_not_read_whole(tmp_path: Path) -> None:
-    """A full wheel of the usual size has 14 MB."""
     path = tmp_path / "wheel"
     wheel = map_wheel(path, 7 * 86_400, Files())
     before_kib = resident_kib(path)

@@ -118,7 +118,6 @@ def test_bodies_that_are_gone_are_found_long_before_they_are_due(folder: Path) -
 
 
 def test_it_begins_anew_where_the_process_ends_before_it_is_over(folder: Path) -> None:
-    """Checkpoints were written after the reboot."""
     for path in (folder / "bodies").iterdir():
         path.write_bytes(b"")
     store = reopened(folder)
@@ -277,7 +276,6 @@ def test_an_older_run_at_the_place_of_another_one_is_damage_before_its_due(
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_happens_meanwhile_is_no_damage(tmp_path: Path, reboot: Reboot, seed: int) -> None:
-    """Chains are checked one by one while others are written, delivered, closed and copied."""
     draw = random.Random(seed)
     folder, next_offset, now_ms = tmp_path / "shard", 0, 0
     wanted: list[Entry] = []
