@@ -173,7 +173,7 @@ fates = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(KINDS)))
 def test_a_commit_stops_before_the_first_record_that_is_not_done(
     records: list[tuple[int, str]], order: Random
 ) -> None:
-    """Invariant: this holds for any order of ends. Each partition begins at offset 3."""
+    """Invariant: commits stop at the first unfinished record, for any order of ends."""
     backlog, kinds = Backlog(), dict[Partition, list[str]]()
     for number, kind in records:
         of_partition = kinds.setdefault(("orders", number), [])

@@ -159,7 +159,7 @@ keys = st.lists(st.sampled_from([None, b"a", b"b", b"c"]), max_size=30)
 def test_all_are_handled_and_no_two_of_a_key_at_a_time_nor_out_of_order(
     wanted: list[bytes | None], chance: Random, at_once: int
 ) -> None:
-    """Invariant: this holds for any keys, any concurrency and any order of ends."""
+    """Invariant: all records are handled, those of a key one by one and in order."""
     order = order_of(*(record(offset, key) for offset, key in enumerate(wanted)))
     in_hand: list[Received] = []
     handled: list[Received] = []

@@ -83,7 +83,7 @@ def test_a_stub_says_the_size_of_its_body_and_is_told_from_one(content: Content)
 
 @given(st.one_of(st.integers(0, 300), st.sampled_from([65_535, 65_536, 1_000_000])))
 def test_a_stub_of_any_size_begins_as_no_body_does(size_bytes: int) -> None:
-    """Invariant: this holds for any encoding of the number."""
+    """Invariant: a stub begins unlike any body, for any encoding of its size."""
     kept = stub(bytes(size_bytes))
     assert is_stub(kept)
     assert len(kept) <= 5
