@@ -71,7 +71,7 @@ def test_probes_ask_for_pages_that_the_proxy_has(probe: str, path: str) -> None:
     asked = rendered().container[probe]["httpGet"]
     assert asked == {"path": path, "port": "admin"}
     status = Status(heartbeat_monotonic=time.monotonic(), assigned=True)
-    site = MadeUpApi(AdminSettings(token="a token")).site
+    site = MadeUpApi(AdminSettings(token="a token of enough characters")).site
     site.read_statuses = lambda: [status]
     assert exchange(AdminApp(site), "GET", path, {})[0] == 200
 
