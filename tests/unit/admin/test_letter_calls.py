@@ -120,6 +120,7 @@ def test_places_are_replayed_and_those_without_a_letter_are_named() -> None:
         ({"since": 5, "until": 5}, 409, "before"),
         ({"reasons": ["nonsense"]}, 404, "is no reason"),
         ({"dry_run": None}, 400, "dry_run"),
+        ({"reasons": None}, 400, "reasons"),
         ({"letters": 5}, 400, "letters"),
     ],
 )
