@@ -282,10 +282,10 @@ def trace_record(
 def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = "0s") -> models.CancelWritten:
     """Cancel what waits with an id.
 
-    Writes a cancel to the ingress: to the partition given, else to that of the key given, else to
-    where this process knows the id to wait, else to that of the id as a key. Keys are placed by
-    murmur2, as Java clients do. librdkafka's own default is another. It must be the partition of
-    the record.
+    Writes a cancel to the ingress. It must go to the partition of the record. The partition in the
+    body comes first, then the partition of the key in the body. Without both, it is the partition
+    in which this process has the id pending, else the partition of the id as a key. Keys are placed
+    by murmur2, as Java clients do. librdkafka's own default differs.
     """
     wait_s = wait_s_of(wait)
     ident, key = _ident(body.id), None if body.key is None else body.key.encode()
