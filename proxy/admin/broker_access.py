@@ -45,7 +45,7 @@ from proxy.protocol.body import Message as Record
 from proxy.protocol.headers import CANCEL, PURGE, PURGE_FROM, PURGE_TO, RECALL
 from proxy.protocol.parsed import Purge
 from proxy.protocol.proofs import HopAuthenticator
-from proxy.scheduling.batch import AuxiliaryRecord
+from proxy.scheduling.batch import OutgoingRecord
 
 WRITE_WITHIN_S: Final = 8.0
 READ_WITHIN_S: Final = 5.0
@@ -95,7 +95,7 @@ class BrokerAccess:
         ]
         return self._write_and_wait(purges, wait_s)
 
-    def move(self, record: AuxiliaryRecord, wait_s: float) -> ControlResult:
+    def move(self, record: OutgoingRecord, wait_s: float) -> ControlResult:
         """Write a record that replaces another. The outcome is the replaced record's."""
         signer, _ = self._signer()
         key, value, at = record.key, record.value, record.partition

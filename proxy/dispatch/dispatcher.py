@@ -5,13 +5,13 @@ A decision that depends on the broker is made when the record fires, not at inge
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 
 from proxy.dispatch.hops import failures, is_move, outcome_of, successor
 from proxy.dispatch.known_targets import UNTIMELY, KnownTargets, record_batch_bytes
-from proxy.dispatch.refusals import BY_RECORD_BATCH, RecordRef, Refusals, auxiliary_ref
+from proxy.dispatch.refusals import BY_RECORD_BATCH, Refusals
 from proxy.dispatch.release_control import Disposition, ReleaseControl
 from proxy.protocol.body import Delivery, Headers, IngressPartition, delivery_of
 from proxy.protocol.headers import DUE, FIRST_ORIGIN, HOP_ATTEMPT, ORIGIN, PREFIX
@@ -27,7 +27,7 @@ from proxy.protocol.outcomes import (
 )
 from proxy.protocol.policy import RetryGroup
 from proxy.protocol.proofs import HopAuthenticator
-from proxy.scheduling.batch import AuxiliaryRecord, Batch, Hop, ResolvedBatch
+from proxy.scheduling.batch import Batch, Hop, OutgoingRecord, RecordRef
 
 LATEST_UNTIMELY_MS: Final = 300_000
 """Longest delay of a record whose time was refused. The delay grows with the overdue time."""
@@ -56,7 +56,7 @@ class Dispatcher:
         self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
         self._put_off_ms: dict[RecordRef, int] = {}
 
-    def resolve(self, batch: Batch) -> ResolvedBatch:
+    def resolve(self, batch: Batch) -> Batch:
         prefix = batch.ingress.prefix
         deliveries: list[Delivery] = []
         hops: list[Hop] = []
@@ -82,9 +82,9 @@ class Dispatcher:
                 dead.append(dead_letter_of(delivery, end))
         auxiliary = [one for one in batch.auxiliary if self._can_be_written(batch.ingress, one)]
         dead_letters = [*batch.dead_letters, *dead]
-        return ResolvedBatch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
+        return Batch(batch.ingress, deliveries, dead_letters, outcomes, auxiliary, hops)
 
-    def is_letter_refused(self, ref: RecordRef, letter: "OutgoingRecord", left_out: str) -> bool:
+    def is_letter_refused(self, ref: RecordRef, letter: OutgoingRecord, left_out: str) -> bool:
         """Return whether this transaction has shown that the topic refuses such a dead letter."""
         refusals, topic = self._refusals, letter.topic
         if ref in refusals.bare or (not left_out and ref in refusals.without_value):
@@ -182,12 +182,12 @@ class Dispatcher:
         why = f"the record cannot be written to {ingress.topic} again: it has become too large"
         return Rejection("too-large", why)
 
-    def _exceeds(self, record: AuxiliaryRecord) -> bool:
+    def _exceeds(self, record: OutgoingRecord) -> bool:
         """Return whether this transaction has shown that the topic refuses the size. Older news may
         be stale."""
-        _, topic, _, key, value, headers, _ = record
+        topic = record.topic
         is_limited = topic in self._refusals.limited
-        return is_limited and self._is_too_large(topic, key, value, headers)
+        return is_limited and self._is_too_large(topic, record.key, record.value, record.headers)
 
     def _is_too_large(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers
@@ -197,12 +197,12 @@ class Dispatcher:
         size_bytes = record_batch_bytes(key, value, headers)
         return self._refusals.is_too_large(self._targets, topic, size_bytes)
 
-    def _can_be_written(self, ingress: IngressPartition, record: AuxiliaryRecord) -> bool:
+    def _can_be_written(self, ingress: IngressPartition, record: OutgoingRecord) -> bool:
         """Return whether to write the record. Losing a check-back or a parked record's move is
         harmless."""
-        if record.is_state:
+        if record.ref is None:
             return True
-        refused = self._refusals.refused.get(auxiliary_ref(ingress, record))
+        refused = self._refusals.refused.get(record.ref)
         if record.topic == ingress.topic:
             is_at_fault = refused is not None and refused.code in BY_RECORD_BATCH
             return not (is_move(record) and (is_at_fault or self._exceeds(record)))
@@ -219,19 +219,6 @@ CONTENT: Final = "key, value and headers"
 """Parts that a dead letter leaves out if its topic does not take it."""
 
 
-class OutgoingRecord(NamedTuple):
-    """A record to be written. Partition -1: the key decides."""
-
-    topic: str
-    value: bytes | None
-    key: bytes | None
-    partition: int
-    headers: Headers
-    ref: RecordRef | None = None
-    """The ingress record that is refused with this one. None: the transaction fails instead."""
-    is_dead_letter: bool = False
-
-
 IsLetterRefused: TypeAlias = Callable[[RecordRef, OutgoingRecord, str], bool]
 
 
@@ -245,7 +232,7 @@ class OutgoingRecords:
         self._authenticator = authenticator
         self.own_topics = {dead_letter_topic, outcome_topic}
 
-    def deliveries(self, batch: ResolvedBatch) -> Iterator[OutgoingRecord]:
+    def deliveries(self, batch: Batch) -> Iterator[OutgoingRecord]:
         prefix = batch.ingress.prefix
         for delivery in batch.deliveries:
             yield OutgoingRecord(
@@ -259,18 +246,15 @@ class OutgoingRecords:
 
     def beside_deliveries(
         self,
-        batch: Batch | ResolvedBatch,
+        batch: Batch,
         is_letter_refused: IsLetterRefused = lambda _ref, _letter, _left_out: False,
     ) -> Iterator[OutgoingRecord]:
         """Yield auxiliary records, successors of hops, dead letters and outcomes. A dead letter is
         shortened until `is_letter_refused` accepts it."""
         ingress = batch.ingress
         prefix = ingress.prefix
-        for record in batch.auxiliary:
-            yield self._auxiliary(ingress, record, auxiliary_ref(ingress, record))
-        for hop in batch.hops:
-            ref = prefix, hop.delivery.offset
-            yield self._auxiliary(ingress, successor(ingress, hop), ref)
+        for record in (*batch.auxiliary, *(successor(ingress, hop) for hop in batch.hops)):
+            yield self._signed(record) if record.topic == ingress.topic else record
         for letter in batch.dead_letters:
             ref = prefix, letter.offset
             for left_out, kept in _shortened(letter):
@@ -284,13 +268,10 @@ class OutgoingRecords:
         for hop in batch.hops:
             yield self._outcome(ingress, outcome_of(hop))
 
-    def _auxiliary(
-        self, ingress: IngressPartition, record: AuxiliaryRecord, ref: RecordRef
-    ) -> OutgoingRecord:
-        _, topic, partition, key, value, headers, _ = record
-        if topic == ingress.topic:
-            headers = self._authenticator.signed(partition, key, value, headers)
-        return OutgoingRecord(topic, value, key, partition, headers, ref)
+    def _signed(self, record: OutgoingRecord) -> OutgoingRecord:
+        _topic, value, key, partition, headers, *_ = record
+        signed = self._authenticator.signed(partition, key, value, headers)
+        return record._replace(headers=signed)
 
     def _dead_letter(
         self, ingress: IngressPartition, letter: DeadLetter, ref: RecordRef

@@ -25,7 +25,7 @@ from proxy.protocol.headers import (
 from proxy.protocol.outcomes import Outcome, as_ingested
 from proxy.protocol.parsed import Prepare, Scheduled
 from proxy.protocol.proofs import receipt_name
-from proxy.scheduling.batch import AuxiliaryRecord, Hop, Place
+from proxy.scheduling.batch import Hop, OutgoingRecord, Place, RecordRef, auxiliary_ref
 from proxy.scheduling.pending import ENDED, RecordState, find_record
 from proxy.scheduling.shard import Shard
 
@@ -42,7 +42,7 @@ NOT_CARRIED_ON: Final = HOPS | {
 record."""
 
 
-def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
+def successor(ingress: IngressPartition, hop: Hop) -> OutgoingRecord:
     """Return the record that goes on, for its own partition, with its original key."""
     delivery = hop.delivery
     not_before_ms, resumed_ms = hop.not_before_ms, hop.resumed_ms
@@ -55,7 +55,7 @@ def successor(ingress: IngressPartition, hop: Hop) -> AuxiliaryRecord:
         HOP_RESUMED: resumed_ms,
         HOP_ATTEMPT: hop.failures or _number(delivery.header(HOP_ATTEMPT)),
     }
-    return _rewritten(ingress, delivery, numbers)
+    return _rewritten(ingress, delivery, numbers, (ingress.prefix, delivery.offset))
 
 
 def moved(
@@ -63,7 +63,7 @@ def moved(
     delivery: Delivery,
     deliver_at_ms: int,
     place: Place | None = None,
-) -> AuxiliaryRecord:
+) -> OutgoingRecord:
     """Return the replacement for a pending record, with another due or a place in a queue."""
     numbers = {
         DELIVER_AT: deliver_at_ms,
@@ -73,17 +73,21 @@ def moved(
         HOP_FIRES: delivery.fires_ms,
         HOP_DUE: delivery.due_ms,
     }
-    return _rewritten(ingress, delivery, numbers)
+    ref = auxiliary_ref(ingress, ingress.topic, delivery.offset)
+    return _rewritten(ingress, delivery, numbers, ref)
 
 
-def is_move(record: AuxiliaryRecord) -> bool:
+def is_move(record: OutgoingRecord) -> bool:
     """Return whether `moved` made it."""
     return any(name == HOP_FIRES for name, _ in record.headers)
 
 
 def _rewritten(
-    ingress: IngressPartition, delivery: Delivery, numbers: Mapping[str, int | None]
-) -> AuxiliaryRecord:
+    ingress: IngressPartition,
+    delivery: Delivery,
+    numbers: Mapping[str, int | None],
+    ref: RecordRef,
+) -> OutgoingRecord:
     key, headers = as_ingested(delivery)
     kept = [header for header in headers if header[0] not in NOT_CARRIED_ON]
     first = delivery.header(FIRST_ORIGIN) or ingress.origin(delivery.offset).encode()
@@ -93,14 +97,8 @@ def _rewritten(
         HOP_FIRST: _first_offset(delivery),
     }
     added = [(name, str(n).encode()) for name, n in numbers.items() if n is not None]
-    return AuxiliaryRecord(
-        delivery.offset,
-        ingress.topic,
-        ingress.number,
-        key,
-        delivery.value,
-        [*kept, *added, (FIRST_ORIGIN, first)],
-    )
+    headers = [*kept, *added, (FIRST_ORIGIN, first)]
+    return OutgoingRecord(ingress.topic, delivery.value, key, ingress.number, headers, ref)
 
 
 def named_hop(hop: Hop) -> tuple[bytes, int]:
@@ -144,7 +142,7 @@ class Moving(NamedTuple):
     state: MovingState
     at: int
     """Offset of its newest rewriting, or its own offset. Ask about this one."""
-    record: AuxiliaryRecord | None = None
+    record: OutgoingRecord | None = None
     """The replacement, if the record is pending."""
 
 

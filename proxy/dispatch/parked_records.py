@@ -12,7 +12,7 @@ import structlog
 from proxy.dispatch.hops import moved
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.protocol.body import delivery_of
-from proxy.scheduling.batch import AuxiliaryRecord, Plan
+from proxy.scheduling.batch import OutgoingRecord, Plan
 from proxy.scheduling.purges import with_bodies
 from proxy.scheduling.shard import Shard, State
 from storage.store import LAST_OFFSET, Key
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 class _Parked(NamedTuple):
     fires_ms: int
     entry_offset: int
-    record: AuxiliaryRecord
+    record: OutgoingRecord
 
 
 @dataclass(slots=True)
@@ -81,24 +81,23 @@ class ParkedRecords:
         auxiliary = (*plan.batch.auxiliary, *(parked.record for parked in current.found))
         return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
 
-    def told(self, partition: int, written: Sequence[AuxiliaryRecord]) -> int | None:
+    def told(self, partition: int, written: Sequence[OutgoingRecord]) -> int | None:
         """Note the `written` moves as committed. Return the entry offset of the last one."""
         current = self.passes.get(partition)
         if current is None or not current.is_offered:
             return None
         piece, current.found, current.is_offered = current.found, [], False
-        places = {(record.topic, record.offset) for record in written}
+        refs = {record.ref for record in written}
         moved, refused = list[_Parked](), list[_Parked]()
         for parked in piece:
-            is_moved = (parked.record.topic, parked.record.offset) in places
-            (moved if is_moved else refused).append(parked)
+            (moved if parked.record.ref in refs else refused).append(parked)
         self._moved.extend((partition, parked.entry_offset) for parked in moved)
         if refused:  # not tried again before pauses change: each time costs aborted transactions
             log.warning(
                 "records stay parked: the ingress does not take them",
                 partition=partition,
                 records=len(refused),
-                first_offset=refused[0].record.offset,
+                first_offset=refused[0].entry_offset,
                 remedy="raise max.message.bytes of the ingress, then pause and resume their "
                 "targets",
             )

@@ -3,15 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from proxy.dispatch.known_targets import UNTIMELY, KnownTargets
-from proxy.protocol.body import IngressPartition
 from proxy.protocol.outcomes import Rejection
-from proxy.scheduling.batch import AuxiliaryRecord
-
-RecordRef: TypeAlias = tuple[str, int]
-"""Origin prefix (`topic/partition/`) and offset: names one ingress record."""
+from proxy.scheduling.batch import RecordRef
 
 INVALID: Final = "publish-failed"
 TOO_LARGE: Final = "too-large"
@@ -28,11 +24,6 @@ FORGOTTEN_AFTER_MS: Final = 120_000
 """The session after a lost one begins long before this. A topic may change in this time."""
 BY_RECORD_BATCH: Final = frozenset({TOO_LARGE, INVALID})
 """May be reported for each record of a record batch, though only one is at fault."""
-
-
-def auxiliary_ref(ingress: IngressPartition, record: AuxiliaryRecord) -> RecordRef:
-    """Name a check-back. Its refusal says nothing about its ingress record."""
-    return f"{ingress.prefix}{record.topic}", record.offset
 
 
 class Report(NamedTuple):

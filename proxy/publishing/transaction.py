@@ -12,7 +12,7 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from proxy.dispatch.dispatcher import Dispatcher, OutgoingRecord, OutgoingRecords
+from proxy.dispatch.dispatcher import Dispatcher, OutgoingRecords
 from proxy.dispatch.known_targets import (
     IN_COMPANY_BYTES,
     RECORD_BATCH_BYTES,
@@ -20,7 +20,7 @@ from proxy.dispatch.known_targets import (
     KnownTargets,
     record_batch_bytes,
 )
-from proxy.dispatch.refusals import INVALID, RecordRef, Refusals, Report, auxiliary_ref
+from proxy.dispatch.refusals import INVALID, Refusals, Report
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.protocol.body import BY_KEY, Kept, need_dispatch, unpacked
 from proxy.protocol.headers import DUE, ORIGIN, PREFIX
@@ -40,7 +40,7 @@ from proxy.publishing.kafka_transactions import (
 )
 from proxy.publishing.targets import Targets
 from proxy.publishing.throttling import Throttling
-from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.scheduling.batch import Batch, OutgoingRecord, RecordRef
 from storage.store import Entry
 
 log = structlog.get_logger(__name__)
@@ -90,7 +90,7 @@ class RecordWriter:
     ) -> None:
         """Produce one record. Raises NotFlushed if there is no room for too long. The report is
         passed as `callback`: the client library ignores `on_delivery` behind that."""
-        topic, value, key, partition, headers, _, _ = record
+        topic, value, key, partition, headers, _ref, _is_dead_letter = record
         producer, time_ms = self._kafka.producer, self._time_ms
         while True:
             try:
@@ -307,11 +307,11 @@ class Transaction:
         self._topics_before = publisher.last_topics
         self._care: Dispatcher | None = None
         """Decides on each record. None: the transaction is on the plain path."""
-        self._resolved: list[ResolvedBatch] = []
+        self._resolved: list[Batch] = []
         self._started_s = time.monotonic()
         self._renew_producer: Callable[[], None] | None = None
         self._aborts = self._fruitless = 0
-        self._written: Sequence[Batch | ResolvedBatch] = ()
+        self._written: Sequence[Batch] = ()
         self._commit: PendingCommit
         self._given_up: GroupMoved | Throttled | None = None
 
@@ -336,7 +336,7 @@ class Transaction:
             except Exception as error:  # noqa: BLE001 (raised again unless it is known)
                 self._note_failure(error)
 
-    def wait(self) -> Sequence[Batch | ResolvedBatch]:
+    def wait(self) -> Sequence[Batch]:
         """Return the batches as they were written, once they are committed."""
         assert self.state is not State.UNKNOWN, self.state
         while self.state is not State.COMMITTED:
@@ -435,7 +435,7 @@ class Transaction:
             ended += [letter.offset for letter in batch.dead_letters]
             refusals.forget((batch.ingress.prefix, offset) for offset in ended)
         for planned in self._batches:
-            refusals.forget(auxiliary_ref(planned.ingress, one) for one in planned.auxiliary)
+            refusals.forget(one.ref for one in planned.auxiliary if one.ref)
 
     def _learn(self, aborted: Exception) -> int:
         """Return the number of records that gave a new fact for the next attempt."""
@@ -507,7 +507,7 @@ def _asked_about(topics: set[str], batches: Sequence[Batch]) -> set[str]:
     for batch in batches:
         if batch.auxiliary:
             own = batch.ingress.topic
-            topics = topics | {one.topic for one in batch.auxiliary if not one.is_state} - {own}
+            topics = topics | {one.topic for one in batch.auxiliary if one.ref} - {own}
     return topics
 
 

@@ -2,27 +2,33 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from proxy.protocol.body import Delivery, Headers, IngressPartition
 from proxy.protocol.outcomes import DeadLetter, Outcome
 from proxy.protocol.position import Position
 from storage.store import Entry, Key
 
+RecordRef: TypeAlias = tuple[str, int]
+"""Origin prefix (`topic/partition/`) and offset: names one ingress record."""
 
-class AuxiliaryRecord(NamedTuple):
-    """A check-back, or a record of the proxy's own state. No record ends by it."""
 
-    offset: int
-    """Offset of the ingress record that it is about."""
+class OutgoingRecord(NamedTuple):
+    """A record to be written. Partition -1: the key decides."""
+
     topic: str
-    partition: int
-    """-1: the key decides."""
-    key: bytes | None
     value: bytes | None
+    key: bytes | None
+    partition: int
     headers: Headers
-    is_state: bool = False
-    """The transaction must not be committed without this record."""
+    ref: RecordRef | None = None
+    """Names the record in refusals. None: the transaction fails if this record is refused."""
+    is_dead_letter: bool = False
+
+
+def auxiliary_ref(ingress: IngressPartition, topic: str, offset: int) -> RecordRef:
+    """Name a record for `topic` about this offset. Its refusal says nothing about that record."""
+    return f"{ingress.prefix}{topic}", offset
 
 
 class SweptEntry(NamedTuple):
@@ -56,29 +62,17 @@ class Hop(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One shard's part of a transaction, with its due entries still packed."""
+    """One shard's part of a transaction. On the careful path it is resolved: undeliverable entries
+    become hops, outcomes or dead letters."""
 
     ingress: IngressPartition
-    deliveries: Sequence[Entry]
+    deliveries: Sequence[Any]
+    """Packed entries, or `Delivery` objects once the batch is resolved."""
     dead_letters: Sequence[DeadLetter] = ()
     outcomes: Sequence[Outcome] = ()
-    auxiliary: Sequence[AuxiliaryRecord] = ()
-
-    @property
-    def hops(self) -> list[Hop]:
-        """Always empty: hops are found when the batch is resolved."""
-        return []
-
-
-class ResolvedBatch(NamedTuple):
-    """A batch with unpacked entries. Undeliverable entries have another outcome."""
-
-    ingress: IngressPartition
-    deliveries: Sequence[Delivery]
-    dead_letters: Sequence[DeadLetter]
-    outcomes: Sequence[Outcome]
-    auxiliary: Sequence[AuxiliaryRecord]
-    hops: list[Hop]
+    auxiliary: Sequence[OutgoingRecord] = ()
+    """Check-backs, moves and records of the proxy's own state. No record ends by them."""
+    hops: Sequence[Hop] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +103,7 @@ class TransactionBuffer:
     deliveries: list[Entry] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
-    auxiliary: list[AuxiliaryRecord] = field(default_factory=list)
+    auxiliary: list[OutgoingRecord] = field(default_factory=list)
     auxiliary_bytes: int = 0
     size_bytes: int = 0
     recalls: int = 0
@@ -123,7 +117,7 @@ class TransactionBuffer:
         self.dead_letters.append(letter)
         self.size_bytes += len(letter.value or b"")
 
-    def add_auxiliary(self, record: AuxiliaryRecord) -> None:
+    def add_auxiliary(self, record: OutgoingRecord) -> None:
         self.auxiliary.append(record)
         self.auxiliary_bytes += len(record.value or b"")
         self.size_bytes += len(record.value or b"")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from proxy.protocol.body import GONE, IngressPartition, Purpose, delivery_of, packer
+from proxy.protocol.body import BY_KEY, GONE, IngressPartition, Purpose, delivery_of, packer
 from proxy.protocol.headers import CHECK, CHECK_BACK, EXPIRE, HOP_FROM, ID, PREFIX, TRANSACTION
 from proxy.protocol.parsed import ParsedRecord, Prepare
 from proxy.protocol.position import SetBack, Watermark
-from proxy.scheduling.batch import AuxiliaryRecord
+from proxy.scheduling.batch import OutgoingRecord, auxiliary_ref
 from storage.store import Entry, Named
 
 HELD_BYTES: Final = 32 * 1024 * 1024
@@ -254,12 +254,12 @@ def _after(prepare: Prepare, item: AgendaItem) -> AgendaItem | None:
     return _item(prepare, offset, check + 1) if check <= prepare.max_checks else None
 
 
-def record_of(ingress: IngressPartition, event: HalfMessageEvent) -> AuxiliaryRecord | None:
+def record_of(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRecord | None:
     """Return the record of the event: an expiry request or a check-back."""
-    return expiry_request(ingress, event) if event.is_last else check_back(event)
+    return expiry_request(ingress, event) if event.is_last else check_back(ingress, event)
 
 
-def check_back(event: HalfMessageEvent) -> AuxiliaryRecord | None:
+def check_back(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRecord | None:
     """Return the question to the producer, None if there is no check topic."""
     prepare = event.prepare
     if prepare is None or prepare.check_topic is None:
@@ -271,10 +271,11 @@ def check_back(event: HalfMessageEvent) -> AuxiliaryRecord | None:
         (ID, event.ident),
         (CHECK, str(event.check).encode()),
     ]
-    return AuxiliaryRecord(event.offset, prepare.check_topic, -1, asked.key, asked.value, headers)
+    ref = auxiliary_ref(ingress, prepare.check_topic, event.offset)
+    return OutgoingRecord(prepare.check_topic, asked.value, asked.key, BY_KEY, headers, ref)
 
 
-def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> AuxiliaryRecord:
+def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRecord:
     """Return the record that ends a half message. The ingress orders it against the producer's
     commit."""
     headers: list[tuple[str, bytes | None]] = [
@@ -282,7 +283,9 @@ def expiry_request(ingress: IngressPartition, event: HalfMessageEvent) -> Auxili
         (ID, event.ident),
         (HOP_FROM, str(event.offset).encode()),
     ]
-    return AuxiliaryRecord(event.offset, *ingress, event.ident, None, headers)
+    topic, partition = ingress
+    ref = auxiliary_ref(ingress, topic, event.offset)
+    return OutgoingRecord(topic, None, event.ident, partition, headers, ref)
 
 
 def entry_of_lost(offset: int, half: Named) -> Entry:

@@ -23,7 +23,7 @@ from proxy.protocol.outcomes import (
 from proxy.protocol.parsed import Moved, ParsedRecord, Prepare, Recall, RejectedHop, Scheduled
 from proxy.protocol.position import MISSED_MOVES, MISSED_PARTITION, NEVER_MS, Position
 from proxy.protocol.proofs import proofs_of, recall_names, receipt_name
-from proxy.scheduling.batch import AuxiliaryRecord
+from proxy.scheduling.batch import OutgoingRecord
 from proxy.scheduling.half_messages import HalfMessages, ReadBack
 from proxy.scheduling.purges import Purges
 from storage.ids.register import Register
@@ -341,7 +341,7 @@ class MissedPlan(NamedTuple):
     """`missed_at` of a transaction's position, and the chunks that change with it."""
 
     missed_at: int | None
-    records: tuple[AuxiliaryRecord, ...]
+    records: tuple[OutgoingRecord, ...]
 
 
 NONE_MISSED: Final = MissedPlan(None, ())
@@ -401,11 +401,9 @@ class MissedMoves:
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
-    def _record(self, number: int, value: bytes | None) -> AuxiliaryRecord:
+    def _record(self, number: int, value: bytes | None) -> OutgoingRecord:
         key = f"{self._place.key_prefix}{number}".encode()
-        first = number * CHUNK_OFFSETS
-        topic = self._place.topic
-        return AuxiliaryRecord(first, topic, MISSED_PARTITION, key, value, [], is_state=True)
+        return OutgoingRecord(self._place.topic, value, key, MISSED_PARTITION, [])
 
 
 class MissedReading:

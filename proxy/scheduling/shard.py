@@ -15,7 +15,7 @@ from proxy.protocol.parsed import ParsedRecord, RejectedHop
 from proxy.protocol.position import LAST_OFFSET, Position, Watermark
 from proxy.protocol.request_reader import ReadersByOffset
 from proxy.scheduling.admission import Admission, CountIntake, IngestLimits
-from proxy.scheduling.batch import AuxiliaryRecord, Batch, Plan, SweptEntry, TransactionBuffer
+from proxy.scheduling.batch import Batch, OutgoingRecord, Plan, SweptEntry, TransactionBuffer
 from proxy.scheduling.half_messages import (
     HalfMessages,
     ReadBack,
@@ -62,7 +62,7 @@ class _Due(NamedTuple):
     upto: Watermark
     entries: Sequence[Entry] = ()
     outcomes: Sequence[Outcome] = ()
-    auxiliary: Sequence[AuxiliaryRecord] = ()
+    auxiliary: Sequence[OutgoingRecord] = ()
     taken_back: int = 0
     size_bytes: int = 0
 
@@ -369,7 +369,7 @@ class Shard:
     def _due(self, now_ms: int, max_records: int, max_bytes: int) -> _Due:
         found, is_all = self.store.due(now_ms, max_records, max_bytes)
         upto = Watermark(now_ms, LAST_OFFSET) if is_all else Watermark(*found[-1][:2])
-        auxiliary: list[AuxiliaryRecord] = []
+        auxiliary: list[OutgoingRecord] = []
         if self.half_messages.idents:
             events, is_all = self.half_messages.due(upto, max_records)
             if not is_all:

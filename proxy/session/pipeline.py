@@ -16,7 +16,7 @@ from proxy.kafka.ingress import Fetched, Ingress
 from proxy.publishing.kafka_transactions import GroupMoved, Throttled
 from proxy.publishing.transaction import Publisher, Transaction
 from proxy.recovery.recovery import Recovery
-from proxy.scheduling.batch import Batch, Plan, ResolvedBatch
+from proxy.scheduling.batch import Batch, Plan
 from proxy.scheduling.purges import SweepLimits
 from proxy.scheduling.shard import Shard, State
 from proxy.session.limits import BackPressure, MemoryBudget
@@ -35,7 +35,7 @@ TIDIED_SHARE: Final = 4
 PLAN_S: Final = 1.0
 """Planning stops after this time. The other shards come first in the next turn."""
 
-TraceCommitted: TypeAlias = Callable[[Sequence[Batch | ResolvedBatch], float, int], None]
+TraceCommitted: TypeAlias = Callable[[Sequence[Batch], float, int], None]
 """Called with a committed transaction's batches, its seconds, and the time."""
 
 log = structlog.get_logger(__name__)

@@ -10,7 +10,7 @@ from proxy.protocol.outcomes import PURGED_BY, Outcome
 from proxy.protocol.parsed import Purge
 from proxy.protocol.position import Position
 from proxy.protocol.times import LATEST_MS
-from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
+from proxy.scheduling.batch import Batch, Hop
 from proxy.scheduling.shard import Shard
 from proxy.telemetry.metrics import Metrics
 from storage.store import dues_of, targets_of
@@ -32,9 +32,7 @@ class TransactionMetrics:
     def aborted(self, seconds: float) -> None:
         self._metrics.count_transaction("aborted", seconds)
 
-    def committed(
-        self, batches: Sequence[Batch | ResolvedBatch], seconds: float, now_ms: int
-    ) -> None:
+    def committed(self, batches: Sequence[Batch], seconds: float, now_ms: int) -> None:
         self._metrics.count_transaction("committed", seconds)
         deliveries = [delivery for batch in batches for delivery in batch.deliveries]
         if deliveries:
@@ -94,13 +92,13 @@ class TransactionMetrics:
                 self._purged[origin] += records
 
 
-def _ends_by_target(batch: Batch | ResolvedBatch) -> Iterator[tuple[str | None, str]]:
+def _ends_by_target(batch: Batch) -> Iterator[tuple[str | None, str]]:
     yield from ((outcome.target, outcome.what) for outcome in batch.outcomes)
     yield from ((hop.delivery.target, hop.what) for hop in batch.hops)
     yield from ((letter.target, letter.outcome) for letter in batch.dead_letters)
 
 
-def _log_dead_letters(batch: Batch | ResolvedBatch, reasons: Mapping[str, int]) -> None:
+def _log_dead_letters(batch: Batch, reasons: Mapping[str, int]) -> None:
     """Log one line for each transaction and reason, with the first record as an example."""
     for code, count in reasons.items():
         example = next(letter for letter in batch.dead_letters if letter.reason.code == code)

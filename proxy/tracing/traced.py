@@ -14,7 +14,7 @@ from proxy.protocol.body import (
 )
 from proxy.protocol.headers import FIRST_ORIGIN, TRACEPARENT, TraceParent, read_traceparent
 from proxy.protocol.outcomes import DeadLetter, Rejection
-from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.scheduling.batch import Batch
 from proxy.telemetry.metrics import TraceResult
 
 DELIVERED: Final = "delivered"
@@ -55,9 +55,7 @@ class Tracer:
     ) -> None:
         self._has_room, self._put, self._count = has_room, put, count
 
-    def committed(
-        self, batches: Sequence[Batch | ResolvedBatch], took_s: float, now_ms: int
-    ) -> None:
+    def committed(self, batches: Sequence[Batch], took_s: float, now_ms: int) -> None:
         times_ms = now_ms - int(took_s * 1_000), now_ms
         for batch in batches:
             try:
@@ -102,11 +100,11 @@ class Tracer:
             )
 
 
-def _ended(batch: Batch | ResolvedBatch) -> Iterator[tuple[Delivery | DeadLetter, str]]:
+def _ended(batch: Batch) -> Iterator[tuple[Delivery | DeadLetter, str]]:
     yield from ((letter, letter.outcome) for letter in batch.dead_letters)
     yield from ((hop.delivery, hop.what) for hop in batch.hops)
-    if isinstance(batch, Batch):
-        entries = (one for one in batch.deliveries if may_have_header(one[3], TRACEPARENT))
-        yield from ((delivery_of(entry), DELIVERED) for entry in entries)
-    else:
-        yield from ((delivery, DELIVERED) for delivery in batch.deliveries)
+    for one in batch.deliveries:
+        if isinstance(one, Delivery):
+            yield one, DELIVERED
+        elif may_have_header(one[3], TRACEPARENT):
+            yield delivery_of(one), DELIVERED

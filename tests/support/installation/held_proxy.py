@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, Producer
 from proxy.cli import main
 from proxy.publishing import transaction as publisher
 from proxy.publishing.transaction import Transaction
-from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.scheduling.batch import Batch
 from proxy.session import session
 from tests.support.installation.proxy_process import ProxyProcess
 from tests.support.waiting import wait_for
@@ -116,7 +116,7 @@ class _HeldProducer(Producer):
 
 
 class _HeldTransaction(Transaction):
-    def wait(self) -> Sequence[Batch | ResolvedBatch]:
+    def wait(self) -> Sequence[Batch]:
         done = super().wait()
         _hold("before confirm")
         return done

@@ -29,7 +29,7 @@ from proxy.logs import Level
 from proxy.protocol.body import Headers, Message
 from proxy.protocol.parsed import Purge
 from proxy.protocol.position import NEVER_MS
-from proxy.scheduling.batch import AuxiliaryRecord
+from proxy.scheduling.batch import OutgoingRecord
 from proxy.scheduling.pending import END, Found, WaitingPiece, WaitingRecord
 from proxy.telemetry.status import ShardStatus, Status
 from storage.store import Key, TargetCounts
@@ -78,7 +78,9 @@ def _moving(record: FindRecord, deliver_at_ms: int) -> Moving:
     partition, offset = record.at
     if offset == 5:
         headers: Headers = [("timer-deliver-at", b"%d" % deliver_at_ms)]
-        return Moving("pending", 5, AuxiliaryRecord(5, INGRESS, partition, None, None, headers))
+        return Moving(
+            "pending", 5, OutgoingRecord(INGRESS, None, None, partition, headers, ("moved", 5))
+        )
     if offset == 4:
         return Moving("ended", 5)
     states: dict[int, MovingState] = {6: "half-message", 8: NOT_COMMITTED}
@@ -117,7 +119,7 @@ class MadeUpBroker:
     cancels: list[tuple[bytes, bytes | None, int | None]] = field(default_factory=list)
     recalls: list[tuple[int, str]] = field(default_factory=list)
     purges: list[Purge] = field(default_factory=list)
-    moves: list[AuxiliaryRecord] = field(default_factory=list)
+    moves: list[OutgoingRecord] = field(default_factory=list)
     outcomes: list[str] = field(default_factory=list)
     unreadable: dict[int, UnreadableBatch] = field(default_factory=dict)
     skips: list[tuple[int, UnreadableBatch]] = field(default_factory=list)
@@ -141,7 +143,7 @@ class MadeUpBroker:
         written = f"{INGRESS}/{partition}/9"
         return ControlResult(written, "applied", "") if wait_s else ControlResult(written)
 
-    def move(self, record: AuxiliaryRecord, wait_s: float) -> ControlResult:
+    def move(self, record: OutgoingRecord, wait_s: float) -> ControlResult:
         self.moves.append(record)
         written = f"{INGRESS}/{record.partition}/9"
         outcome = self.outcomes.pop(0) if self.outcomes else "replaced"

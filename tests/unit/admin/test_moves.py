@@ -34,7 +34,7 @@ def test_what_waits_is_written_with_its_new_time(deliver_at: object) -> None:
 def test_what_was_rewritten_is_found_where_it_is_now() -> None:
     made = MadeUpApi()
     assert patch(made, 4, SOON_MS)[0] == 202
-    assert [record.offset for record in made.broker.moves] == [5]
+    assert [record.ref for record in made.broker.moves] == [("moved", 5)]
 
 
 def test_what_was_just_being_rewritten_is_tried_again() -> None:
@@ -72,7 +72,7 @@ def test_what_was_only_just_read_is_moved_once_that_is_committed(
     monkeypatch.setattr(admin_api, "_moving", lambda *asked: next(looks, None) or found(*asked))
     monkeypatch.setattr(records, "LOOK_EVERY_S", 0)
     assert patch(made, 5, SOON_MS)[0] == 202
-    assert [record.offset for record in made.broker.moves] == [5]
+    assert [record.ref for record in made.broker.moves] == [("moved", 5)]
 
 
 @pytest.mark.parametrize(

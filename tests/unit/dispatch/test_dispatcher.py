@@ -6,12 +6,12 @@ import pytest
 
 from proxy.dispatch.dispatcher import Dispatcher
 from proxy.dispatch.known_targets import KnownTargets, TopicRules
-from proxy.dispatch.refusals import Refusals, auxiliary_ref
+from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl
 from proxy.protocol.body import Content, IngressPartition, Purpose, packer
 from proxy.protocol.outcomes import Rejection
 from proxy.protocol.policy import RetryGroup
-from proxy.scheduling.batch import AuxiliaryRecord, Batch, ResolvedBatch
+from proxy.scheduling.batch import Batch, OutgoingRecord, auxiliary_ref
 from storage.store import Entry
 
 INGRESS = IngressPartition("timer.ingress", 0)
@@ -51,9 +51,7 @@ class Bench:
         self.refusals = Refusals()
         self._dispatcher = Dispatcher(self.targets, self.refusals, RETRY, ReleaseControl(), NOW_MS)
 
-    def resolve(
-        self, *entries: Entry, auxiliary: tuple[AuxiliaryRecord, ...] = ()
-    ) -> ResolvedBatch:
+    def resolve(self, *entries: Entry, auxiliary: tuple[OutgoingRecord, ...] = ()) -> Batch:
         return self._dispatcher.resolve(Batch(INGRESS, entries, (), (), auxiliary))
 
 
@@ -142,15 +140,16 @@ def test_rules_of_a_topic_are_held_before_the_broker_has_to() -> None:
     assert [letter.reason.code for letter in done.dead_letters] == ["publish-failed", "too-large"]
 
 
-def a_check_back(offset: int, topic: str) -> AuxiliaryRecord:
-    return AuxiliaryRecord(offset, topic, -1, b"key", b"value", [])
+def a_check_back(offset: int, topic: str) -> OutgoingRecord:
+    ref = auxiliary_ref(INGRESS, topic, offset)
+    return OutgoingRecord(topic, b"value", b"key", -1, [], ref)
 
 
 def test_check_back_that_cannot_be_written_is_left_out() -> None:
     """The next check-back follows. The proxy's own ingress records are never left out."""
     bench = Bench()
     refused = a_check_back(3, "checks")
-    bench.refusals.refused[auxiliary_ref(INGRESS, refused)] = Rejection(
+    bench.refusals.refused[auxiliary_ref(INGRESS, "checks", 3)] = Rejection(
         "too-large", "the broker says"
     )
     own = a_check_back(3, "timer.ingress")
@@ -163,7 +162,7 @@ def test_check_back_that_cannot_be_written_is_left_out() -> None:
 def test_refused_check_back_says_nothing_of_the_message_it_is_about() -> None:
     bench = Bench()
     note = a_check_back(3, "checks")
-    bench.refusals.refused[auxiliary_ref(INGRESS, note)] = Rejection(
+    bench.refusals.refused[auxiliary_ref(INGRESS, "checks", 3)] = Rejection(
         "too-large", "for the check topic"
     )
     done = bench.resolve(an_entry(3), auxiliary=(note,))

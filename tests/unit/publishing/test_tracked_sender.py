@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from proxy.dispatch.dispatcher import OutgoingRecord
 from proxy.dispatch.known_targets import KnownTargets, TopicRules, record_batch_bytes
 from proxy.dispatch.refusals import Refusals
 from proxy.publishing.kafka_transactions import NotFlushed
 from proxy.publishing.transaction import TrackedSender
+from proxy.scheduling.batch import OutgoingRecord
 from tests.support.simulation.stand_in import kafka_error
 
 ORIGIN = "timer.ingress/0/"

@@ -20,6 +20,7 @@ from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import StandInProducer
 from tests.support.simulation.world import DEAD_LETTERS, OUTCOMES, World
 
+INGRESS_PARTITION = IngressPartition("timer.ingress", 3)
 BEFORE_ALL = Watermark(0, 0)
 LATER = Watermark(1_000, 0)
 CONTENT = packer()((-1, b"key", b"value", [("trace", b"1"), ("timer-topic", b"orders")]))
@@ -204,7 +205,7 @@ def test_transactions_have_a_bound_on_the_bytes_of_their_check_backs(
 
 
 def test_check_back_is_the_message_as_it_would_arrive_with_three_headers() -> None:
-    note = check_back(HalfMessageEvent(110, 7, b"t", 2, a_half()))
+    note = check_back(INGRESS_PARTITION, HalfMessageEvent(110, 7, b"t", 2, a_half()))
     assert note is not None
     assert (note.topic, note.key, note.value) == ("checks", b"key", b"value")
     assert note.headers == [
@@ -216,9 +217,7 @@ def test_check_back_is_the_message_as_it_would_arrive_with_three_headers() -> No
 
 
 def test_expiry_goes_through_the_log_of_its_own_partition() -> None:
-    note = expiry_request(
-        IngressPartition("timer.ingress", 3), HalfMessageEvent(130, 7, b"t", 4, a_half())
-    )
+    note = expiry_request(INGRESS_PARTITION, HalfMessageEvent(130, 7, b"t", 4, a_half()))
     assert (note.topic, note.partition, note.key, note.value) == ("timer.ingress", 3, b"t", None)
     assert dict(note.headers) == {
         "timer-transaction": b"expire",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from confluent_kafka import KafkaError
 
-from proxy.scheduling.batch import Batch, ResolvedBatch
+from proxy.scheduling.batch import Batch
 from tests.support.simulation.stand_in import kafka_error
 from tests.support.simulation.world import World
 
@@ -19,7 +19,7 @@ class Told:
         self.offsets: list[int] = []
         world.trace = self.take
 
-    def take(self, batches: Sequence[Batch | ResolvedBatch], took_s: float, now_ms: int) -> None:
+    def take(self, batches: Sequence[Batch], took_s: float, now_ms: int) -> None:
         self.offsets += [record[1] for batch in batches for record in batch.deliveries]
 
 

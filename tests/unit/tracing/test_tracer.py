@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from proxy.protocol.body import Headers, IngressPartition, Message, delivery_of, packer
 from proxy.protocol.outcomes import DeadLetter, Rejection
-from proxy.scheduling.batch import Batch, Hop, ResolvedBatch
+from proxy.scheduling.batch import Batch, Hop
 from proxy.telemetry.metrics import TraceResult
 from proxy.tracing.export import CLOSE_WITHIN_S, PUBLISH, WAIT, SpanQueue, span_id_of
 from proxy.tracing.traced import Tracer
@@ -64,7 +64,7 @@ class Site(SpanExporter):
         record = self.kafka.append(INGRESS, 0, b"k", b"v", headers)
         return 8_000, record.offset(), "orders", packer()((-1, b"k", b"v", headers))
 
-    def commit(self, *batches: Batch | ResolvedBatch) -> None:
+    def commit(self, *batches: Batch) -> None:
         self.tracer.committed(batches, TOOK_S, COMMITTED_MS)
         self.queue.flush()
 
@@ -123,7 +123,7 @@ def test_a_rewritten_record_says_where_it_went_and_its_successor_where_it_began(
     site = Site()
     hop = Hop(delivery_of(site.entry()), "rolled")
     successor = delivery_of(site.entry(SAMPLED, ("timer-first-origin", b"timer.ingress/0/0")))
-    site.commit(ResolvedBatch(PARTITION, [successor], [], [], [], [hop]))
+    site.commit(Batch(PARTITION, [successor], [], [], [], [hop]))
     published = [attributes(one) for one in site.exported if one.name == PUBLISH]
     by_end = {one["timer.end"]: one for one in published}
     assert by_end["rolled"]["messaging.destination.name"] == INGRESS
@@ -138,7 +138,7 @@ def test_a_dead_letter_has_waited_and_says_why_it_was_not_published() -> None:
     of_nobody = DeadLetter(offset, None, refused, b"k", b"v", [("traceparent", b"")])
     letters = [DeadLetter(offset, None, refused, b"k", b"v", headers), of_nobody]
     site.commit(Batch(PARTITION, [], letters))
-    site.commit(ResolvedBatch(PARTITION, [], letters[:1], [], [], []))
+    site.commit(Batch(PARTITION, [], letters[:1], [], [], []))
     waited, again = site.exported
     assert waited.to_json() == again.to_json()
     assert ids_of(waited) == (WAIT, TRACE_ID, PARENT_ID)
