@@ -79,11 +79,6 @@ OUTCOMES: Final = (
     *HOP_OUTCOMES,
     *CONTROL_OUTCOMES,
 )
-WAS_REJECTED: Final = (
-    "coalesce(outcome.end = 'dead-lettered'"
-    " AND outcome.detail LIKE 'too-many: %(admission.%', false)"
-)
-"""SQL: whether an older version rejected the record for lack of room."""
 USUAL_STAMPS: Final = f"{ORIGIN},{DUE}"
 UNREADABLE_OUTCOME: Final = "unreadable"
 _OUTCOME_JSON: Final = (

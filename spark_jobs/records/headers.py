@@ -85,7 +85,7 @@ NOT_IN_A_LETTER: Final = (ERROR, ERROR_DETAIL, ORIGIN, UNREADABLE)
 
 
 ALWAYS_READ: Final = (*PLAIN_REQUESTS, ID)
-READ_WHERE_SPECIAL: Final = (*(name for name in BEYOND_PLAIN if name != ID), FIRST_ORIGIN)
+SPECIAL: Final = (*(name for name in BEYOND_PLAIN if name != ID), FIRST_ORIGIN)
 HEADERS: Final = "array<struct<key:string,value:binary>>"
 NO_HEADERS: Final = f"CAST(array() AS {HEADERS})"
 UNREADABLE_HEADERS: Final = (

@@ -14,12 +14,7 @@ DECIDED_WHEN_READ: Final = (
 """These depend on the record alone. An accepted record cannot have them."""
 TRANSIENT: Final = ("target-unknown", "not-authorised", "partition-unavailable")
 """Publishing is tried repeatedly before these make a dead letter."""
-OF_OLDER_VERSIONS: Final = "too-many"
-"""Older versions rejected records for lack of room. Now reading is paused instead."""
-BELIEVED: Final = (
-    *TRANSIENT,
-    *("partition-bad", "too-large", "publish-failed", "body-gone", OF_OLDER_VERSIONS, DEFECT),
-)
+BELIEVED: Final = (*TRANSIENT, "partition-bad", "too-large", "publish-failed", "body-gone", DEFECT)
 """These depend on the broker. No topic shows whether they are right."""
 OVERDUE: Final = "overdue"
 DECIDED_AT_ITS_DUE: Final = (*TRANSIENT, "publish-failed", "body-gone", OVERDUE)

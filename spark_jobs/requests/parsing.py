@@ -11,7 +11,6 @@ from pyspark.sql import functions as f
 
 from spark_jobs.records import headers as names
 from spark_jobs.records.hashes import (
-    FINGERPRINTS,
     content_bytes,
     headers_hash,
     is_signed,
@@ -39,7 +38,7 @@ from spark_jobs.requests.times import (
     rfc_3339_ms,
     worded_delay_ms,
 )
-from spark_jobs.runtime.frames import Schema, conformed, quoted
+from spark_jobs.runtime.frames import Schema, quoted
 
 RECORD: Final = "record"
 CANCELS: Final = "cancel"
@@ -55,53 +54,6 @@ KINDS: Final = (RECORD, names.PREPARE, *DECISIONS, *TAKE_BACK, REFUSED)
 CHECKS: Final = "struct<topic:string,first_ms:bigint,interval_ms:bigint,most:bigint>"
 """The topic of check-backs, the time of the first, the interval, and their greatest number."""
 PLACE: Final = ("partition", "offset", "timestamp_ms")
-PARSED: Final[Schema] = {
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp_ms": "bigint",
-    "kind": "string",
-    "code": "string",
-    "ident": "binary",
-    "target": "string",
-    "target_partition": "int",
-    "target_key": "binary",
-    "key_number": "bigint",
-    "due_ms": "bigint",
-    "wanted_ms": "bigint",
-    "fires_ms": "bigint",
-    "hop_from": "bigint",
-    "first_origin": "string",
-    "first_offset": "bigint",
-    "recalled": "bigint",
-    "needs_proof": "boolean",
-    "known_key": "binary",
-    "known_ident": "binary",
-    "ingress_key_hash": "bigint",
-    "purge_from_ms": "bigint",
-    "purge_to_ms": "bigint",
-    "moved_fires_ms": "bigint",
-    "moved_due_ms": "bigint",
-    "hop_attempt": "int",
-    "expires_ms": "bigint",
-    "checks": CHECKS,
-    "size_bytes": "bigint",
-    "is_blurred": "boolean",
-    "raw_letter_hash": "bigint",
-    **FINGERPRINTS,
-}
-"""The request of each ingress record.
-`kind`: one of KINDS, null if no policy is known. `code`: why it is refused. `key_number`: the
-number of the key that chooses the partition. `wanted_ms`: the earliest delivery. `fires_ms`: when
-it is delivered or rolled. `hop_from`: the offset of its predecessor, null for a producer's own
-record. `first_offset`: the first record of a successor's hops. `recalled`: the offset that a recall
-names. `needs_proof`: known_key or known_ident must prove that the recall knows the record.
-`ingress_key_hash`: of the key that may prove it. `purge_from_ms`, `purge_to_ms`: the first and last
-due of a purge, whose target is a pattern. `moved_fires_ms`, `moved_due_ms`: the times that a move
-states for its predecessor. `is_blurred`: a header name has U+FFFD, or is not UTF-8. The proxy
-refuses only the second. Java shows both alike. `raw_letter_hash`: the letter hash before
-translation of another scheduler's headers.
-"""
-
 LONGEST_ID_BYTES: Final = 256
 FIRST_MS: Final = 0
 LAST_MS: Final = 2**63 - 1
@@ -359,71 +311,73 @@ coalesce(IF(is_blurred IS NULL, 'record-unreadable', NULL), alias_code,
 
 _IS_ENTRY: Final = f"kind IN ('{RECORD}', '{names.PREPARE}')"
 _GOES_ON: Final = f"kind IN ('{RECORD}', '{REFUSED}') AND own_hop IS NOT NULL"
+_IS_HALF: Final = f"kind = '{names.PREPARE}'"
 _PROVES: Final = f"kind = '{RECALLS}' AND policy.proves_recalls AND NOT {_IS_SIGNED}"
+_KEY_NUMBER: Final = f"""
+IF(asked_key IS NOT NULL AND asked_partition IS NULL, {key_number("asked_key")}, NULL)
+"""
+_IDENT: Final = f"""
+CASE WHEN kind = '{REFUSED}' THEN NULL WHEN kind = '{CANCELS}' THEN raw(cancel)
+  WHEN kind NOT IN {quoted(TAKE_BACK)} THEN raw(id) END
+"""
+_TARGET: Final = f"CASE WHEN {_IS_ENTRY} THEN topic WHEN kind = '{PURGES}' THEN text(purge) END"
+_LETTER_HASH: Final = f"""
+IF(kind = '{REFUSED}', coalesce(raw_letter_hash, letter_hash), letter_hash)
+"""
 
 
-def _if_any(content: str) -> str:
-    return f"IF(octet_length({content}) > 0, {content}, NULL)"
-
-
-def _where(holds: str, columns: Mapping[str, str]) -> dict[str, str]:
-    return {name: f"IF({holds}, {sql}, NULL)" for name, sql in columns.items()}
+def _if(holds: str, sql: str) -> str:
+    return f"IF({holds}, {sql}, NULL)"
 
 
 _ANSWERS: Final = {
-    **_where(f"kind = '{REFUSED}'", {"code": "code"}),
-    **_where(
-        f"kind != '{REFUSED}'",
-        {
-            "ident": f"""CASE WHEN kind = '{CANCELS}' THEN raw(cancel)
-              WHEN kind NOT IN {quoted(TAKE_BACK)} THEN raw(id) END""",
-            "raw_letter_hash": "raw_letter_hash",
-        },
-    ),
-    **_where(
-        _IS_ENTRY,
-        {
-            "target_partition": "asked_partition",
-            "target_key": "asked_key",
-            "key_number": f"""IF(asked_key IS NOT NULL AND asked_partition IS NULL,
-              {key_number("asked_key")}, NULL)""",
-            "due_ms": "asked_ms",
-            "wanted_ms": "asked_wanted_ms",
-            "fires_ms": _FIRES_MS,
-            "key_hash": "xxhash64(asked_key)",
-        },
-    ),
-    "target": f"CASE WHEN {_IS_ENTRY} THEN topic WHEN kind = '{PURGES}' THEN text(purge) END",
-    **_where(f"kind != '{names.PREPARE}'", {"hop_from": "own_hop"}),
-    "first_origin": "text(first-origin)",
-    **_where(
-        _GOES_ON,
-        {
-            "first_offset": digits("text(hop-first)"),
-            "moved_fires_ms": digits("text(hop-fires)"),
-            "moved_due_ms": digits("text(hop-due)"),
-        },
-    ),
-    **_where(f"kind = '{RECALLS}'", {"recalled": _RECALLED}),
-    **_where(
-        _PROVES,
-        {
-            "needs_proof": "true",
-            "known_key": _if_any("key"),
-            "known_ident": _if_any("raw(id)"),
-        },
-    ),
-    "ingress_key_hash": "IF(octet_length(key) > 0, xxhash64(key), NULL)",
-    **_where(f"kind = '{PURGES}'", {"purge_from_ms": _PURGE_FROM, "purge_to_ms": _PURGE_TO}),
-    "hop_attempt": "IF(is_special, try_cast(text(hop-attempt) AS int), NULL)",
-    **_where(f"kind = '{names.PREPARE}'", {"expires_ms": _EXPIRES_MS, "checks": _CHECKS}),
-    "size_bytes": "size_bytes",
-    "is_blurred": "coalesce(is_blurred, false)",
-    "value_hash": "value_hash",
-    "headers_hash": "headers_hash",
-    "letter_hash": f"""
-      IF(kind = '{REFUSED}', coalesce(raw_letter_hash, letter_hash), letter_hash)""",
+    "partition": ("int", "partition"),
+    "offset": ("bigint", "offset"),
+    "timestamp_ms": ("bigint", "timestamp_ms"),
+    "kind": ("string", "kind"),
+    "code": ("string", _if(f"kind = '{REFUSED}'", "code")),
+    "ident": ("binary", _IDENT),
+    "target": ("string", _TARGET),
+    "target_partition": ("int", _if(_IS_ENTRY, "asked_partition")),
+    "target_key": ("binary", _if(_IS_ENTRY, "asked_key")),
+    "key_number": ("bigint", _if(_IS_ENTRY, _KEY_NUMBER)),
+    "due_ms": ("bigint", _if(_IS_ENTRY, "asked_ms")),
+    "wanted_ms": ("bigint", _if(_IS_ENTRY, "asked_wanted_ms")),
+    "fires_ms": ("bigint", _if(_IS_ENTRY, _FIRES_MS)),
+    "hop_from": ("bigint", _if(f"NOT {_IS_HALF}", "own_hop")),
+    "first_origin": ("string", "text(first-origin)"),
+    "first_offset": ("bigint", _if(_GOES_ON, digits("text(hop-first)"))),
+    "recalled": ("bigint", _if(f"kind = '{RECALLS}'", _RECALLED)),
+    "needs_proof": ("boolean", _if(_PROVES, "true")),
+    "known_key": ("binary", _if(_PROVES, _if("octet_length(key) > 0", "key"))),
+    "known_ident": ("binary", _if(_PROVES, _if("octet_length(raw(id)) > 0", "raw(id)"))),
+    "ingress_key_hash": ("bigint", _if("octet_length(key) > 0", "xxhash64(key)")),
+    "purge_from_ms": ("bigint", _if(f"kind = '{PURGES}'", _PURGE_FROM)),
+    "purge_to_ms": ("bigint", _if(f"kind = '{PURGES}'", _PURGE_TO)),
+    "moved_fires_ms": ("bigint", _if(_GOES_ON, digits("text(hop-fires)"))),
+    "moved_due_ms": ("bigint", _if(_GOES_ON, digits("text(hop-due)"))),
+    "hop_attempt": ("int", _if("is_special", "try_cast(text(hop-attempt) AS int)")),
+    "expires_ms": ("bigint", _if(_IS_HALF, _EXPIRES_MS)),
+    "checks": (CHECKS, _if(_IS_HALF, _CHECKS)),
+    "size_bytes": ("bigint", "size_bytes"),
+    "is_blurred": ("boolean", "coalesce(is_blurred, false)"),
+    "key_hash": ("bigint", _if(_IS_ENTRY, "xxhash64(asked_key)")),
+    "value_hash": ("bigint", "value_hash"),
+    "headers_hash": ("bigint", "headers_hash"),
+    "letter_hash": ("bigint", _LETTER_HASH),
 }
+PARSED: Final[Schema] = {name: kind for name, (kind, _) in _ANSWERS.items()}
+"""The request of each ingress record.
+`kind`: one of KINDS, null if no policy is known. `code`: why it is refused. `key_number`: the
+number of the key that chooses the partition. `wanted_ms`: the earliest delivery. `fires_ms`: when
+it is delivered or rolled. `hop_from`: the offset of its predecessor, null for a producer's own
+record. `first_offset`: the first record of a successor's hops. `recalled`: the offset that a recall
+names. `needs_proof`: known_key or known_ident must prove that the recall knows the record.
+`ingress_key_hash`: of the key that may prove it. `purge_from_ms`, `purge_to_ms`: the first and last
+due of a purge, whose target is a pattern. `moved_fires_ms`, `moved_due_ms`: the times that a move
+states for its predecessor. `is_blurred`: a header name has U+FFFD, or is not UTF-8. The proxy
+refuses only the second. Java shows both alike.
+"""
 
 
 _KNOWN: Final = (*PLACE, "key", "policy_number", "is_blurred", "alias_code", "raw_letter_hash")
@@ -456,14 +410,10 @@ def _as(columns: Mapping[str, str]) -> Iterable[str]:
     return (f"{sql} AS {name}" for name, sql in columns.items())
 
 
-def _request_headers() -> str:
-    usual = [f"'{name}', named['{name}']" for name in names.ALWAYS_READ]
-    special = [
-        f"'{name}', IF(is_special, named['{name}'], NULL)" for name in names.READ_WHERE_SPECIAL
-    ]
-    return f"named_struct({', '.join((*usual, *special))})"
-
-
+_REQUEST_HEADERS: Final = ", ".join(
+    [f"'{name}', named['{name}']" for name in names.ALWAYS_READ]
+    + [f"'{name}', IF(is_special, named['{name}'], NULL)" for name in names.SPECIAL]
+)
 _BY_NAME: Final = {
     "named": "map_from_arrays(headers.key, headers)",
     "own": count_of_own("headers"),
@@ -488,7 +438,13 @@ STEPS: Final = (
     (*_KNOWN, *_as(_BY_NAME)),
     ("*", f"{_SPECIAL_NAMES} AS special_names"),
     ("*", f"{_IS_SPECIAL} AS is_special"),
-    (*_KNOWN, *_HEADED, "special_names", "is_special", f"{_request_headers()} AS request_headers"),
+    (
+        *_KNOWN,
+        *_HEADED,
+        "special_names",
+        "is_special",
+        f"named_struct({_REQUEST_HEADERS}) AS request_headers",
+    ),
     (
         "*",
         f"IF(is_special, {_OPENING_CODE}, NULL) AS opening_code",
@@ -497,7 +453,8 @@ STEPS: Final = (
     (
         "*",
         f"{_HOP} AS hop",
-        *_as(_where(_IS_RETRY, {"attempt": _ATTEMPT, "rule": _RULE})),
+        f"{_if(_IS_RETRY, _ATTEMPT)} AS attempt",
+        f"{_if(_IS_RETRY, _RULE)} AS rule",
     ),
     ("*", *_as(_ADDRESSED)),
     ("*", *_as(_TIME)),
@@ -511,7 +468,7 @@ STEPS: Final = (
     ("*", f"{_CODE} AS code"),
     ("*", f"{_KIND} AS kind"),
     ("*", f"{_OWN_HOP} AS own_hop"),
-    (*PLACE, "kind", *_as(_ANSWERS)),
+    [f"CAST({sql} AS {kind}) AS {name}" for name, (kind, sql) in _ANSWERS.items()],
 )
 """All steps once the number of the policy is known."""
 
@@ -522,7 +479,7 @@ def parsed(records: DataFrame, policies: Policies) -> DataFrame:
     for columns in (*translation(policies.aliases), *STEPS):
         beside = read.withColumn("policy", policies.column("policy_number"))
         read = beside.selectExpr(*[with_headers(one, LOOKUP) for one in columns]).drop("policy")
-    return conformed(read, PARSED)
+    return read
 
 
 def _with_policy(records: DataFrame, ranges: DataFrame) -> DataFrame:

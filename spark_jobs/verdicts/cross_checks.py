@@ -7,10 +7,10 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from spark_jobs.histories.ends import MISSED_ITS_PLACE
+from spark_jobs.histories.ends import MISSED_ITS_PLACE, PLACE
 from spark_jobs.requests.error_codes import DECIDED_AT_ITS_DUE
 from spark_jobs.requests.parsing import RECALLS, TAKE_BACK
-from spark_jobs.runtime.frames import Materialise, Schema, quoted
+from spark_jobs.runtime.frames import Materialise, quoted
 from spark_jobs.verdicts.generations import OWN_END_MS
 from spark_jobs.verdicts.rules import TRANSACTION_MS, delivered_after, sentence
 from spark_jobs.verdicts.verdict_names import ARRIVED, CONTRADICTED, DEAD_LETTERED
@@ -44,28 +44,20 @@ CASE WHEN {HAS_FIRED} AND next_opener.kind NOT IN {quoted(TAKE_BACK)}
 `size`: it was too large for a target that may have taken as much from others. `missed`: a recall or
 move names a record that may have ended later.
 """
-SIGHTED: Final[Schema] = {
-    "partition": "int",
-    "offset": "bigint",
-    "ended_ms": "bigint",
-    "own_end_ms": "bigint",
-    "took_topic": "string",
-    "took_bytes": "bigint",
-    "key_hash": "bigint",
+_KNOWN: Final = "IF(request IS NULL, NULL, {})"
+SIGHT: Final = {
+    "partition": "partition",
+    "offset": "offset",
+    "ended_ms": _KNOWN.format("least(delivery.at_ms, outcome.at_ms, letter.at_ms)"),
+    "own_end_ms": _KNOWN.format(OWN_END_MS),
+    "took_topic": _KNOWN.format("delivery.topic"),
+    "took_bytes": _KNOWN.format("delivery.size_bytes"),
+    "key_hash": "IF(request.kind IS NULL, NULL, coalesce(request.ingress_key_hash, 0))",
 }
 """Facts of each record by which others are checked; null if the ingress has no such record.
 `own_end_ms`: when it ended by itself. `took_topic`, `took_bytes`: of a delivery. `key_hash`: of its
 ingress key, 0 without one; null if its request is unknown.
 """
-SIGHT: Final = {
-    "partition": "partition",
-    "offset": "offset",
-    "ended_ms": "IF(request IS NULL, NULL, least(delivery.at_ms, outcome.at_ms, letter.at_ms))",
-    "own_end_ms": f"IF(request IS NULL, NULL, {OWN_END_MS})",
-    "took_topic": "IF(request IS NULL, NULL, delivery.topic)",
-    "took_bytes": "IF(request IS NULL, NULL, delivery.size_bytes)",
-    "key_hash": "IF(request.kind IS NULL, NULL, coalesce(request.ingress_key_hash, 0))",
-}
 BLOCK: Final = 1024
 SECOND_MS: Final = 1_000
 _READ_AFTER: Final = sentence(
@@ -85,10 +77,16 @@ _TOOK_MORE: Final = sentence(
 def contradicted(checks: DataFrame, kinds: Collection[str], sighted: DataFrame) -> list[DataFrame]:
     """Return contradicted verdicts: partition, offset and `why_wrong`."""
     found = checks.select("partition", "offset", "cross_check.*")
-    looks = {ORDER: _ignored, SIZE: _taken, MISSED: _missed}
+    looks = {
+        ORDER: (_ignored, _READ_AFTER),
+        SIZE: (_taken, _TOOK_MORE),
+        MISSED: (_missed, _MISSED_BEFORE),
+    }
     return [
-        look(found.filter(f.col("about") == kind), sighted)
-        for kind, look in looks.items()
+        look(found.filter(f.col("about") == kind), sighted).selectExpr(
+            "partition", "offset", f"{why} AS why_wrong"
+        )
+        for kind, (look, why) in looks.items()
         if kind in kinds
     ]
 
@@ -122,23 +120,18 @@ def _ignored(checks: DataFrame, sighted: DataFrame) -> DataFrame:
         f.min("ended_ms").alias("ended_ms")
     )
     far = asked.join(blocks, "partition").filter("other_block > block")
-    read = near.select("partition", "offset", "ended_ms").unionByName(
-        far.select("partition", "offset", "ended_ms")
-    )
-    earliest = read.groupBy("partition", "offset").agg(f.min("ended_ms").alias("read_ms"))
-    judged = checks.join(earliest, ["partition", "offset"])
-    wrong = judged.filter(delivered_after("at_ms", "wanted_ms", "read_ms"))
-    return wrong.selectExpr("partition", "offset", f"{_READ_AFTER} AS why_wrong")
+    read = near.select(*PLACE, "ended_ms").unionByName(far.select(*PLACE, "ended_ms"))
+    earliest = read.groupBy(*PLACE).agg(f.min("ended_ms").alias("read_ms"))
+    judged = checks.join(earliest, [*PLACE])
+    return judged.filter(delivered_after("at_ms", "wanted_ms", "read_ms"))
 
 
 def _missed(checks: DataFrame, sighted: DataFrame) -> DataFrame:
     ended = sighted.filter("own_end_ms IS NOT NULL").selectExpr(
         "partition", "offset AS after", "own_end_ms", "took_topic"
     )
-    wrong = checks.join(ended, ["partition", "after"]).filter(
-        f"own_end_ms > at_ms + {TRANSACTION_MS}"
-    )
-    return wrong.selectExpr("partition", "offset", f"{_MISSED_BEFORE} AS why_wrong")
+    named = checks.join(ended, ["partition", "after"])
+    return named.filter(f"own_end_ms > at_ms + {TRANSACTION_MS}")
 
 
 def _taken(checks: DataFrame, sighted: DataFrame) -> DataFrame:
@@ -149,7 +142,7 @@ def _taken(checks: DataFrame, sighted: DataFrame) -> DataFrame:
         .agg(f.max("took_bytes").alias("taken"))
     )
     around = f"explode(array(at_ms {second} - 1, at_ms {second} + 1)) AS second"
-    both = (
+    return (
         checks.selectExpr("*", around)
         .join(taken, ["topic", "second"])
         .filter("taken >= bytes")
@@ -157,4 +150,3 @@ def _taken(checks: DataFrame, sighted: DataFrame) -> DataFrame:
         .agg(f.count("*").alias("seconds"), f.min("taken").alias("taken"))
         .filter("seconds = 2")
     )
-    return both.selectExpr("partition", "offset", f"{_TOOK_MORE} AS why_wrong")

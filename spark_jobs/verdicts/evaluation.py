@@ -16,7 +16,6 @@ from spark_jobs.verdicts.cross_checks import (
     CROSS_CHECK,
     HAS_FIRED,
     SIGHT,
-    SIGHTED,
     amended,
     contradicted,
 )
@@ -54,11 +53,12 @@ from spark_jobs.verdicts.rules import (
     LATENESS_MS,
     MUST_HAVE_ENDED,
     OVERDUE_MS,
+    UNSEEN_STEPS,
     differences,
+    in_steps,
     ruling,
     sentence,
     unseen_outcome,
-    with_unseen_ends,
 )
 from spark_jobs.verdicts.verdict_names import ARRIVED, NOT_DONE, VIOLATIONS
 
@@ -94,11 +94,10 @@ def out_of_order(verdicts: DataFrame) -> DataFrame:
 ReadCheckBacks: TypeAlias = Callable[[list[str]], DataFrame]
 STAMPS: Final = f"{TRANSACTION},{ID},{CHECK}"
 ASKED_FOR: Final = """
-IF(request.kind = 'prepare' AND request.checks IS NOT NULL, named_struct(
-  'ident', request.ident, 'topic', request.checks.topic, 'first_ms', request.checks.first_ms,
-  'interval_ms', request.checks.interval_ms, 'most', request.checks.most,
-  'timestamp_ms', request.timestamp_ms, 'knows_all', knows_all, 'key_hash', request.key_hash,
-  'value_hash', request.value_hash, 'headers_hash', request.headers_hash), NULL)
+IF(request.kind = 'prepare' AND request.checks IS NOT NULL, struct(request.ident,
+  request.checks.topic, request.checks.first_ms, request.checks.interval_ms, request.checks.most,
+  request.timestamp_ms, knows_all, request.key_hash, request.value_hash, request.headers_hash),
+  NULL)
 """
 """SQL: the check-backs that a half message asked for.
 `knows_all`: no check-back can be about an unknown half message.
@@ -129,7 +128,9 @@ _TOO_MANY: Final = sentence(
 def wrong_checks(
     asked_for: DataFrame, topics: Collection[str], read: ReadCheckBacks
 ) -> list[DataFrame]:
-    """Return half messages (ASKED_FOR) with a wrong check-back: place and `why_wrong`."""
+    """Return half messages (ASKED_FOR) with a wrong check-back: place and `why_wrong`.
+    A check that fits no half message with its id is reported at the last one.
+    """
     if not topics:
         return []
     halves = asked_for.selectExpr(
@@ -137,36 +138,28 @@ def wrong_checks(
     )
     checks = read(sorted(topics)).withColumn("check_id", f.monotonically_increasing_id())
     there = halves.join(checks, ["topic", "ident"]).filter("half.timestamp_ms <= at_ms")
-    candidates = there.selectExpr("*", f"{_WRONG} AS wrong")
-    return [_unsound(candidates), _repeated(candidates)]
-
-
-def _unsound(candidates: DataFrame) -> DataFrame:
-    """Return checks that fit no half message with their id, reported at the last one."""
-    at = "struct(timestamp_ms, partition, offset, wrong)"
-    found = candidates.selectExpr("*", "half.timestamp_ms AS timestamp_ms").groupBy("check_id")
-    best = found.agg(
-        f.min(f.expr("wrong IS NOT NULL")).alias("is_wrong"), f.max(f.expr(at)).alias("at")
+    candidates = there.selectExpr("*", "half.timestamp_ms AS timestamp_ms", f"{_WRONG} AS wrong")
+    unsound = (
+        candidates.groupBy("check_id")
+        .agg(
+            f.bool_and(f.expr("wrong IS NOT NULL")).alias("is_wrong"),
+            f.max(f.struct("timestamp_ms", "partition", "offset", "wrong")).alias("at"),
+        )
+        .filter("is_wrong AND at.wrong != ''")
+        .selectExpr("at.partition", "at.offset", "at.wrong AS why_wrong")
     )
-    return best.filter("is_wrong AND at.wrong != ''").selectExpr(
-        "at.partition AS partition", "at.offset AS offset", "at.wrong AS why_wrong"
-    )
-
-
-def _repeated(candidates: DataFrame) -> DataFrame:
-    content = ("topic", "ident", "number", "key_hash", "value_hash", "headers_hash")
-    counted = (
+    repeated = (
         candidates.filter("wrong IS NULL")
-        .groupBy(*content)
+        .groupBy("topic", "ident", "number", "key_hash", "value_hash", "headers_hash")
         .agg(
             f.count_distinct("check_id").alias("times"),
             f.count_distinct("partition", "offset").alias("halves"),
             f.min(f.struct("partition", "offset")).alias("first"),
         )
+        .filter("times > halves")
+        .selectExpr("first.partition", "first.offset", f"{_TOO_MANY} AS why_wrong")
     )
-    return counted.filter("times > halves").selectExpr(
-        "first.partition AS partition", "first.offset AS offset", f"{_TOO_MANY} AS why_wrong"
-    )
+    return [unsound, repeated]
 
 
 # Facts from other records need several sorts and joins, so only the needed columns are read.
@@ -199,12 +192,6 @@ _AROUND: Final = (
 )
 
 
-def alone(histories: DataFrame) -> DataFrame:
-    """Return the histories with FROM_OTHERS, as if there were no other records."""
-    found = without_hops(without_generations(histories))
-    return found.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
-
-
 def from_others(
     histories: DataFrame,
     purges: DataFrame | None,
@@ -227,30 +214,6 @@ def from_others(
 RULES: Final = (*KNOWN_RULES, *COUNT_RULES, *ENDLESS_RULES, *DELIVERY_RULES, *OUTCOME_RULES)
 """The first rule that holds gives the verdict."""
 RULING: Final = ruling(RULES)
-VERDICTS: Final[Schema] = {
-    "partition": "int",
-    "offset": "bigint",
-    "verdict": "string",
-    "is_violation": "boolean",
-    "detail": "string",
-    "kind": "string",
-    "id": "string",
-    "target": "string",
-    "due_ms": "bigint",
-    "timestamp_ms": "bigint",
-    "delivered_ms": "bigint",
-    "lateness_ms": "bigint",
-    "overdue_ms": "bigint",
-    "ended_ms": "bigint",
-    "is_late": "boolean",
-    "is_attested": "boolean",
-    "at_topic": "string",
-    "at_partition": "int",
-    "at_offset": "bigint",
-    "next_offset": "bigint",
-    "ended_by": "bigint",
-}
-"""The verdict of each ingress record, and of ends without a record (docs/audit.md)."""
 _END: Final = "coalesce(delivery, outcome, letter)"
 _ID: Final = """
 IF(is_valid_utf8(CAST(request.ident AS string)), CAST(request.ident AS string), hex(request.ident))
@@ -261,30 +224,32 @@ CASE WHEN {WAS_MOVED} THEN outcome.next_offset
   WHEN request.kind = 'prepare' THEN decision.offset END
 """
 _COLUMNS: Final = {
-    "partition": "partition",
-    "offset": "offset",
-    "verdict": "ruling.verdict",
-    "is_violation": f"ruling.verdict IN {quoted(VIOLATIONS)}",
-    "detail": "ruling.detail",
-    "kind": "request.kind",
-    "id": _ID,
-    "target": "coalesce(request.target, delivery.topic)",
-    "due_ms": "request.due_ms",
-    "timestamp_ms": "request.timestamp_ms",
-    "delivered_ms": "delivery.at_ms",
-    "lateness_ms": LATENESS_MS,
-    "overdue_ms": f"IF(ruling.verdict IN {quoted(NOT_DONE)}, {OVERDUE_MS}, NULL)",
-    "ended_ms": f"{_END}.at_ms",
-    "is_late": f"ruling.verdict IN {quoted((*ARRIVED, *NOT_DONE))} AND {IS_LATE}",
-    "is_attested": f"{_END}.is_attested",
-    "at_topic": f"{_END}.topic",
-    "at_partition": f"{_END}.at_partition",
-    "at_offset": f"{_END}.at_offset",
-    "next_offset": "coalesce(successor, outcome.next_offset)",
-    "ended_by": _ENDED_BY,
+    "partition": ("int", "partition"),
+    "offset": ("bigint", "offset"),
+    "verdict": ("string", "ruling.verdict"),
+    "is_violation": ("boolean", f"ruling.verdict IN {quoted(VIOLATIONS)}"),
+    "detail": ("string", "ruling.detail"),
+    "kind": ("string", "request.kind"),
+    "id": ("string", _ID),
+    "target": ("string", "coalesce(request.target, delivery.topic)"),
+    "due_ms": ("bigint", "request.due_ms"),
+    "timestamp_ms": ("bigint", "request.timestamp_ms"),
+    "delivered_ms": ("bigint", "delivery.at_ms"),
+    "lateness_ms": ("bigint", LATENESS_MS),
+    "overdue_ms": ("bigint", f"IF(ruling.verdict IN {quoted(NOT_DONE)}, {OVERDUE_MS}, NULL)"),
+    "ended_ms": ("bigint", f"{_END}.at_ms"),
+    "is_late": ("boolean", f"ruling.verdict IN {quoted((*ARRIVED, *NOT_DONE))} AND {IS_LATE}"),
+    "is_attested": ("boolean", f"{_END}.is_attested"),
+    "at_topic": ("string", f"{_END}.topic"),
+    "at_partition": ("int", f"{_END}.at_partition"),
+    "at_offset": ("bigint", f"{_END}.at_offset"),
+    "next_offset": ("bigint", "coalesce(successor, outcome.next_offset)"),
+    "ended_by": ("bigint", _ENDED_BY),
 }
+VERDICTS: Final[Schema] = {name: kind for name, (kind, _) in _COLUMNS.items()}
+"""The verdict of each ingress record, and of ends without a record (docs/audit.md)."""
 _FIELDS: Final = ", ".join(
-    f"'{name}', CAST({_COLUMNS[name]} AS {kind})" for name, kind in VERDICTS.items()
+    f"'{name}', CAST({sql} AS {kind})" for name, (kind, sql) in _COLUMNS.items()
 )
 VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
 _IS_RECALL: Final = "request.kind = 'recall'"
@@ -343,7 +308,7 @@ def evaluate(
     apart = _apart(first, histories.columns, materialise)
     others, purges = apart.others, purges_in(apart.others)
     known = from_others(
-        _beside_state(others, state), purges, materialise, has_recalls=apart.has_recalls
+        others.join(state, "partition", "left"), purges, materialise, has_recalls=apart.has_recalls
     )
     second = materialise(_evaluated_together(others, known, state, targets))
 
@@ -355,7 +320,7 @@ def evaluate(
     checks = of_both("cross_check", "verdict.partition", "verdict.offset", "cross_check")
     asked_for = second.filter("half IS NOT NULL").select("partition", "offset", "half")
     kinds, topics = _to_look_at(checks, asked_for)
-    wrong = contradicted(checks, kinds, first.select(*SIGHTED))
+    wrong = contradicted(checks, kinds, first.select(*SIGHT))
     if read_check_backs:
         wrong += wrong_checks(asked_for, topics, read_check_backs)
     if purges is not None:
@@ -400,8 +365,9 @@ def _to_look_at(checks: DataFrame, asked_for: DataFrame) -> tuple[set[str], set[
 
 
 def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
-    """Return `needs_others`, `history`, SIGHTED, and if no others are needed, the verdict."""
-    known = alone(_beside(histories, state, targets))
+    """Return `needs_others`, `history`, SIGHT, and if no others are needed, the verdict."""
+    known = without_hops(without_generations(_beside(histories, state, targets)))
+    known = known.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
     ruled = _ruled(known.selectExpr("*", f"{NEEDS_OTHERS} AS needs_others"), "NOT needs_others")
     return ruled.selectExpr(
         "needs_others",
@@ -410,7 +376,7 @@ def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame)
         "offset AS waits_from",
         f"{HAS_FIRED} AS has_fired",
         "request IS NOT NULL AS is_read",
-        *[f"CAST({SIGHT[name]} AS {kind}) AS {name}" for name, kind in SIGHTED.items()],
+        *[f"{sql} AS {name}" for name, sql in SIGHT.items()],
         f"IF(NOT needs_others, {VERDICT}, NULL) AS verdict",
         f"IF(NOT needs_others AND {GETS_VERDICT}, {CROSS_CHECK}, NULL) AS cross_check",
         f"IF(needs_others OR {IS_LEFT_OPEN} OR {HAS_ENDS_AHEAD},"
@@ -438,12 +404,9 @@ def _evaluated_together(
 
 def _beside(histories: DataFrame, state: DataFrame, targets: DataFrame) -> DataFrame:
     is_its = f.expr("request.target = target_topic AND scope = target_scope")
-    return _beside_state(histories, state).join(targets, is_its, "left")
-
-
-def _beside_state(histories: DataFrame, state: DataFrame) -> DataFrame:
-    return histories.join(state, "partition", "left")
+    return histories.join(state, "partition", "left").join(targets, is_its, "left")
 
 
 def _ruled(histories: DataFrame, where: str) -> DataFrame:
-    return with_unseen_ends(histories).selectExpr("*", f"IF({where}, {RULING}, NULL) AS ruling")
+    found = in_steps(histories, UNSEEN_STEPS)
+    return found.selectExpr("*", f"IF({where}, {RULING}, NULL) AS ruling")

@@ -15,7 +15,6 @@ from spark_jobs.histories.ends import (
     PLACE,
     REQUESTS,
     SUBJECT,
-    WAS_REJECTED,
     subject_hash,
 )
 from spark_jobs.histories.open_records import ALWAYS, NEVER, OPEN
@@ -69,16 +68,14 @@ record ended by itself. `is_seen`: its outcome would be seen.
 
 
 def _previous(what: str, order: str = "ASC") -> str:
-    """Return SQL of the last non-null `what` in earlier records with the same subject."""
+    """Return SQL of the last non-null `what` in earlier records with the same subject.
+    `DESC`: the first in later records.
+    """
     alone = "IF(subject IS NULL, offset, NULL)"
     return (
         f"last({what}, true) OVER (PARTITION BY partition, subject, {alone}"
         f" ORDER BY offset {order} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
     )
-
-
-def _next(what: str) -> str:
-    return _previous(what, "DESC")
 
 
 _THIS: Final = (
@@ -95,9 +92,7 @@ named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
 """
 _HAS_SUBJECT: Final = "subject IS NOT NULL"
 _IS_CONTROL: Final = f"request.kind IN {CONTROLS}"
-_MAY_WAIT: Final = "request.kind IN ('record', 'prepare')"
-_WAITS: Final = f"({_MAY_WAIT} AND NOT {WAS_REJECTED} AND NOT {MISSED_ITS_PLACE})"
-"""An id no longer names a record that an older version rejected."""
+_WAITS: Final = f"(request.kind IN ('record', 'prepare') AND NOT {MISSED_ITS_PLACE})"
 _WRITTEN: Final = f"({_WAITS} AND request.hop_from IS NULL)"
 _HITS: Final = """
 (request.kind = 'recall' AND coalesce(written_before = recalled_first, subject.ident IS NULL)
@@ -112,10 +107,6 @@ _FINDS: Final = """
 (coalesce(prev_opener.offset = recalled_first, subject.ident IS NULL)
   AND request.recalled IN (recalled_first, holder.offset) AND holder IS NOT NULL)
 """
-_MAY_HAVE_BEEN_REJECTED: Final = """
-(holder.offset = prev_opener.offset AND NOT holder.is_seen)
-"""
-"""Whether an older version may have rejected the half message: its end is unseen."""
 _OPENED_MEANWHILE: Final = """
 IF(outcome.end = 'replaced' AND prev_opener.kind = 'recall'
   AND prev_of_id.offset > request.hop_from, prev_of_id, prev_opener)
@@ -135,7 +126,7 @@ STEPS: Final = (
     {
         "prev_opener": _previous("opener"),
         "prev_of_id": _previous("IF(request.kind = 'recall', NULL, opener)"),
-        "opened_next": _next("opener"),
+        "opened_next": _previous("opener", "DESC"),
     },
     {
         "opened_meanwhile": f"IF(request.kind = 'record' AND NOT {IS_MOVE}"
@@ -153,7 +144,7 @@ STEPS: Final = (
         "decides": "IF(coalesce(prev_candidate.offset < prev_opener.offset, true),"
         " candidate, NULL)",
     },
-    {"decided_by": _next("decides")},
+    {"decided_by": _previous("decides", "DESC")},
     {
         "decision": "IF(request.kind = 'prepare' AND (opened_next IS NULL"
         " OR decided_by.offset < opened_next.offset), decided_by, NULL)",
@@ -206,9 +197,7 @@ LAST_STEPS: Final = (
               WHEN NOT holder.is_seen THEN '{EITHER}'
               ELSE 'missed' END
           WHEN request.kind IN ('commit', 'rollback', 'expire') THEN
-            CASE WHEN decides IS NULL THEN 'missed'
-              WHEN {_MAY_HAVE_BEEN_REJECTED} THEN '{EITHER}'
-              ELSE 'applied' END END""",
+            IF(decides IS NULL, 'missed', 'applied') END""",
     },
 )
 """The combined result. `is_purged`: a purge had ended the holder."""

@@ -9,7 +9,6 @@ from spark_jobs.histories.ends import (
     IS_MOVE,
     MISSED_ITS_PLACE,
     WAS_MOVED,
-    WAS_REJECTED,
 )
 from spark_jobs.requests.error_codes import (
     DECIDED_WHEN_READ,
@@ -149,8 +148,7 @@ CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
 """
 _LETTER_VALUE: Final = "coalesce(letter.value_hash, xxhash64(CAST(NULL AS binary)))"
 _LETTER_ALTERED: Final = f"""
-(letter IS NOT NULL AND NOT ((letter.letter_hash <=> request.letter_hash
-      OR ({WAS_REJECTED} AND letter.letter_hash <=> request.raw_letter_hash))
+(letter IS NOT NULL AND NOT (letter.letter_hash <=> request.letter_hash
     AND ({_LETTER_VALUE} <=> request.value_hash
       OR (letter.value_hash IS NULL
         AND contains(outcome.detail, '; its dead letter has no value: '))))
@@ -158,9 +156,7 @@ _LETTER_ALTERED: Final = f"""
   AND NOT coalesce(letter.is_bare
     AND contains(outcome.detail, '; its dead letter has no key, '), false))
 """
-"""A dead letter may omit the value, or all but origin and reason, if its outcome says so.
-Older versions showed other schedulers' headers unchanged in letters of rejected records.
-"""
+"""A dead letter may omit the value, or all but origin and reason, if its outcome says so."""
 _SAYS_OTHER: Final = f"""
 concat_ws(' and ',
   IF((outcome.end NOT IN ('dead-lettered', 'applied', 'missed') OR {MISSED_ITS_PLACE})

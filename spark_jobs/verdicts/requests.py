@@ -11,7 +11,6 @@ from spark_jobs.histories.ends import (
     IS_MOVE,
     MISSED_ITS_PLACE,
     MOVED,
-    SUBJECT,
     WAS_MOVED,
     first_written,
     own_subject,
@@ -33,23 +32,6 @@ SAME: Final = {
     "headers": "headers_hash",
 }
 """Requests that a successor must repeat, and their columns."""
-HOPS: Final = {
-    "successors": "bigint",
-    "successor": "bigint",
-    "went_on_ms": "bigint",
-    "keeps_due": "boolean",
-    "changed_in": "string",
-    "came_from": "string",
-    "from_offset": "bigint",
-    "first_ms": "bigint",
-}
-"""Columns of a record with a successor, then of a successor.
-`successors`: their number. `successor`: the offset of the first. `went_on_ms`: its earliest time.
-`keeps_due`: it has the same due. `changed_in`: the differences. `came_from`: the outcome of the
-predecessor; `moved` for a move that took its place. `from_offset`: the predecessor's offset; for a
-commit the half message's. `first_ms`: the earliest possible delivery of the first record of the
-hops, or of the last move.
-"""
 SAME_IF_REFUSED: Final = ("value", "headers")
 """Also known of a successor that the proxy refused."""
 FIRST_ORIGIN: Final = (
@@ -75,18 +57,26 @@ IF(next.request.kind = 'record',
   {differences({**_pairs(SAME), "attempt": ("true", _IS_NEXT_ATTEMPT)})},
   {differences(_pairs(SAME_IF_REFUSED))})
 """
-_COLUMNS: Final = {
-    "successors": "coalesce(successors, 0)",
-    "successor": "next.offset",
-    "went_on_ms": "IF(next.request.moved_due_ms IS NULL, request.fires_ms,"
-    " next.request.timestamp_ms)",
-    "keeps_due": "next.request.due_ms = request.due_ms",
-    "changed_in": _CHANGED,
-    "came_from": "coalesce(came_from, request.known_from)",
-    "from_offset": "coalesce(from_offset, request.hop_from)",
-    "first_ms": "greatest(first_ms, moved_ms, request.known_first_ms)",
+_WENT_ON_MS: Final = """
+IF(next.request.moved_due_ms IS NULL, request.fires_ms, next.request.timestamp_ms)
+"""
+HOPS: Final = {
+    "successors": ("bigint", "coalesce(successors, 0)"),
+    "successor": ("bigint", "next.offset"),
+    "went_on_ms": ("bigint", _WENT_ON_MS),
+    "keeps_due": ("boolean", "next.request.due_ms = request.due_ms"),
+    "changed_in": ("string", _CHANGED),
+    "came_from": ("string", "coalesce(came_from, request.known_from)"),
+    "from_offset": ("bigint", "coalesce(from_offset, request.hop_from)"),
+    "first_ms": ("bigint", "greatest(first_ms, moved_ms, request.known_first_ms)"),
 }
-
+"""Columns of a record with a successor, then of a successor.
+`successors`: their number. `successor`: the offset of the first. `went_on_ms`: its earliest time.
+`keeps_due`: it has the same due. `changed_in`: the differences. `came_from`: the outcome of the
+predecessor; `moved` for a move that took its place. `from_offset`: the predecessor's offset; for a
+commit the half message's. `first_ms`: the earliest possible delivery of the first record of the
+hops, or of the last move.
+"""
 _FIRST_OFFSET: Final = (
     "try_cast(substring_index(IF(request.hop_from IS NULL, NULL, request.first_origin), '/', -1)"
     " AS bigint)"
@@ -158,16 +148,14 @@ def with_hops(histories: DataFrame) -> DataFrame:
     joined = hopped.join(first, ["partition", "entry_offset"], "left").join(
         origins, ["partition", "first_offset"], "left"
     )
-    return joined.select(*histories.columns, *map(f.expr, _as(_COLUMNS)))
+    columns = [f.expr(f"CAST({sql} AS {kind}) AS {name}") for name, (kind, sql) in HOPS.items()]
+    return joined.select(*histories.columns, *columns)
 
 
 def without_hops(histories: DataFrame) -> DataFrame:
     """Return the same columns for records that are no hops."""
-    return histories.selectExpr("*", *_as(dict.fromkeys(HOPS, "NULL")))
-
-
-def _as(columns: dict[str, str]) -> list[str]:
-    return [f"CAST({columns[name]} AS {kind}) AS {name}" for name, kind in HOPS.items()]
+    nothing = [f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in HOPS.items()]
+    return histories.selectExpr("*", *nothing)
 
 
 # Purges end all pending records for some targets as they are read (docs/exactly-once.md#purges).
@@ -201,15 +189,12 @@ def purges_in(histories: DataFrame) -> DataFrame | None:
     regexes = local_rows(
         histories.sparkSession, patterns, {"pattern": "string", "targets": "string"}
     )
-    matched = found.selectExpr(
-        "partition",
-        "request.target AS pattern",
-        *("offset", "request.timestamp_ms", "outcome.at_ms AS applied_ms"),
-        *("request.purge_from_ms AS from_ms", "request.purge_to_ms AS to_ms"),
-    ).join(f.broadcast(regexes), "pattern")
-    fields = "offset, timestamp_ms, applied_ms, targets, from_ms, to_ms"
-    each = matched.selectExpr("partition", f"struct({fields}) AS purge")
-    return each.groupBy("partition").agg(f.sort_array(f.collect_list("purge")).alias("purges"))
+    purge = """
+      struct(offset, request.timestamp_ms, outcome.at_ms AS applied_ms, targets,
+        request.purge_from_ms AS from_ms, request.purge_to_ms AS to_ms) AS purge"""
+    each = found.join(f.broadcast(regexes), f.expr("request.target = pattern"))
+    purges = f.sort_array(f.collect_list("purge")).alias("purges")
+    return each.selectExpr("partition", purge).groupBy("partition").agg(purges)
 
 
 def with_purges(histories: DataFrame, purges: DataFrame | None) -> DataFrame:
@@ -257,12 +242,12 @@ def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
 # Recalls name a record by its origin, so they share its subject. A recall without the required
 # proof names nothing (docs/guide.md#recall).
 
-SUBJECTS: Final = {"subject": SUBJECT, "recalled_first": "bigint"}
-"""`recalled_first`: the offset at which the recalled record was first written."""
-
 
 def with_subjects(histories: DataFrame, *, has_recalls: bool) -> DataFrame:
-    """Return the histories with SUBJECTS. A recall of an unknown record keeps its own subject."""
+    """Return the histories with `subject` (SUBJECT) and `recalled_first`.
+    `recalled_first`: the offset at which the recalled record was first written. A recall of an
+    unknown record keeps its own subject.
+    """
     own = histories.selectExpr("*", f"{own_subject('request.')} AS own")
     if not has_recalls:
         found = own.selectExpr("*", "own AS subject", "CAST(NULL AS bigint) AS recalled_first")
@@ -277,7 +262,7 @@ def with_subjects(histories: DataFrame, *, has_recalls: bool) -> DataFrame:
     found = asked.join(named, ["partition", "recalled"], "left").selectExpr(
         "*", "coalesce(of_named, own) AS subject", "coalesce(first, recalled) AS recalled_first"
     )
-    return found.select(*histories.columns, *SUBJECTS)
+    return found.select(*histories.columns, "subject", "recalled_first")
 
 
 NEEDS_PROOF: Final = "request.needs_proof AND request.recalled IS NOT NULL"
@@ -290,7 +275,7 @@ coalesce(known_key IS NOT NULL AND xxhash64(known_key) = key_hash, false)
 
 def without_unproven(histories: DataFrame, sighted: DataFrame) -> DataFrame:
     """Return the histories, in which a recall with a wrong proof names no record.
-    `sighted`: SIGHTED of every record. A recall of an unknown record counts as right.
+    `sighted`: SIGHT of every record. A recall of an unknown record counts as right.
     """
     place = ["partition", "offset"]
     asked = histories.filter(NEEDS_PROOF).selectExpr(
@@ -300,7 +285,11 @@ def without_unproven(histories: DataFrame, sighted: DataFrame) -> DataFrame:
     alone = sighted.filter("key_hash IS NOT NULL").selectExpr(
         "partition", "offset AS recalled", "key_hash", "CAST(NULL AS binary) AS ident"
     )
-    known = alone.join(names, ["partition", "recalled"]).unionByName(_as_named(histories))
+    origins = f"explode(array_distinct(array(offset, {first_written('request.')}))) AS recalled"
+    here = histories.filter("request.kind IN ('record', 'prepare')").selectExpr(
+        "partition", origins, "request.ingress_key_hash AS key_hash", "request.ident"
+    )
+    known = alone.join(names, ["partition", "recalled"]).unionByName(here)
     proven = asked.join(known, ["partition", "recalled"]).groupBy(*place)
     found = proven.agg(f.bool_or(f.expr(_IS_PROVEN)).alias("is_proven"))
     unproven = f.broadcast(found.filter("NOT is_proven"))
@@ -308,10 +297,3 @@ def without_unproven(histories: DataFrame, sighted: DataFrame) -> DataFrame:
     request = f.when(f.col("is_proven").isNull(), f.col("request")).otherwise(nothing)
     marked = histories.join(unproven, place, "left").withColumn("request", request)
     return marked.select(*histories.columns)
-
-
-def _as_named(histories: DataFrame) -> DataFrame:
-    origins = f"explode(array_distinct(array(offset, {first_written('request.')}))) AS recalled"
-    return histories.filter("request.kind IN ('record', 'prepare')").selectExpr(
-        "partition", origins, "request.ingress_key_hash AS key_hash", "request.ident"
-    )

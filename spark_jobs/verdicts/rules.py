@@ -1,7 +1,7 @@
 """The rules that a record can break: SQL over the columns of its history."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame
@@ -13,7 +13,6 @@ from spark_jobs.histories.ends import (
     MISSED_ITS_PLACE,
     MOVED,
     WAS_MOVED,
-    WAS_REJECTED,
 )
 from spark_jobs.records.hashes import text_key_number
 from spark_jobs.records.headers import DUE, FIRST_ORIGIN, ORIGIN
@@ -35,19 +34,22 @@ class Rule(NamedTuple):
 
 def rules(table: str) -> tuple[Rule, ...]:
     """Parse a table of lines `- verdict: sentence`, each with a condition below it after `if`."""
-    return tuple(_rules(table))
-
-
-def _rules(table: str) -> Iterator[Rule]:
+    found = list[Rule]()
     for text in re.split(r"^- ", table, flags=re.MULTILINE)[1:]:
         head, holds = text.split("\n  if ", 1)
         verdict, _, detail = head.partition(": ")
-        yield Rule(None if verdict == OF_OUTCOME else verdict, holds.rstrip(), detail)
+        found.append(Rule(None if verdict == OF_OUTCOME else verdict, holds.rstrip(), detail))
+    return tuple(found)
 
 
 def ruling(rules: Iterable[Rule]) -> str:
     """Return SQL of verdict and detail by the first rule that holds."""
-    return f"CASE {' '.join(map(_when, rules))} END"
+    branches = list[str]()
+    for verdict, holds, detail in rules:
+        name = _quoted(verdict) if verdict else "replace(outcome.end, '-', '_')"
+        found = f"named_struct('verdict', {name}, 'detail', {sentence(detail)})"
+        branches.append(f"WHEN {holds} THEN {found}")
+    return f"CASE {' '.join(branches)} END"
 
 
 def sentence(text: str) -> str:
@@ -65,12 +67,6 @@ def differences(pairs: Mapping[str, tuple[str, str]]) -> str:
     """Return SQL of the names of pairs that differ, with commas; empty if none differs."""
     parts = [f"IF({one} <=> {other}, NULL, '{name}')" for name, (one, other) in pairs.items()]
     return f"concat_ws(', ', {', '.join(parts)})"
-
-
-def _when(rule: Rule) -> str:
-    verdict = _quoted(rule.verdict) if rule.verdict else "replace(outcome.end, '-', '_')"
-    found = f"named_struct('verdict', {verdict}, 'detail', {sentence(rule.detail)})"
-    return f"WHEN {rule.holds} THEN {found}"
 
 
 def _quoted(text: str) -> str:
@@ -202,8 +198,8 @@ DELIVERY_RULES: Final = rules(f"""
 
 # The record at offset x that fires at d has ended if x < O and (d, x) <= (T, C)
 # (docs/exactly-once.md#1-when-a-record-has-ended). A record that was replaced, moved, or superseded
-# in mid-hop ended as the later record was ingested. Control records, late moves, refused records
-# and (with older versions) rejected ones end as they are ingested.
+# in mid-hop ended as the later record was ingested. Control records, late moves and refused records
+# end as they are ingested.
 
 
 def _ingested(offset: str) -> str:
@@ -239,7 +235,6 @@ MUST_HAVE_ENDED: Final = f"""
 coalesce(CASE
   WHEN request IS NULL THEN false
   WHEN {_BY_A_MOVE} THEN true
-  WHEN {WAS_REJECTED} THEN {_ingested("offset")}
   WHEN request.kind = 'record' THEN {_ingested("offset")}
     AND ({_fired("offset")} OR overtaken_by IS NOT NULL OR {_SUPERSEDED})
   WHEN request.kind = 'prepare' AND {_SUPERSEDED} THEN true
@@ -294,13 +289,14 @@ CASE WHEN {MAY_BE_DELIVERED} AND unseen_at_target.until_ms >= request.wanted_ms
   WHEN least(unseen_outcome.until_ms, letters_unseen.until_ms) >= request.timestamp_ms
     AND unseen_outcome IS NOT NULL AND letters_unseen IS NOT NULL THEN unseen_outcome END
 """
-STEPS: Final = (
+UNSEEN_STEPS: Final = (
     {
         "unseen_at_target": f"IF({IS_ENDLESS}, {_AT_TARGET}, NULL)",
         "unseen_outcome": f"IF({IS_ENDLESS} OR letters > 0, {unseen_outcome('offset')}, NULL)",
     },
     {"unseen_end": f"IF({IS_ENDLESS}, {_UNSEEN_END}, NULL)"},
 )
+"""Columns (UNSEEN), null if the end is seen."""
 
 
 def in_steps(frame: DataFrame, steps: Iterable[Mapping[str, str]]) -> DataFrame:
@@ -308,11 +304,6 @@ def in_steps(frame: DataFrame, steps: Iterable[Mapping[str, str]]) -> DataFrame:
     for step in steps:
         frame = frame.selectExpr("*", *[f"{sql} AS {name}" for name, sql in step.items()])
     return frame
-
-
-def with_unseen_ends(histories: DataFrame) -> DataFrame:
-    """Return the histories with `unseen_outcome` and `unseen_end` (UNSEEN), null if seen."""
-    return in_steps(histories, STEPS)
 
 
 _SUCCEEDS: Final = (

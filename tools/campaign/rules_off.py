@@ -125,9 +125,9 @@ def _branches(what: str, of: str, then: str) -> Iterator[Change]:
 def _hop_parts() -> Iterator[Change]:
     for name in (*requests.SAME, "timer-first-origin"):
         pattern = re.compile(rf"IF\([^()]*(?:\([^()]*\)[^()]*)*, NULL, '{name}'\)")
-        changed = pattern.sub(NOTHING, requests._COLUMNS["changed_in"])
-        columns = {**requests._COLUMNS, "changed_in": changed}
-        yield Change(f"successor with another {name}", requests, "_COLUMNS", columns)
+        kind, changed_in = requests.HOPS["changed_in"]
+        columns = {**requests.HOPS, "changed_in": (kind, pattern.sub(NOTHING, changed_in))}
+        yield Change(f"successor with another {name}", requests, "HOPS", columns)
 
 
 def _must_have_ended() -> Iterator[Change]:

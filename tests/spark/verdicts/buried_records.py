@@ -82,17 +82,6 @@ def a_dead_letter_without_its_value_is_one_of_which_the_outcome_says_so(t: Topic
     t.letter(full, "too-large")
 
 
-def what_found_no_room_has_ended_as_it_was_read(t: Topics) -> None:
-    def shed(expected: str, detail: str, **other: Any) -> int:
-        offset = t.record(expected, detail, **LATER, **other)
-        t.outcome(offset, "dead-lettered", detail="too-many: 2 wait (admission.records)")
-        return offset
-
-    shed("contradicted", "dead-lettered, without a dead letter")
-    shed("contradicted", "dead-lettered, without", kind="prepare", ident=b"h")
-    t.letter(shed("dead_lettered", ""), "too-many")
-
-
 def what_was_taken_back_before_it_could_fire_is_not_buried(t: Topics) -> None:
     def buried(offset: int, code: str) -> None:
         t.outcome(offset, "dead-lettered", detail=f"{code}: it is")
@@ -122,6 +111,5 @@ STORIES: dict[Story, AuditScope] = {
     a_dead_letter_stands_beside_no_other_end: BURIED,
     dead_letters_have_a_reason_that_there_is: BURIED,
     a_dead_letter_without_its_value_is_one_of_which_the_outcome_says_so: BURIED,
-    what_found_no_room_has_ended_as_it_was_read: BURIED,
     what_was_taken_back_before_it_could_fire_is_not_buried: BURIED,
 }

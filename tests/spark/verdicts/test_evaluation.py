@@ -97,12 +97,6 @@ def dead_letters_are_of_records_that_deserve_it(t: Topics) -> None:
     t.outcome(changed, "dead-lettered")
     t.letter(changed, "id-bad", letter_hash=5)
     t.delivered(refused("contradicted", "to be refused (id-bad)"))
-    for shed in (t.record("dead_lettered", raw_letter_hash=9), t.record("altered")):
-        t.outcome(shed, "dead-lettered", detail="too-many: 2 records wait (admission.records)")
-        t.letter(shed, "too-many", letter_hash=9)
-    late = t.record("altered", raw_letter_hash=9)
-    t.outcome(late, "dead-lettered", detail="too-large: it is")
-    t.letter(late, "too-large", letter_hash=9)
     refused("missing")
 
 
@@ -238,12 +232,6 @@ def what_need_not_have_ended_is_pending_where_only_what_is_settled_counts(t: Top
     t.delivered(t.record("pending", due_ms=T_MS + 1), due_ms=T_MS + 1)
     t.outcome(t.record("pending", ident=b"a", due_ms=150_000), "cancelled")
     t.outcome(t.record("pending", due_ms=150_000, fires_ms=T_MS + 1), "rolled")
-    for shed in (
-        t.record("dead_lettered", due_ms=150_000),
-        t.record("pending", offset=NEXT_OFFSET),
-    ):
-        t.outcome(shed, "dead-lettered", detail="too-many: 2 records wait (admission.records)")
-        t.letter(shed, "too-many")
     t.record("missing")
 
 
