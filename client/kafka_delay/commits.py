@@ -1,9 +1,10 @@
 """Commits: an offset only when all records before it are handled or stored for a retry."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -41,9 +42,6 @@ PASSING: Final = frozenset(
 )
 """Errors that pass by themselves."""
 
-MayCommit = Callable[[], Collection[Partition]]
-"""Called before a commit. Returns the partitions to leave out. Raises NoAnswer."""
-
 
 class GroupMoved(Exception):
     """Nothing was committed because of a rebalance. Poll and settle again."""
@@ -53,19 +51,23 @@ class NoAnswer(Exception):
     """No broker answered. Settle again later."""
 
 
+@dataclass(slots=True)
 class Progress:
-    """The records of one partition from the offset `first` on."""
+    """One partition of the consumer. Offsets are -1 until a record was read."""
 
-    def __init__(self, first: int) -> None:
-        self.committed = first
-        self.position = first
-        """The offset after all records that were read."""
-        self.epoch = -1
-        """Their highest leader epoch."""
-        self.given = first - 1
-        """The last offset from the client library. It falls when the library reads back."""
-        self.undone: list[int] = []
-        """Offsets of undone records, in order."""
+    topic_id: str | None = None
+    """None: unknown."""
+    is_gone: bool = False
+    """Its topic was missing at the last look, so nothing is committed."""
+    committed: int = -1
+    position: int = -1
+    """The offset after all records that were read."""
+    given: int = -1
+    """The last offset from the client library. It falls when the library reads back."""
+    epoch: int = -1
+    """The highest leader epoch of the records."""
+    undone: list[int] = field(default_factory=list)
+    """Offsets of undone records, in order."""
 
     @property
     def end(self) -> int:
@@ -78,41 +80,45 @@ class Progress:
 
 
 class Backlog:
-    """The records of all partitions, and the retry requests to store."""
+    """The partitions of a consumer, and the retry requests to store."""
 
     def __init__(self) -> None:
-        self._progress: dict[Partition, Progress] = {}
+        self.partitions = defaultdict[Partition, Progress](Progress)
         self._requests: dict[Place, Request] = {}
         self.records = 0
         """Records that have ended since the last commit."""
         self.request_bytes = 0
 
+    def begin(self, partitions: Iterable[Partition]) -> None:
+        self.partitions.update({partition: Progress() for partition in partitions})
+
+    def recreated(self, topic_ids: Mapping[str, str | None]) -> set[Partition]:
+        """Note topic ids (None: missing topic). Return the partitions of recreated topics."""
+        anew = set()
+        for partition, progress in self.partitions.items():
+            topic_id = topic_ids.get(partition[0])
+            progress.is_gone = topic_id is None and partition[0] in topic_ids
+            if progress.topic_id is None:
+                progress.topic_id = topic_id
+            elif topic_id not in {None, progress.topic_id}:
+                anew.add(partition)
+        return anew
+
     def taken(self, place: Place, epoch: int = -1) -> bool:
         """Note that a record was read. Return False for a repetition, as after rebalances."""
-        progress = self._progress.setdefault(place.topic_partition, Progress(place.offset))
+        progress = self.partitions[place.topic_partition]
         progress.given = place.offset
-        if place.offset < progress.position:
+        if progress.position < 0:
+            progress.committed = place.offset
+        elif place.offset < progress.position:
             return False
         progress.undone.append(place.offset)
         progress.position, progress.epoch = place.offset + 1, max(progress.epoch, epoch)
         return True
 
-    def reads_back(self, place: Place) -> bool:
-        """Return whether the client library went back to this place."""
-        progress = self._progress.get(place.topic_partition)
-        return progress is not None and place.offset <= progress.given
-
-    def is_rewritten(self, place: Place, epoch: int) -> bool:
-        """Return whether the log was cut and has grown here, by a higher leader epoch."""
-        progress = self._progress.get(place.topic_partition)
-        return progress is not None and place.offset < progress.position and epoch > progress.epoch
-
-    def end(self, partition: Partition) -> int:
-        return self._progress[partition].end
-
     def handled(self, place: Place) -> None:
         self.records += 1
-        self._progress[place.topic_partition].done(place.offset)
+        self.partitions[place.topic_partition].done(place.offset)
 
     def failed(self, place: Place, request: Request) -> None:
         """Note that the record is done once this request is stored."""
@@ -127,13 +133,13 @@ class Backlog:
     def stored(self, places: Iterable[Place]) -> None:
         for place in places:
             self.request_bytes -= self._requests.pop(place).size_bytes
-            self._progress[place.topic_partition].done(place.offset)
+            self.partitions[place.topic_partition].done(place.offset)
 
     def crowded(self, share: int = 1) -> set[Partition]:
         """Return the partitions to pause. `share` divides the limits."""
         return {
             partition
-            for partition, one in self._progress.items()
+            for partition, one in self.partitions.items()
             if len(one.undone) >= MOST_UNDONE // share
             or one.position - one.end >= MOST_REPEATED // share
         }
@@ -142,72 +148,73 @@ class Backlog:
         """Return the offsets to commit, only of partitions with news."""
         return [
             Place(*partition, progress.end)
-            for partition, progress in self._progress.items()
+            for partition, progress in self.partitions.items()
             if progress.end != progress.committed
         ]
 
     def settled(self, positions: Iterable[Place]) -> None:
         self.records = 0
         for place in positions:
-            self._progress[place.topic_partition].committed = place.offset
+            self.partitions[place.topic_partition].committed = place.offset
 
     def drop(self, partitions: Collection[Partition]) -> None:
         """Forget partitions of another consumer, which reads their records again."""
         for partition in partitions:
-            self._progress.pop(partition, None)
+            self.partitions.pop(partition, None)
         for place in [one for one in self._requests if one.topic_partition in partitions]:
             self.request_bytes -= self._requests.pop(place).size_bytes
 
     def clear(self) -> None:
-        self.drop(list(self._progress))
+        self.drop(list(self.partitions))
         self.records = 0
 
     def __bool__(self) -> bool:
         return bool(self._requests or self.positions())
 
 
-class Settlement:
-    """Storing of requests, then of the offsets behind them. A crash in between repeats both."""
+def settle(
+    consumer: Consumer, writer: IngressWriter, backlog: Backlog, look: Callable[[], None]
+) -> None:
+    """Store the requests, then commit the offsets behind them. A crash in between repeats both.
 
-    def __init__(self, consumer: Consumer, writer: IngressWriter) -> None:
-        self._consumer, self._writer = consumer, writer
-
-    def settle(self, backlog: Backlog, may_commit: MayCommit = tuple) -> None:
-        """Store the requests and commit the offsets."""
-        unstored = self._store(backlog)
-        if unstored:
-            with suppress(GroupMoved, NoAnswer, KafkaException):
-                self._commit(backlog, may_commit)
-            place, error = min(unstored.items())
-            raise RetryNotStored(
-                f"{len(unstored)} failed records could not be handed to the proxy, first {place}: "
-                f"{error}; their offsets are not committed: start the consumer again when the "
-                "cause is gone"
-            )
-        self._commit(backlog, may_commit)
-
-    def _commit(self, backlog: Backlog, may_commit: MayCommit) -> None:
-        left_out = may_commit()
-        positions = [one for one in backlog.positions() if one.topic_partition not in left_out]
-        commit(self._consumer, positions)
+    `look` notes whether topics still exist, or raises NoAnswer. Raises RetryNotStored and
+    `commit`'s errors.
+    """
+    unstored = _store(writer, backlog)
+    try:
+        look()
+        progress = backlog.partitions
+        positions = [p for p in backlog.positions() if not progress[p.topic_partition].is_gone]
+        commit(consumer, positions)
         backlog.settled(positions)
+    except (GroupMoved, NoAnswer, KafkaException):
+        if not unstored:
+            raise
+    if unstored:
+        place, error = min(unstored.items())
+        raise RetryNotStored(
+            f"{len(unstored)} failed records could not be handed to the proxy, first {place}: "
+            f"{error}; their offsets are not committed: start the consumer again when the "
+            "cause is gone"
+        )
 
-    def _store(self, backlog: Backlog) -> dict[Place, NotStored]:
-        """Return the errors of requests that are not stored."""
-        unstored: dict[Place, NotStored] = {}
-        under_way: list[tuple[Place, Future[Receipt]]] = []
-        for place, request in backlog.requests:
-            try:
-                under_way.append((place, self._writer.write(request)))
-            except NotStored as error:
-                unstored[place] = error
-        for place, future in under_way:
-            try:
-                future.result()
-            except NotStored as error:
-                unstored[place] = error
-        backlog.stored(place for place, _ in under_way if place not in unstored)
-        return unstored
+
+def _store(writer: IngressWriter, backlog: Backlog) -> dict[Place, NotStored]:
+    """Return the errors of requests that are not stored."""
+    unstored: dict[Place, NotStored] = {}
+    under_way: list[tuple[Place, Future[Receipt]]] = []
+    for place, request in backlog.requests:
+        try:
+            under_way.append((place, writer.write(request)))
+        except NotStored as error:
+            unstored[place] = error
+    for place, future in under_way:
+        try:
+            future.result()
+        except NotStored as error:
+            unstored[place] = error
+    backlog.stored(place for place, _ in under_way if place not in unstored)
+    return unstored
 
 
 def commit(consumer: Consumer, positions: Sequence[Place]) -> None:

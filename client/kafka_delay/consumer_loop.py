@@ -5,25 +5,17 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafka_delay.commits import Backlog, GroupMoved, NoAnswer, Settlement, commit
+from kafka_delay.commits import Backlog, GroupMoved, NoAnswer, commit, settle
 from kafka_delay.errors import ClientError
-from kafka_delay.handlers import HandlerTimedOut, Handling
-from kafka_delay.kafka import Partition, Place, UnreadableHeaders, place_of
-from kafka_delay.request import Request
-from kafka_delay.retries import (
-    Believed,
-    Failure,
-    FailureRules,
-    LocalRetries,
-    NotBelieved,
-    Received,
-    received,
-)
-from kafka_delay.topics import TopicWatch
+from kafka_delay.handlers import Handling
+from kafka_delay.ingress_writer import IngressWriter
+from kafka_delay.kafka import Partition, Place, place_of
+from kafka_delay.retries import Failure, Received, RetryPlan
+from kafka_delay.topics import IdsOf
 
 POLL_S: Final = 0.5
 LOOK_EVERY_S: Final = 0.02
@@ -48,8 +40,6 @@ HOPELESS: Final = frozenset(
     }
 )
 """Errors that do not pass. librdkafka recovers from all others."""
-
-RequestOf: TypeAlias = Callable[[Received, Failure], Request]
 
 log = logging.getLogger("kafka_delay")
 
@@ -78,20 +68,14 @@ class Pauses:
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Resume partitions that go to another consumer, because they may come back."""
-        gone = self.paused & set(partitions)
-        self._change(self._consumer.resume, gone)
-        self.paused -= gone
+        self._set(self.paused - set(partitions))
 
     def _set(self, wanted: AbstractSet[Partition]) -> None:
-        self._change(self._consumer.pause, wanted - self.paused)
-        self._change(self._consumer.resume, self.paused - wanted)
+        if new := wanted - self.paused:
+            self._consumer.pause([TopicPartition(*one) for one in new])
+        if old := self.paused - wanted:
+            self._consumer.resume([TopicPartition(*one) for one in old])
         self.paused = wanted
-
-    def _change(
-        self, change: Callable[[list[TopicPartition]], object], partitions: AbstractSet[Partition]
-    ) -> None:
-        if partitions:
-            change([TopicPartition(topic, number) for topic, number in partitions])
 
 
 class ConsumerLoop:
@@ -100,20 +84,16 @@ class ConsumerLoop:
     def __init__(
         self,
         consumer: Consumer,
-        settlement: Settlement,
+        writer: IngressWriter,
         handling: Handling,
-        rules: FailureRules,
-        request_of: RequestOf,
-        believed: Believed,
+        plan: RetryPlan,
+        ids_of: IdsOf,
         max_hanging: int,
         revoke_within_s: float,
-        watch: TopicWatch,
-        local_retries: LocalRetries | None = None,
     ) -> None:
-        self._consumer, self._settlement, self._handling = consumer, settlement, handling
-        self._rules, self._request_of, self._believed = rules, request_of, believed
+        self._consumer, self._writer, self._handling = consumer, writer, handling
+        self._plan, self._ids_of = plan, ids_of
         self._max_hanging, self._revoke_within_s = max_hanging, revoke_within_s
-        self._watch, self._local_retries = watch, local_retries
         self._backlog, self._pauses = Backlog(), Pauses(consumer)
         self._polled_s = 0.0
         self._unsettled_since_s: float | None = None
@@ -129,9 +109,9 @@ class ConsumerLoop:
                 self.turn()
             self._finish()
         except LogsBeganAnew:
-            self._drain(self._watch.partitions, time.monotonic() + FINISH_WITHIN_S)
+            self._drain(self._backlog.partitions, time.monotonic() + FINISH_WITHIN_S)
             self._settle()
-            self._drop(list(self._watch.partitions))
+            self._drop(list(self._backlog.partitions))
             raise
         finally:
             self._is_over = True
@@ -171,30 +151,25 @@ class ConsumerLoop:
         wait_s = min(POLL_S, handling.due_within_s()) if is_idle else 0
         taken = 0
         while (message := self._consumer.poll(0 if taken else wait_s)) is not None:
-            self._take_or_raise(message)
+            error = message.error()
+            if error is None:
+                self._take(message)
+            elif error.fatal() or error.code() in HOPELESS:
+                raise KafkaException(error)
+            else:
+                log.warning("the consumer goes on after: %s", error.str())
             taken += 1
-            if taken == MOST_WAITING or self._is_full() or self._has_to_pause():
+            has_to_pause = not handling.crowded(MOST_HELD_BYTES) <= self._pauses.paused
+            if taken == MOST_WAITING or self._is_full() or has_to_pause:
                 break
         handling.wake()
         return taken > 0
-
-    def _take_or_raise(self, message: Message) -> None:
-        error = message.error()
-        if error is None:
-            self._take(message)
-        elif error.fatal() or error.code() in HOPELESS:
-            raise KafkaException(error)
-        else:
-            log.warning("the consumer goes on after: %s", error.str())
 
     def _is_full(self) -> bool:
         """A full consumer stays full until half is done."""
         handling, share = self._handling, 2 if self._pauses.is_all else 1
         is_large = handling.waiting_bytes >= MOST_BYTES // share
         return is_large or handling.waiting >= MOST_WAITING // share
-
-    def _has_to_pause(self) -> bool:
-        return not self._handling.crowded(MOST_HELD_BYTES) <= self._pauses.paused
 
     def _crowded(self) -> AbstractSet[Partition]:
         """Return the partitions to pause. A paused one resumes when half is done."""
@@ -204,40 +179,26 @@ class ConsumerLoop:
         return (still & self._pauses.paused) | now
 
     def _take(self, message: Message) -> None:
+        """Hand out a record, unless it was read before, or the log may have been replaced."""
         place, epoch = place_of(message), message.leader_epoch() or 0
-        if not self._is_of_this_log(place, epoch):
+        progress = self._backlog.partitions[place.topic_partition]
+        is_same = place.offset > progress.given or self._look()
+        if self._has_begun_anew:
+            return
+        if not is_same or (place.offset < progress.position and epoch > progress.epoch):
+            start = min(place.offset, progress.end)
+            self._begin_anew({place.topic_partition: start}, "the log was cut off")
             return
         if not self._backlog.taken(place, epoch):
             log.debug("%s is done, or in hand, and is left out", place)
             return
-        record, why = self._read(message)
-        if why is None:
+        record, doubt = self._plan.received(message)
+        if doubt is None:
             self._handling.add(record)
             return
-        log.warning("%s goes to the dead letters: %s", place, why)
-        is_refused = place.topic == self._believed.retry_topic
-        self._failed(record, Failure(str(why), is_final=True, is_refused=is_refused))
-
-    def _read(self, message: Message) -> tuple[Received, Exception | None]:
-        """Return the record, and the reason if no handler may have it."""
-        try:
-            record = received(message, self._believed.retry_topic)
-        except UnreadableHeaders as error:
-            place, stamp_ms = place_of(message), message.timestamp()[1]
-            return Received(place, place, 0, message.key(), message.value(), [], stamp_ms), error
-        try:
-            self._believed.need(record)
-        except NotBelieved as error:
-            return replace(record, original=record.read_from, attempt=0), error
-        return record, None
-
-    def _is_of_this_log(self, place: Place, epoch: int) -> bool:
-        """Return False if the log may have been replaced. The record then comes again."""
-        is_known = not self._backlog.reads_back(place) or self._look()
-        if not self._has_begun_anew and (not is_known or self._backlog.is_rewritten(place, epoch)):
-            start = min(place.offset, self._backlog.end(place.topic_partition))
-            self._begin_anew({place.topic_partition: start}, "the log was cut off")
-        return not self._has_begun_anew
+        log.warning("%s goes to the dead letters: %s", place, doubt)
+        is_refused = place.topic == self._plan.retry_topic
+        self._failed(record, Failure(doubt, is_final=True, is_refused=is_refused))
 
     def _look(self, every_s: float = 0.0) -> bool:
         """Check for recreated topics. Return False if the broker did not answer."""
@@ -245,8 +206,9 @@ class ConsumerLoop:
         if now_s - self._asked_s < every_s:
             return self._looked_s >= self._asked_s
         self._asked_s = now_s
+        topics = {topic for topic, _ in self._backlog.partitions}
         try:
-            anew = self._watch.look()
+            anew = self._backlog.recreated(self._ids_of(topics) if topics else {})
         except KafkaException as error:
             log.debug("no broker says whether topics were made anew: %s", error.args[0].str())
             return False
@@ -255,11 +217,9 @@ class ConsumerLoop:
             self._begin_anew(dict.fromkeys(anew, 0), "the topic was deleted and made anew")
         return True
 
-    def _may_commit(self) -> AbstractSet[Partition]:
-        """Return partitions whose topic is gone, which are not committed."""
+    def _look_before_commit(self) -> None:
         if not self._look(SETTLE_EVERY_S):
             raise NoAnswer("no broker says whether the topics are still the same")
-        return self._watch.gone
 
     def _begin_anew(self, starts: Mapping[Partition, int], why: str) -> None:
         """Drop the records of replaced partitions. The next consumer begins at `starts`."""
@@ -293,26 +253,21 @@ class ConsumerLoop:
         self._handling.raise_if_none_begins()
 
     def _raised(self, record: Received, error: Exception) -> None:
-        if isinstance(error, HandlerTimedOut):
-            failure: Failure | None = Failure(f"{type(error).__name__}: {error}")
-        else:
-            failure = self._rules.failure_of(error)
+        failure = self._plan.rules.failure_of(error)
         if failure is None:
             log.info("%s is handled in spite of %r", record.read_from, error)
             self._backlog.handled(record.read_from)
         else:
             log.info("%s failed (%s before): %r", record.read_from, record.attempt, error)
-            if self._local_retries is not None:
-                wait_s = self._local_retries.wait_s(record, failure)
-                if wait_s is not None:
-                    self._handling.suspend(replace(record, attempt=record.attempt + 1), wait_s)
-                    return
-                failure = Failure(failure.reason, is_final=True)
+            wait_s = self._plan.wait_s(record, failure)
+            if wait_s is not None:
+                self._handling.suspend(replace(record, attempt=record.attempt + 1), wait_s)
+                return
             self._failed(record, failure)
         self._handling.release(record)
 
     def _failed(self, record: Received, failure: Failure) -> None:
-        self._backlog.failed(record.read_from, self._request_of(record, failure))
+        self._backlog.failed(record.read_from, self._plan.request(record, failure))
 
     def _is_time(self) -> bool:
         if not self._backlog:
@@ -334,7 +289,7 @@ class ConsumerLoop:
             return False
         self._unanswered = None
         try:
-            self._settlement.settle(self._backlog, self._may_commit)
+            settle(self._consumer, self._writer, self._backlog, self._look_before_commit)
         except GroupMoved as moved:
             log.info("the group is being shared out anew: %s", moved)
             return False
@@ -378,7 +333,7 @@ class ConsumerLoop:
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Ask for topic ids before committed offsets, unless the consumer has left the group."""
         if not self._is_over:
-            self._watch.begin(_names(partitions))
+            self._backlog.begin(_names(partitions))
             self._look()
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -406,7 +361,6 @@ class ConsumerLoop:
         self._drop(_names(partitions))
 
     def _drop(self, gone: Collection[Partition]) -> None:
-        self._watch.forget(gone)
         self._pauses.forget(gone)
         self._handling.drop(gone)
         self._backlog.drop(gone)

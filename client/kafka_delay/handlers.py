@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kafka_delay.errors import HandlersHang
 from kafka_delay.kafka import Partition
-from kafka_delay.retries import Received, described
+from kafka_delay.retries import HandlerTimedOut, Received, described
 
 FEW_WAITING: Final = 50
 """Below this the polling thread is woken."""
@@ -30,13 +30,9 @@ CANCELLED_WITHIN_S: Final = 1.0
 Handler: TypeAlias = Callable[[Received], object]
 AsyncHandler: TypeAlias = Callable[[Received], Awaitable[object]]
 KeyOf: TypeAlias = Callable[[Received], Hashable]
-"""Records with equal keys are handled one by one. None is never queued."""
+"""Records with equal keys are handled one by one."""
 
 log = logging.getLogger("kafka_delay")
-
-
-class HandlerTimedOut(Exception):
-    """A handler did not return in time."""
 
 
 class AwaitedWasCancelled(Exception):
@@ -87,7 +83,7 @@ class Runner(Protocol):
 
 def by_key(record: Received) -> Hashable:
     """Order records by key. Records without a key are independent."""
-    return record.key
+    return record.read_from if record.key is None else record.key
 
 
 def by_key_or_partition(record: Received) -> Hashable:
@@ -119,11 +115,15 @@ class KeyOrder:
         """The records behind each taken, ready or suspended key."""
         self._suspended: dict[Hashable, _Waiting] = {}
         self._added = self._put_first = 0
-        self.records = self.size_bytes = 0
+        self.size_bytes = 0
         self.behind = 0
         """Records behind a key, unless it is suspended."""
         self.held_bytes = Counter[Partition]()
         """Bytes of suspended records and of records behind a key."""
+
+    @property
+    def records(self) -> int:
+        return len(self._ready)
 
     def add(self, record: Received) -> None:
         self._added += 1
@@ -134,20 +134,16 @@ class KeyOrder:
         if not self._ready:
             return None
         record = heappop(self._ready).record
-        self.records -= 1
         self.size_bytes -= record.size_bytes
         return record
 
     def done(self, record: Received) -> None:
         key = self._key_of(record)
-        if key is None:
-            return
-        behind = self._behind[key]
-        if not behind:
+        if behind := self._behind[key]:
+            self.behind -= 1
+            self._let_wait(behind.popleft())
+        else:
             del self._behind[key]
-            return
-        self.behind -= 1
-        self._let_wait(behind.popleft())
 
     def suspend(self, record: Received, due_s: float) -> None:
         """Keep a record and its key until it is due."""
@@ -172,7 +168,7 @@ class KeyOrder:
         taken = behind.keys() - {self._key_of(one.record) for one in ready} - gone
         self._ready, self._behind = [], {key: deque() for key in taken}
         self._suspended = {}
-        self.records = self.size_bytes = self.behind = 0
+        self.size_bytes = self.behind = 0
         self.held_bytes.clear()
         for key in suspended.keys() - gone:
             self._suspend(suspended[key])
@@ -182,14 +178,13 @@ class KeyOrder:
 
     def _put(self, one: _Waiting) -> None:
         key = self._key_of(one.record)
-        if key is not None and key in self._behind:
+        if key in self._behind:
             self._behind[key].append(one)
             self.behind += key not in self._suspended
             self._hold(one, 1)
-            return
-        if key is not None:
+        else:
             self._behind[key] = deque()
-        self._make_ready(one)
+            self._make_ready(one)
 
     def _suspend(self, one: _Waiting) -> None:
         key = self._key_of(one.record)
@@ -202,7 +197,6 @@ class KeyOrder:
         self._make_ready(one)
 
     def _make_ready(self, one: _Waiting) -> None:
-        self.records += 1
         self.size_bytes += one.record.size_bytes
         heappush(self._ready, one)
 

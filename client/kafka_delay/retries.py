@@ -3,33 +3,22 @@
 import hmac
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Message
 
+from kafka_delay import protocol
 from kafka_delay.errors import ConfigRefused
-from kafka_delay.kafka import Place, headers_of, last_header, place_of
-from kafka_delay.protocol import (
-    ATTEMPT,
-    DELAY,
-    EXCEPTION,
-    ORIGINAL_OFFSET,
-    ORIGINAL_PARTITION,
-    ORIGINAL_TOPIC,
-    PREFIX,
-    RETRY_GROUP,
-    SIGNATURE,
-    TIMER_ATTEMPT,
-    TOPIC,
-    parse_delay_ms,
-    parse_levels,
-)
+from kafka_delay.kafka import Place, UnreadableHeaders, headers_of, last_header, place_of
 from kafka_delay.request import Delay, Request, WireHeaders, delay_text
 
+MAX_ATTEMPTS: Final = 16
+BEYOND_ALL_ATTEMPTS: Final = 1_000
+"""The proxy's largest setting, so that it certainly gives up."""
 STORY: Final = (
-    *(ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET),
-    *(ATTEMPT, EXCEPTION, SIGNATURE),
+    *(protocol.ORIGINAL_TOPIC, protocol.ORIGINAL_PARTITION, protocol.ORIGINAL_OFFSET),
+    *(protocol.ATTEMPT, protocol.EXCEPTION, protocol.SIGNATURE),
 )
 DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 """The orderly mode's delays: RocketMQ's levels after its 1 s for suspended queues."""
@@ -95,6 +84,10 @@ class RetryLater(Exception):
         super().__init__(self.reason)
 
 
+class HandlerTimedOut(Exception):
+    """A handler did not return in time."""
+
+
 class Failure(NamedTuple):
     """A failed record. It is retried after `delay`, or after its level."""
 
@@ -123,6 +116,8 @@ class FailureRules:
 
     def failure_of(self, error: Exception) -> Failure | None:
         """Return the meaning of a handler's exception. None: handled."""
+        if isinstance(error, HandlerTimedOut):
+            return Failure(described(error))
         if isinstance(error, DeadLetter | RetryLater):
             # A subclass may not have called `__init__`.
             reason, delay = text_of(getattr(error, "reason", error)), getattr(error, "delay", None)
@@ -135,37 +130,21 @@ class FailureRules:
         return Failure(described(error), is_final=rule == "give_up")
 
 
-class LocalRetries:
-    """Delays and limit of retries in the orderly mode."""
-
-    def __init__(self, delays_ms: Sequence[int], max_attempts: int) -> None:
-        self._delays_ms, self._max_attempts = delays_ms, max_attempts
-        """Delays after each failure. The last one repeats."""
-
-    def wait_s(self, record: Received, failure: Failure) -> float | None:
-        """Return the delay after this failure. None: give up."""
-        if failure.is_final or record.attempt >= self._max_attempts:
-            return None
-        if failure.delay is not None:
-            return parse_delay_ms(failure.delay) / 1000
-        return self._delays_ms[min(record.attempt, len(self._delays_ms) - 1)] / 1000
-
-
-def local_retries(orderly: object, delays: object, max_attempts: int) -> LocalRetries | None:
-    """Return None unless `orderly`. Raises ConfigRefused."""
+def orderly_delays_ms(orderly: object, delays: object) -> Sequence[int]:
+    """Return the delays of the orderly mode, none without it. Raises ConfigRefused."""
     if not isinstance(orderly, bool):
         raise ConfigRefused(f"orderly is {orderly!r}: it must be True or False")
     if not orderly and delays is not None:
         raise ConfigRefused("orderly_delays is for orderly=True alone: add it, or leave it out")
     if not orderly:
-        return None
+        return ()
     given = DELAYS if delays is None else delays
     if not isinstance(given, str):
         raise ConfigRefused(f"orderly_delays is {given!r}: write delays apart by blanks ('1s 5s')")
     try:
         for one in given.split():
             delay_text(one, "one of the delays")
-        return LocalRetries(parse_levels(given), max_attempts)
+        return protocol.parse_levels(given)
     except ValueError as error:
         raise ConfigRefused(f"orderly_delays is no table of delays: {error}") from None
 
@@ -210,98 +189,123 @@ class Signer:
         fields = [self._group, topic.encode("utf-8", "replace")]
         numbers = [b"%d" % number for number in (partition, offset, attempt)]
         signed = hmac.new(key, b"retry-1", "sha256")
-        for field in (*fields, *numbers, *content):
-            signed.update(b"-" if field is None else b"%d:" % len(field))
-            signed.update(field or b"")
+        for part in (*fields, *numbers, *content):
+            signed.update(b"-" if part is None else b"%d:" % len(part))
+            signed.update(part or b"")
         return signed.hexdigest().encode()
 
 
-class NotBelieved(Exception):
-    """A record of the retry topic may be forged."""
+@dataclass(frozen=True, slots=True)
+class RetryPlan:
+    """The way of a group's failed records: which retries are genuine, and what is requested."""
 
+    group: str
+    topics: Sequence[str]
+    retry_topic: str
+    max_attempts: int = MAX_ATTEMPTS
+    rules: FailureRules = field(default_factory=FailureRules)
+    target: str | None = None
+    """The retry topic, if the proxy would choose another."""
+    delays_ms: Sequence[int] = ()
+    """Delays in the orderly mode after each failure, of which the last repeats. Else empty."""
+    signer: Signer | None = None
 
-class Believed:
-    """The rules for trusting retry records: a signature, or a topic that the consumer reads."""
+    def received(self, message: Message) -> tuple[Received, str | None]:
+        """Return the record, and the reason if no handler may have it.
 
-    def __init__(self, topics: Sequence[str], retry_topic: str, signer: Signer | None) -> None:
-        self.retry_topic = retry_topic
-        self._signer = signer
-        self._topics = {*topics, retry_topic}
-        self._patterns = [one for one in topics if one.startswith(BY_PATTERN)]
+        Retry headers count in the retry topic only. Elsewhere they are another group's.
+        """
+        read_from = place_of(message)
+        headers: WireHeaders = []
+        doubt = None
+        try:
+            headers = headers_of(message)
+        except UnreadableHeaders as error:
+            doubt = str(error)
+        story = dict(headers) if read_from.topic == self.retry_topic else {}
+        record = Received(
+            read_from,
+            _original(story) or read_from,
+            _number(story.get(protocol.ATTEMPT)) or 0,
+            message.key(),
+            message.value(),
+            headers,
+            message.timestamp()[1],
+        )
+        doubt = doubt or self.doubt(record)
+        if doubt is not None:
+            record = replace(record, original=read_from, attempt=0)
+        return record, doubt
 
-    def need(self, record: Received) -> None:
-        """Raise NotBelieved unless a retry record may be trusted."""
+    def doubt(self, record: Received) -> str | None:
+        """Return why a record of the retry topic may be forged, if it may be.
+
+        Genuine records have a signature, or come from a topic that the consumer reads.
+        """
         if record.read_from.topic != self.retry_topic:
-            return
-        signature = record.header(SIGNATURE)
-        if self._signer is not None and signature is not None:
-            attempt = None if record.header(ATTEMPT) is None else record.attempt
+            return None
+        signature = record.header(protocol.SIGNATURE)
+        if self.signer is not None and signature is not None:
+            attempt = None if record.header(protocol.ATTEMPT) is None else record.attempt
             signed = (signature, record.original, attempt, record.key, record.value)
-            if not self._signer.is_valid(*signed):
-                raise NotBelieved("the signature of the retry is wrong, so it may be forged")
-        elif self._signer is not None and not self._signer.takes_unsigned:
-            raise NotBelieved(
-                "the retry is not signed, so it may be forged: this consumer has a signing_key"
-            )
-        elif record.topic not in self._topics and not any(
-            _matches(one, record.topic) for one in self._patterns
+            if not self.signer.is_valid(*signed):
+                return "the signature of the retry is wrong, so it may be forged"
+        elif self.signer is not None and not self.signer.takes_unsigned:
+            return "the retry is not signed, so it may be forged: this consumer has a signing_key"
+        elif not any(
+            _matches(one, record.topic) if one.startswith(BY_PATTERN) else one == record.topic
+            for one in (*self.topics, self.retry_topic)
         ):
-            raise NotBelieved(
+            return (
                 f"the retry says that it came from {record.topic!r}, which this consumer does not "
                 "read: it may be forged"
             )
+        return None
 
+    def wait_s(self, record: Received, failure: Failure) -> float | None:
+        """Return the delay in the orderly mode. None: the record leaves the consumer."""
+        if not self.delays_ms or failure.is_final or record.attempt >= self.max_attempts:
+            return None
+        if failure.delay is not None:
+            return protocol.parse_delay_ms(failure.delay) / 1000
+        return self.delays_ms[min(record.attempt, len(self.delays_ms) - 1)] / 1000
 
-def received(message: Message, retry_topic: str) -> Received:
-    """Return a message's record. Raises UnreadableHeaders.
+    def request(self, record: Received, failure: Failure) -> Request:
+        """Return the request to retry a record or end it in `dlq.<group>`.
 
-    Retry headers count in the retry topic only. Elsewhere they are another group's.
-    """
-    read_from = place_of(message)
-    headers = headers_of(message)
-    story = dict(headers) if read_from.topic == retry_topic else {}
-    return Received(
-        read_from,
-        _original(story) or read_from,
-        _number(story.get(ATTEMPT)) or 0,
-        message.key(),
-        message.value(),
-        headers,
-        message.timestamp()[1],
-    )
-
-
-def retry_request(
-    record: Received,
-    failure: Failure,
-    group: str,
-    max_attempts: int,
-    target: str | None = None,
-    signer: Signer | None = None,
-) -> Request:
-    """Return the request to retry a record or end it in `dlq.<group>`.
-
-    `timer-attempt` is the number of failures before this one.
-    """
-    attempt = max_attempts if failure.is_final else record.attempt
-    asked: WireHeaders = [(RETRY_GROUP, group.encode()), (TIMER_ATTEMPT, b"%d" % attempt)]
-    if failure.delay is not None:
-        asked.append((DELAY, failure.delay.encode()))
-    if target is not None and attempt < max_attempts:
-        asked.append((TOPIC, target.encode()))
-    own = [one for one in record.headers if not one[0].startswith(PREFIX) and one[0] not in STORY]
-    topic, partition, offset = record.original
-    story: WireHeaders = [
-        (ORIGINAL_TOPIC, topic.encode()),
-        (ORIGINAL_PARTITION, b"%d" % partition),
-        (ORIGINAL_OFFSET, b"%d" % offset),
-        (ATTEMPT, b"%d" % (record.attempt + 1)),
-        (EXCEPTION, failure.reason[:LONGEST_EXCEPTION].encode("utf-8", "backslashreplace")),
-    ]
-    if signer is not None and not failure.is_refused:
-        signed = signer.signature(record.original, record.attempt + 1, record.key, record.value)
-        story.append((SIGNATURE, signed))
-    return Request(record.key, record.value, asked + own + story)
+        `timer-attempt` is the number of failures before this one. In the orderly mode each request
+        is a dead letter.
+        """
+        last = BEYOND_ALL_ATTEMPTS if self.delays_ms else self.max_attempts
+        attempt = last if failure.is_final or self.delays_ms else record.attempt
+        asked: WireHeaders = [
+            (protocol.RETRY_GROUP, self.group.encode()),
+            (protocol.TIMER_ATTEMPT, b"%d" % attempt),
+        ]
+        if failure.delay is not None and not self.delays_ms:
+            asked.append((protocol.DELAY, failure.delay.encode()))
+        if self.target is not None and attempt < last:
+            asked.append((protocol.TOPIC, self.target.encode()))
+        own = [
+            (name, value)
+            for name, value in record.headers
+            if not name.startswith(protocol.PREFIX) and name not in STORY
+        ]
+        topic, partition, offset = record.original
+        story: WireHeaders = [
+            (protocol.ORIGINAL_TOPIC, topic.encode()),
+            (protocol.ORIGINAL_PARTITION, b"%d" % partition),
+            (protocol.ORIGINAL_OFFSET, b"%d" % offset),
+            (protocol.ATTEMPT, b"%d" % (record.attempt + 1)),
+            (
+                protocol.EXCEPTION,
+                failure.reason[:LONGEST_EXCEPTION].encode("utf-8", "backslashreplace"),
+            ),
+        ]
+        if self.signer is not None and not failure.is_refused:
+            signed = record.original, record.attempt + 1, record.key, record.value
+            story.append((protocol.SIGNATURE, self.signer.signature(*signed)))
+        return Request(record.key, record.value, asked + own + story)
 
 
 def text_of(given: object) -> str:
@@ -357,9 +361,9 @@ def _matches(pattern: str, topic: str) -> bool:
 
 
 def _original(story: dict[str, bytes | None]) -> Place | None:
-    topic = story.get(ORIGINAL_TOPIC)
-    partition = _number(story.get(ORIGINAL_PARTITION))
-    offset = _number(story.get(ORIGINAL_OFFSET))
+    topic = story.get(protocol.ORIGINAL_TOPIC)
+    partition = _number(story.get(protocol.ORIGINAL_PARTITION))
+    offset = _number(story.get(protocol.ORIGINAL_OFFSET))
     if topic is None or partition is None or offset is None:
         return None
     return Place(topic.decode("utf-8", "replace"), partition, offset)

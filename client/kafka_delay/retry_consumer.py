@@ -8,25 +8,15 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from datetime import timedelta
-from functools import partial
 from inspect import iscoroutinefunction, isroutine
 from typing import Any, Final, Generic, TypeVar
 
 from confluent_kafka import Consumer, KafkaException
 
-from kafka_delay.commits import Settlement
+from kafka_delay import handlers, retries
 from kafka_delay.consumer_loop import ConsumerLoop, LogsBeganAnew
 from kafka_delay.errors import ConfigRefused, StillUnsent
-from kafka_delay.handlers import (
-    AsyncHandler,
-    Handler,
-    HandlerTasks,
-    HandlerThreads,
-    Handling,
-    Runner,
-    by_key,
-    by_key_or_partition,
-)
+from kafka_delay.handlers import AsyncHandler, Handler, Handling, Runner
 from kafka_delay.ingress_writer import IngressWriter
 from kafka_delay.kafka import (
     TRANSACTIONAL_ID,
@@ -40,21 +30,9 @@ from kafka_delay.kafka import (
 )
 from kafka_delay.protocol import INGRESS, TOPIC_NAME_RULE, is_legal_topic, parse_delay_ms
 from kafka_delay.request import Delay, delay_text
-from kafka_delay.retries import (
-    BY_PATTERN,
-    Believed,
-    Exceptions,
-    FailureRules,
-    Signer,
-    SigningKey,
-    local_retries,
-    retry_request,
-)
-from kafka_delay.topics import TopicWatch, ensure_topics, ids_from
+from kafka_delay.retries import MAX_ATTEMPTS, Exceptions, FailureRules, RetryPlan, SigningKey
+from kafka_delay.topics import ensure_topics, ids_from
 
-MAX_ATTEMPTS: Final = 16
-BEYOND_ALL_ATTEMPTS: Final = 1_000
-"""The proxy's largest setting, so that it certainly gives up."""
 HANDLER_TIMEOUT: Final = timedelta(minutes=15)
 MAX_HANGING: Final = 10
 STORE_WITHIN_MS: Final = 30_000
@@ -92,21 +70,23 @@ class _Consumer(ABC, Generic[HandlerT]):
         signing_key: SigningKey | None = None,
     ) -> None:
         self._refuse_unusable(handler)
-        self._topics = _checked_topics(topics, group, ingress)
-        self._group, self._handler, self._retry_target = group, handler, retry_topic
-        self._retry_topic = (
-            f"retry.{group}" if retry_topic is None else _legal("retry_topic", retry_topic)
+        self._plan = RetryPlan(
+            group,
+            _checked_topics(topics, group, ingress),
+            f"retry.{group}" if retry_topic is None else _legal("retry_topic", retry_topic),
+            _at_least(1, max_attempts, "max_attempts"),
+            FailureRules(retry, give_up, ignore),
+            target=retry_topic,
+            delays_ms=retries.orderly_delays_ms(orderly, orderly_delays),
+            signer=None if signing_key is None else retries.Signer(group, signing_key),
         )
-        self._max_attempts = _at_least(1, max_attempts, "max_attempts")
-        self._ingress = ingress
-        self._rules = FailureRules(retry, give_up, ignore)
+        self._read_topics = [*self._plan.topics, self._plan.retry_topic]
+        self._handler, self._ingress = handler, ingress
         self._parallel = _at_least(1, parallel, "parallel")
         self._handler_timeout_s = _seconds(handler_timeout, "handler_timeout")
         self._max_hanging = _at_least(0, max_hanging, "max_hanging")
-        self._local_retries = local_retries(orderly, orderly_delays, max_attempts)
         self._consumer_settings = consumer_settings(config, group)
         self._producer_settings = _for_requests(config, producer_config or {})
-        self._signer = None if signing_key is None else Signer(group, signing_key)
         self._stopping = threading.Event()
         self._handling: Handling | None = None
         """The last run's, whose handlers may still run."""
@@ -130,7 +110,9 @@ class _Consumer(ABC, Generic[HandlerT]):
                     self._parallel,
                     self._handler_timeout_s,
                     lambda: not self._stopping.is_set(),
-                    key_of=by_key_or_partition if self._local_retries else by_key,
+                    key_of=(
+                        handlers.by_key_or_partition if self._plan.delays_ms else handlers.by_key
+                    ),
                 )
                 while not self._is_done(writer, handling):
                     log.info("another consumer is opened")
@@ -140,41 +122,26 @@ class _Consumer(ABC, Generic[HandlerT]):
 
     def _is_done(self, writer: IngressWriter, handling: Handling) -> bool:
         """Run one consumer. Return False if another must continue."""
+        plan, settings = self._plan, self._consumer_settings
+        poll_interval_ms = settings.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)
+        own = [] if plan.target else [f"dlq.{plan.group}"]
         try:
-            with closing(Consumer(self._consumer_settings)) as consumer:
-                self._work(consumer, writer, handling)
+            with closing(Consumer(settings)) as consumer:
+                ensure_topics(consumer, settings, [plan.retry_topic, *own])
+                ConsumerLoop(
+                    consumer,
+                    writer,
+                    handling,
+                    plan,
+                    ids_from(settings),
+                    self._max_hanging,
+                    revoke_within_s=int(poll_interval_ms) / 1000 / 2,
+                ).run(self._read_topics, self._stopping.is_set)
         except LogsBeganAnew:
             return False
         except KafkaException as error:
-            topics = [*self._topics, self._retry_topic]
-            settings = self._consumer_settings
-            raise broker_error(error.args[0], settings, self._group, topics) from error
+            raise broker_error(error.args[0], settings, plan.group, self._read_topics) from error
         return True
-
-    def _work(self, consumer: Consumer, writer: IngressWriter, handling: Handling) -> None:
-        own = [] if self._retry_target else [f"dlq.{self._group}"]
-        ensure_topics(consumer, self._consumer_settings, [self._retry_topic, *own])
-        request_of = partial(
-            retry_request,
-            group=self._group,
-            max_attempts=BEYOND_ALL_ATTEMPTS if self._local_retries else self._max_attempts,
-            target=self._retry_target,
-            signer=self._signer,
-        )
-        poll_interval_ms = self._consumer_settings.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)
-        loop = ConsumerLoop(
-            consumer,
-            Settlement(consumer, writer),
-            handling,
-            self._rules,
-            request_of,
-            Believed(self._topics, self._retry_topic, self._signer),
-            self._max_hanging,
-            int(poll_interval_ms) / 1000 / 2,
-            TopicWatch(ids_from(self._consumer_settings)),
-            self._local_retries,
-        )
-        loop.run([*self._topics, self._retry_topic], self._stopping.is_set)
 
 
 class RetryConsumer(_Consumer[Handler]):
@@ -211,7 +178,7 @@ class RetryConsumer(_Consumer[Handler]):
 
         Raises RetryNotStored, HandlersHang, BrokerError, and BaseExceptions of handlers.
         """
-        self._run_with(HandlerThreads(self._handler, self._parallel))
+        self._run_with(handlers.HandlerThreads(self._handler, self._parallel))
 
     def _refuse_unusable(self, handler: Any) -> None:
         """A coroutine would be taken for success and never run."""
@@ -235,8 +202,20 @@ class AsyncRetryConsumer(_Consumer[AsyncHandler]):
 
         Raises as RetryConsumer's `run`. If cancelled, it cancels its handlers and commits.
         """
-        tasks = HandlerTasks(self._handler, asyncio.get_running_loop())
-        working = asyncio.wrap_future(self._in_a_thread(tasks))
+        tasks = handlers.HandlerTasks(self._handler, asyncio.get_running_loop())
+        ended: Future[None] = Future()
+
+        def work() -> None:
+            try:
+                self._run_with(tasks)
+            except BaseException as error:  # noqa: BLE001 (raised again where `run` is awaited)
+                log.error("the consumer has left its group: %s", error)  # the loop may be blocked
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
+
+        threading.Thread(target=work, name="retry-consumer", daemon=True).start()
+        working = asyncio.wrap_future(ended)
         try:
             await asyncio.shield(working)
         except asyncio.CancelledError:
@@ -255,21 +234,6 @@ class AsyncRetryConsumer(_Consumer[AsyncHandler]):
                 "RetryConsumer"
             )
 
-    def _in_a_thread(self, tasks: HandlerTasks) -> Future[None]:
-        ended: Future[None] = Future()
-
-        def work() -> None:
-            try:
-                self._run_with(tasks)
-            except BaseException as error:  # noqa: BLE001 (raised again where `run` is awaited)
-                log.error("the consumer has left its group: %s", error)  # the loop may be blocked
-                ended.set_exception(error)
-            else:
-                ended.set_result(None)
-
-        threading.Thread(target=work, name="retry-consumer", daemon=True).start()
-        return ended
-
 
 def _checked_topics(topics: object, group: object, ingress: object) -> list[str]:
     """Return the topics to read. Raises ConfigRefused."""
@@ -279,7 +243,7 @@ def _checked_topics(topics: object, group: object, ingress: object) -> list[str]
     if isinstance(topics, str) or not isinstance(topics, Sequence) or not topics:
         raise ConfigRefused(f"topics is {topics!r}: give a list of at least one topic")
     for topic in topics:
-        if not isinstance(topic, str) or not topic.startswith(BY_PATTERN):
+        if not isinstance(topic, str) or not topic.startswith(retries.BY_PATTERN):
             _legal("topics", topic)
         if topic in {f"dlq.{group}", ingress}:
             raise ConfigRefused(

@@ -1,4 +1,4 @@
-"""Creation and observation of a consumer's topics."""
+"""Creation and ids of a consumer's topics."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_delay.errors import TopicsMissing
-from kafka_delay.kafka import REACH, Partition, Settings, connection_settings, grant
+from kafka_delay.kafka import REACH, Settings, connection_settings, grant
 
 ASK_WITHIN_S: Final = 30.0
 SEEN_WITHIN_S: Final = 10.0
@@ -23,43 +23,7 @@ REFUSED: Final = frozenset(
 )
 
 IdsOf: TypeAlias = Callable[[Collection[str]], Mapping[str, str | None]]
-"""Return topic ids, None for missing topics. Raises KafkaException."""
-
-
-class TopicWatch:
-    """Detection of deleted and recreated topics, whose offsets belong to other records."""
-
-    def __init__(self, ids_of: IdsOf) -> None:
-        self._ids_of = ids_of
-        self._ids: dict[Partition, str | None] = {}
-        """The topic id of each assigned partition. None: unknown."""
-        self.gone: set[Partition] = set()
-        """Partitions whose topic was missing at the last look."""
-
-    @property
-    def partitions(self) -> Collection[Partition]:
-        return self._ids.keys()
-
-    def begin(self, partitions: Collection[Partition]) -> None:
-        self._ids.update(dict.fromkeys(partitions))
-
-    def forget(self, partitions: Collection[Partition]) -> None:
-        for partition in partitions:
-            self._ids.pop(partition, None)
-        self.gone.difference_update(partitions)
-
-    def look(self) -> set[Partition]:
-        """Return the partitions of recreated topics. Raises KafkaException."""
-        found = self._ids_of({topic for topic, _ in self._ids}) if self._ids else {}
-        self.gone = {one for one in self._ids if one[0] in found and found[one[0]] is None}
-        anew = set()
-        for partition, known in self._ids.items():
-            now = found.get(partition[0])
-            if known is None:
-                self._ids[partition] = now
-            elif now is not None and now != known:
-                anew.add(partition)
-        return anew
+"""Returns topic ids, None for missing topics. Raises KafkaException."""
 
 
 def ids_from(settings: Settings) -> IdsOf:

@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 from kafka_delay.kafka import Place
-from kafka_delay.retries import Failure, Received, retry_request
+from kafka_delay.retries import Failure, Received, RetryPlan
 from proxy.dead_letters.letter import read_origin
 from tests.support.installation.admin_client import call
 from tests.support.installation.proxy_process import ProxyProcess
@@ -49,5 +49,5 @@ def _fail_at(bootstrap: str, where: str) -> None:
     assert place is not None
     here = Place(*place)
     received = Received(here, here, 0, b"c-17", VALUE, [], 0)
-    asked = retry_request(received, Failure("OutOfStock: A-100"), GROUP, 16)
+    asked = RetryPlan(GROUP, [], "").request(received, Failure("OutOfStock: A-100"))
     write(bootstrap, INGRESS, [Outgoing(asked.key, asked.value, asked.headers)])

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from concurrent.futures import Future
-from functools import partial
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
 from kafka_delay import consumer_loop
-from kafka_delay.commits import Settlement
 from kafka_delay.consumer_loop import ConsumerLoop
 from kafka_delay.handlers import Handling, Job, Jobs, by_key, by_key_or_partition
 from kafka_delay.kafka import Place
 from kafka_delay.request import Receipt, Request
-from kafka_delay.retries import Believed, FailureRules, LocalRetries, Received, retry_request
-from kafka_delay.topics import TopicWatch
+from kafka_delay.retries import FailureRules, Received, RetryPlan
 from tests.support.simulation.manual_clock import ManualTime
 from tests.unit.client.group_stand_in import TOPIC, GroupStandIn, MemberStandIn
 
@@ -114,12 +111,11 @@ class Member:
         self.consumer = MemberStandIn(group)
         self._story = story
         self._key_of = by_key_or_partition if is_orderly else by_key
-        local_retries = LocalRetries([DELAY_MS], MOST_FAILURES)
         consumer: Any = self.consumer
         wire: Any = Wire(story)
         self._loop = ConsumerLoop(
             consumer,
-            Settlement(consumer, wire),
+            wire,
             Handling(
                 self,
                 PARALLEL,
@@ -127,13 +123,17 @@ class Member:
                 now_s=lambda: time.monotonic_now_ms / 1000,
                 key_of=self._key_of,
             ),
-            FailureRules(ignore=[KeyError]),
-            partial(retry_request, group="billing", max_attempts=1_000 if is_orderly else 16),
-            Believed([TOPIC], "retry.billing", None),
+            RetryPlan(
+                "billing",
+                [TOPIC],
+                "retry.billing",
+                MOST_FAILURES if is_orderly else 16,
+                FailureRules(ignore=[KeyError]),
+                delays_ms=[DELAY_MS] if is_orderly else (),
+            ),
+            group.ids_of,
             max_hanging=1_000,
             revoke_within_s=revoke_within_s,
-            watch=TopicWatch(group.ids_of),
-            local_retries=local_retries if is_orderly else None,
         )
         self._loop.join([TOPIC])
 

@@ -9,9 +9,9 @@ from threading import Thread
 import pytest
 
 from kafka_delay.errors import HandlersHang
-from kafka_delay.handlers import HandlerTimedOut, Handling, Job, Jobs
+from kafka_delay.handlers import Handling, Job, Jobs
 from kafka_delay.kafka import Place
-from kafka_delay.retries import Received
+from kafka_delay.retries import HandlerTimedOut, Received
 
 ORDERS = ("orders", 0)
 TIMEOUT_S = 900.0

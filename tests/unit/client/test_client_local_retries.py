@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_delay.kafka import Place
-from kafka_delay.retries import DELAYS, Failure, LocalRetries, Received
+from kafka_delay.retries import DELAYS, Failure, Received, RetryPlan
 from proxy.protocol.times import parse_levels
 
 PLACE = Place("orders", 0, 7)
@@ -17,28 +17,28 @@ def failed(times: int) -> Received:
 
 
 @pytest.fixture
-def retries() -> LocalRetries:
-    return LocalRetries((1_000, 5_000), 3)
+def retries() -> RetryPlan:
+    return RetryPlan("billing", ["orders"], "retry.billing", 3, delays_ms=(1_000, 5_000))
 
 
 def test_each_failure_has_its_delay_and_the_last_delay_goes_for_all_that_follow(
-    retries: LocalRetries,
+    retries: RetryPlan,
 ) -> None:
     assert [retries.wait_s(failed(times), NO) for times in range(3)] == [1, 5, 5]
 
 
-def test_a_handler_chooses_the_delay_itself(retries: LocalRetries) -> None:
+def test_a_handler_chooses_the_delay_itself(retries: RetryPlan) -> None:
     failure = Failure("busy", delay="2h")
     assert retries.wait_s(failed(0), failure) == 7_200
 
 
 @pytest.mark.parametrize("failure", [NO, Failure("busy", delay="2h")])
-def test_after_so_many_attempts_it_is_given_up(retries: LocalRetries, failure: Failure) -> None:
+def test_after_so_many_attempts_it_is_given_up(retries: RetryPlan, failure: Failure) -> None:
     assert retries.wait_s(failed(2), failure) is not None
     assert retries.wait_s(failed(3), failure) is None
 
 
-def test_what_is_final_is_given_up_at_once(retries: LocalRetries) -> None:
+def test_what_is_final_is_given_up_at_once(retries: RetryPlan) -> None:
     assert retries.wait_s(failed(0), Failure("hopeless", is_final=True)) is None
 
 

@@ -11,11 +11,12 @@ import pytest
 from kafka_delay import DeadLetter, Received, RequestRefused, RetryLater
 from kafka_delay.kafka import Place
 from kafka_delay.request import Delay, WireHeaders
-from kafka_delay.retries import LONGEST_EXCEPTION, Failure, FailureRules, received, retry_request
+from kafka_delay.retries import LONGEST_EXCEPTION, Failure, FailureRules, RetryPlan
 
 GROUP, RETRY = "billing", "retry.billing"
 PLACE = Place("orders", 2, 41)
 NO = Failure("ValueError: no")
+PLAN = RetryPlan(GROUP, ["orders"], RETRY)
 
 
 class Message:
@@ -47,7 +48,7 @@ class Message:
 
 
 def record(place: Place = PLACE, headers: WireHeaders | None = None) -> Received:
-    return received(Message(place, headers or []), RETRY)  # type: ignore[arg-type]
+    return PLAN.received(Message(place, headers or []))[0]  # type: ignore[arg-type]
 
 
 def request_headers(
@@ -55,12 +56,12 @@ def request_headers(
 ) -> dict[str, bytes | None]:
     failure = FailureRules().failure_of(error or ValueError("no"))
     assert failure is not None
-    return dict(retry_request(failed, failure, GROUP, 16, target).headers)
+    return dict(replace(PLAN, target=target).request(failed, failure).headers)
 
 
 def retried(failed: Received, place: Place) -> Received:
     """Return the record as it returns from the proxy, which removes requests and adds stamps."""
-    request = retry_request(failed, NO, GROUP, 16)
+    request = PLAN.request(failed, NO)
     own = [header for header in request.headers if not header[0].startswith("timer-")]
     return record(place, [*own, ("timer-origin", b"i/0/1"), ("timer-due", b"1")])
 
@@ -79,7 +80,7 @@ def test_the_first_failure_is_attempt_nought_and_tells_where_it_came_from() -> N
 
 def test_key_value_and_own_headers_travel_unchanged() -> None:
     headers: WireHeaders = [("a", b"1"), ("b", None), ("a", b"\xff"), ("Timer-x", b"y")]
-    request = retry_request(record(headers=headers), NO, GROUP, 16)
+    request = PLAN.request(record(headers=headers), NO)
     assert (request.key, request.value) == (b"k", b"v")
     assert request.headers[2:6] == headers
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from kafka_delay.commits import Backlog, GroupMoved, Settlement
+from kafka_delay.commits import Backlog, GroupMoved, settle
 from kafka_delay.errors import NotStored, RetryNotStored
 from kafka_delay.kafka import Place
 from kafka_delay.request import Receipt, Request
@@ -66,13 +66,13 @@ def backlog(*failed: int) -> Backlog:
     return made
 
 
-def settlement(world: World) -> Settlement:
-    return Settlement(cast(Any, world), cast(Any, world))
+def settle_all(world: World, left: Backlog) -> None:
+    settle(cast(Any, world), cast(Any, world), left, lambda: None)
 
 
 def test_requests_are_stored_before_the_offsets_are_committed(world: World) -> None:
     left = backlog(1, 3)
-    settlement(world).settle(left)
+    settle_all(world, left)
     assert world.done == ["write 1", "write 3", "commit 0:5"]
     assert not left
 
@@ -80,33 +80,33 @@ def test_requests_are_stored_before_the_offsets_are_committed(world: World) -> N
 def test_offsets_stop_before_the_first_record_that_is_not_stored(world: World) -> None:
     world.refuses = {b"3": AWAY}
     with pytest.raises(RetryNotStored, match=r"1 failed records .* first orders/0/3"):
-        settlement(world).settle(backlog(1, 3))
+        settle_all(world, backlog(1, 3))
     assert world.done == ["write 1", "write 3", "commit 0:3"]
 
 
 def test_a_failing_commit_does_not_hide_what_was_not_stored(world: World) -> None:
     world.refuses, world.commit_fails = {b"3": AWAY}, MOVED
     with pytest.raises(RetryNotStored):
-        settlement(world).settle(backlog(3))
+        settle_all(world, backlog(3))
 
 
 def test_after_a_rebalance_the_offsets_are_tried_again_but_no_request_twice(world: World) -> None:
     left = backlog(1)
     world.commit_fails = MOVED
     with pytest.raises(GroupMoved):
-        settlement(world).settle(left)
+        settle_all(world, left)
     world.commit_fails = 0
-    settlement(world).settle(left)
+    settle_all(world, left)
     assert world.done == ["write 1", "commit 0:5", "commit 0:5"]
 
 
 def test_a_commit_that_is_refused_for_good_is_raised(world: World) -> None:
     world.commit_fails = KafkaError.GROUP_AUTHORIZATION_FAILED
     with pytest.raises(KafkaException):
-        settlement(world).settle(backlog())
+        settle_all(world, backlog())
 
 
 def test_an_offset_that_is_refused_alone_is_told(world: World) -> None:
     world.refused = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaException):
-        settlement(world).settle(backlog())
+        settle_all(world, backlog())

@@ -12,13 +12,11 @@ from kafka_delay.kafka import Place
 from kafka_delay.protocol import SIGNATURE
 from kafka_delay.request import WireHeaders
 from kafka_delay.retries import (
-    Believed,
     Failure,
-    NotBelieved,
     Received,
+    RetryPlan,
     Signer,
     SigningKey,
-    retry_request,
 )
 
 GROUP, RETRY = "billing", "retry.billing"
@@ -28,14 +26,13 @@ NO = Failure("ValueError: no")
 RECORD = Received(PLACE, PLACE, 0, b"k", b"v", [("trace", b"7")], 0)
 
 
-def believed(key: SigningKey | None, *topics: str) -> Believed:
+def believed(key: SigningKey | None, *topics: str) -> RetryPlan:
     signer = None if key is None else Signer(GROUP, key)
-    return Believed(topics or ["orders"], RETRY, signer)
+    return RetryPlan(GROUP, topics or ["orders"], RETRY, signer=signer)
 
 
 def delivered(failed: Received, key: SigningKey | None, failure: Failure = NO) -> Received:
-    signer = None if key is None else Signer(GROUP, key)
-    headers = retry_request(failed, failure, GROUP, 16, signer=signer).headers
+    headers = believed(key).request(failed, failure).headers
     own = [header for header in headers if not header[0].startswith("timer-")]
     return replace(failed, read_from=AGAIN, attempt=failed.attempt + 1, headers=own)
 
@@ -48,15 +45,15 @@ def replayed(letter: Received) -> Received:
 
 @pytest.mark.parametrize("key", [KEY, KEY.encode(), [KEY, OTHER_KEY], [OTHER_KEY, KEY]])
 def test_a_retry_that_a_member_with_one_of_the_keys_has_signed_is_believed(key: Any) -> None:
-    believed(key).need(delivered(RECORD, KEY))
-    believed(key).need(delivered(replace(RECORD, attempt=4), KEY))
-    believed(key).need(delivered(replace(RECORD, key=None, value=None), KEY))
+    assert believed(key).doubt(delivered(RECORD, KEY)) is None
+    assert believed(key).doubt(delivered(replace(RECORD, attempt=4), KEY)) is None
+    assert believed(key).doubt(delivered(replace(RECORD, key=None, value=None), KEY)) is None
 
 
 def test_it_is_signed_anew_each_time_and_headers_do_not_grow() -> None:
     first = delivered(RECORD, KEY)
     second = delivered(first, KEY)
-    believed(KEY).need(second)
+    assert believed(KEY).doubt(second) is None
     names = [name for name, _ in second.headers]
     assert names == [name for name, _ in first.headers]
     assert names.count(SIGNATURE) == 1
@@ -78,8 +75,9 @@ def test_it_is_signed_anew_each_time_and_headers_do_not_grow() -> None:
     ],
 )
 def test_a_signed_retry_that_was_changed_is_refused(forged: dict[str, Any]) -> None:
-    with pytest.raises(NotBelieved, match="signature of the retry is wrong"):
-        believed(KEY).need(replace(delivered(RECORD, KEY), **forged))
+    assert "signature of the retry is wrong" in (
+        believed(KEY).doubt(replace(delivered(RECORD, KEY), **forged)) or ""
+    )
 
 
 def test_parts_cannot_be_moved_from_the_key_to_the_value() -> None:
@@ -100,47 +98,47 @@ def test_so_is_one_that_another_group_or_another_key_has_signed() -> None:
 def test_what_is_no_signature_is_refused(signature: bytes) -> None:
     retry = delivered(RECORD, None)
     signed = replace(retry, headers=[*retry.headers, (SIGNATURE, signature)])
-    with pytest.raises(NotBelieved, match="signature of the retry is wrong"):
-        believed(KEY).need(signed)
+    assert "signature of the retry is wrong" in (believed(KEY).doubt(signed) or "")
 
 
 def test_an_unsigned_retry_is_refused_where_there_is_a_key() -> None:
-    with pytest.raises(NotBelieved, match="the retry is not signed, so it may be forged"):
-        believed(KEY).need(delivered(RECORD, None))
-    with pytest.raises(NotBelieved, match="not signed"):
-        believed([KEY, OTHER_KEY]).need(replace(RECORD, read_from=AGAIN, original=AGAIN))
+    assert "the retry is not signed, so it may be forged" in (
+        believed(KEY).doubt(delivered(RECORD, None)) or ""
+    )
+    assert "not signed" in (
+        believed([KEY, OTHER_KEY]).doubt(replace(RECORD, read_from=AGAIN, original=AGAIN)) or ""
+    )
 
 
 def test_unless_it_is_to_be_taken_while_the_members_get_their_first_key() -> None:
-    believed([KEY, None]).need(delivered(RECORD, None))
-    with pytest.raises(NotBelieved, match="wrong"):
-        believed([KEY, None]).need(delivered(RECORD, OTHER_KEY))
+    assert believed([KEY, None]).doubt(delivered(RECORD, None)) is None
+    assert "wrong" in (believed([KEY, None]).doubt(delivered(RECORD, OTHER_KEY)) or "")
 
 
 def test_a_dead_letter_that_is_replayed_is_believed_and_begins_to_count_again() -> None:
     letter = delivered(replace(RECORD, attempt=16), KEY, Failure("no", is_final=True))
-    believed(KEY).need(replayed(letter))
+    assert believed(KEY).doubt(replayed(letter)) is None
 
 
 def test_a_forged_one_is_not_laundered_by_a_replay() -> None:
     refused = Failure("not signed", is_final=True, is_refused=True)
     letter = delivered(replace(RECORD, original=AGAIN), KEY, refused)
-    with pytest.raises(NotBelieved, match="not signed"):
-        believed(KEY).need(replayed(letter))
+    assert "not signed" in (believed(KEY).doubt(replayed(letter)) or "")
 
 
 def test_without_a_key_a_retry_is_believed_of_topics_that_the_consumer_reads() -> None:
     retry = delivered(RECORD, None)
-    believed(None).need(retry)
-    believed(None, "^ord.*").need(retry)
-    believed(None).need(replace(retry, original=AGAIN))
+    assert believed(None).doubt(retry) is None
+    assert believed(None, "^ord.*").doubt(retry) is None
+    assert believed(None).doubt(replace(retry, original=AGAIN)) is None
     for topics in (["payments"], ["^pay.*"], ["^rders"]):
-        with pytest.raises(NotBelieved, match="came from 'orders', which this consumer does not"):
-            believed(None, *topics).need(retry)
+        assert "came from 'orders', which this consumer does not" in (
+            believed(None, *topics).doubt(retry) or ""
+        )
 
 
 def test_records_of_other_topics_need_no_signature() -> None:
-    believed(KEY).need(RECORD)
+    assert believed(KEY).doubt(RECORD) is None
 
 
 @pytest.mark.parametrize(

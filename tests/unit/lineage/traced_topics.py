@@ -8,7 +8,7 @@ from itertools import dropwhile, takewhile
 from typing import Any
 
 from kafka_delay.kafka import Place as ClientPlace
-from kafka_delay.retries import Failure, Received, retry_request
+from kafka_delay.retries import Failure, Received, RetryPlan
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letter import Letter, Origin, Place
 from proxy.dead_letters.replay_plan import Edits, Mark, mark_key, requests_of
@@ -205,7 +205,7 @@ class TracedSite:
             original = ClientPlace(topic, 0, offset)
             attempt = delivery.number("retry-attempt") or 0
         received = Received(here, original, attempt, delivery.key, b"v", delivery.headers, 0)
-        request = retry_request(received, Failure("ValueError: no stock"), group, 16)
+        request = RetryPlan(group, [], "").request(received, Failure("ValueError: no stock"))
         return self._into_ingress(request.key, request.headers)
 
     def check_back(self, topic: str, ident: str, number: int) -> None:
