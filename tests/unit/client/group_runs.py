@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from kafka_delay import consumer_loop
 from kafka_delay.consumer_loop import ConsumerLoop
-from kafka_delay.handlers import Handling, Job, Jobs, by_key, by_key_or_partition
+from kafka_delay.handlers import Handling, Job, by_key, by_key_or_partition
 from kafka_delay.kafka import Place
 from kafka_delay.request import Receipt, Request
 from kafka_delay.retries import FailureRules, Received, RetryPlan
@@ -106,7 +106,7 @@ class Member:
         *,
         is_orderly: bool,
     ) -> None:
-        self.running: list[tuple[Job, Jobs]] = []
+        self.running: list[tuple[Job, Handling]] = []
         self.partitions: set[int] = set()
         self.consumer = MemberStandIn(group)
         self._story = story
@@ -150,7 +150,7 @@ class Member:
             is_wanted = not job.is_dropped
             jobs.end(job, self._story.ends(job.record) if is_wanted else None)
 
-    def wake(self, jobs: Jobs) -> None:
+    def wake(self, jobs: Handling) -> None:
         while job := jobs.take():
             at_work = [one.record for one, _ in self.running if not one.is_dropped]
             key = self._key_of(job.record)

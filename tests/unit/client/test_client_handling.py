@@ -9,7 +9,7 @@ from threading import Thread
 import pytest
 
 from kafka_delay.errors import HandlersHang
-from kafka_delay.handlers import Handling, Job, Jobs
+from kafka_delay.handlers import Handling, Job
 from kafka_delay.kafka import Place
 from kafka_delay.retries import HandlerTimedOut, Received
 
@@ -25,7 +25,7 @@ class HeldRunner:
         self.left: list[int] = []
         self.is_blocked = False
 
-    def wake(self, jobs: Jobs) -> None:
+    def wake(self, jobs: Handling) -> None:
         while not self.is_blocked and (job := jobs.take()):
             self.running[job.record.read_from.offset] = job
 
