@@ -16,7 +16,8 @@ from typing import Final, Protocol, Self, Unpack
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from kafka_delay.errors import BrokerError, ClientError, ConfigRefused, RequestRefused
+from kafka_delay import protocol
+from kafka_delay.errors import BrokerError, ClientError, ConfigRefused
 from kafka_delay.ingress_writer import IngressWriter
 from kafka_delay.kafka import (
     TRANSACTIONAL_ID,
@@ -31,20 +32,6 @@ from kafka_delay.kafka import (
     place_of,
 )
 from kafka_delay.producer import CLOSE_WITHIN_S, MAX_BLOCK_S
-from kafka_delay.protocol import (
-    CHECK,
-    CHECK_BACK,
-    CHECK_IMMUNITY,
-    CHECK_TOPIC,
-    ID,
-    INGRESS,
-    KEY,
-    PREFIX,
-    PREPARE,
-    TOPIC,
-    TRANSACTION,
-    is_legal_topic,
-)
 from kafka_delay.request import (
     Data,
     Delay,
@@ -136,7 +123,7 @@ class TransactionalDelayProducer:
         listener: TransactionListener,
         check_topic: str,
         *,
-        ingress: str = INGRESS,
+        ingress: str = protocol.INGRESS,
         group: str | None = None,
         consumer_config: Settings | None = None,
         in_background: bool = True,
@@ -149,7 +136,7 @@ class TransactionalDelayProducer:
                 "not need: leave it out"
             )
         need_all_acks(config, "a half message that a broker loses is never delivered")
-        if not is_legal_topic(check_topic):
+        if not protocol.is_legal_topic(check_topic):
             raise ConfigRefused(f"the check topic {check_topic!r} is not a Kafka topic name")
         if not callable(getattr(listener, "check", None)):
             raise ConfigRefused(f"the listener {listener!r} has no method check(half): add one")
@@ -163,7 +150,7 @@ class TransactionalDelayProducer:
             raise
         self._is_in_background = in_background
         if in_background:
-            self._check_backs.begin()
+            self._check_backs.thread.start()
             self._finalizer = weakref.finalize(self, self._check_backs.stop)
 
     def send_in_transaction(
@@ -195,8 +182,19 @@ class TransactionalDelayProducer:
         request = prepared(record, ident, self._check_topic, immunity)
         receipt = self._writer.write(request).result()
         half = half_of(request.key, request.value, request.headers)
-        state = _run(local_transaction, half)
-        return TransactionResult(half.id, state, receipt, self._decide(half.id, state))
+        try:
+            state: object = local_transaction(half)
+        except BaseException as error:
+            error.add_note(f"the half message {half.id} is left to the check-back")
+            raise
+        if not isinstance(state, State):
+            if state is not None:
+                log.error(
+                    "the local transaction returned %r, no State: %s is unknown", state, half.id
+                )
+            state = State.UNKNOWN
+        decided = None if state is State.UNKNOWN else self._decide(half.id, state)
+        return TransactionResult(half.id, state, receipt, decided)
 
     def serve_checks(self, timeout_s: float = 0.0) -> int:
         """Answer a check-back if one arrives in time. Return 0 or 1."""
@@ -207,7 +205,7 @@ class TransactionalDelayProducer:
     def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
         """Stop answering and flush. Raises StillUnsent; the proxy asks for those decisions."""
         self._check_backs.stop()
-        self._check_backs.close()
+        self._check_backs.consumer.close()
         self._writer.close(timeout_s)
 
     def __enter__(self) -> Self:
@@ -216,9 +214,7 @@ class TransactionalDelayProducer:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _decide(self, ident: str, state: State) -> Future[Receipt] | None:
-        if state is State.UNKNOWN:
-            return None
+    def _decide(self, ident: str, state: State) -> Future[Receipt]:
         try:
             decided = self._writer.write(decision(ident, state))
         except ClientError as error:
@@ -243,20 +239,20 @@ class CheckBacks:
         self._listener, self._writer = listener, writer
         self._settings, self._check_topic = settings, check_topic
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._serve_all, name="check-backs", daemon=True)
-        self._consumer = Consumer(dict(settings))
+        self.thread = threading.Thread(target=self._serve_all, name="check-backs", daemon=True)
+        self.consumer = Consumer(dict(settings))
         try:
-            ensure_topics(self._consumer, settings, [check_topic])
-            self._consumer.subscribe([check_topic])
+            ensure_topics(self.consumer, settings, [check_topic])
+            self.consumer.subscribe([check_topic])
         except BaseException as error:
-            self._consumer.close()
+            self.consumer.close()
             if isinstance(error, KafkaException):
                 raise self._broker_error(error.args[0]) from error
             raise
 
     def serve(self, timeout_s: float) -> int:
         """Answer a check-back if one arrives in time. Return 0 or 1. Raises ClientErrors."""
-        message = self._consumer.poll(timeout_s)
+        message = self.consumer.poll(timeout_s)
         if message is None:
             return 0
         if (error := message.error()) is not None:
@@ -265,19 +261,13 @@ class CheckBacks:
             log.warning("check-backs go on after: %s", self._broker_error(error))
             return 0
         answered = self._answer(message)
-        self._consumer.commit(message=message, asynchronous=True)
+        self.consumer.commit(message=message, asynchronous=True)
         return answered
-
-    def begin(self) -> None:
-        self._thread.start()
 
     def stop(self) -> None:
         self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join(STOP_WITHIN_S)
-
-    def close(self) -> None:
-        self._consumer.close()
+        if self.thread.ident is not None:
+            self.thread.join(STOP_WITHIN_S)
 
     def _serve_all(self) -> None:
         while not self._stopping.is_set():
@@ -317,53 +307,40 @@ def prepared(
 ) -> Request:
     """Return the request of a half message. Raises RequestRefused."""
     request = request_of(replace(record, id=ident))
-    asked: WireHeaders = [(TRANSACTION, PREPARE), (CHECK_TOPIC, check_topic.encode())]
+    asked: WireHeaders = [
+        (protocol.TRANSACTION, protocol.PREPARE),
+        (protocol.CHECK_TOPIC, check_topic.encode()),
+    ]
     if immunity is not None:
-        asked.append((CHECK_IMMUNITY, delay_text(immunity, "immunity").encode()))
+        asked.append((protocol.CHECK_IMMUNITY, delay_text(immunity, "immunity").encode()))
     return replace(request, headers=asked + request.headers)
 
 
 def decision(ident: str, state: State) -> Request:
     """Return the request to commit or roll back a half message. Raises RequestRefused."""
-    if state not in DECIDED:
-        raise RequestRefused(f"{state} decides nothing: there is nothing to be written")
     key = id_bytes(ident)
-    return Request(key, None, [(TRANSACTION, state.value.encode()), (ID, key)])
+    return Request(key, None, [(protocol.TRANSACTION, state.value.encode()), (protocol.ID, key)])
 
 
 def check_back(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage | None:
     """Return the half message of a check-back, or None for other records."""
     asked = dict(headers)
-    if asked.get(TRANSACTION) != CHECK_BACK or not asked.get(ID):
-        return None
-    return half_of(key, value, headers)
+    is_one = asked.get(protocol.TRANSACTION) == protocol.CHECK_BACK and asked.get(protocol.ID)
+    return half_of(key, value, headers) if is_one else None
 
 
 def half_of(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage:
     """Return the half message of a prepare or check-back."""
     asked = dict(headers)
-    topic, check = asked.get(TOPIC), asked.get(CHECK)
+    topic, check = asked.get(protocol.TOPIC), asked.get(protocol.CHECK)
     return HalfMessage(
-        (asked.get(ID) or b"").decode("utf-8", "replace"),
+        (asked.get(protocol.ID) or b"").decode("utf-8", "replace"),
         None if topic is None else topic.decode("utf-8", "replace"),
-        asked.get(KEY, key),
+        asked.get(protocol.KEY, key),
         value,
-        [header for header in headers if not header[0].startswith(PREFIX)],
+        [header for header in headers if not header[0].startswith(protocol.PREFIX)],
         int(check) if check and check.isdigit() and len(check) <= MOST_DIGITS else 0,
     )
-
-
-def _run(local_transaction: LocalTransaction, half: HalfMessage) -> State:
-    try:
-        state: object = local_transaction(half)
-    except BaseException as error:
-        error.add_note(f"the half message {half.id} is left to the check-back")
-        raise
-    if isinstance(state, State):
-        return state
-    if state is not None:
-        log.error("the local transaction returned %r, no State: %s is unknown", state, half.id)
-    return State.UNKNOWN
 
 
 def _log_failure(decided: Future[Receipt]) -> None:

@@ -16,13 +16,12 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from kafka_delay.errors import ClientError, ConfigRefused, NotStored, QueueFull, StillUnsent
-from kafka_delay.kafka import TRANSACTIONAL_ID, Settings, producer_settings
+from kafka_delay.kafka import TRANSACTIONAL_ID, Settings, place_of, producer_settings
 from kafka_delay.protocol import TOPIC_NAME_RULE, is_legal_topic
 from kafka_delay.request import UNKNOWN, Receipt, Request
 
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
 """(error or None, message), as in confluent_kafka."""
-Report: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 POLL_S: Final = 0.1
 ROOM_LOOK_EVERY_S: Final = 0.01
@@ -64,13 +63,29 @@ class IngressWriter:
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
         report = partial(self._reports.report, future, on_delivery or self._for_all, self.ingress)
+        headers: Any = request.headers
         may_wait_s = 0.0 if _is_in_callback() else self._max_block_s
         deadline_s = time.monotonic() + may_wait_s
-        while not self._produce(request, report):
-            if time.monotonic() >= deadline_s:
-                raise QueueFull(KafkaError(KafkaError._QUEUE_FULL), self.ingress)  # noqa: SLF001
+        while True:
+            self._reports.count(1)
+            try:
+                self.producer.produce(
+                    self.ingress,
+                    request.value,
+                    request.key,
+                    request.partition,
+                    on_delivery=report,
+                    headers=headers,
+                )
+                return future
+            except (BufferError, KafkaException) as error:
+                self._reports.count(-1)
+                if isinstance(error, KafkaException):
+                    raise NotStored(error.args[0], self.ingress) from error
+                if time.monotonic() >= deadline_s:
+                    full = KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001
+                    raise QueueFull(full, self.ingress) from error
             time.sleep(ROOM_LOOK_EVERY_S)
-        return future
 
     def flush(self, timeout_s: float | None = None) -> int:
         """Send all queued records. Return the number of unconfirmed ones after `timeout_s`."""
@@ -103,26 +118,6 @@ class IngressWriter:
 
     def __len__(self) -> int:
         return self._reports.unconfirmed
-
-    def _produce(self, request: Request, report: Report) -> bool:
-        """Return False when the queue is full."""
-        headers: Any = request.headers
-        self._reports.count(1)
-        try:
-            self.producer.produce(
-                self.ingress,
-                request.value,
-                request.key,
-                request.partition,
-                on_delivery=report,
-                headers=headers,
-            )
-        except (BufferError, KafkaException) as error:
-            self._reports.count(-1)
-            if isinstance(error, BufferError):
-                return False
-            raise NotStored(error.args[0], self.ingress) from error
-        return True
 
 
 class _Reports:
@@ -158,7 +153,10 @@ class _Reports:
         finally:
             self.count(-1)
             if error is None:
-                future.set_result(_receipt_of(message))
+                place, offset = place_of(message), message.offset()
+                known = UNKNOWN if offset is None else offset  # None after a repeated request
+                stamp_ms, key = message.timestamp()[1], message.key()
+                future.set_result(Receipt(place.topic, place.partition, known, stamp_ms, key))
             else:
                 future.set_exception(NotStored(error, ingress))
             _here.is_in_callback = False
@@ -183,17 +181,6 @@ class _Reports:
                 self._producer.poll(POLL_S)
             except Exception:
                 log.exception("a callback of the producer's settings raised")
-
-
-def _receipt_of(message: Message) -> Receipt:
-    partition, offset = message.partition(), message.offset()
-    return Receipt(
-        message.topic() or "",
-        UNKNOWN if partition is None else partition,
-        UNKNOWN if offset is None or offset < 0 else offset,
-        message.timestamp()[1],
-        message.key(),
-    )
 
 
 def _is_in_callback() -> bool:

@@ -8,17 +8,11 @@ from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any, Final, Generic, NamedTuple, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from confluent_kafka import KafkaError, Producer
 
-from kafka_delay.errors import (
-    FORGETS,
-    ClientError,
-    NotStored,
-    QueueFull,
-    TransactionFailed,
-)
+from kafka_delay.errors import FORGETS, ClientError, NotStored, QueueFull, TransactionFailed
 from kafka_delay.ingress_writer import IngressWriter, OnDelivery
 from kafka_delay.kafka import Settings
 from kafka_delay.protocol import INGRESS
@@ -242,19 +236,14 @@ class AsyncDelayProducer(_Producer[Coroutine[Any, Any, Receipt]]):
         await self.close()
 
 
-class _InFlight(NamedTuple):
-    number: int
-    future: Future[Receipt]
-    size_bytes: int
-
-
 class Batch:
     """The records of one call, sent in bounded memory."""
 
     def __init__(self, writer: IngressWriter, *, is_all_or_nothing: bool) -> None:
         self._writer = writer
         self._is_all_or_nothing = is_all_or_nothing
-        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight: deque[tuple[int, int, Future[Receipt]]] = deque()
+        """Number, bytes and future of each record that the broker has not confirmed."""
         self._in_flight_bytes = 0
         self._receipts: list[Receipt | None] = []
         self._failures: dict[int, ClientError] = {}
@@ -267,13 +256,18 @@ class Batch:
                 self._write(number, record)
             except ClientError as error:
                 self._failures[number] = error
-            if self._must_stop():
+            failures = self._failures.values()
+            if any(self._is_all_or_nothing or _ends_all(one) for one in failures):
                 break
         while self._in_flight:
             self._await_oldest()
-        if self._failures:
-            raise self._failed()
-        return [receipt for receipt in self._receipts if receipt is not None]
+        if not self._failures:
+            return [receipt for receipt in self._receipts if receipt is not None]
+        tried, what = len(self._receipts), "the whole batch was taken back"
+        if self._is_all_or_nothing:
+            raise BatchFailed([None] * tried, self._failures, what)
+        what = f"{len(self._failures)} of {tried} records are not stored"
+        raise BatchFailed(self._receipts, self._failures, what)
 
     def _write(self, number: int, record: DelayedRecord) -> None:
         request = request_of(record)
@@ -283,28 +277,16 @@ class Batch:
             or self._in_flight_bytes + size_bytes > MOST_IN_FLIGHT_BYTES
         ):
             self._await_oldest()
-        self._in_flight.append(_InFlight(number, self._writer.write(request), size_bytes))
+        self._in_flight.append((number, size_bytes, self._writer.write(request)))
         self._in_flight_bytes += size_bytes
 
     def _await_oldest(self) -> None:
-        number, future, size_bytes = self._in_flight.popleft()
+        number, size_bytes, future = self._in_flight.popleft()
         self._in_flight_bytes -= size_bytes
         try:
             self._receipts[number] = future.result()
         except ClientError as error:
             self._failures[number] = error
-
-    def _must_stop(self) -> bool:
-        return bool(self._failures) and (
-            self._is_all_or_nothing or any(map(_ends_all, self._failures.values()))
-        )
-
-    def _failed(self) -> BatchFailed:
-        tried = len(self._receipts)
-        if self._is_all_or_nothing:
-            return BatchFailed([None] * tried, self._failures, "the whole batch was taken back")
-        what = f"{len(self._failures)} of {tried} records are not stored"
-        return BatchFailed(self._receipts, self._failures, what)
 
 
 def _ends_all(error: ClientError) -> bool:

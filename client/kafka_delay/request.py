@@ -11,25 +11,9 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias, TypedDict, Unpack
 
+from kafka_delay import protocol
 from kafka_delay.errors import RequestRefused
-from kafka_delay.protocol import (
-    CANCEL,
-    DELAY,
-    DELIVER_AT,
-    ID,
-    ID_BYTES,
-    KEY,
-    LEVEL,
-    MAX_DIGITS,
-    PARTITION,
-    PREFIX,
-    RECALL,
-    TOPIC,
-    TOPIC_NAME_RULE,
-    is_legal_topic,
-    parse_delay_ms,
-    parse_instant_ms,
-)
+from kafka_delay.protocol import ID_BYTES, MAX_DIGITS, PREFIX, TOPIC_NAME_RULE
 
 Data: TypeAlias = str | bytes | None
 """Text is encoded as UTF-8. None is Kafka's null."""
@@ -136,16 +120,16 @@ def request_of(record: DelayedRecord) -> Request:
     """Return the request to deliver a record. Raises RequestRefused."""
     if not isinstance(record, DelayedRecord):
         raise RequestRefused(f"{record!r} is no DelayedRecord: write DelayedRecord(topic, value)")
-    asked: WireHeaders = [(TOPIC, _topic(record.topic))]
+    asked: WireHeaders = [(protocol.TOPIC, _topic(record.topic))]
     asked += time_headers(record.delay, record.deliver_at, record.level)
     if record.partition is not None:
         wanted = "a number from 0; leave it out to let the key decide"
         number = _whole(record.partition, "the partition", wanted, below=2**31)
-        asked.append((PARTITION, b"%d" % number))
+        asked.append((protocol.PARTITION, b"%d" % number))
     key = _bytes(record.key, "key")
     if record.id is not None:
         ident = id_bytes(record.id)
-        asked += [(ID, ident), (KEY, key)]
+        asked += [(protocol.ID, ident), (protocol.KEY, key)]
         key = ident
     return Request(key, _bytes(record.value, "value"), asked + _own_headers(record.headers))
 
@@ -153,7 +137,7 @@ def request_of(record: DelayedRecord) -> Request:
 def cancellation(ident: str | bytes) -> Request:
     """Return the request to cancel the record of that id. Raises RequestRefused."""
     key = id_bytes(ident)
-    return Request(key, None, [(CANCEL, key)])
+    return Request(key, None, [(protocol.CANCEL, key)])
 
 
 def recall(
@@ -168,9 +152,9 @@ def recall(
             "origin, topic/partition/offset"
         )
     proof = getattr(receipt, "key", None) if key is None else _bytes(key, "key")
-    asked: WireHeaders = [(RECALL, found[0].encode())]
+    asked: WireHeaders = [(protocol.RECALL, found[0].encode())]
     if ident is not None:
-        asked.append((ID, id_bytes(ident)))
+        asked.append((protocol.ID, id_bytes(ident)))
     return Request(proof, None, asked, int(found["partition"]))
 
 
@@ -194,11 +178,13 @@ def time_headers(delay: Delay | None, deliver_at: Instant | None, level: int | N
     if len(named) > 1:
         raise RequestRefused(f"{' and '.join(named)} contradict each other: give one of them")
     if delay is not None:
-        return [(DELAY, delay_text(delay, "delay").encode())]
+        return [(protocol.DELAY, delay_text(delay, "delay").encode())]
     if deliver_at is not None:
-        return [(DELIVER_AT, _instant_text(deliver_at).encode())]
+        return [(protocol.DELIVER_AT, _instant_text(deliver_at).encode())]
     if level is not None:
-        return [(LEVEL, str(_whole(level, "level", "a delay level from 0 (at once)")).encode())]
+        return [
+            (protocol.LEVEL, str(_whole(level, "level", "a delay level from 0 (at once)")).encode())
+        ]
     return []
 
 
@@ -216,7 +202,7 @@ def delay_text(delay: object, name: str) -> str:
     if not isinstance(delay, str):
         raise RequestRefused(f"{name} is {delay!r}: give a timedelta, or text such as '30s'")
     try:
-        parse_delay_ms(delay)
+        protocol.parse_delay_ms(delay)
     except ValueError:
         raise RequestRefused(
             f"{name} is {delay!r}: write a number with a unit (500ms 30s 5m 2h 7d), an ISO 8601 "
@@ -238,7 +224,7 @@ def _instant_text(moment: Instant) -> str:
         wanted = "after 1970: an aware datetime, epoch milliseconds, or RFC 3339 text"
         return str(_refuse_long_past(_whole(moment, "deliver_at", wanted)))
     try:
-        instant_ms = parse_instant_ms(moment)
+        instant_ms = protocol.parse_instant_ms(moment)
     except ValueError as error:
         raise RequestRefused(str(error)) from None
     _whole(instant_ms, "deliver_at", "a time after 1970")
@@ -267,7 +253,7 @@ def _whole(number: object, name: str, wanted: str, below: int = 10**MAX_DIGITS) 
 
 @lru_cache(CACHED)
 def _topic(topic: object) -> bytes:
-    if not isinstance(topic, str) or not is_legal_topic(topic):
+    if not isinstance(topic, str) or not protocol.is_legal_topic(topic):
         raise RequestRefused(f"the topic is {topic!r}: {TOPIC_NAME_RULE}")
     return topic.encode()
 

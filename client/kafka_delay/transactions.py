@@ -76,9 +76,9 @@ class Transactions:
             try:
                 self._commit()
                 log.warning("the transaction that was in doubt is committed")
-            except (TransactionInDoubt, ProducerFenced):
-                raise
             except TransactionFailed as error:
+                if isinstance(error, TransactionInDoubt | ProducerFenced):
+                    raise
                 log.warning("the transaction that was in doubt is aborted: %s", error)
         if self._is_aborting:
             what = "the transaction before was not aborted"
@@ -92,11 +92,10 @@ class Transactions:
         self._is_committing = True
         try:
             self._insist(self._producer.commit_transaction, "the transaction was not committed")
-        except (TransactionInDoubt, ProducerFenced):
-            raise
-        except TransactionFailed:
-            self._is_committing = False
-            self._abort()
+        except TransactionFailed as error:
+            if not isinstance(error, TransactionInDoubt | ProducerFenced):
+                self._is_committing = False
+                self._abort()
             raise
         self._is_committing = False
 

@@ -69,11 +69,6 @@ def test_a_decision_is_keyed_like_its_half_message(state: State, word: bytes) ->
     assert prepared(RECORD, "tx-1", "checks", None).key == b"tx-1"
 
 
-def test_not_knowing_is_no_decision() -> None:
-    with pytest.raises(RequestRefused, match="decides nothing"):
-        decision("tx-1", State.UNKNOWN)
-
-
 def test_the_local_transaction_sees_what_was_asked_for() -> None:
     assert _half(prepared(RECORD, "tx-1", "checks", "30s")) == HALF
     assert _half(prepared(DelayedRecord("orders"), "tx-1", "checks", None)).key is None
