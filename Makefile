@@ -12,6 +12,9 @@ OFFLINE := The packages were not installed: the lines above say why. After a fai
 COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-annotate --no-header --no-emit-index-url --no-emit-find-links
 
+# Tests start Python hundreds of times. Each start would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run demo check test test-rest test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock openapi clean dist chart \
   two-pods test-image test-chart-install
@@ -46,7 +49,7 @@ demo: $(READY) ## Everything once, in about two minutes
 PYTEST = $(BIN)/python -m pytest -n 4 --dist loadfile
 
 check: lint ## Style, types, unit and property tests: nothing that needs a broker
-	$(PYTEST) -m quick $(ARGS)
+	$(PYTEST) -n auto -m quick $(ARGS)
 
 test: $(READY) ## Unit and property tests, and the core on a real broker and real Spark (about ten minutes)
 	$(PYTEST) -m "quick or core" $(ARGS)
