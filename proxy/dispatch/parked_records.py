@@ -122,7 +122,7 @@ class ParkedRecords:
     def _has_arrived(self, shard: Shard, since: int) -> bool:
         return any(
             offset >= since and not self.release.is_queue(end_ms)
-            for end_ms, offset in shard.last_held.items()
+            for end_ms, offset in shard.admission.identities.last_held.items()
         )
 
     def _begin(self, partition: int, offsets: range) -> _Pass:

@@ -29,9 +29,8 @@ from proxy.protocol.position import MetadataUnreadable, PolicyFrom, Position, To
 from proxy.protocol.proofs import HopAuthenticator
 from proxy.protocol.request_reader import ReadersByOffset, RequestReader
 from proxy.recovery.local_state import FetchedBodies, LocalState
-from proxy.scheduling.admission import CountIntake
-from proxy.scheduling.identities import MissedMoves, MissedReading, missed_place
-from proxy.scheduling.shard import Shard
+from proxy.scheduling.missed_moves import MissedMoves, MissedReading, missed_place
+from proxy.scheduling.shard import CountIntake, Shard
 from storage.store import Store
 
 READ_BACK_GAP: Final = 500

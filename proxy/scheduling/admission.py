@@ -1,8 +1,8 @@
-"""Decisions about each record at its ingestion: it pends, ends another record, or ends."""
+"""Decisions about records that do not simply pend at their ingestion. Each pends, ends another
+record, or ends."""
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from proxy.protocol.body import IngressPartition, Message, delivery_of
 from proxy.protocol.outcomes import (
@@ -26,17 +26,20 @@ from proxy.protocol.parsed import (
     RejectedHop,
     Scheduled,
 )
-from proxy.protocol.position import Watermark
+from proxy.protocol.position import Position, Watermark
 from proxy.protocol.request_reader import ReadersByOffset
 from proxy.scheduling.batch import TransactionBuffer
 from proxy.scheduling.half_messages import (
     CHECK_BACK_BYTES,
     HalfMessages,
+    ReadBack,
     entry_of_lost,
     record_of,
 )
-from proxy.scheduling.identities import IS_OVER, MOST_READ, Identities, MissedMoves, Recalls
+from proxy.scheduling.identities import IS_OVER, MOST_READ, Identities, Recalls
+from proxy.scheduling.missed_moves import MissedMoves
 from proxy.scheduling.purges import Purges
+from storage.ids.register import Register
 from storage.store import Entry, Named
 
 NEVER_DECIDED: Final = Rejection(
@@ -45,208 +48,149 @@ NEVER_DECIDED: Final = Rejection(
     "long as the settings say: see to the producer, then send the record again",
 )
 
-CountIntake: TypeAlias = Callable[[IngressPartition, Sequence[Message], ParsedBatch], None]
-"""Called with records taken for the first time, and their requests."""
-
-_fires_ms = itemgetter(0)
-
 
 class IngestLimits(NamedTuple):
-    """Bounds for records ingested together. Records below `committed` are a replay: they and the
-    records that they end have ended before."""
+    """Bounds for records ingested together. In a replay these records, and the records that they
+    end, have ended before."""
 
     now_ms: int
     max_records: int
     max_bytes: int
     watermark: Watermark
-    committed: int
-
-
-class Admitted(NamedTuple):
-    """The number of records taken, and the entries that pend."""
-
-    taken: int
-    entries: Sequence[Entry]
-    waits_for_clock: bool
+    is_replay: bool
 
 
 class Admission:
-    """Ingests the records of a shard in offset order. `buffer` has the records that end with the
-    transaction that ingests them. `count_intake` may be told of a record more than once."""
+    """Takes the records of a shard that need more than a place in its store. `buffer` has the
+    records that end with the transaction that ingests them."""
 
     def __init__(
         self,
         ingress: IngressPartition,
+        position: Position,
         readers: ReadersByOffset,
-        identities: Identities,
-        half_messages: HalfMessages,
-        recalls: Recalls,
-        purges: Purges,
+        register: Register,
+        read_back: ReadBack,
         missed: MissedMoves,
-        count_intake: CountIntake,
     ) -> None:
         self.buffer = TransactionBuffer()
         self.awaited_move: int | None = None
         """The entry whose move was written last, and is unread in the ingress."""
-        self._ingress = ingress
-        self._readers, self._identities = readers, identities
-        self._half_messages, self._recalls = half_messages, recalls
-        self._purges, self._missed = purges, missed
-        self._count_intake = count_intake
-        self._entries: list[Entry] = []
-        self._waits_for_clock = False
+        self.half_messages = HalfMessages(read_back, position)
+        self.purges = Purges(ingress, register, position)
+        self.identities = Identities(register, self.half_messages, self.purges, position)
+        self.recalls = Recalls(read_back, self.identities, missed)
+        self.entries: list[Entry] = []
+        """Entries that pend, of the records taken last."""
+        self.waits_for_clock = False
+        self._ingress, self._readers, self._missed = ingress, readers, missed
+        self._limits: IngestLimits
+        self._ended = self.buffer
+        """Takes the ends of the records. A replay's are forgotten."""
 
-    def admit(self, messages: Sequence[Message], limits: IngestLimits) -> Admitted:
-        """Take the first `messages` under one policy, while there is room."""
-        batch, is_replay = self._parse(messages, limits.committed)
-        admitted = self._admit(messages, batch, limits, is_replay=is_replay)
-        if admitted.taken and not is_replay:
-            self._count_intake(self._ingress, messages[: admitted.taken], batch)
-        return admitted
-
-    def _admit(
-        self,
-        messages: Sequence[Message],
-        batch: ParsedBatch,
-        limits: IngestLimits,
-        *,
-        is_replay: bool,
-    ) -> Admitted:
-        if (waiting := self._all_wait(batch, limits)) is not None:
-            return Admitted(len(batch), waiting, waits_for_clock=False)
-        self._identities.look_up(batch.idents())
-        self._recalls.expect(batch.recalled())
-        self._entries, self._waits_for_clock = [], False
-        register_new, watermark = self._identities.register_new, limits.watermark
-        taken = len(batch)
+    def admit(self, messages: Sequence[Message], batch: ParsedBatch, limits: IngestLimits) -> int:
+        """Take the first `messages`, while there is room. Return their number."""
+        self.identities.look_up(batch.idents())
+        self.recalls.expect(batch.recalled())
+        self.entries, self.waits_for_clock = [], False
+        self._limits = limits
+        self._ended = ended = TransactionBuffer() if limits.is_replay else self.buffer
+        register_new, watermark = self.identities.register_new, limits.watermark
         for number, (entry, ident, due_ms) in enumerate(batch.own()):
             if (
                 entry is not None
                 and (entry[0] > watermark[0] or entry[:2] > watermark)
                 and (ident is None or register_new(entry, ident, due_ms))
             ):
-                self._entries.append(entry)
-            elif is_replay:
-                self._take(messages[number], batch[number], TransactionBuffer(), limits)
-            elif self._is_full(limits) or not self._take(
-                messages[number], batch[number], self.buffer, limits
-            ):
-                taken = number
-                break
-        return Admitted(taken, self._entries, self._waits_for_clock)
+                self.entries.append(entry)
+                continue
+            is_full = len(ended) >= limits.max_records or ended.size_bytes >= limits.max_bytes
+            may_end = limits.is_replay or not is_full
+            if not (may_end and self._take(messages[number], batch[number])):
+                return number
+        return len(batch)
 
-    def _is_full(self, limits: IngestLimits) -> bool:
-        buffer = self.buffer
-        return len(buffer) >= limits.max_records or buffer.size_bytes >= limits.max_bytes
-
-    def _parse(self, messages: Sequence[Message], committed: int) -> tuple[ParsedBatch, bool]:
-        first = messages[0].offset()
-        reader, until = self._readers.at(first)
-        is_replay = first < committed
-        if is_replay:
-            until = min(until, committed)
-        if messages[-1].offset() >= until:
-            messages = [message for message in messages if message.offset() < until]
-        return reader.read_batch(messages), is_replay
-
-    def _all_wait(self, batch: ParsedBatch, limits: IngestLimits) -> Sequence[Entry] | None:
-        """Return the entries if all records simply pend, the fast path of the usual case."""
-        waiting = batch.waiting()
-        if waiting is None or min(map(_fires_ms, waiting.entries)) <= limits.watermark.due_ms:
-            return None
-        if waiting.idents and not self._identities.register_all_new(waiting.named, waiting.idents):
-            return None
-        return waiting.entries
-
-    def _take(
-        self,
-        message: Message,
-        parsed: ParsedRecord,
-        buffer: TransactionBuffer,
-        limits: IngestLimits,
-    ) -> bool:
+    def _take(self, message: Message, parsed: ParsedRecord) -> bool:
         """Take a record that does not simply pend. Return False if it must wait."""
-        offset = message.offset()
+        offset, ended = message.offset(), self._ended
         match parsed:
             case Scheduled():
-                return self._take_scheduled(offset, parsed, buffer, limits)
+                return self._take_scheduled(offset, parsed)
             case Prepare():
-                return self._take_half_message(offset, parsed, buffer, limits)
+                return self._take_half_message(offset, parsed)
             case Decision():
-                return self._decide(offset, parsed, buffer, limits)
+                return self._decide(offset, parsed)
             case Cancel():
-                buffer.outcomes += self._identities.cancel(offset, parsed.ident)
+                ended.outcomes += self.identities.cancel(offset, parsed.ident)
             case Recall():
-                return self._recall(offset, parsed, buffer)
+                return self._recall(offset, parsed)
             case Purge():
-                self._purges.add(offset, parsed)
-                buffer.outcomes.append(Outcome(offset, APPLIED, None, None))
+                self.purges.add(offset, parsed)
+                ended.outcomes.append(Outcome(offset, APPLIED, None, None))
             case RejectedHop():
-                self._reject_hop(message, parsed, buffer)
+                self._reject_hop(message, parsed)
             case Rejection():
-                buffer.add_dead_letter(_dead_letter(message, parsed))
+                ended.add_dead_letter(_dead_letter(message, parsed))
         return True
 
-    def _reject_hop(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> None:
+    def _reject_hop(self, message: Message, hop: RejectedHop) -> None:
         self._note_read(hop.hop_from)
-        if hop.moved is not None and not self._move_rejected(message, hop, buffer):
+        if hop.moved is not None and not self._move_rejected(message, hop):
             return
-        outcome = self._identities.reject_hop(message.offset(), hop)
+        outcome = self.identities.reject_hop(message.offset(), hop)
         if outcome is None:
-            buffer.add_dead_letter(_dead_letter(message, hop.rejection))
+            self._ended.add_dead_letter(_dead_letter(message, hop.rejection))
         else:
-            buffer.outcomes.append(outcome)
+            self._ended.outcomes.append(outcome)
 
-    def _move_rejected(self, message: Message, hop: RejectedHop, buffer: TransactionBuffer) -> bool:
+    def _move_rejected(self, message: Message, hop: RejectedHop) -> bool:
         """Return whether a rejected move ends in the place that it was written for. Only the policy
         at `hop_from`, which accepted the pending entry, gives its target. Once that entry has
         ended, this policy may be forgotten."""
         as_taken = self._readers.read(message, hop.hop_from)
         if isinstance(as_taken, Scheduled):
-            return self._move(message.offset(), as_taken, buffer)
-        is_replay = buffer is not self.buffer
-        if not is_replay:
+            return self._move(message.offset(), as_taken)
+        if not self._limits.is_replay:
             self._miss(Outcome(message.offset(), MISSED, None, hop.ident, IS_OVER))
-        return is_replay
+        return self._limits.is_replay
 
-    def _may_fire(self, entry: Entry, limits: IngestLimits) -> bool:
+    def _may_fire(self, entry: Entry) -> bool:
         """Return False if the clock has not reached an entry that the watermark has passed."""
+        limits = self._limits
         must_wait = entry[0] > limits.now_ms and entry[:2] <= limits.watermark
-        self._waits_for_clock |= must_wait
-        return not must_wait
+        self.waits_for_clock |= must_wait and not limits.is_replay
+        return limits.is_replay or not must_wait
 
-    def _schedule(self, entry: Entry, buffer: TransactionBuffer, limits: IngestLimits) -> bool:
+    def _schedule(self, entry: Entry) -> bool:
         """Let the entry pend, or deliver it at once. Return False if it must wait."""
-        if entry[:2] > limits.watermark:
-            self._entries.append(entry)
-        elif buffer is not self.buffer or self._may_fire(entry, limits):
-            buffer.add_delivery(entry)
-        else:
-            return False
-        return True
-
-    def _take_scheduled(
-        self, offset: int, scheduled: Scheduled, buffer: TransactionBuffer, limits: IngestLimits
-    ) -> bool:
-        if buffer is self.buffer and not self._may_fire(scheduled.entry, limits):
-            return False
-        if scheduled.moved is not None and not self._move(offset, scheduled, buffer):
+        if entry[:2] > self._limits.watermark:
+            self.entries.append(entry)
             return True
-        outcomes, stays = self._identities.admit(offset, scheduled)
-        buffer.outcomes += outcomes
-        return self._schedule(scheduled.entry, buffer, limits) if stays else True
+        may_fire = self._may_fire(entry)
+        if may_fire:
+            self._ended.add_delivery(entry)
+        return may_fire
 
-    def _move(self, offset: int, scheduled: Scheduled, buffer: TransactionBuffer) -> bool:
+    def _take_scheduled(self, offset: int, scheduled: Scheduled) -> bool:
+        if not self._may_fire(scheduled.entry):
+            return False
+        if scheduled.moved is not None and not self._move(offset, scheduled):
+            return True
+        outcomes, stays = self.identities.admit(offset, scheduled)
+        self._ended.outcomes += outcomes
+        return self._schedule(scheduled.entry) if stays else True
+
+    def _move(self, offset: int, scheduled: Scheduled) -> bool:
         """Return whether the record takes the place that it was written for. This is decided once:
         after the other entry has ended both cases look alike."""
         assert scheduled.moved is not None, scheduled
         self._note_read(scheduled.hop_from)
-        if buffer is not self.buffer:
-            self._identities.move_again(offset, scheduled, scheduled.moved)
+        if self._limits.is_replay:
+            self.identities.move_again(offset, scheduled, scheduled.moved)
             return True
-        ended = self._identities.move(offset, scheduled, scheduled.moved)
+        ended = self.identities.move(offset, scheduled, scheduled.moved)
         if ended is not None:
-            buffer.outcomes.append(ended)
+            self._ended.outcomes.append(ended)
             return True
         due_ms, target = scheduled.due_ms, scheduled.entry[2]
         self._miss(Outcome(offset, MISSED, due_ms, scheduled.ident, IS_OVER, target=target))
@@ -257,78 +201,71 @@ class Admission:
             self.awaited_move = None
 
     def _miss(self, missed: Outcome) -> None:
-        self.buffer.outcomes.append(missed)
+        self._ended.outcomes.append(missed)
         self._missed.add(missed.offset)
 
-    def _take_half_message(
-        self, offset: int, prepare: Prepare, buffer: TransactionBuffer, limits: IngestLimits
-    ) -> bool:
+    def _take_half_message(self, offset: int, prepare: Prepare) -> bool:
         """Take a half message. Its events up to the watermark happen now."""
-        events = self._half_messages.passed(offset, prepare)
-        if buffer is self.buffer and events and events[-1].fires_ms > limits.now_ms:
-            self._waits_for_clock = True
-            return False
-        if buffer is self.buffer and events and buffer.auxiliary_bytes >= CHECK_BACK_BYTES:
-            return False
-        buffer.outcomes += self._identities.prepare(offset, prepare)
+        limits, ended = self._limits, self._ended
+        events = self.half_messages.passed(offset, prepare)
+        if events and not limits.is_replay:
+            if events[-1].fires_ms > limits.now_ms:
+                self.waits_for_clock = True
+                return False
+            if ended.auxiliary_bytes >= CHECK_BACK_BYTES:
+                return False
+        ended.outcomes += self.identities.prepare(offset, prepare)
         for event in events:
             if (record := record_of(self._ingress, event)) is not None:
-                buffer.add_auxiliary(record)
+                ended.add_auxiliary(record)
         return True
 
-    def _recall(self, offset: int, recall: Recall, buffer: TransactionBuffer) -> bool:
+    def _recall(self, offset: int, recall: Recall) -> bool:
         """Apply a recall. Each reads the ingress, so a transaction holds at most MOST_READ."""
-        if buffer.recalls >= MOST_READ:
+        if self._ended.recalls >= MOST_READ and not self._limits.is_replay:
             return False
-        buffer.recalls += 1
-        buffer.outcomes += self._recalls.apply(offset, recall)
+        self._ended.recalls += 1
+        self._ended.outcomes += self.recalls.apply(offset, recall)
         return True
 
-    def _decide(
-        self, offset: int, decision: Decision, buffer: TransactionBuffer, limits: IngestLimits
-    ) -> bool:
-        half = self._identities.half_message_of(decision.ident)
+    def _decide(self, offset: int, decision: Decision) -> bool:
+        outcomes = self._ended.outcomes
+        half = self.identities.half_message_of(decision.ident)
         if half is None or decision.hop_from not in (None, half.offset):
             detail = "no half message with this id is undecided"
-            buffer.outcomes.append(Outcome(offset, MISSED, None, decision.ident, detail))
+            outcomes.append(Outcome(offset, MISSED, None, decision.ident, detail))
             return True
         if decision.what == "commit":
             entry, rolls = self._committed(offset, half)
-            if not self._schedule(entry, buffer, limits):
+            if not self._schedule(entry):
                 return False
-            self._identities.commit(offset, decision.ident, half, entry[0], rolls=rolls)
+            self.identities.commit(offset, decision.ident, half, entry[0], rolls=rolls)
         else:
-            self._undo(decision, half, buffer)
-            self._identities.drop(offset, decision.ident, half)
-        buffer.outcomes.append(Outcome(offset, APPLIED, None, decision.ident))
+            self._undo(decision, half)
+            self.identities.drop(offset, decision.ident, half)
+        outcomes.append(Outcome(offset, APPLIED, None, decision.ident))
         return True
 
     def _committed(self, offset: int, half: Named) -> tuple[Entry, bool]:
         """Return the commit's entry, which delivers the half message, and whether it rolls."""
-        prepare = self._half_messages.prepare(half.offset)
+        prepare = self.half_messages.prepare(half.offset)
         if prepare is None:
             return entry_of_lost(offset, half), False
         fires_ms, _offset, target, body = prepare.entry
         return (fires_ms, offset, target, body), prepare.rolls
 
-    def _undo(self, decision: Decision, half: Named, buffer: TransactionBuffer) -> None:
+    def _undo(self, decision: Decision, half: Named) -> None:
         if decision.what == "rollback":
             rolled_back = Outcome(
                 half.origin, ROLLED_BACK, half.due_ms, decision.ident, target=half.target
             )
-            buffer.outcomes.append(rolled_back)
+            self._ended.outcomes.append(rolled_back)
         else:
             entry, _rolls = self._committed(half.offset, half)
             letter = dead_letter_of(delivery_of(entry), NEVER_DECIDED)
-            buffer.add_dead_letter(letter._replace(outcome=EXPIRED, ident=decision.ident))
+            self._ended.add_dead_letter(letter._replace(outcome=EXPIRED, ident=decision.ident))
 
 
 def _dead_letter(message: Message, rejection: Rejection) -> DeadLetter:
-    return DeadLetter(
-        message.offset(),
-        None,
-        rejection,
-        message.key(),
-        message.value(),
-        message.headers() or [],
-    )
+    key, value, headers = message.key(), message.value(), message.headers() or []
+    return DeadLetter(message.offset(), None, rejection, key, value, headers)

@@ -3,14 +3,14 @@ room, else they are read back from the ingress."""
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from proxy.protocol.body import BY_KEY, GONE, IngressPartition, Purpose, delivery_of, packer
 from proxy.protocol.headers import CHECK, CHECK_BACK, EXPIRE, HOP_FROM, ID, PREFIX, TRANSACTION
 from proxy.protocol.parsed import ParsedRecord, Prepare
-from proxy.protocol.position import SetBack, Watermark
+from proxy.protocol.position import Position, Watermark
 from proxy.scheduling.batch import OutgoingRecord, auxiliary_ref
 from storage.store import Entry, Named
 
@@ -41,16 +41,6 @@ class HalfMessageEvent(NamedTuple):
         return self.prepare is None or self.check > self.prepare.max_checks
 
 
-class UndecidedMessage(NamedTuple):
-    """A half message by its prepare's offset. `size_bytes` is None until it is read."""
-
-    offset: int
-    ident: bytes
-    due_ms: int
-    target: str
-    size_bytes: int | None
-
-
 class DueEvents(NamedTuple):
     """Events in their order. `is_all`: no other event is due."""
 
@@ -61,16 +51,10 @@ class DueEvents(NamedTuple):
 class HalfMessages:
     """The undecided half messages of a shard, in offset order. Check-backs are numbered 1 to
     `max_checks`. The next number is the expiry. The agenda holds the next event of each. Events up
-    to `watermark` have happened, and below `set_back` also events up to its watermark."""
+    to the watermark of `position`, which is committed, have happened."""
 
-    def __init__(
-        self,
-        read_back: ReadBack,
-        watermark: Watermark,
-        set_back: SetBack | None = None,
-    ) -> None:
-        self._read_back = read_back
-        self._watermark, self._set_back = watermark, set_back
+    def __init__(self, read_back: ReadBack, position: Position) -> None:
+        self._read_back, self.position = read_back, position
         self.idents: OrderedDict[int, bytes] = OrderedDict()
         self._prepares: dict[int, Prepare] = {}
         self._unread: list[int] = []
@@ -105,14 +89,12 @@ class HalfMessages:
         return [(at, self.idents[at], self._sizes.get(at)) for at in offsets[first : first + most]]
 
     def passed(self, offset: int, prepare: Prepare) -> list[HalfMessageEvent]:
-        item: AgendaItem | None = _item(prepare, offset, _first_number(prepare))
-        events: list[HalfMessageEvent] = []
-        happened = self._happened_upto(offset)
-        while item is not None and item[:2] <= happened:
-            fires_ms, _offset, check = item
-            events.append(HalfMessageEvent(fires_ms, offset, prepare.ident, check, prepare))
-            item = _after(prepare, item)
-        return events
+        happened = self.position.ended_upto(offset)
+        return [
+            HalfMessageEvent(fires_ms, offset, prepare.ident, check, prepare)
+            for fires_ms, _offset, check in _items(prepare, offset)
+            if (fires_ms, offset) <= happened
+        ]
 
     def add(self, offset: int, prepare: Prepare) -> None:
         self.idents[offset] = prepare.ident
@@ -149,7 +131,7 @@ class HalfMessages:
             _fires_ms, offset, check = item
             if check == LOST:
                 continue
-            after = _after(self._prepares[offset], item)
+            after = next(_items(self._prepares[offset], offset, check + 1), None)
             size_bytes += self._sizes[offset] if after is not None else 0
             if after is not None and after[:2] <= upto:
                 heappush(agenda, after)
@@ -159,21 +141,17 @@ class HalfMessages:
     def next_ms(self) -> int | None:
         """Return the time of the next event: at once while some half messages are unread."""
         if self._unread:
-            return self._watermark.due_ms
+            return self.position.watermark_ms
         return self._agenda[0][0] if self._agenda else None
 
-    def advance(self, watermark: Watermark) -> None:
-        self._watermark = max(self._watermark, watermark)
-        while self._agenda and self._agenda[0][:2] <= self._watermark:
+    def advance(self) -> None:
+        """Bring the agenda to a new `position`."""
+        watermark = self.position.watermark
+        while self._agenda and self._agenda[0][:2] <= watermark:
             _fires_ms, offset, _check = heappop(self._agenda)
             prepare = self._prepares.get(offset)
             if prepare is not None:
                 self._schedule(offset, prepare)
-
-    def _happened_upto(self, offset: int) -> Watermark:
-        if self._set_back is None or offset >= self._set_back.below:
-            return self._watermark
-        return max(self._watermark, self._set_back.ended)
 
     def _events(self, items: Sequence[AgendaItem]) -> list[HalfMessageEvent]:
         """Make check-backs with the whole message, and an expiry without its body."""
@@ -224,16 +202,14 @@ class HalfMessages:
                     self._keep(offset, prepares[offset])
                     self._schedule(offset, prepares[offset])
                 else:
-                    heappush(self._agenda, (self._watermark.due_ms + 1, offset, LOST))
+                    heappush(self._agenda, (self.position.watermark_ms + 1, offset, LOST))
 
     def _schedule(self, offset: int, prepare: Prepare) -> None:
         """Put the first event beyond the watermark on the agenda."""
-        happened = self._happened_upto(offset)
+        happened = self.position.ended_upto(offset)
         asked = (happened.due_ms - prepare.first_check_ms) // prepare.interval_ms
-        item: AgendaItem | None = _item(prepare, offset, max(_first_number(prepare), asked + 1))
-        while item is not None and item[:2] <= happened:
-            item = _after(prepare, item)
-        if item is not None and item[2] <= prepare.max_checks + 1:
+        items = (item for item in _items(prepare, offset, asked + 1) if item[:2] > happened)
+        if (item := next(items, None)) is not None:
             heappush(self._agenda, item)
 
 
@@ -241,17 +217,11 @@ def _without_body(prepare: Prepare) -> Prepare:
     return prepare._replace(entry=(*prepare.entry[:3], b""))
 
 
-def _first_number(prepare: Prepare) -> int:
-    return 1 if prepare.check_topic else prepare.max_checks + 1
-
-
-def _item(prepare: Prepare, offset: int, check: int) -> AgendaItem:
-    return prepare.first_check_ms + (check - 1) * prepare.interval_ms, offset, check
-
-
-def _after(prepare: Prepare, item: AgendaItem) -> AgendaItem | None:
-    _fires_ms, offset, check = item
-    return _item(prepare, offset, check + 1) if check <= prepare.max_checks else None
+def _items(prepare: Prepare, offset: int, first: int = 1) -> Iterator[AgendaItem]:
+    """Yield the check-backs from number `first` on, and the expiry."""
+    expiry = prepare.max_checks + 1
+    for check in range(max(first, 1 if prepare.check_topic else expiry), expiry + 1):
+        yield prepare.first_check_ms + (check - 1) * prepare.interval_ms, offset, check
 
 
 def record_of(ingress: IngressPartition, event: HalfMessageEvent) -> OutgoingRecord | None:

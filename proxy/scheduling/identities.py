@@ -1,15 +1,11 @@
 """Ids of pending records, by which they are replaced, cancelled, recalled or moved."""
 
-import base64
-import json
-import zlib
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from proxy.protocol.body import Message, delivery_of
-from proxy.protocol.bounded_json import read_object, whole
+from proxy.protocol.body import delivery_of
 from proxy.protocol.outcomes import (
     APPLIED,
     CANCELLED,
@@ -21,10 +17,10 @@ from proxy.protocol.outcomes import (
     as_ingested,
 )
 from proxy.protocol.parsed import Moved, ParsedRecord, Prepare, Recall, RejectedHop, Scheduled
-from proxy.protocol.position import MISSED_MOVES, MISSED_PARTITION, NEVER_MS, Position
+from proxy.protocol.position import NEVER_MS, Position
 from proxy.protocol.proofs import proofs_of, recall_names, receipt_name
-from proxy.scheduling.batch import OutgoingRecord
 from proxy.scheduling.half_messages import HalfMessages, ReadBack
+from proxy.scheduling.missed_moves import MissedMoves
 from proxy.scheduling.purges import Purges
 from storage.ids.register import Register
 from storage.store import NOTHING, Entry, Key, Named
@@ -52,7 +48,7 @@ class Identities:
         self.register, self._half_messages, self._purges = register, half_messages, purges
         self.position = position
         self._rows: dict[bytes, Named] = {}
-        self._hopping = set[tuple[bytes, int]]()
+        self.hopping = set[tuple[bytes, int]]()
         """Name and offset of each entry in mid-hop. One name may have several."""
         self.last_held: dict[int, int] = {}
         """End of a pause, or IS_PARKED -> offset of the last record that arrived for its queue."""
@@ -72,13 +68,10 @@ class Identities:
 
     def lowest(self, floor: int) -> int:
         """Return the highest floor, at most `floor`, that lets a replay give the same outcomes."""
-        if self._hopping:
-            floor = min(floor, *(offset for _, offset in self._hopping))
-        if self._half_messages.idents:
-            floor = min(floor, self._half_messages.first_offset or 0)
-        if self._purges.offsets and (unswept := self._purges.first_unswept) is not None:
-            floor = min(floor, unswept)
-        return self.register.lowered(floor)
+        if self.hopping:
+            floor = min(floor, *(offset for _, offset in self.hopping))
+        firsts = self._half_messages.first_offset, self._purges.first_unswept
+        return min([floor, *(first for first in firsts if first is not None)])
 
     def register_new(self, entry: Entry, ident: bytes, due_ms: int) -> bool:
         """Register a record with a new id: it ends nothing. Return False if `admit` must decide."""
@@ -88,12 +81,6 @@ class Identities:
         kind = ROLLS if fires_ms < due_ms else 0
         self._put(offset, ident, Named(offset, fires_ms, offset, offset, due_ms, target, kind))
         return True
-
-    def register_all_new(self, entries: Sequence[Entry], idents: Sequence[bytes]) -> bool:
-        """Register records with new ids: they end nothing. Return False if they must be taken one
-        by one."""
-        fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)
-        return self.register.put_if_new(idents, fires_ms, offsets, targets)
 
     def admit(self, offset: int, scheduled: Scheduled) -> tuple[list[Outcome], bool]:
         """Take in a record. Return the outcomes, and whether it stays. If not, one is its own."""
@@ -237,12 +224,6 @@ class Identities:
     def is_purged(self, offset: int, target: str, due_ms: int) -> bool:
         return self._purges.ending(offset, target, due_ms) is not None
 
-    def hops(self, name: bytes, offset: int) -> bool:
-        return (name, offset) in self._hopping
-
-    def hopped(self, hops: Iterable[tuple[bytes, int]]) -> None:
-        self._hopping.update(hops)
-
     def _landed(
         self, ident: bytes | None, hop_from: int, first: int | None, proofs: tuple[bytes, ...]
     ) -> Named:
@@ -250,7 +231,7 @@ class Identities:
         mid-hop."""
         receipt = b"" if first is None else receipt_name(first)
         name = receipt if ident is None else ident
-        self._hopping.discard((name, hop_from))
+        self.hopping.discard((name, hop_from))
         row = Named(NOTHING) if ident is None else self._row(ident)
         recall = self._last_recall(first, proofs)
         is_recalled = row.latest <= hop_from < recall.latest
@@ -293,7 +274,7 @@ class Identities:
         Nothing below the floor is in mid-hop, even if its purge was forgotten."""
         if row.offset < self.position.floor or self.is_purged(row.offset, row.target, row.due_ms):
             return False
-        return bool(row.kind & ROLLS) or self.hops(ident, row.offset)
+        return bool(row.kind & ROLLS) or (ident, row.offset) in self.hopping
 
     def _ended_in_mid_hop(
         self, at: int, due_ms: int | None, ident: bytes | None, row: Named, until_ms: int | None
@@ -309,151 +290,6 @@ def _row_of(at: int, scheduled: Scheduled, latest: int) -> Named:
     fires_ms, _offset, target, _body = scheduled.entry
     kind = ROLLS if scheduled.rolls else 0
     return Named(latest, fires_ms, at, at, scheduled.due_ms, target, kind)
-
-
-# Missed moves (docs/exactly-once.md#moved-records). Ingestion is a function of record and policy,
-# with one exception: a move misses if its record has fired before. The transaction that ends a
-# missed move commits its offset, as a bit of a bitmap in the settings topic, and a replay leaves
-# the move out. The bitmaps also hold records that older versions rejected at the limits of
-# `admission`.
-
-CHUNK_OFFSETS: Final = 1 << 16
-CHUNK_BYTES: Final = CHUNK_OFFSETS // 8
-
-
-class MissedPlace(NamedTuple):
-    """The place of the chunks of one ingress partition."""
-
-    topic: str
-    key_prefix: str
-    topic_id: str
-    """Id of the ingress topic."""
-
-
-def missed_place(
-    topic: str, group_id: str, ingress: str, topic_id: str, partition: int
-) -> MissedPlace:
-    """Return the place in the settings topic `topic`."""
-    return MissedPlace(topic, f"{MISSED_MOVES}{group_id}/{ingress}/{partition}/", topic_id)
-
-
-class MissedPlan(NamedTuple):
-    """`missed_at` of a transaction's position, and the chunks that change with it."""
-
-    missed_at: int | None
-    records: tuple[OutgoingRecord, ...]
-
-
-NONE_MISSED: Final = MissedPlan(None, ())
-
-
-class MissedMoves:
-    """The offsets of one partition's missed moves from the floor on, as bitmaps by chunk."""
-
-    def __init__(
-        self, place: MissedPlace, chunks: Mapping[int, bytes] | None = None, at: int | None = None
-    ) -> None:
-        self._place, self._at = place, at
-        self.chunks = {number: bytearray(bitmap) for number, bitmap in (chunks or {}).items()}
-        self._written = set(self.chunks)
-        self._changed: set[int] = set()
-
-    def __contains__(self, offset: int) -> bool:
-        chunk = self.chunks.get(offset // CHUNK_OFFSETS)
-        byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
-        return chunk is not None and bool(chunk[byte] >> bit & 1)
-
-    def add(self, offset: int) -> None:
-        """Note that the move at this offset has missed. Offsets come in their order."""
-        number = offset // CHUNK_OFFSETS
-        byte, bit = divmod(offset % CHUNK_OFFSETS, 8)
-        self.chunks.setdefault(number, bytearray(CHUNK_BYTES))[byte] |= 1 << bit
-        self._changed.add(number)
-
-    def without(self, messages: Sequence[Message]) -> list[Message]:
-        return [message for message in messages if message.offset() not in self]
-
-    def planned(self, next_offset: int, floor: int) -> MissedPlan:
-        """Return the chunks to be written by the transaction that commits this position."""
-        live = tuple(sorted(number for number in self.chunks if _end_of(number) > floor))
-        changed = [number for number in live if number in self._changed]
-        gone = sorted(self._written.difference(live))
-        at = next_offset if changed else self._at
-        records = [
-            self._record(number, self._value(number, next_offset, live)) for number in changed
-        ]
-        records += [self._record(number, None) for number in gone]
-        return MissedPlan(at if live else None, tuple(records))
-
-    def confirm(self, missed_at: int | None, floor: int) -> None:
-        self._at = missed_at
-        self.chunks = {n: chunk for n, chunk in self.chunks.items() if _end_of(n) > floor}
-        self._written = set(self.chunks)
-        self._changed.clear()
-
-    def _value(self, number: int, next_offset: int, live: Sequence[int]) -> bytes:
-        packed = base64.b64encode(zlib.compress(self.chunks[number])).decode()
-        fields = {
-            "topic_id": self._place.topic_id,
-            "next_offset": next_offset,
-            "chunks": live,
-            "offsets": packed,
-        }
-        return json.dumps(fields, separators=(",", ":")).encode()
-
-    def _record(self, number: int, value: bytes | None) -> OutgoingRecord:
-        key = f"{self._place.key_prefix}{number}".encode()
-        return OutgoingRecord(self._place.topic, value, key, MISSED_PARTITION, [])
-
-
-class MissedReading:
-    """Reads a partition's missed moves from the records of the settings topic, in order. The
-    partition's last record was committed with the position that has `at`."""
-
-    def __init__(self, place: MissedPlace, at: int, floor: int) -> None:
-        self._place, self._at, self._floor = place, at, floor
-        self._chunks: dict[int, bytes] = {}
-        self._last_at = -1
-        self._live: tuple[int, ...] = ()
-
-    @property
-    def is_complete(self) -> bool:
-        """The last record was taken, and each chunk that it names."""
-        return self._last_at == self._at and not self._missing()
-
-    def take(self, key: str, value: bytes | None) -> None:
-        """Take one record. Raises ValueError, KeyError or TypeError if it cannot be read."""
-        prefix = self._place.key_prefix
-        if not key.startswith(prefix) or value is None:
-            return
-        found = read_object(value)
-        if found["topic_id"] == self._place.topic_id:
-            self._chunks[int(key.removeprefix(prefix))] = _unpacked(found["offsets"])
-            self._last_at = whole(found["next_offset"])
-            self._live = tuple(map(whole, found["chunks"]))
-
-    def result(self) -> MissedMoves:
-        assert self.is_complete, (self._at, self._last_at, self._missing())
-        chunks = {n: self._chunks[n] for n in self._live if _end_of(n) > self._floor}
-        return MissedMoves(self._place, chunks, self._at)
-
-    def _missing(self) -> list[int]:
-        live = (number for number in self._live if _end_of(number) > self._floor)
-        return [number for number in live if number not in self._chunks]
-
-
-def _unpacked(offsets: str) -> bytes:
-    try:
-        bitmap = zlib.decompressobj().decompress(base64.b64decode(offsets), CHUNK_BYTES)
-    except zlib.error as error:
-        raise ValueError(str(error)) from None
-    if len(bitmap) != CHUNK_BYTES:
-        raise ValueError(f"a bitmap of {len(bitmap)} bytes, not {CHUNK_BYTES}")
-    return bitmap
-
-
-def _end_of(number: int) -> int:
-    return (number + 1) * CHUNK_OFFSETS
 
 
 # Recalls take records back by their receipts (docs/exactly-once.md#recalls). A receipt is the
@@ -536,7 +372,7 @@ class Recalls:
             return [
                 Outcome(found.offset, CANCELLED, found.due_ms, None, RECALLED, None, found.target)
             ]
-        is_hopping = found.rolls or ids.hops(receipt_name(found.first), found.offset)
+        is_hopping = found.rolls or (receipt_name(found.first), found.offset) in ids.hopping
         return [] if is_hopping else None
 
     def _current(self, offset: int) -> int | None:

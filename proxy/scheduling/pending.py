@@ -48,7 +48,7 @@ def find_record(shard: Shard, message: Message) -> Found:
     origin = shard.ingress.origin(offset)
     parsed = shard.parsed(message)
     ident = _ident(parsed)
-    if not isinstance(parsed, Scheduled | Prepare) or shard.has_missed(offset):
+    if not isinstance(parsed, Scheduled | Prepare) or offset in shard.missed:
         return Found(origin, ident, ENDED)
     entry = parsed.entry
     row = None if ident is None else shard.named(ident)
@@ -185,22 +185,27 @@ def _reason(delivery: Delivery, attempt: int) -> Reason:
 
 def _undecided(shard: Shard, sought: Sought, after: Key) -> tuple[list[WaitingRecord], Key]:
     offset = after[1] if after[0] >= NEVER_MS else -1
-    found = shard.undecided_beyond(offset, LOOKED_AT)
-    wants = sought.wants
+    found = shard.half_messages.beyond(offset, LOOKED_AT)
+    rows = shard.register.find(ident for _, ident, _ in found)
     records = [
         WaitingRecord(
             NEVER_MS,
-            half.offset,
-            shard.ingress.origin(half.offset),
-            half.ident,
-            half.due_ms,
-            half.target,
-            half.size_bytes,
+            offset,
+            shard.ingress.origin(offset),
+            ident,
+            rows[ident].due_ms,
+            rows[ident].target,
+            size_bytes,
             "undecided",
         )
-        for half in found
-        if sought.from_ms <= half.due_ms <= sought.until_ms
-        if wants is None or wants(half.target)
+        for offset, ident, size_bytes in found
+        if ident in rows
     ]
-    upto = END if len(found) < LOOKED_AT else (NEVER_MS, found[-1].offset)
-    return [record for record in records if _fits(record, sought)], upto
+    records = [
+        record
+        for record in records
+        if sought.from_ms <= record.due_ms <= sought.until_ms
+        and (sought.wants is None or sought.wants(record.target))
+        and _fits(record, sought)
+    ]
+    return records, END if len(found) < LOOKED_AT else (NEVER_MS, found[-1][0])

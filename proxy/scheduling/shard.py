@@ -4,26 +4,21 @@ The shard is pure, and keeps the rules of docs/exactly-once.md. Nothing is done 
 uncommitted plan is made again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from proxy.protocol.body import IngressPartition, Message
 from proxy.protocol.outcomes import Outcome, Rejection
-from proxy.protocol.parsed import ParsedRecord, RejectedHop
+from proxy.protocol.parsed import ParsedBatch, ParsedRecord, RejectedHop
 from proxy.protocol.position import LAST_OFFSET, Position, Watermark
 from proxy.protocol.request_reader import ReadersByOffset
-from proxy.scheduling.admission import Admission, CountIntake, IngestLimits
+from proxy.scheduling.admission import Admission, IngestLimits
 from proxy.scheduling.batch import Batch, OutgoingRecord, Plan, SweptEntry, TransactionBuffer
-from proxy.scheduling.half_messages import (
-    HalfMessages,
-    ReadBack,
-    UndecidedMessage,
-    record_of,
-)
-from proxy.scheduling.identities import NONE_MISSED, Identities, MissedMoves, Recalls
-from proxy.scheduling.purges import IDLE, Purges, Sweep, SweepLimits
+from proxy.scheduling.half_messages import ReadBack, record_of
+from proxy.scheduling.missed_moves import NONE_MISSED, MissedMoves
+from proxy.scheduling.purges import IDLE, Sweep, SweepLimits
 from storage.ids.register import Register
 from storage.store import (
     PEEK_BYTES,
@@ -45,7 +40,10 @@ WORTH_A_FLUSH: Final = 4_096
 FLUSHED_AT_ONCE: Final = 32_768
 """A shard that catches up flushes when a restart would read this many offsets again."""
 
-_offset_of = itemgetter(1)
+CountIntake: TypeAlias = Callable[[IngressPartition, Sequence[Message], ParsedBatch], None]
+"""Called with records taken for the first time, perhaps more than once, and their requests."""
+
+_fires_ms, _offset_of = itemgetter(0), itemgetter(1)
 
 
 class State(Enum):
@@ -104,29 +102,18 @@ class Shard:
         self.waits_for_clock = False
         self.view = View(0, 0, 0)
         self.read_ms = self._next_flush_ms = 0
-        self._register, self._readers, self.read_back = register, readers, read_back
+        self.register, self._readers, self.read_back = register, readers, read_back
+        self.missed, self._count_intake = missed, count_intake
         self._stored_below = store.covered
-        self.half_messages = HalfMessages(read_back, position.watermark, position.set_back)
-        self.purges = Purges(ingress, register, position)
+        self.admission = Admission(ingress, position, readers, register, read_back, missed)
+        self.half_messages, self.purges = self.admission.half_messages, self.admission.purges
         self._sweep = Sweep(self.purges, self.scan, self._delete, read_back)
-        self._identities = Identities(register, self.half_messages, self.purges, position)
+        self._identities = self.admission.identities
         self._identities.load_half_messages(read_from)
-        self._missed = missed
-        recalls = Recalls(read_back, self._identities, missed)
-        self._admission = Admission(
-            ingress,
-            readers,
-            self._identities,
-            self.half_messages,
-            recalls,
-            self.purges,
-            missed,
-            count_intake,
-        )
         self._settle()
 
     def _settle(self) -> None:
-        buffer = self._admission.buffer
+        buffer = self.admission.buffer
         self.ending = len(buffer)
         """Records that end with the next transaction, since they were due when ingested."""
         self.ending_bytes = buffer.size_bytes
@@ -157,7 +144,7 @@ class Shard:
     def memtable_bytes(self) -> int:
         """About the memory that `request_flush` would free."""
         held_bytes = self.half_messages.held_bytes
-        return self.store.memtable_bytes + self._register.memtable_bytes + held_bytes
+        return self.store.memtable_bytes + self.register.memtable_bytes + held_bytes
 
     @property
     def is_sweeping(self) -> bool:
@@ -165,27 +152,13 @@ class Shard:
         is_under_way = bool(purges.offsets) and purges.first_unswept is not None
         return is_under_way and self.state is State.READY
 
-    @property
-    def awaited_move(self) -> int | None:
-        """The entry of the last written move, None if all moves were read."""
-        return self._admission.awaited_move
-
-    @awaited_move.setter
-    def awaited_move(self, entry_offset: int) -> None:
-        self._admission.awaited_move = entry_offset
-
-    @property
-    def last_held(self) -> Mapping[int, int]:
-        """End of a pause, or IS_PARKED -> offset of the last record read for its queue."""
-        return self._identities.last_held
-
     def pending(self) -> int:
         """Count the pending records, without undecided half messages."""
-        return self.store.pending() - self._register.tombstones_by_target().total
+        return self.store.pending() - self.register.tombstones_by_target().total
 
     def pending_by_target(self) -> TargetCounts:
         """Count the pending records by target, a bounded number of targets by name."""
-        return self.store.pending_by_target().without(self._register.tombstones_by_target())
+        return self.store.pending_by_target().without(self.register.tombstones_by_target())
 
     def pending_bytes(self) -> int:
         """Return the bytes in the store. Cancelled and replaced records count until their time."""
@@ -196,23 +169,14 @@ class Shard:
     ) -> Scanned:
         """Scan as `Store.scan`, without entries that were cancelled or replaced."""
         found, upto = self.store.scan(after, until_ms, wants, max_entries, max_bytes)
-        deleted = self._register.deleted([entry[:2] for entry in found])
+        deleted = self.register.deleted([entry[:2] for entry in found])
         return Scanned([entry for entry in found if entry[:2] not in deleted], upto)
 
-    def undecided_beyond(self, offset: int, most: int) -> list[UndecidedMessage]:
-        idents = self.half_messages.beyond(offset, most)
-        rows = self._register.find(ident for _, ident, _ in idents)
-        return [
-            UndecidedMessage(at, ident, rows[ident].due_ms, rows[ident].target, size_bytes)
-            for at, ident, size_bytes in idents
-            if ident in rows
-        ]
-
     def is_purged(self, offset: int, target: str, due_ms: int) -> bool:
-        return self._identities.is_purged(offset, target, due_ms)
+        return self.purges.ending(offset, target, due_ms) is not None
 
     def named(self, ident: bytes) -> Named | None:
-        return self._register.find([ident]).get(ident)
+        return self.register.find([ident]).get(ident)
 
     def parsed(self, message: Message) -> ParsedRecord:
         return self._readers.read(message)
@@ -221,10 +185,6 @@ class Shard:
         parsed = self._readers.read(message, LAST_OFFSET)
         parsed = parsed.rejection if isinstance(parsed, RejectedHop) else parsed
         return parsed if isinstance(parsed, Rejection) else None
-
-    def has_missed(self, offset: int) -> bool:
-        """Return whether this record is a move that came too late."""
-        return offset in self._missed
 
     def next_due_ms(self, until_ms: int) -> int | None:
         due_ms = self.store.next_due_ms(until_ms)
@@ -246,19 +206,19 @@ class Shard:
         if the watermark has passed its due and the clock has not (docs/exactly-once.md, rule 7)."""
         messages = [*self.waiting, *messages] if self.waiting else messages
         upto = messages[-1].offset() + 1 if messages else 0
-        if self._missed.chunks and messages and messages[0].offset() < self.position.next_offset:
-            messages = self._missed.without(messages)
+        if self.missed.chunks and messages and messages[0].offset() < self.position.next_offset:
+            messages = self.missed.without(messages)
         self.waiting = []
         self.waits_for_clock = False
         start = 0
         while start < len(messages):
-            limits = self._limits(messages[start].offset(), now_ms, max_records, max_bytes)
-            taken = self._ingest_run(messages, start, limits)
-            if taken == start:
+            run = messages[start : start + PARSED_AT_ONCE]
+            taken = self._ingest_run(run, now_ms, max_records, max_bytes)
+            if not taken:
                 self.waiting = list(messages[start:])
                 self._settle()
                 return
-            start = taken
+            start += taken
         self.next_offset = max(self.next_offset, upto)
         self._settle()
 
@@ -273,7 +233,7 @@ class Shard:
     ) -> Plan:
         """Plan the next transaction: newcomers first, then due entries by (due, offset).
         `max_bytes` limits the bodies of due entries. A larger one goes alone."""
-        buffer, is_ready = self._admission.buffer, self.state is State.READY
+        buffer, is_ready = self.admission.buffer, self.state is State.READY
         watermark = before = self.position.watermark
         due, swept = _Due(watermark), tuple[SweptEntry, ...]()
         max_pending = max_records - self.ending
@@ -285,7 +245,7 @@ class Shard:
         deliveries = [*buffer.deliveries, *due.entries] if buffer.deliveries else due.entries
         next_offset = max(self.next_offset, self.position.next_offset)
         floor = self._floor(deliveries)
-        missed = self._missed.planned(next_offset, floor) if self._missed.chunks else NONE_MISSED
+        missed = self.missed.planned(next_offset, floor) if self.missed.chunks else NONE_MISSED
         progress = self._sweep.progress_after(swept) if swept else self.purges.progress
         position = self.position.moved_to(watermark, next_offset, floor, missed.missed_at, progress)
         batch = Batch(
@@ -304,16 +264,18 @@ class Shard:
         self.position = plan.position
         watermark = plan.position.watermark
         self.store.advance(*watermark)
-        self._register.advance(*watermark)
-        self.half_messages.advance(watermark)
-        if self._missed.chunks:
-            self._missed.confirm(plan.position.missed_at, plan.position.floor)
+        self.register.advance(*watermark)
+        if self.missed.chunks:
+            self.missed.confirm(plan.position.missed_at, plan.position.floor)
         self._identities.position = self.purges.position = plan.position
+        self.half_messages.position = plan.position
+        if self.half_messages.idents:
+            self.half_messages.advance()
         if self.purges.offsets:
             self._sweep.told(plan.swept)
             self.purges.forget(self.next_offset)
-        self._identities.hopped(hops)
-        self._admission.buffer = TransactionBuffer()
+        self._identities.hopping.update(hops)
+        self.admission.buffer = TransactionBuffer()
         self._settle()
 
     def maintain(self, budget_entries: int, elapsed_ms: int) -> bool:
@@ -322,36 +284,36 @@ class Shard:
         if self._wants_flush(settled, elapsed_ms):
             self._next_flush_ms = elapsed_ms + FLUSH_EVERY_MS
             self.store.request_flush()
-            self._register.request_flush()
+            self.register.request_flush()
         if self.purges.offsets:
             self._sweep.look_ahead(self.position.watermark)
         more = self.store.maintain(settled, budget_entries)
         in_store = min(settled, self.store.covered)
-        return self._register.maintain(in_store, self.position.floor) or more
+        return self.register.maintain(in_store, self.position.floor) or more
 
     def request_flush(self) -> None:
         """Let `maintain` write the memtables. Bodies of half messages are forgotten at once."""
         self.store.request_flush()
-        self._register.request_flush()
+        self.register.request_flush()
         self.half_messages.forget_bodies()
 
     def flush_and_close(self) -> None:
         try:
             self.store.flush(self.settled_offset)
             in_store = min(self.settled_offset, self.store.covered)
-            self._register.flush(in_store, self.position.floor)
+            self.register.flush(in_store, self.position.floor)
         finally:
             self.close()
 
     def close(self) -> None:
         """Close the files without a flush."""
-        self._register.close()
+        self.register.close()
         self.store.close()
 
     def _wants_flush(self, settled: int, elapsed_ms: int) -> bool:
         """Return whether a restart would have too much to read again. A shard that catches up
         flushes at once, so that each restart begins nearer to the end."""
-        covered = min(self.store.covered, self._register.covered)
+        covered = min(self.store.covered, self.register.covered)
         to_read_again = settled - max(covered, self.position.floor)
         if self.state is not State.READY:
             return to_read_again >= FLUSHED_AT_ONCE
@@ -363,8 +325,10 @@ class Shard:
         if self.state is not State.READY:
             return self.position.floor
         floor = min(map(_offset_of, deliveries), default=self.next_offset)
-        floor = self._identities.lowest(min(floor, self.store.floor(self.next_offset)))
-        return max(self.position.floor, floor)
+        floor = min(floor, self.store.floor(self.next_offset))
+        if self._identities.hopping or self.half_messages.idents or self.purges.offsets:
+            floor = self._identities.lowest(floor)
+        return max(self.position.floor, self.register.lowered(floor))
 
     def _due(self, now_ms: int, max_records: int, max_bytes: int) -> _Due:
         found, is_all = self.store.due(now_ms, max_records, max_bytes)
@@ -377,7 +341,7 @@ class Shard:
                 found = [entry for entry in found if entry[:2] <= upto]
             auxiliary = [one for event in events if (one := record_of(self.ingress, event))]
         taken_back, outcomes = 0, list[Outcome]()
-        if tombstones := self._register.tombstones(self.position.watermark, upto):
+        if tombstones := self.register.tombstones(self.position.watermark, upto):
             kept = [entry for entry in found if entry[:2] not in tombstones]
             taken_back, found = len(found) - len(kept), kept
         if self.purges.offsets:
@@ -386,25 +350,44 @@ class Shard:
         return _Due(upto, found, outcomes, auxiliary, taken_back, size_bytes)
 
     def _delete(self, key: Key, target: str) -> None:
-        self._register.add_tombstone(self.next_offset, key, target)
+        self.register.add_tombstone(self.next_offset, key, target)
 
-    def _limits(self, offset: int, now_ms: int, max_records: int, max_bytes: int) -> IngestLimits:
-        """Return the limits from this offset on. They differ below a watermark set back."""
-        position, committed = self.position, self.position.next_offset
-        if position.set_back is not None and offset < position.set_back.below:
+    def _ingest_run(
+        self, run: Sequence[Message], now_ms: int, max_records: int, max_bytes: int
+    ) -> int:
+        """Take the first records under one policy, while there is room. Return their number."""
+        first, position, committed = run[0].offset(), self.position, self.position.next_offset
+        if position.set_back is not None and first < position.set_back.below:
             committed = position.set_back.below
-        ended = position.ended_upto(offset)
-        return IngestLimits(now_ms, max_records, max_bytes, ended, committed)
-
-    def _ingest_run(self, messages: Sequence[Message], start: int, limits: IngestLimits) -> int:
-        run = messages[start : start + PARSED_AT_ONCE]
-        admitted = self._admission.admit(run, limits)
-        self.waits_for_clock = admitted.waits_for_clock
-        entries = admitted.entries
+        reader, until = self._readers.at(first)
+        is_replay = first < committed
+        if is_replay:
+            until = min(until, committed)
+        if run[-1].offset() >= until:
+            run = [message for message in run if message.offset() < until]
+        batch, watermark = reader.read_batch(run), position.ended_upto(first)
+        entries, taken = self._all_pend(batch, watermark), len(run)
+        if entries is None:
+            limits = IngestLimits(now_ms, max_records, max_bytes, watermark, is_replay)
+            taken = self.admission.admit(run, batch, limits)
+            entries, self.waits_for_clock = self.admission.entries, self.admission.waits_for_clock
         if entries and entries[0][1] < self._stored_below:
             entries = [entry for entry in entries if entry[1] >= self._stored_below]
         self.store.put(entries)
-        if admitted.taken:
-            last = run[admitted.taken - 1]
+        if taken:
+            last = run[taken - 1]
             self.next_offset, self.read_ms = last.offset() + 1, last.timestamp()[1]
-        return start + admitted.taken
+            if not is_replay:
+                self._count_intake(self.ingress, run[:taken], batch)
+        return taken
+
+    def _all_pend(self, batch: ParsedBatch, watermark: Watermark) -> Sequence[Entry] | None:
+        """Return the entries if all records simply pend, the fast path of the usual case."""
+        waiting = batch.waiting()
+        if waiting is None or min(map(_fires_ms, waiting.entries)) <= watermark.due_ms:
+            return None
+        if waiting.idents:
+            fires_ms, offsets, targets, _bodies = zip(*waiting.named, strict=True)
+            if not self.register.put_if_new(waiting.idents, fires_ms, offsets, targets):
+                return None
+        return waiting.entries

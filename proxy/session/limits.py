@@ -243,7 +243,7 @@ class BackPressure:
         """Pause reading of this shard at a limit of `admission`, or resume it. A shard that catches
         up or awaits a move reads on: paused records leave only by their moves."""
         reached, was_full = None, partition in self._full
-        if shard.state is State.READY and shard.awaited_move is None:
+        if shard.state is State.READY and shard.admission.awaited_move is None:
             reached = self._limits.reached(shard, is_held=was_full)
         if reached is not None and not was_full:
             self._full.add(partition)

@@ -155,7 +155,7 @@ class Pipeline:
             if self._parked.passes:
                 last_moved = self._parked.told(partition, batch.auxiliary)
                 if last_moved is not None:
-                    shard.awaited_move = last_moved
+                    shard.admission.awaited_move = last_moved
         self._resting.wake(under_way.plans)
         if first := self._uncommitted_at_first & under_way.plans.keys():
             self._uncommitted_at_first -= first

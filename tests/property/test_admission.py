@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.config.settings import AdmissionSettings
-from proxy.scheduling import identities as missed_moves
+from proxy.scheduling import missed_moves
 from proxy.session import limits as session_limits
 from storage.options import StoreKind
 from tests.property.test_exactly_once import (

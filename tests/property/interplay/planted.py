@@ -13,7 +13,8 @@ from proxy.kafka.ingress import Ingress
 from proxy.protocol.body import Message, delivery_of
 from proxy.protocol.outcomes import CANCELLED, Outcome
 from proxy.protocol.parsed import Scheduled
-from proxy.scheduling.identities import IS_CANCEL, Identities, MissedMoves
+from proxy.scheduling.identities import IS_CANCEL, Identities
+from proxy.scheduling.missed_moves import MissedMoves
 from proxy.scheduling.shard import Shard, State
 from storage.store import Named
 from tests.support.simulation import world
@@ -41,7 +42,7 @@ def _find_moving(shard: Shard, message: Message, deliver_at_ms: int) -> Moving:
 
 def _lowest(ids: Identities, floor: int) -> int:
     firsts = ids._half_messages.first_offset, ids._purges.first_unswept
-    return ids.register.lowered(min([floor, *(one for one in firsts if one is not None)]))
+    return min([floor, *(one for one in firsts if one is not None)])
 
 
 def _state(shard: Shard) -> State:

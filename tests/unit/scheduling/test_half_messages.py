@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from proxy.protocol.body import IngressPartition, packer
 from proxy.protocol.parsed import Prepare
 from proxy.protocol.policy import Policy
-from proxy.protocol.position import LAST_OFFSET, SetBack, Watermark
+from proxy.protocol.position import LAST_OFFSET, Position, SetBack, Watermark
 from proxy.scheduling.half_messages import (
     HalfMessageEvent,
     HalfMessages,
@@ -41,7 +42,18 @@ def some_undecided(
         asked.append(wanted)
         return {offset: half for offset, half in halves if offset in wanted}
 
-    return HalfMessages(read_back, watermark), asked
+    return HalfMessages(read_back, at(watermark)), asked
+
+
+def at(watermark: Watermark) -> Position:
+    due_ms, cursor = watermark
+    start = Position.start(0, "digest", "topic-id")
+    return replace(start, watermark_ms=due_ms, cursor=cursor)
+
+
+def pass_to(halves: HalfMessages, watermark: Watermark) -> None:
+    halves.position = at(watermark)
+    halves.advance()
 
 
 def happened(found: list[HalfMessageEvent]) -> list[tuple[int, int]]:
@@ -65,7 +77,7 @@ def test_planned_events_happen_again_until_the_watermark_has_passed_them() -> No
     halves.add(7, a_half())
     assert happened(halves.due(Watermark(110, 7), 10).events) == [(100, 1), (110, 2)]
     assert happened(halves.due(Watermark(110, 7), 10).events) == [(100, 1), (110, 2)]
-    halves.advance(Watermark(110, 7))
+    pass_to(halves, Watermark(110, 7))
     assert halves.next_ms() == 120
     assert happened(halves.due(Watermark(125, 7), 10).events) == [(120, 3)]
 
@@ -108,7 +120,7 @@ def test_what_was_to_happen_before_it_could_be_read_is_told_when_it_is() -> None
 
 def test_what_had_happened_before_the_watermark_was_set_back_does_not_happen_again() -> None:
     back = SetBack(8, Watermark(115, LAST_OFFSET))
-    halves = HalfMessages(lambda _: {}, BEFORE_ALL, back)
+    halves = HalfMessages(lambda _: {}, replace(at(BEFORE_ALL), set_back=back))
     assert happened(halves.passed(7, a_half())) == [(100, 1), (110, 2)]
     halves.add(7, a_half(b"old"))
     halves.add(8, a_half(b"new"))
@@ -157,7 +169,7 @@ def test_large_check_backs_come_in_several_transactions(monkeypatch: pytest.Monk
     first = halves.due(Watermark(100, 99), 10)
     assert [(event.fires_ms, event.offset) for event in first.events] == [(100, 7), (100, 8)]
     assert not first.is_all
-    halves.advance(Watermark(100, 8))
+    pass_to(halves, Watermark(100, 8))
     second = halves.due(Watermark(100, 99), 10)
     assert [event.offset for event in second.events] == [9]
     assert second.is_all
@@ -167,7 +179,7 @@ def test_expiry_needs_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.scheduling.half_messages.HELD_BYTES", 0)
     halves, asked = some_undecided((7, a_half()))
     halves.add(7, a_half())
-    halves.advance(Watermark(125, 0))
+    pass_to(halves, Watermark(125, 0))
     (event,) = halves.due(LATER, 10).events
     assert (event.is_last, asked) == (True, [])
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.scheduling.identities import (
+from proxy.scheduling.missed_moves import (
     CHUNK_OFFSETS,
     MissedMoves,
     MissedPlace,

@@ -8,7 +8,8 @@ from proxy.protocol.body import BY_KEY, IngressPartition, packer
 from proxy.protocol.parsed import ParsedRecord, Recall, Scheduled
 from proxy.protocol.position import Position
 from proxy.scheduling.half_messages import HalfMessages
-from proxy.scheduling.identities import MOST_READ, Identities, MissedMoves, MissedPlace, Recalls
+from proxy.scheduling.identities import MOST_READ, Identities, Recalls
+from proxy.scheduling.missed_moves import MissedMoves, MissedPlace
 from proxy.scheduling.purges import Purges
 from tests.support.simulation.memory_register import MemoryRegister
 
@@ -25,7 +26,7 @@ def test_what_many_recalls_name_is_read_in_a_few_pieces_in_a_replay_too() -> Non
         return {entry[1]: Scheduled(entry, None, None, DUE_MS, rolls=False) for entry in entries}
 
     position = Position.start(0, "digest", "topic-id")
-    halves = HalfMessages(read_back, position.watermark)
+    halves = HalfMessages(read_back, position)
     register = MemoryRegister()
     purges = Purges(IngressPartition("timer.ingress", 0), register, position)
     identities = Identities(register, halves, purges, position)

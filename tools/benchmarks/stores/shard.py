@@ -40,9 +40,10 @@ class Shard:
 
     def put(self, entries: list[Entry]) -> None:
         """Store new records. Their ids must be unknown."""
-        if self._identities is not None:
-            offsets = range(entries[0][1], entries[-1][1] + 1)
-            assert self._identities.register_all_new(entries, idents(offsets))
+        if self._register is not None:
+            names = idents(range(entries[0][1], entries[-1][1] + 1))
+            fires_ms, offsets, targets, _bodies = zip(*entries, strict=True)
+            assert self._register.put_if_new(names, fires_ms, offsets, targets)
         self.store.put(entries)
         self._next_offset = entries[-1][1] + 1
 
@@ -86,6 +87,6 @@ class Shard:
 
 def _identities(register: Register) -> Identities:
     position = Position.start(0, "policy", "topic")
-    halves = HalfMessages(lambda _offsets: {}, position.watermark)
+    halves = HalfMessages(lambda _offsets: {}, position)
     purges = Purges(IngressPartition("ingress", 0), register, position)
     return Identities(register, halves, purges, position)
