@@ -34,6 +34,7 @@ from spark_jobs.results.report import report_page
 from spark_jobs.results.result_tables import what_was_audited, write_tables
 from spark_jobs.results.summary import (
     NO_VERDICTS,
+    PORTION,
     REPORT,
     TABLE,
     Audited,
@@ -44,7 +45,6 @@ from spark_jobs.results.summary import (
     gone_on_from,
     new_name,
     row_of,
-    row_of_portion,
     with_waiting,
     writing,
 )
@@ -153,8 +153,8 @@ def _keep(
     version, kept = history.records.gather(portion.requests, portion.ends, at_ms)
     control = tuple(portion.control.check(None, {}, kept))
     audited = Audited(job.kafka.bootstrap, job.own.ingress, at_ms, (), tuple(portion.deleted))
-    made = row_of_portion(name, replace(NO_VERDICTS, audited=audited, control=control), before)
-    history.add(made | gone_on_from(portion.read, version))
+    made = row_of(name, replace(NO_VERDICTS, audited=audited, control=control), "", before)
+    history.add(made | gone_on_from(portion.read, version) | {"result": PORTION})
     return portion.count
 
 
@@ -163,8 +163,7 @@ def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit |
         return None
     is_here = job.continue_from == job.output
     source = history if is_here else History(spark, job.continue_from)
-    name = job.again and job.again.goes_on_from
-    before = source.named(name) if name else source.newest()
+    before = source.newest(job.again.goes_on_from if job.again else None)
     if is_here:
         history.records.go_back(before.open_version)
     else:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -30,10 +31,6 @@ class LatenessLimits:
     """For all other targets, and records without a target. None: no limit."""
     by_target: tuple[tuple[str, int], ...] = ()
 
-    def rows(self) -> list[dict[str, Any]] | None:
-        found = [{"targets": java_regex([one]), "max_ms": most} for one, most in self.by_target]
-        return found or None
-
 
 NO_LIMITS: Final = LatenessLimits()
 
@@ -56,9 +53,7 @@ def lateness_limits(texts: Iterable[str]) -> LatenessLimits:
     return LatenessLimits(most_ms, tuple(by_target))
 
 
-OVERDUE_RULES: Final = (
-    "array<struct<said:string,targets:string,older_than_ms:bigint,action:string>>"
-)
+OVERDUE_RULES: Final = "array<struct<said:string,targets:string,action:string>>"
 """`said`: the rule's text in outcomes and dead letters. `targets`: a regular expression."""
 DROP: Final = "drop"
 
@@ -69,14 +64,6 @@ class OverdueRule(NamedTuple):
     targets: str
     older_than_ms: int
     action: str
-
-    def row(self) -> dict[str, Any]:
-        return {
-            "said": f"; {self.targets} allows {self.older_than_ms} (release.overdue)",
-            "targets": java_regex([self.targets]),
-            "older_than_ms": self.older_than_ms,
-            "action": self.action,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +82,12 @@ def overdue_rules(texts: Iterable[OverdueText]) -> OverdueRules | None:
     times_ms = []
     for text in texts:
         times_ms.append(text.written_ms)
-        found |= dict.fromkeys(_rules(text.rules))
+        with suppress(ValueError, KeyError, TypeError):
+            found |= {
+                OverdueRule(str(r["targets"]), whole(r["older_than_ms"]), str(r["action"])): None
+                for r in read_json(text.rules, list)
+            }
     return OverdueRules(min(times_ms), tuple(found)) if times_ms else None
-
-
-def _rules(text: str) -> list[OverdueRule]:
-    try:
-        return [
-            OverdueRule(str(one["targets"]), whole(one["older_than_ms"]), str(one["action"]))
-            for one in read_json(text, list)
-        ]
-    except (ValueError, KeyError, TypeError):
-        return []
 
 
 ALWAYS_MS: Final = 2**62
@@ -128,45 +109,26 @@ class Unseen(NamedTuple):
 
 def unseen_of(ends: Iterable[EndRange], at_ms: int) -> dict[Place, Unseen]:
     """Return the partitions whose records an audit at `at_ms` does not see completely."""
-    found = ((one.range.place, _unseen(one, at_ms)) for one in ends)
-    return {place: seen for place, seen in found if seen}
+    found = dict[Place, Unseen]()
+    for one in ends:
+        topic, partition, _start, end = one.range
+        if one.is_compacted:
+            seen = Unseen(ALWAYS_MS, f"{topic} is compacted")
+        elif one.is_recreated:
+            seen = Unseen(ALWAYS_MS, f"{topic} was created anew since an earlier audit")
+        elif one.is_open:
+            why = f"{OPEN_TRANSACTION} {topic}, partition {partition}, from offset {end} on"
+            seen = Unseen(ALWAYS_MS, why, is_open=True)
+        elif one.has_lost:
+            first_ms = at_ms if one.first_ms is None else one.first_ms
+            why = f"{topic}, partition {partition}, has deleted records of that time"
+            seen = Unseen(first_ms, why)
+        else:
+            continue
+        found[one.range.place] = seen
+    return found
 
 
-def _unseen(one: EndRange, at_ms: int) -> Unseen | None:
-    topic, partition, _start, end = one.range
-    if one.is_compacted:
-        return Unseen(ALWAYS_MS, f"{topic} is compacted")
-    if one.is_recreated:
-        return Unseen(ALWAYS_MS, f"{topic} was created anew since an earlier audit")
-    if one.is_open:
-        why = f"{OPEN_TRANSACTION} {topic}, partition {partition}, from offset {end} on"
-        return Unseen(ALWAYS_MS, why, is_open=True)
-    if not one.has_lost:
-        return None
-    first_ms = at_ms if one.first_ms is None else one.first_ms
-    return Unseen(first_ms, f"{topic}, partition {partition}, has deleted records of that time")
-
-
-SCOPE: Final[Schema] = {
-    "scope": "int",
-    "at_ms": "bigint",
-    "ingress_topic": "string",
-    "outcomes_unseen": UNSEEN_BY_PARTITION,
-    "letters_unseen": UNSEEN,
-    "settled_only": "boolean",
-    "overdue_rules": OVERDUE_RULES,
-    "overdue_known_ms": "bigint",
-    "lateness_limits": LIMITS,
-    "most_late_ms": "bigint",
-    "reading_from_ms": "bigint",
-    "seen_ms": "bigint",
-    "least_attempts": "int",
-}
-"""One row, joined to the records.
-`scope`: its number, if records are judged within several scopes at once. `outcomes_unseen`: null if
-all is seen. `letters_unseen`: the latest of all partitions. `overdue_rules`: all since
-`overdue_known_ms`. Both are null if unknown.
-"""
 TARGETS: Final[Schema] = {
     "target_scope": "int",
     "target_topic": "string",
@@ -196,25 +158,43 @@ class AuditScope:
     """A record that need not have ended is pending, even if its end is visible."""
 
     def frame(self, spark: SparkSession, number: int = 0) -> DataFrame:
-        own, rules = self.own, self.overdue_rules
+        """Return one row, which is joined to the records.
+        `scope`: its number, if records are judged within several scopes at once. `outcomes_unseen`:
+        null if all is seen. `letters_unseen`: the latest of all partitions. `overdue_rules`: all
+        since `overdue_known_ms`. Both are null if unknown.
+        """
+        own, known = self.own, self.overdue_rules
         letters = [one for (topic, _), one in self.unseen.items() if topic == own.dead_letters]
         latest = max(letters, default=None)
-        values = (
-            number,
-            self.at_ms,
-            own.ingress,
-            self._unseen(own.outcomes),
-            latest and latest._asdict(),
-            self.settled_only,
-            rules and [one.row() for one in rules.rules],
-            rules and rules.known_from_ms,
-            self.limits.rows(),
-            self.limits.most_ms,
-            self.reading_from_ms,
-            self.seen_ms,
-            self.least_attempts,
-        )
-        return local_rows(spark, [dict(zip(SCOPE, values, strict=True))], SCOPE)
+        rules = known and [
+            {
+                "said": f"; {one.targets} allows {one.older_than_ms} (release.overdue)",
+                "targets": java_regex([one.targets]),
+                "action": one.action,
+            }
+            for one in known.rules
+        ]
+        limits = [
+            {"targets": java_regex([pattern]), "max_ms": most}
+            for pattern, most in self.limits.by_target
+        ]
+        columns: dict[str, tuple[str, Any]] = {
+            "scope": ("int", number),
+            "at_ms": ("bigint", self.at_ms),
+            "ingress_topic": ("string", own.ingress),
+            "outcomes_unseen": (UNSEEN_BY_PARTITION, self._unseen(own.outcomes)),
+            "letters_unseen": (UNSEEN, latest and latest._asdict()),
+            "settled_only": ("boolean", self.settled_only),
+            "overdue_rules": (OVERDUE_RULES, rules),
+            "overdue_known_ms": ("bigint", known and known.known_from_ms),
+            "lateness_limits": (LIMITS, limits or None),
+            "most_late_ms": ("bigint", self.limits.most_ms),
+            "reading_from_ms": ("bigint", self.reading_from_ms),
+            "seen_ms": ("bigint", self.seen_ms),
+            "least_attempts": ("int", self.least_attempts),
+        }
+        row = {name: value for name, (_, value) in columns.items()}
+        return local_rows(spark, [row], {name: kind for name, (kind, _) in columns.items()})
 
     def targets(self, spark: SparkSession, number: int = 0) -> DataFrame:
         counts = self.partition_counts

@@ -288,7 +288,6 @@ class Rounds:
         """Audit, or read a portion. Return whether more is left to read. Raises `AuditError`."""
         with explained():
             if not self._done:
-                self._history.check_no_old_state()
                 self._count()
             goes_on = self._job.output if self._history.has_any else None
             job = replace(self._job, continue_from=goes_on)

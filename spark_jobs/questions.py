@@ -23,9 +23,7 @@ from spark_jobs.results.result_tables import register_views
 from spark_jobs.runtime.errors import QuestionRefused, explained
 from spark_jobs.runtime.session import spark_session
 
-FOLDER: Final = "results/questions"
 SUFFIX: Final = ".sql"
-COMMENT: Final = "-- "
 PARAMETER: Final = re.compile(r"^-- :(\w+)(?:=(\S*))? +(\S.*)$", re.MULTILINE)
 LOGGER: Final = "SQLQueryContextLogger"
 """PySpark's logger. It writes SQL errors to stderr with their traceback."""
@@ -50,34 +48,28 @@ class Question:
 
     def answer(self, spark: SparkSession, values: Mapping[str, str] | None = None) -> DataFrame:
         """Return the answer from the views (`register_views`). Raises `QuestionRefused`."""
-        return spark.sql(self.sql, args=self._arguments(values or {}))
-
-    def _arguments(self, values: Mapping[str, str]) -> dict[str, str | None]:
-        names = [one.name for one in self.parameters]
-        for name in values:
-            if name not in names:
+        given, known = values or {}, {one.name: one for one in self.parameters}
+        for name in given.keys() - known.keys():
+            raise QuestionRefused(
+                f"The question {self.name} takes no {name}.",
+                f"It takes {', '.join(known) or 'nothing'}.",
+            )
+        for name, one in known.items():
+            if one.default is None and not given.get(name):
                 raise QuestionRefused(
-                    f"The question {self.name} takes no {name}.",
-                    f"It takes {', '.join(names) or 'nothing'}.",
+                    f"The question {self.name} needs a value for {name}: {one.meaning}.",
+                    f"Give it with --set {name}=VALUE.",
                 )
-        for one in self.parameters:
-            if one.default is None and not values.get(one.name):
-                raise QuestionRefused(
-                    f"The question {self.name} needs a value for {one.name}: {one.meaning}.",
-                    f"Give it with --set {one.name}=VALUE.",
-                )
-        return {one.name: values.get(one.name, one.default) or None for one in self.parameters}
+        taken = {name: given.get(name, one.default) or None for name, one in known.items()}
+        return spark.sql(self.sql, args=taken)
 
 
 def questions() -> dict[str, Question]:
     """Return all questions by name, sorted."""
-    files = resources.files("spark_jobs").joinpath(FOLDER).iterdir()
-    texts = {
-        file.name.removesuffix(SUFFIX): file.read_text("utf-8")
-        for file in files
-        if file.name.endswith(SUFFIX)
-    }
-    return {name: parsed(name, texts[name]) for name in sorted(texts)}
+    files = resources.files("spark_jobs").joinpath("results/questions").iterdir()
+    texts = {file.name: file.read_text("utf-8") for file in files if file.name.endswith(SUFFIX)}
+    names = [name.removesuffix(SUFFIX) for name in sorted(texts)]
+    return {name: parsed(name, texts[name + SUFFIX]) for name in names}
 
 
 def question(name: str) -> Question:
@@ -92,7 +84,7 @@ def question(name: str) -> Question:
 
 def parsed(name: str, text: str) -> Question:
     """Parse a question's file."""
-    asks = text.partition("\n")[0].removeprefix(COMMENT)
+    asks = text.partition("\n")[0].removeprefix("-- ")
     parameters = (Parameter(*found.groups()) for found in PARAMETER.finditer(text))
     return Question(name, asks, tuple(parameters), text)
 
@@ -106,15 +98,6 @@ def values(texts: Iterable[str]) -> dict[str, str]:
             raise typer.BadParameter(f"{text} is no value: write NAME=VALUE, such as id=17")
         found[name] = value
     return found
-
-
-def listed(known: Iterable[Question]) -> Iterator[str]:
-    """Yield the questions and their parameters as lines for a terminal."""
-    for one in known:
-        yield f"{one.name}: {one.asks}"
-        for name, default, meaning in one.parameters:
-            given = "" if default is None else f" [{default}]"
-            yield f"    {name}{given}: {meaning}"
 
 
 def main(
@@ -139,7 +122,11 @@ def main(
     """Answer a question about what audits found."""
     taken = values(given or ())
     if name is None and sql is None:
-        print("\n".join(listed(questions().values())))
+        for one in questions().values():
+            print(f"{one.name}: {one.asks}")
+            for parameter, default, meaning in one.parameters:
+                default_shown = "" if default is None else f" [{default}]"
+                print(f"    {parameter}{default_shown}: {meaning}")
         return
     with readable_errors(), _readable_refusals():
         if name is not None and sql is not None:

@@ -3,11 +3,14 @@ The audit shares no reader with the proxy.
 """
 
 import json
+import re
 from typing import Any, Final, TypeVar
 
 MOST_BYTES: Final = 1 << 20
 MOST_DEPTH: Final = 32
 MOST_DIGITS: Final = 19
+STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+BRACKET: Final = re.compile(r"[\[{\]}]")
 
 T = TypeVar("T")
 
@@ -46,21 +49,10 @@ def whole(value: object) -> int:
 
 
 def _depth(text: str) -> int:
-    if text.count("[") + text.count("{") <= MOST_DEPTH:
-        return 0
     deepest = depth = 0
-    is_text = is_escaped = False
-    for character in text:
-        if is_text:
-            is_text = is_escaped or character != '"'
-            is_escaped = character == "\\" and not is_escaped
-        elif character == '"':
-            is_text = True
-        elif character in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "]}":
-            depth -= 1
+    for bracket in BRACKET.findall(STRING.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
+        deepest = max(deepest, depth)
     return deepest
 
 

@@ -230,23 +230,16 @@ def _spring() -> tuple[Piece, ...]:
     )
 
 
-class Alias(NamedTuple):
-    """Another scheduler: the headers that identify its records, and their translation."""
-
-    triggers: tuple[str, ...]
-    pieces: tuple[Piece, ...]
-
-
 DELAYS: Final = _number("x-delay", SIGNED)
-ALIASES: Final = {
-    "cesium": Alias(
+ALIASES: Final[dict[str, tuple[tuple[str, ...], tuple[Piece, ...]]]] = {
+    "cesium": (
         ("cesium-delay-ms", "cesium-deliver-at"),
         (
             _due_at("cesium-deliver-at").only("has(cesium-deliver-at)"),
             _due_after("cesium-delay-ms").only("NOT has(cesium-deliver-at)"),
         ),
     ),
-    "etf1": Alias(
+    "etf1": (
         ("scheduler-epoch", "scheduler-target-topic", "scheduler-target-key"),
         (
             _CANCEL.only(IS_DELETION),
@@ -259,7 +252,7 @@ ALIASES: Final = {
             ),
         ),
     ),
-    "karafka": Alias(
+    "karafka": (
         (
             *("schedule_schema_version", "schedule_source_type", "schedule_target_epoch"),
             *("schedule_target_topic", "schedule_target_key", "schedule_target_partition"),
@@ -267,21 +260,23 @@ ALIASES: Final = {
         ),
         _karafka(),
     ),
-    "rocketmq": Alias(
+    "rocketmq": (
         (
             *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"),
             *("__STARTDELIVERTIME", "TIMER_DEL_UNIQKEY"),
         ),
         _rocketmq(),
     ),
-    "rabbitmq": Alias(
+    "rabbitmq": (
         ("x-delay",),
         (_due_after("x-delay", 1, SIGNED).only(f"{DELAYS} IS NULL OR {DELAYS} > 0"),),
     ),
-    "nats": Alias(("Nats-Schedule", "Nats-Schedule-Target", "Nats-Schedule-Next"), _nats()),
-    "spring": Alias(("retry_topic-backoff-timestamp", "retry_topic-attempts"), _spring()),
+    "nats": (("Nats-Schedule", "Nats-Schedule-Target", "Nats-Schedule-Next"), _nats()),
+    "spring": (("retry_topic-backoff-timestamp", "retry_topic-attempts"), _spring()),
 }
-"""Aliases by name, in the order of reading."""
+"""Other schedulers in the order of reading: the headers that identify their records, and the
+translation.
+"""
 DELETING: Final = "etf1"
 """This alias reads a record without value and without any request as a cancel."""
 UNCHANGED: Final = (
@@ -299,13 +294,13 @@ def translation(named: Collection[str]) -> list[list[str]]:
     if not aliases:
         nothing = "CAST(NULL AS string) AS alias_code", "CAST(NULL AS bigint) AS raw_letter_hash"
         return [["*", *nothing]]
-    is_of = {name: _is_of(name) for name in aliases}
+    is_of = {name: f"({_counts(name)} AND {has_any(ALIASES[name][0])})" for name in aliases}
     deletes = f"({IS_DELETION} AND {_counts(DELETING)})"
     our_own = f"has({names.CANCEL}) OR has({names.HOP_FROM})"
     recalls = f"has({names.RECALL}) AND policy.recalls_in IS NOT NULL"
     is_aliased = f"""
       ({" OR ".join(is_of.values())} OR {deletes}) AND NOT ({our_own}) AND NOT ({recalls})"""
-    pieces = [piece.only(is_of[name]) for name in aliases for piece in ALIASES[name].pieces]
+    pieces = [piece.only(is_of[name]) for name in aliases for piece in ALIASES[name][1]]
     pieces.append(_CANCEL.only(f"NOT ({' OR '.join(is_of.values())}) AND {deletes}"))
     code = f"coalesce({', '.join(piece.code for piece in pieces if piece.checks)})"
     added = f"concat({', '.join(piece.added for piece in pieces if piece.name)})"
@@ -328,10 +323,6 @@ def translation(named: Collection[str]) -> list[list[str]]:
               AS headers""",
         ],
     ]
-
-
-def _is_of(name: str) -> str:
-    return f"({_counts(name)} AND {has_any(ALIASES[name].triggers)})"
 
 
 def _counts(name: str) -> str:

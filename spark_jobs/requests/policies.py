@@ -4,7 +4,8 @@ of each digest (docs/exactly-once.md#3-ingestion-is-a-pure-function).
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -134,15 +135,11 @@ def policies(
 
 def least_attempts(texts: Mapping[str, str]) -> int:
     """Return the smallest number of publish attempts in these policies. Skip other texts."""
-    found = (_attempts(text) for text in texts.values())
-    return min((one for one in found if one), default=int(DEFAULTS["retry_max_attempts"]))
-
-
-def _attempts(text: str) -> int | None:
-    try:
-        return whole(_known_fields(read_json(text, dict))["retry_max_attempts"])
-    except (ValueError, TypeError):
-        return None
+    found = list[int]()
+    for text in texts.values():
+        with suppress(ValueError, TypeError):
+            found.append(whole(_known_fields(text)["retry_max_attempts"]))
+    return min(filter(None, found), default=int(DEFAULTS["retry_max_attempts"]))
 
 
 def _fields(digest: str, text: str | None, hop_keys: HopKeys) -> dict[str, Any]:
@@ -152,10 +149,10 @@ def _fields(digest: str, text: str | None, hop_keys: HopKeys) -> dict[str, Any]:
             "Restore that topic's records, or audit later offsets only.",
         )
     try:
-        fields = _known_fields(read_json(text, dict))
+        fields = _known_fields(text)
         if policy_digest(text.encode()) != digest:
             raise ValueError("its text has another digest")
-        return {**_columns(fields), **_hop_columns(fields["hop_key"], hop_keys)}
+        return _columns(fields, hop_keys)
     except (ValueError, TypeError, KeyError, IndexError) as error:
         raise NotOurs(
             f"The policy {digest} in the settings topic cannot be read: {error}.",
@@ -163,7 +160,8 @@ def _fields(digest: str, text: str | None, hop_keys: HopKeys) -> dict[str, Any]:
         ) from error
 
 
-def _known_fields(found: dict[str, Any]) -> dict[str, Any]:
+def _known_fields(text: str) -> dict[str, Any]:
+    found = read_json(text, dict)
     if missing := ALWAYS_THERE - found.keys():
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     if unknown := found.keys() - ALWAYS_THERE - DEFAULTS.keys():
@@ -173,37 +171,30 @@ def _known_fields(found: dict[str, Any]) -> dict[str, Any]:
     return {**DEFAULTS, **found}
 
 
-def _columns(policy: dict[str, Any]) -> dict[str, Any]:
+def _columns(policy: dict[str, Any], hop_keys: HopKeys) -> dict[str, Any]:
+    """Return the values of POLICY, and further fields. Raises ValueError."""
     levels_ms, first_level = policy["levels_ms"], policy["retry_first_level"]
-    patterns = {
-        name: java_regex(policy[name]) if policy[name] else None
-        for name in ("deny", "reserved", "marks")
-    }
-    groups = reversed(policy["retry_groups"])
+    digest = policy["hop_key"]
+    if digest is not None and digest not in hop_keys.secrets:
+        raise ValueError(f"the topic does not hold its key {digest} for hops")
+    secret = hop_keys.secrets.get(digest)
     return {
         **policy,
-        **patterns,
         "allow": None if "*" in policy["allow"] else java_regex(policy["allow"]),
+        **{
+            name: java_regex(policy[name]) if policy[name] else None
+            for name in ("deny", "reserved", "marks")
+        },
         "named": policy["allow"],
-        "retry": _retry(
-            levels_ms[first_level - 1 :] or levels_ms[-1:], policy["retry_max_attempts"]
-        ),
-        "retry_groups": {name: _retry(delays_ms, most) for name, delays_ms, most in groups},
-    }
-
-
-def _retry(delays_ms: Sequence[int], max_attempts: int) -> dict[str, Any]:
-    return {"delays_ms": delays_ms, "max_attempts": max_attempts}
-
-
-def _hop_columns(digest: str | None, hop_keys: HopKeys) -> dict[str, Any]:
-    if digest is None:
-        return {"hop_topic_id": None, "hop_inner": None, "hop_outer": None}
-    if digest not in hop_keys.secrets:
-        raise ValueError(f"the topic does not hold its key {digest} for hops")
-    secret = hop_keys.secrets[digest]
-    return {
-        "hop_topic_id": hop_keys.topic_id,
-        "hop_inner": padded(secret, INNER),
-        "hop_outer": padded(secret, OUTER),
+        "retry": {
+            "delays_ms": levels_ms[first_level - 1 :] or levels_ms[-1:],
+            "max_attempts": policy["retry_max_attempts"],
+        },
+        "retry_groups": {
+            name: {"delays_ms": delays_ms, "max_attempts": most}
+            for name, delays_ms, most in reversed(policy["retry_groups"])
+        },
+        "hop_topic_id": None if secret is None else hop_keys.topic_id,
+        "hop_inner": None if secret is None else padded(secret, INNER),
+        "hop_outer": None if secret is None else padded(secret, OUTER),
     }

@@ -9,7 +9,6 @@ MAX_DIGITS: Final = 15
 UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 FOREVER_MS: Final = 2**62
 DAY_MS: Final = 86_400_000
-DAY_S: Final = 86_400
 
 WITH_UNIT: Final = r"R'\A([0-9]{1,12})(ms|s|m|h|d)\z'"
 ISO_DURATION: Final = (
@@ -67,7 +66,7 @@ def rfc_3339_ms(text: str) -> str:
     local_s = f"unix_seconds(try_cast(concat({day}, 'T', {clock}, 'Z') AS timestamp))"
     seconds = f"({local_s} + IF({sign} = '-', 1, -1) * {zone_s})"
     return f"""
-      IF({text} RLIKE {RFC_3339}, IF(NOT startswith({day}, '0000') AND {zone_s} < {DAY_S},
+      IF({text} RLIKE {RFC_3339}, IF(NOT startswith({day}, '0000') AND {zone_s} < {DAY_MS // 1000},
         {seconds} * 1000 + {_fraction_ms(fraction)}, NULL), NULL)"""
 
 

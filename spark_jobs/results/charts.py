@@ -63,42 +63,10 @@ WIDE: Final = Width("wide", 690, 9)
 NARROW: Final = Width("narrow", 300, 4)
 
 
-class Plan(NamedTuple):
-    """Panels with their heights, stacked, with a space above each, in points."""
-
-    title: str
-    draw: Callable[[Sequence[Axes], Timeline], None]
-    heights: Sequence[int]
-    above: int = TOP
-
-
-def lateness_chart(seen: Timeline, width: Width) -> str:
-    """Draw the lateness of deliveries by due; empty without any."""
-    if not any(seen.late):
-        return ""
-    return _chart(Plan("Lateness by due time", _draw_lateness, (130,)), seen, width)
-
-
-def over_time_chart(seen: Timeline, width: Width) -> str:
-    """Draw due and delivered records, and pending ones below."""
-    title = "Due, delivered and waiting over time"
-    return _chart(Plan(title, _draw_over_time, (110, 90)), seen, width)
-
-
-def violations_chart(seen: Timeline, width: Width) -> str:
-    """Draw a row for each verdict with violations; empty without any."""
-    rows = len(seen.violations)
-    if not rows:
-        return ""
-    plan = Plan("Violations over time", _draw_violations, (rows * ROW,), NO_LEGEND)
-    return _chart(plan, seen, width)
-
-
 def _draw_lateness(panels: Sequence[Axes], seen: Timeline) -> None:
     (axes,) = panels
     late = [one and [max(ms, 1) for ms in one[1:]] for one in seen.late]
-    times, *lines = _outlines(seen.axis, late, 3)
-    p50, p99, most = lines
+    times, p50, p99, most = _outlines(seen.axis, late, 3)
     axes.fill_between(times, p50, p99, color=BLUE, alpha=0.2, linewidth=0)
     axes.plot(times, most, color=ORANGE, linewidth=2.4, label="latest")
     axes.plot(times, p99, color=BLUE, linewidth=0.8, label="99 of 100 within")
@@ -109,12 +77,9 @@ def _draw_lateness(panels: Sequence[Axes], seen: Timeline) -> None:
     axes.set_ylim(0.8, top_ms)
     axes.yaxis.set_major_locator(FixedLocator([ms for ms in LATE_TICKS_MS if ms <= top_ms]))
     axes.yaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(FuncFormatter(_late_by))
+    said = FuncFormatter(lambda ms, _: f"≤ {milliseconds(ms)}" if ms <= 1 else milliseconds(ms))
+    axes.yaxis.set_major_formatter(said)
     _legend(axes, 3)
-
-
-def _late_by(late_ms: float, _: int) -> str:
-    return f"≤ {milliseconds(late_ms)}" if late_ms <= 1 else milliseconds(late_ms)
 
 
 def _draw_over_time(panels: Sequence[Axes], seen: Timeline) -> None:
@@ -151,29 +116,56 @@ def _draw_violations(panels: Sequence[Axes], seen: Timeline) -> None:
     axes.grid(visible=False)
 
 
-def _chart(plan: Plan, seen: Timeline, width: Width) -> str:
+class Plan(NamedTuple):
+    """A chart: its panels, stacked, with a space above each, in points."""
+
+    title: str
+    draw: Callable[[Sequence[Axes], Timeline], None]
+    heights: Callable[[Timeline], Sequence[int]]
+    """Of the panels; none without anything to draw."""
+    above: int = TOP
+
+
+PLANS: Final = {
+    "lateness": Plan(
+        "Lateness by due time", _draw_lateness, lambda seen: (130,) if any(seen.late) else ()
+    ),
+    "over_time": Plan("Due, delivered and waiting over time", _draw_over_time, lambda _: (110, 90)),
+    "violations": Plan(
+        "Violations over time",
+        _draw_violations,
+        lambda seen: (len(seen.violations) * ROW,) if seen.violations else (),
+        NO_LEGEND,
+    ),
+}
+"""`lateness`: of deliveries, by due. `over_time`: due and delivered records above pending ones.
+`violations`: a row for each verdict.
+"""
+
+
+def chart(name: str, seen: Timeline, width: Width) -> str:
+    """Draw one of PLANS; empty without anything to draw."""
+    plan = PLANS[name]
+    heights = plan.heights(seen)
+    if not heights:
+        return ""
     with mpl.rc_context({**STYLE, "svg.hashsalt": f"{plan.title} {width.name}"}):
-        tall = sum(plan.above + height for height in plan.heights) + BOTTOM
-        figure = Figure(figsize=(width.points / POINTS_PER_INCH, tall / POINTS_PER_INCH))
+        wide, tall = width.points, sum(plan.above + height for height in heights) + BOTTOM
+        figure = Figure(figsize=(wide / POINTS_PER_INCH, tall / POINTS_PER_INCH))
         panels, bottom = [], tall
-        for height in plan.heights:
+        for height in heights:
             bottom -= plan.above + height
-            box = LEFT, bottom, width.points - LEFT - RIGHT, height
-            panels.append(_panel(figure, box, tall, width))
+            box = LEFT / wide, bottom / tall, (wide - LEFT - RIGHT) / wide, height / tall
+            axes = figure.add_axes(box)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(axis="y", color=LINE, linewidth=0.7)
+            axes.set_axisbelow(True)
+            axes.tick_params(length=3)
+            panels.append(axes)
         plan.draw(panels, seen)
         for panel in panels:
             _times_along(panel, seen.axis, width, is_last=panel is panels[-1])
         return _svg(figure, plan.title, width)
-
-
-def _panel(figure: Figure, box: tuple[int, int, int, int], tall: int, width: Width) -> Axes:
-    left, bottom, wide, height = box
-    axes = figure.add_axes((left / width.points, bottom / tall, wide / width.points, height / tall))
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color=LINE, linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=3)
-    return axes
 
 
 def _times_along(axes: Axes, along: Axis, width: Width, *, is_last: bool) -> None:

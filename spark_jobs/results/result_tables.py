@@ -1,6 +1,7 @@
 """The tables that audits write, and views over them."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -82,31 +83,32 @@ class VerdictCounts:
     @property
     def verdicts(self) -> dict[str, int]:
         """Counts by verdict, zeros included."""
-        return {**dict.fromkeys(MEANINGS, 0), **_by_verdict(self.groups)}
+        found = Counter(dict.fromkeys(MEANINGS, 0))
+        for row in self.groups:
+            found[row.verdict] += row.rows
+        return dict(found)
 
     @property
     def violations(self) -> dict[str, int]:
-        return _by_verdict(row for row in self.groups if row.is_violation)
+        found = Counter[str]()
+        for row in self.groups:
+            found[row.verdict] += row.rows if row.is_violation else 0
+        return {verdict: count for verdict, count in found.items() if count}
 
     @property
     def given(self) -> Mapping[int, int]:
-        found: dict[int, int] = {}
+        """Counts of the records that were read, by partition."""
+        found = Counter[int]()
         for row in self.groups:
-            if row.given:
-                found[row.partition] = found.get(row.partition, 0) + row.given
-        return found
-
-    @property
-    def hash(self) -> TableHash:
-        return hash_of(self.groups)
+            found[row.partition] += row.given
+        return {partition: count for partition, count in found.items() if count}
 
     @property
     def axis(self) -> Axis | None:
-        times = [[row[name] for row in self.groups if row[name] is not None] for name in _TIMES]
-        first, written, last = times
-        return axis_of(
-            min(first, default=None), min(written, default=None), max(last, default=None)
+        first, written, last = (
+            [row[name] for row in self.groups if row[name] is not None] for name in _TIMES
         )
+        return axis_of(min(first or written, default=None), max(last, default=None))
 
 
 def hash_sums(columns: Iterable[str]) -> list[Column]:
@@ -120,13 +122,6 @@ def hash_of(sums: Iterable[Row]) -> TableHash:
     """Return the hash of rows by their `hash_sums`, in any order."""
     found = [(row.rows, int(row.hash or 0)) for row in sums]
     return TableHash(sum(rows for rows, _ in found), str(sum(hashed for _, hashed in found)))
-
-
-def _by_verdict(groups: Iterable[Row]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for row in groups:
-        found[row.verdict] = found.get(row.verdict, 0) + row.rows
-    return found
 
 
 # Two Delta tables. AUDIT, the audit that wrote a row, comes first in each. The newest verdict of a
@@ -194,30 +189,26 @@ def write_tables(verdicts: DataFrame, audited: Audited, audit: str, tables: Tabl
     counts = VerdictCounts.of(written)
     axis = counts.axis
     late = lateness(written, axis.step_of("due") if axis else f.lit(None))
+    by_size = sorted(late.by_target.items(), key=lambda one: (-one[1].records, one[0]))
     summary = _summary(counts, late.arrived, written, audited)
-    broken = _write_violations(written, audited, audit, tables) if summary.violations else NO_ROWS
+    hashes = {VERDICTS_TABLE: hash_of(counts.groups), VIOLATIONS_TABLE: NO_ROWS}
+    shown: Sequence[Row] = ()
+    if summary.violations:
+        commands = look(audited.bootstrap, audited.ingress_topic)
+        broken = written.where("is_violation").withColumn("look", commands).select(*VIOLATION)
+        tables.append(VIOLATIONS_TABLE, _of(audit, audited, broken), FOLDERS)
+        kept = read_violations(tables, audit)
+        hashes[VIOLATIONS_TABLE] = hash_of(kept.agg(*hash_sums(VIOLATION)).collect())
+        ordered = kept.orderBy("partition", "offset", "at_offset")
+        shown = ordered.limit(SHOWN_VIOLATIONS).collect()
     return Results(
         summary,
         counts,
         timeline(written, axis, late.by_step) if axis else None,
-        late.of_most(SHOWN_TARGETS),
-        _first(read_violations(tables, audit)) if summary.violations else (),
-        {VERDICTS_TABLE: counts.hash, VIOLATIONS_TABLE: broken},
+        by_size[:SHOWN_TARGETS],
+        [row.asDict() for row in shown],
+        hashes,
     )
-
-
-def _write_violations(
-    verdicts: DataFrame, audited: Audited, audit: str, tables: Tables
-) -> TableHash:
-    shown = look(audited.bootstrap, audited.ingress_topic)
-    broken = verdicts.where("is_violation").withColumn("look", shown).select(*VIOLATION)
-    tables.append(VIOLATIONS_TABLE, _of(audit, audited, broken), FOLDERS)
-    return hash_of(read_violations(tables, audit).agg(*hash_sums(VIOLATION)).collect())
-
-
-def _first(violations: DataFrame) -> list[dict[str, Any]]:
-    ordered = violations.orderBy("partition", "offset", "at_offset")
-    return [row.asDict() for row in ordered.limit(SHOWN_VIOLATIONS).collect()]
 
 
 def read_verdicts(tables: Tables, audit: str) -> DataFrame:
@@ -238,18 +229,11 @@ def _of(audit: str, audited: Audited, rows: DataFrame) -> DataFrame:
 
 def look(bootstrap: str, ingress_topic: str) -> Column:
     """Return Kafka's console commands that show the ingress record and its end, one a line."""
-    server = shlex.quote(bootstrap)
+    consumer = f"kafka-console-consumer.sh --bootstrap-server {shlex.quote(bootstrap)} --topic "
 
     def command(topic: Column, partition: str, offset: str) -> Column:
-        return f.concat(
-            f.lit(f"kafka-console-consumer.sh --bootstrap-server {server} --topic "),
-            topic,
-            f.lit(" --partition "),
-            f.col(partition).cast("string"),
-            f.lit(" --offset "),
-            f.col(offset).cast("string"),
-            f.lit(f" {SHOW_ALL}"),
-        )
+        place = topic, f.lit(" --partition "), f.col(partition), f.lit(" --offset "), f.col(offset)
+        return f.concat(f.lit(consumer), *place, f.lit(f" {SHOW_ALL}"))
 
     return f.concat_ws(
         "\n",
@@ -262,6 +246,8 @@ def _summary(
     counts: VerdictCounts, late: Figures | None, written: DataFrame, audited: Audited
 ) -> Summary:
     broken, attested = counts.violations, counts.sum("attested", ARRIVED)
+    behind = {row.partition for row in counts.groups if row.behind}
+    stood_at = [one.watermark_ms for one in audited.ranges if one.partition in behind]
     return Summary(
         counts.verdicts,
         sum(broken.values()),
@@ -269,7 +255,7 @@ def _summary(
         {name: getattr(late, f"{name}_ms", None) for name in ("p50", "p99", "max")},
         counts.sum("late", ARRIVED),
         counts.sum("late", NOT_DONE),
-        _judged_to_ms(counts, audited),
+        max(0, min([audited.at_ms, *stood_at])),
         _not_judged(counts, written, audited),
         audited,
         attested,
@@ -278,28 +264,18 @@ def _summary(
     )
 
 
-def _judged_to_ms(counts: VerdictCounts, audited: Audited) -> int:
-    """Return the time up to which all is judged. A late partition counts to its watermark."""
-    behind = {row.partition for row in counts.groups if row.behind}
-    stood = (one.watermark_ms for one in audited.ranges if one.partition in behind)
-    return max(0, min([audited.at_ms, *stood]))
-
-
 def _not_judged(counts: VerdictCounts, written: DataFrame, audited: Audited) -> dict[str, int]:
     """Return the number of unjudged records by reason. Deleted records count by offset."""
-    unsure = counts.sum("unsure")
-    found = _reasons(written) if unsure else {}
+    unsure, found = counts.sum("unsure"), dict[str, int]()
+    if unsure:
+        reasons = written.where(IS_UNSURE).groupBy("detail").count()
+        most = reasons.orderBy(f.desc("count"), "detail").limit(MOST_REASONS).collect()
+        found = {row["detail"]: row["count"] for row in most}
     rest = unsure - sum(found.values())
     found[DELETED] = sum(one.end - one.start for one in audited.unverifiable)
     found[BEHIND] = 0 if counts.verdicts[OVERDUE] else counts.sum("late", NOT_DONE)
     found["for other reasons"] = rest
     return {reason: count for reason, count in found.items() if count}
-
-
-def _reasons(written: DataFrame) -> dict[str, int]:
-    reasons = written.where(IS_UNSURE).groupBy("detail").count()
-    rows = reasons.orderBy(f.desc("count"), "detail").limit(MOST_REASONS).collect()
-    return {row["detail"]: row["count"] for row in rows}
 
 
 NEWEST: Final[Schema] = {**AUDIT, **VERDICTS}
@@ -324,16 +300,10 @@ def newest_of_chain(history: History) -> DataFrame:
 
 
 def register_views(spark: SparkSession, place: Location) -> None:
-    """Create the session's views over the current content. Raises `ResultsRefused`."""
-    for name, frame in views(spark, place).items():
-        frame.createOrReplaceTempView(name)
-
-
-def views(spark: SparkSession, place: Location) -> dict[str, DataFrame]:
-    """Return the views by name.
+    """Create the session's views over the current content. Raises `ResultsRefused`.
     `audits`: AUDITS, the complete audits. `chain`: the last one and its predecessors. `verdicts`:
     VERDICTS with AUDIT, of complete audits. `newest`: the newest verdict of each record in the
-    chain. `violations`: VIOLATION with AUDIT. `lateness`: FIGURES by AUDIT, target and minute_ms.
+    chain. `violations`: VIOLATION with AUDIT. `lateness`: Figures by AUDIT, target and minute_ms.
     """
     history = History(spark, place)
     audits = history.audits
@@ -343,7 +313,7 @@ def views(spark: SparkSession, place: Location) -> dict[str, DataFrame]:
         return rows.join(audits.select("audit"), "audit", "left_semi")
 
     verdicts = complete(VERDICTS_TABLE, VERDICTS)
-    return {
+    views = {
         "newest": newest_of_chain(history),
         "audits": audits,
         "chain": audits.where(f.col("audit").isin(history.last_chain())),
@@ -351,3 +321,5 @@ def views(spark: SparkSession, place: Location) -> dict[str, DataFrame]:
         "violations": complete(VIOLATIONS_TABLE, VIOLATION),
         "lateness": by_minute(verdicts, *AUDIT),
     }
+    for name, frame in views.items():
+        frame.createOrReplaceTempView(name)

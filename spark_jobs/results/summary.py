@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,12 +25,6 @@ from spark_jobs.verdicts.verdict_names import ARRIVED, PENDING
 MINUTE_MS: Final = 60_000
 EXACTNESS: Final = 10_000
 """percentile_approx misses the rank by at most 1 / EXACTNESS."""
-FIGURES: Final[Schema] = {
-    "records": "bigint",
-    "p50_ms": "bigint",
-    "p99_ms": "bigint",
-    "max_ms": "bigint",
-}
 _FIGURES: Final = ("records", "ranked[0] AS p50_ms", "ranked[1] AS p99_ms", "max_ms")
 _GROUPS: Final = ("has_arrived", "target", "step")
 _OF_ARRIVED, _OF_TARGETS, _OF_STEPS = 0b011, 0b101, 0b110
@@ -54,10 +48,6 @@ class Lateness(NamedTuple):
     by_target: Mapping[str, Figures]
     by_step: Mapping[int, Figures]
 
-    def of_most(self, count: int) -> Sequence[tuple[str, Figures]]:
-        ordered = sorted(self.by_target.items(), key=lambda one: (-one[1].records, one[0]))
-        return ordered[:count]
-
 
 def lateness(verdicts: DataFrame, step: Column) -> Lateness:
     """Return the lateness of VERDICTS, by one query. `step`: the number of a record's step."""
@@ -72,13 +62,13 @@ def lateness(verdicts: DataFrame, step: Column) -> Lateness:
     found: dict[int, dict[Any, Figures]] = {_OF_ARRIVED: {}, _OF_TARGETS: {}, _OF_STEPS: {}}
     for row in counted.selectExpr("left_out", *_GROUPS, *_FIGURES).collect():
         key = row[_GROUPS[[*found].index(row.left_out)]]
-        found[row.left_out][key] = Figures(*(row[name] for name in FIGURES))
+        found[row.left_out][key] = Figures(*(row[name] for name in Figures._fields))
     by_step = {step: one for step, one in found[_OF_STEPS].items() if step is not None}
     return Lateness(found[_OF_ARRIVED].get(True), found[_OF_TARGETS], by_step)
 
 
 def by_minute(verdicts: DataFrame, *beside: str) -> DataFrame:
-    """Return FIGURES by the columns `beside`, `target` and minute of the due (`minute_ms`)."""
+    """Return Figures by the columns `beside`, `target` and minute of the due (`minute_ms`)."""
     minute_ms = f.col("due_ms") - f.pmod("due_ms", f.lit(MINUTE_MS))
     late = verdicts.where("lateness_ms IS NOT NULL")
     grouped = late.groupBy(*beside, "target", minute_ms.alias("minute_ms"))
@@ -186,20 +176,19 @@ class Summary:
         }
 
     def lines(self) -> Iterator[str]:
+        """Yield the verdicts, the reasons and the result for a terminal."""
         for verdict, count in self.verdicts.items():
             if count:
                 yield f"{count:>12,}  {verdict.replace('_', ' ')}"
         for reason, count in self.not_judged.items():
             yield f"{count:>12,}  could not be judged: {reason}"
-        yield f"{self._sentence()} All is judged up to {moment(self.until_ms)}."
-
-    def _sentence(self) -> str:
-        if self.violations:
-            return f"{self.violations} violations."
-        if self.not_judged:
-            count = sum(self.not_judged.values())
-            return f"Held as far as could be judged: no violation, {count} not judged."
-        return "Held: no violation."
+        unjudged = sum(self.not_judged.values())
+        result = {
+            VIOLATED: f"{self.violations} violations.",
+            NOT_ALL_JUDGED: f"Held as far as could be judged: no violation, {unjudged} not judged.",
+            HELD: "Held: no violation.",
+        }[self.exit_code]
+        yield f"{result} All is judged up to {moment(self.until_ms)}."
 
 
 NO_VERDICTS: Final = Summary({}, 0, {}, {}, 0, 0, 0, {}, Audited("", "", 0, ()))
@@ -242,8 +231,6 @@ REPORT: Final = "report.html"
 EVIDENCE: Final = "evidence.json"
 PORTION: Final = "portion"
 """The result of a row that is no audit. The next audit judges its records."""
-OLD_STATE: Final = ("state", "checkpoint")
-"""State folders of `audit --follow` in older versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,21 +256,16 @@ class History:
 
     @property
     def has_any(self) -> bool:
+        """Whether there is an audit that another can continue."""
         return not self._whole().isEmpty()
 
-    def check_no_old_state(self) -> None:
-        """Raise `ResultsRefused` if an older `audit --follow` kept its state here."""
-        if self.tables.has(OLD_STATE[0]) and not self.tables.has(TABLE):
-            raise _old_state(self.place)
-
-    def newest(self) -> MadeAudit:
-        return self._made(self._whole())
-
-    def named(self, name: str) -> MadeAudit:
-        return self._made(self._whole().where(f.col("audit") == name))
-
-    def _made(self, audits: DataFrame) -> MadeAudit:
-        for row in audits.orderBy(f.desc("audit")).limit(1).collect():
+    def newest(self, name: str | None = None) -> MadeAudit:
+        """Return the newest audit that another can continue, or the one of this name.
+        Raises `ResultsRefused`.
+        """
+        audits = self._whole()
+        named = audits.where(f.col("audit") == name) if name else audits
+        for row in named.orderBy(f.desc("audit")).limit(1).collect():
             try:
                 read = ReadSoFar.from_json(json.loads(row.read))
             except (KeyError, TypeError, ValueError) as error:
@@ -350,11 +332,6 @@ def row_of(
     }
 
 
-def row_of_portion(name: str, summary: Summary, before: MadeAudit | None) -> dict[str, Any]:
-    """Return the row of AUDITS of a portion."""
-    return {**row_of(name, summary, "", before), "result": PORTION}
-
-
 def gone_on_from(read: ReadSoFar, open_version: int) -> dict[str, Any]:
     """Return the columns of AUDITS by which another audit can continue."""
     return {"read": json.dumps(read.to_json()), "open_version": open_version}
@@ -365,13 +342,6 @@ def check_place(place: Location) -> None:
     folder = place.folder
     if folder is None:
         return
-    if (folder / SUMMARY).is_file() and not (folder / TABLE).is_dir():
-        raise ResultsRefused(
-            f"{folder} holds the results of an audit by an older version.",
-            "Name a new folder in --output.",
-        )
-    if all((folder / name).is_dir() for name in OLD_STATE) and not (folder / TABLE).is_dir():
-        raise _old_state(place)
     is_other = folder.is_dir() and any(folder.iterdir()) and not (folder / TABLE).is_dir()
     if is_other or (not folder.is_dir() and (folder.exists() or folder.is_symlink())):
         raise ResultsRefused(
@@ -380,14 +350,6 @@ def check_place(place: Location) -> None:
         )
     with writing(place):
         (folder / TABLE).mkdir(parents=True, exist_ok=True)
-
-
-def _old_state(place: Location) -> ResultsRefused:
-    return ResultsRefused(
-        f"{place} holds the state that an older version of audit --follow kept. This version "
-        "cannot go on from it.",
-        "Name another --output: the audit begins anew there.",
-    )
 
 
 @contextmanager

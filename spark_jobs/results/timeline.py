@@ -76,19 +76,24 @@ def timed(verdicts: DataFrame, at_ms: int) -> DataFrame:
     return verdicts.selectExpr("*", *within)
 
 
-def axis_of(first_ms: int | None, first_written_ms: int | None, last_ms: int | None) -> Axis | None:
+def axis_of(start_ms: int | None, last_ms: int | None) -> Axis | None:
     """Return the axis from the first due or end on. Earlier records are pending at its start."""
-    start_ms = first_written_ms if first_ms is None else first_ms
     if start_ms is None or last_ms is None:
         return None
-    step_ms = _step_ms(last_ms - start_ms)
+    span_ms = last_ms - start_ms
+    fitting = (step_ms for step_ms in STEPS_MS if span_ms <= step_ms * (MOST_STEPS - 4))
+    step_ms = next(fitting, span_ms // (MOST_STEPS - 4) + 1)
     start_ms -= start_ms % step_ms + step_ms
     return Axis(start_ms, step_ms, (last_ms - start_ms) // step_ms + 2)
 
 
 def timeline(verdicts: DataFrame, axis: Axis, late: Mapping[int, Figures]) -> Timeline:
     """Count VERDICTS with TIMES, by one query. `late`: deliveries by the step of their due."""
-    counts = _counts(verdicts, axis)
+    happened = verdicts.selectExpr(f"stack({len(_EVENTS)}, {', '.join(_EVENTS)}) AS (at_ms, what)")
+    grouped = happened.where("at_ms IS NOT NULL").groupBy("what", axis.step_of("at_ms"))
+    counts: dict[str, Counter[int]] = {name: Counter() for name in _COUNTED}
+    for what, step, count in grouped.count().orderBy("what", "step").collect():
+        counts.setdefault(what, Counter())[step] = count
     written, ended, delivered = (counts.pop(name) for name in _COUNTED)
     steps = range(axis.steps)
     return Timeline(
@@ -99,17 +104,3 @@ def timeline(verdicts: DataFrame, axis: Axis, late: Mapping[int, Figures]) -> Ti
         [late.get(step) for step in steps],
         {verdict: dict(by_step) for verdict, by_step in counts.items()},
     )
-
-
-def _counts(verdicts: DataFrame, axis: Axis) -> dict[str, Counter[int]]:
-    happened = verdicts.selectExpr(f"stack({len(_EVENTS)}, {', '.join(_EVENTS)}) AS (at_ms, what)")
-    grouped = happened.where("at_ms IS NOT NULL").groupBy("what", axis.step_of("at_ms"))
-    found: dict[str, Counter[int]] = {name: Counter() for name in _COUNTED}
-    for what, step, count in grouped.count().orderBy("what", "step").collect():
-        found.setdefault(what, Counter())[step] = count
-    return found
-
-
-def _step_ms(span_ms: int) -> int:
-    fitting = (step_ms for step_ms in STEPS_MS if span_ms <= step_ms * (MOST_STEPS - 4))
-    return next(fitting, span_ms // (MOST_STEPS - 4) + 1)

@@ -30,7 +30,6 @@ from spark_jobs.verdicts.generations import (
     with_generations,
     without_generations,
 )
-from spark_jobs.verdicts.outcome_rules import OUTCOME_RULES
 from spark_jobs.verdicts.requests import (
     HOPS,
     IS_HOP,
@@ -52,6 +51,7 @@ from spark_jobs.verdicts.rules import (
     KNOWN_RULES,
     LATENESS_MS,
     MUST_HAVE_ENDED,
+    OUTCOME_RULES,
     OVERDUE_MS,
     UNSEEN_STEPS,
     differences,
@@ -252,6 +252,10 @@ _FIELDS: Final = ", ".join(
     f"'{name}', CAST({sql} AS {kind})" for name, (kind, sql) in _COLUMNS.items()
 )
 VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
+_JUDGED: Final = (
+    *("request IS NOT NULL AS is_read", f"{HAS_FIRED} AS has_fired"),
+    *(f"{IS_HOP} AS is_hop", f"{WAITS_FROM} AS waits_from"),
+)
 _IS_RECALL: Final = "request.kind = 'recall'"
 _MISSED: Final = f"({_IS_RECALL} OR {IS_MOVE}) AND outcome.end = 'missed'"
 NAMES_ANOTHER: Final = f"""
@@ -279,7 +283,7 @@ class Evaluation:
 
 
 class Scoped(NamedTuple):
-    """Partitions (PARTITION_STATE) with their SCOPE, and the known TARGETS."""
+    """Partitions (PARTITION_STATE) with their scope, and the known TARGETS."""
 
     partitions: DataFrame
     targets: DataFrame
@@ -370,12 +374,9 @@ def _evaluated_alone(histories: DataFrame, state: DataFrame, targets: DataFrame)
     known = known.selectExpr("*", f"{MUST_HAVE_ENDED} AS must_have_ended")
     ruled = _ruled(known.selectExpr("*", f"{NEEDS_OTHERS} AS needs_others"), "NOT needs_others")
     return ruled.selectExpr(
+        *_JUDGED,
         "needs_others",
         f"{NAMES_ANOTHER} AS names_another",
-        "false AS is_hop",
-        "offset AS waits_from",
-        f"{HAS_FIRED} AS has_fired",
-        "request IS NOT NULL AS is_read",
         *[f"{sql} AS {name}" for name, sql in SIGHT.items()],
         f"IF(NOT needs_others, {VERDICT}, NULL) AS verdict",
         f"IF(NOT needs_others AND {GETS_VERDICT}, {CROSS_CHECK}, NULL) AS cross_check",
@@ -389,14 +390,10 @@ def _evaluated_together(
 ) -> DataFrame:
     ruled = _ruled(_beside(histories.join(known, [*PLACE], "left"), state, targets), "true")
     return ruled.selectExpr("*", f"{NEEDED_FROM} AS needed_from").selectExpr(
-        f"{VERDICT} AS verdict",
-        f"{IS_HOP} AS is_hop",
-        f"{WAITS_FROM} AS waits_from",
-        f"{HAS_FIRED} AS has_fired",
+        *_JUDGED,
+        *PLACE,
         f"{ASKED_FOR} AS half",
-        "partition",
-        "offset",
-        "request IS NOT NULL AS is_read",
+        f"{VERDICT} AS verdict",
         f"IF({GETS_VERDICT}, {CROSS_CHECK}, NULL) AS cross_check",
         f"IF({IS_NEEDED} OR {HAS_ENDS_AHEAD}, {carried(IS_NEEDED)}, NULL) AS history",
     )

@@ -21,13 +21,12 @@ from spark_jobs.histories.open_records import ALWAYS, NEVER, OPEN
 from spark_jobs.requests.parsing import CONTROLS, TAKE_BACK
 from spark_jobs.runtime.frames import Schema, conformed, quoted
 from spark_jobs.verdicts.requests import (
-    NAMES_ONE,
     WAITS_FROM,
     first_met,
     with_purges,
     with_subjects,
 )
-from spark_jobs.verdicts.rules import in_steps
+from spark_jobs.verdicts.rules import EITHER, NAMES_ONE, in_steps
 from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 
 # Rules of the log about records that share an id (docs/guide.md#cancel-and-replace):
@@ -42,11 +41,6 @@ from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 #   mid-hop, the outcome may name either.
 # - A move belongs to the generation, unless it came too late.
 
-EITHER: Final = "either"
-"""A control record may say applied or missed.
-It met a record between two publish attempts or with an unseen outcome, or it names a deleted
-record.
-"""
 OPENER: Final = "struct<offset:bigint,kind:string,timestamp_ms:bigint>"
 GENERATION: Final = {
     "subject": SUBJECT,
@@ -90,8 +84,6 @@ named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
   'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms, 'ended_ms', {OWN_END_MS},
   'is_seen', is_seen)
 """
-_HAS_SUBJECT: Final = "subject IS NOT NULL"
-_IS_CONTROL: Final = f"request.kind IN {CONTROLS}"
 _WAITS: Final = f"(request.kind IN ('record', 'prepare') AND NOT {MISSED_ITS_PLACE})"
 _WRITTEN: Final = f"({_WAITS} AND request.hop_from IS NULL)"
 _HITS: Final = """
@@ -120,7 +112,7 @@ STEPS: Final = (
         ),
     },
     {
-        "opener": f"IF({_HAS_SUBJECT} AND (request.kind = 'cancel' OR {_WRITTEN} OR {_HITS}),"
+        "opener": f"IF(subject IS NOT NULL AND (request.kind = 'cancel' OR {_WRITTEN} OR {_HITS}),"
         f" {_THIS}, NULL)",
     },
     {
@@ -156,7 +148,6 @@ STEPS: Final = (
 `member`: a record of the generation, and its end. `holder`: the member that this record meets.
 `candidate`: a decision on the half message. The first one `decides`.
 """
-NO_PURGE: Final = {"purge": f"CAST(NULL AS {OPENER})", "holder_purge": f"CAST(NULL AS {OPENER})"}
 PURGE_STEPS: Final = (
     {
         "met": f"IF(request.kind = 'record' OR decision.kind = 'commit',"
@@ -185,7 +176,7 @@ LAST_STEPS: Final = (
         "expected": f"""
           CASE WHEN request.kind = 'purge' THEN 'applied'
           WHEN request.kind = 'recall' AND request.recalled < known_from THEN '{EITHER}'
-          WHEN {_IS_CONTROL} AND request.kind != 'recall' AND prev_opener IS NULL
+          WHEN request.kind IN {CONTROLS} AND request.kind != 'recall' AND prev_opener IS NULL
             AND known_from > 0 THEN '{EITHER}'
           WHEN request.kind = 'recall' AND NOT coalesce({_FINDS}, false) THEN 'missed'
           WHEN request.kind IN {TAKE_BACK} THEN
@@ -208,8 +199,7 @@ def with_generations(
 ) -> DataFrame:
     """Return the histories, beside the scope, with GENERATION; null without a subject."""
     found = with_purges(with_subjects(histories, has_recalls=has_recalls), purges)
-    of_purges = (NO_PURGE,) if purges is None else PURGE_STEPS
-    found = in_steps(found, (*STEPS, *of_purges, *LAST_STEPS))
+    found = in_steps(found, (*STEPS, *PURGE_STEPS, *LAST_STEPS))
     return found.select(*histories.columns, *GENERATION)
 
 
@@ -227,17 +217,11 @@ MOST_ENDS: Final = 2
 """Ends kept of each kind. More are no other violation."""
 _ARE_TWO: Final = "coalesce(outcome.end != last_outcome, false)"
 _HISTORY: Final = (
-    *PLACE,
-    "request",
-    "subject",
-    *KINDS_OF_END,
-    *KINDS_OF_END.values(),
-    "last_outcome",
+    *(*PLACE, "request", "subject", *KINDS_OF_END, *KINDS_OF_END.values(), "last_outcome"),
 )
 _ENDS: Final = f"({' + '.join(KINDS_OF_END.values())})"
 _IS_READ: Final = "offset < next_offset"
 _IS_UNREAD: Final = "coalesce(offset >= read_to AND offset < log_end, false)"
-_IS_PENDING: Final = f"ruling.verdict IN {quoted(NOT_DONE)}"
 _BROKEN_ANEW: Final = f"""
 ruling.verdict IN {quoted(VIOLATIONS)} AND ({_ENDS} > request.known_ends
   OR (successors > 1 AND request.known_verdict NOT IN {quoted(VIOLATIONS)})
@@ -254,7 +238,8 @@ CASE WHEN request IS NULL THEN NOT {_IS_UNREAD}
 
 _MAY_BE_PENDING: Final = f"(request.is_blurred OR request.kind IS NULL) AND {_ENDS} = 0"
 IS_LEFT_OPEN: Final = f"""
-coalesce(request IS NOT NULL AND {_IS_READ} AND ({_IS_PENDING} OR ({_MAY_BE_PENDING})), false)
+coalesce(request IS NOT NULL AND {_IS_READ}
+  AND (ruling.verdict IN {quoted(NOT_DONE)} OR ({_MAY_BE_PENDING})), false)
 """
 
 HAS_ENDS_AHEAD: Final = f"""

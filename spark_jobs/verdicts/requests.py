@@ -166,15 +166,8 @@ PURGE: Final = (
     "to_ms:bigint>"
 )
 """`applied_ms`: the time of its outcome, null if unknown. `targets`: a Java regular expression."""
-NAMES_ONE: Final = "coalesce(outcome.detail LIKE 'purged by %', false)"
-"""SQL: whether an outcome says that a purge ended its record."""
 WAITS_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
 """SQL: a purge behind this offset meets the record. A move had another due before it."""
-
-
-def named_by(purge: str) -> str:
-    """Return SQL of the outcome detail that names this purge (a struct with `offset`)."""
-    return f"concat('purged by ', ingress_topic, '/', partition, '/', {purge}.offset)"
 
 
 def purges_in(histories: DataFrame) -> DataFrame | None:

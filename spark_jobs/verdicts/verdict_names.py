@@ -7,9 +7,6 @@ DEAD_LETTERED: Final = "dead_lettered"
 PENDING: Final = "pending"
 UNVERIFIABLE: Final = "unverifiable"
 MISSING: Final = "missing"
-DUPLICATED: Final = "duplicated"
-EARLY: Final = "early"
-ALTERED: Final = "altered"
 ORPHANED: Final = "orphaned"
 CONTRADICTED: Final = "contradicted"
 LATE: Final = "late"
@@ -35,9 +32,9 @@ SOUND: Final = {
 }
 VIOLATIONS: Final = {
     MISSING: "should have ended by what the proxy has committed, and has no end",
-    DUPLICATED: "has more than one end",
-    EARLY: "was delivered before its due",
-    ALTERED: "arrived with another topic, partition, key, value, header or stamp than it was to",
+    "duplicated": "has more than one end",
+    "early": "was delivered before its due",
+    "altered": "arrived with another topic, partition, key, value, header or stamp than it was to",
     ORPHANED: "names an ingress record that never was, or that is not there",
     CONTRADICTED: "ended otherwise than the log of the ingress says",
     LATE: "arrived later than was asked for with --max-lateness",

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.runtime.frames import Materialise, location, materialising
-from spark_jobs.verdicts import evaluation, outcome_rules, requests, rules
+from spark_jobs.verdicts import evaluation, requests, rules
 from spark_jobs.verdicts.cross_checks import contradicted
 from spark_jobs.verdicts.evaluation import out_of_order
 from spark_jobs.verdicts.rules import MUST_HAVE_ENDED, Rule
@@ -49,10 +49,10 @@ def parts() -> list[Change]:
     return [
         *_afterwards(),
         *_parts("delivery of another", rules._CHANGED),
-        *_parts("outcome of another", outcome_rules._SAYS_OTHER),
-        *_branches("possible outcome", outcome_rules._POSSIBLE, "true"),
-        *_branches("excuse", outcome_rules._EXCUSE_WRONG, NOTHING),
-        *_branches("code", outcome_rules._WRONG_CODE, NOTHING),
+        *_parts("outcome of another", rules._SAYS_OTHER),
+        *_branches("possible outcome", rules._POSSIBLE, "true"),
+        *_branches("excuse", rules._EXCUSE_WRONG, NOTHING),
+        *_branches("code", rules._WRONG_CODE, NOTHING),
         *_hop_parts(),
         *_must_have_ended(),
     ]

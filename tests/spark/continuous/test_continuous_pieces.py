@@ -34,7 +34,7 @@ from spark_jobs.kafka.positions import (
     count_of,
     first_of,
 )
-from spark_jobs.results.summary import History, check_place
+from spark_jobs.results.summary import History
 from spark_jobs.runtime.errors import (
     BrokerUnreachable,
     IngressGrew,
@@ -200,21 +200,6 @@ def test_signal_between_two_rounds_ends_the_wait() -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
     assert rounds.begun == 1
-
-
-def test_state_of_the_streaming_form_is_refused_with_what_to_do(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    check_place(location(tmp_path / "new"))
-    for name in ("state", "checkpoint"):
-        (tmp_path / "old" / name).mkdir(parents=True)
-    with pytest.raises(ResultsRefused, match="an older version.*Name another"):
-        check_place(location(tmp_path / "old"))
-    elsewhere = History(spark, location(tmp_path / "elsewhere"))
-    elsewhere.check_no_old_state()
-    elsewhere.tables.append("state", local_rows(spark, [{"batch": 1}], {"batch": "bigint"}))
-    with pytest.raises(ResultsRefused, match="an older version.*Name another"):
-        elsewhere.check_no_old_state()
 
 
 def test_totals_count_what_has_ended(spark: SparkSession) -> None:

@@ -107,7 +107,7 @@ def test_failure_of_a_tasks_disk_adds_no_audit_and_is_named(
         newest_of_chain(history)
 
 
-@pytest.mark.parametrize("kind", ["file", "folder", "dangling link", "older version"])
+@pytest.mark.parametrize("kind", ["file", "folder", "dangling link", "old state"])
 def test_what_is_not_an_audits_is_never_overwritten(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "precious"
     if kind == "file":
@@ -115,8 +115,7 @@ def test_what_is_not_an_audits_is_never_overwritten(tmp_path: Path, kind: str) -
     elif kind == "dangling link":
         folder.symlink_to(tmp_path / "elsewhere")
     else:
-        folder.mkdir()
-        (folder / ("mine" if kind == "folder" else SUMMARY)).touch()
+        (folder / ("mine" if kind == "folder" else "state")).mkdir(parents=True)
     before = list(tmp_path.rglob("*"))
     with pytest.raises(ResultsRefused, match="Name a new folder"):
         check_place(location(folder))

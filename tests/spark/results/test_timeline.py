@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.results.charts import (
-    NARROW,
-    WIDE,
-    lateness_chart,
-    over_time_chart,
-    violations_chart,
-)
+from spark_jobs.results.charts import NARROW, PLANS, WIDE, chart
 from spark_jobs.results.result_tables import VerdictCounts
 from spark_jobs.results.summary import Figures, lateness
 from spark_jobs.results.timeline import MOST_STEPS, Timeline, timed, timeline
@@ -127,9 +121,9 @@ def test_steps_are_few_however_far_the_times_are_apart(spark: SparkSession, apar
     assert sum(found.delivered) == sum(found.due) == 2
     assert found.delivered[0] == found.delivered[-1] == 0
     for width in (WIDE, NARROW):
-        assert f'<svg class="{width.name}"' in over_time_chart(found, width)
-        assert "≤ 1 ms" in lateness_chart(found, width)
-        assert violations_chart(found, width) == ""
+        assert f'<svg class="{width.name}"' in chart("over_time", found, width)
+        assert "≤ 1 ms" in chart("lateness", found, width)
+        assert chart("violations", found, width) == ""
 
 
 def test_nothing_is_drawn_of_nothing(spark: SparkSession) -> None:
@@ -142,10 +136,10 @@ def test_charts_take_their_colours_from_the_page_and_are_small(spark: SparkSessi
     busy = [delivered(n, NOW_MS + n * 1_000, lateness_ms=n * 7919 % 100_000) for n in range(235)]
     wrong = [delivered(n, NOW_MS + n, verdict="early", is_violation=True) for n in range(300, 400)]
     found = _seen(spark, *busy, *wrong)
-    for draw in (lateness_chart, over_time_chart, violations_chart):
-        drawn = draw(found, WIDE)
+    for name in PLANS:
+        drawn = chart(name, found, WIDE)
         assert "var(--" in drawn
         assert not {"#2563a8", "#c0322b", "#5d6878"} & {*drawn.replace('"', " ").split()}
         assert "<metadata" not in drawn
         assert len(drawn) < 60_000
-    assert ">early: 100<" in violations_chart(found, WIDE)
+    assert ">early: 100<" in chart("violations", found, WIDE)
