@@ -28,14 +28,15 @@ from proxy.kafka.control import (
 )
 from proxy.kafka.reader import IngressLookup
 from proxy.kafka.settings_topic import (
-    ingest_key,
-    limit_key,
+    INGEST,
+    LIMITS,
+    PAUSED,
+    RATE,
+    RESUMED,
+    SKIPPED,
     open_settings_topic,
     overdue_key,
-    pause_key,
-    rate_key,
-    resumed_key,
-    skipped_key,
+    settings_key,
     skipped_value,
 )
 from proxy.kafka.topics import admin_client, describe_topic
@@ -143,43 +144,42 @@ class BrokerAccess:
         return origins
 
     def pause(self, pattern: str, now_ms: int) -> None:
-        self._set(pause_key(self._settings.group_id, pattern), {"paused_at": now_ms})
+        self._set(PAUSED, pattern, {"paused_at": now_ms})
 
     def resume(self, pattern: str, per_second: int | None, now_ms: int) -> None:
         rate = {} if per_second is None else {"per_second": per_second}
-        group_id = self._settings.group_id
-        self._set(resumed_key(group_id, pattern), {"resumed_at": now_ms, **rate})
-        self._set(pause_key(group_id, pattern), None)
+        self._set(RESUMED, pattern, {"resumed_at": now_ms, **rate})
+        self._set(PAUSED, pattern, None)
 
     def pause_ingest(self, now_ms: int) -> None:
-        self._set(ingest_key(self._settings.group_id), {"paused_at": now_ms})
+        self._set(INGEST, "paused", {"paused_at": now_ms})
 
     def resume_ingest(self) -> None:
-        self._set(ingest_key(self._settings.group_id), None)
+        self._set(INGEST, "paused", None)
 
     def limit(self, pattern: str, limit: TargetLimit, now_ms: int) -> None:
         """Set a cap, a rule, or both. Audits must know a rule before it ends records."""
-        group_id, rules = self._settings.group_id, limit.rules_json(pattern)
+        rules = limit.rules_json(pattern)
         if rules is not None:
-            self._set_raw(overdue_key(group_id, rules), rules.encode())
-        said = {**limit.model_dump(), "set_at": now_ms}
-        self._set(limit_key(group_id, pattern), said)
+            self._set_raw(overdue_key(self._settings.group_id, rules), rules)
+        self._set(LIMITS, pattern, {**limit.model_dump(), "set_at": now_ms})
 
     def clear_limit(self, pattern: str) -> None:
-        self._set(limit_key(self._settings.group_id, pattern), None)
+        self._set(LIMITS, pattern, None)
 
     def limit_workers(self, per_second: int, now_ms: int) -> None:
-        said = {"per_second": per_second, "set_at": now_ms}
-        self._set(rate_key(self._settings.group_id), said)
+        self._set(RATE, "worker", {"per_second": per_second, "set_at": now_ms})
 
     def clear_workers_limit(self) -> None:
-        self._set(rate_key(self._settings.group_id), None)
+        self._set(RATE, "worker", None)
 
-    def _set(self, key: str, said: Mapping[str, Any] | None) -> None:
-        self._set_raw(key, None if said is None else json.dumps(said).encode())
+    def _set(self, kind: str, name: str, said: Mapping[str, Any] | None) -> None:
+        key = settings_key(kind, self._settings.group_id, name)
+        self._set_raw(key, None if said is None else json.dumps(said))
 
-    def _set_raw(self, key: str, value: bytes | None) -> None:
-        self._write(self._names.settings, Request([], key.encode(), value))
+    def _set_raw(self, key: str, value: str | None) -> None:
+        encoded = None if value is None else value.encode()
+        self._write(self._names.settings, Request([], key.encode(), encoded))
 
     def unreadable_batch(self, partition: int) -> UnreadableBatch | None:
         """Return the batch that cannot be read, if it is the first after the committed offset."""
@@ -200,8 +200,9 @@ class BrokerAccess:
         settings, ingress = self._settings, self._names.ingress
         with self._asking("Read", ingress):
             topic = describe_topic(ingress, admin_client(settings), settings)
-        key = skipped_key(settings.group_id, topic.topic_id, partition, batch.base)
-        self._set_raw(key, skipped_value(batch.end, batch.error, now_ms).encode())
+        place = topic.topic_id, partition, batch.base
+        key = settings_key(SKIPPED, settings.group_id, *place)
+        self._set_raw(key, skipped_value(batch.end, batch.error, now_ms))
 
     def read(self, partition: int, offset: int) -> Record | None:
         with self._lock, self._asking("Read", self._names.ingress):

@@ -9,7 +9,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, Prod
 from proxy.clock import BrokerTime, monotonic_clock_ms
 from proxy.config.settings import Settings
 from proxy.kafka.client_settings import common_config
-from proxy.kafka.settings_topic import clock_key
+from proxy.kafka.settings_topic import CLOCK, settings_key
 
 ANSWER_WITHIN_S: Final = 10.0
 STAMP_IT: Final = (
@@ -39,7 +39,7 @@ class BrokerClock:
     ) -> None:
         self._new_producer = new_producer
         self._producer: Producer | None = None
-        self._topic, self._key = topic, clock_key(group_id)
+        self._topic, self._key = topic, settings_key(CLOCK, group_id)
         self._monotonic_ms = monotonic_ms
         self._is_asking = False
         self._answer: ClockAnswer | None = None

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from typing import Final, NamedTuple, Self, TypeVar, cast
+from typing import Final, NamedTuple, Self, TypeGuard, TypeVar, cast
 
 import structlog
 from confluent_kafka import (
@@ -87,39 +87,9 @@ class ServedPartition(NamedTuple):
         return cls(topic_id, tuple(PolicyFrom(whole(n), str(digest)) for n, digest in policies))
 
 
-def served_key(group_id: str, topic: str, partition: int) -> str:
-    """Return the key of a served partition."""
-    return f"{SERVED}{group_id}/{topic}/{partition}"
-
-
-def pause_key(group_id: str, pattern: str) -> str:
-    """Return the key of a pause."""
-    return f"{PAUSED}{group_id}/{pattern}"
-
-
-def resumed_key(group_id: str, pattern: str) -> str:
-    """Return the key of the end of a pattern's last pause."""
-    return f"{RESUMED}{group_id}/{pattern}"
-
-
-def limit_key(group_id: str, pattern: str) -> str:
-    """Return the key of a pattern's limit."""
-    return f"{LIMITS}{group_id}/{pattern}"
-
-
-def rate_key(group_id: str) -> str:
-    """Return the key of each worker's limit."""
-    return f"{RATE}{group_id}/worker"
-
-
-def ingest_key(group_id: str) -> str:
-    """Return the key of the pause of ingestion."""
-    return f"{INGEST}{group_id}/paused"
-
-
-def skipped_key(group_id: str, topic_id: str, partition: int, base: int) -> str:
-    """Return the key of a skipped batch."""
-    return f"{SKIPPED}{group_id}/{topic_id}/{partition}/{base}"
+def settings_key(kind: str, group_id: str, *rest: object) -> str:
+    """Return the key of a group's record of this kind."""
+    return kind + "/".join(map(str, (group_id, *rest)))
 
 
 def skipped_value(end: int, error: str, now_ms: int) -> str:
@@ -127,20 +97,16 @@ def skipped_value(end: int, error: str, now_ms: int) -> str:
     return json.dumps({"end": end, "error": error, "skipped_at": now_ms}, separators=(",", ":"))
 
 
-def clock_key(group_id: str) -> str:
-    """Return the key of the broker clock's record."""
-    return f"{CLOCK}{group_id}"
-
-
 def overdue_key(group_id: str, rules: str) -> str:
     """Return the key of rules for overdue records."""
-    digest = hashlib.sha256(rules.encode()).hexdigest()[:DIGEST_LENGTH]
-    return f"{OVERDUE}{group_id}/{digest}"
+    return settings_key(
+        OVERDUE, group_id, hashlib.sha256(rules.encode()).hexdigest()[:DIGEST_LENGTH]
+    )
 
 
 def pattern_in(kind: str, group_id: str, key: str) -> str | None:
     """Return the pattern in a key of this kind (PAUSED, RESUMED or LIMITS)."""
-    own = f"{kind}{group_id}/"
+    own = settings_key(kind, group_id, "")
     pattern = key.removeprefix(own)
     return pattern if key.startswith(own) and TARGETS_PATTERN.fullmatch(pattern) else None
 
@@ -149,7 +115,9 @@ def pattern_in(kind: str, group_id: str, key: str) -> str | None:
 
 MOST_PAUSES: Final = 1_000
 MOST_LIMITS: Final = 1_000
-CONTROLS: Final = (PAUSED, RESUMED, LIMITS, RATE, INGEST)
+MOST_OVERDUE_RULES: Final = 10_000
+"""Audits need them forever."""
+CONTROLS: Final = (PAUSED, RESUMED, LIMITS, RATE, INGEST, OVERDUE)
 
 T = TypeVar("T")
 
@@ -162,6 +130,8 @@ class RunTimeControls:
         self._paused: dict[str, bool] = {}
         self._resumed: dict[str, Resumed] = {}
         self._limits: dict[str, TargetLimit] = {}
+        self.overdue: dict[str, bool] = {}
+        """Keys of rules for overdue records."""
         self.is_ingest_paused = False
         self.max_per_second: int | None = None
 
@@ -176,33 +146,50 @@ class RunTimeControls:
 
     @property
     def limits(self) -> Mapping[str, TargetLimit]:
-        return dict(self._limits)
+        """Limits by pattern. A rule for overdue records counts once it was read back, for audits to
+        know it."""
+        found: dict[str, TargetLimit] = {}
+        for pattern, limit in self._limits.items():
+            rules = limit.rules_json(pattern)
+            if rules is None or overdue_key(self._group_id, rules) in self.overdue:
+                found[pattern] = limit
+            elif limit.per_second is not None:
+                found[pattern] = TargetLimit(per_second=limit.per_second)
+        return found
+
+    def in_force(self) -> tuple[object, ...]:
+        """Return all values, to compare them."""
+        limits = self.limits, self.max_per_second
+        return self.paused, self.resumed, limits, self.is_ingest_paused
 
     def take(self, key: str, value: bytes | None) -> None:
         """Take a record of CONTROLS. A ValueError keeps the previous one in force."""
-        if key == ingest_key(self._group_id):
+        group_id = self._group_id
+        if key == settings_key(INGEST, group_id, "paused"):
             self.is_ingest_paused = value is not None
-        elif key == rate_key(self._group_id):
+        elif key == settings_key(RATE, group_id, "worker"):
             self.max_per_second = None if value is None else _rate(value)
-        elif (pattern := pattern_in(PAUSED, self._group_id, key)) is not None:
+        elif key.startswith(settings_key(OVERDUE, group_id, "")):
+            _keep(self.overdue, key, True, MOST_OVERDUE_RULES, "rules for the overdue")
+        elif (pattern := pattern_in(PAUSED, group_id, key)) is not None:
             _keep(self._paused, pattern, None if value is None else True, MOST_PAUSES, "pauses")
-        elif (pattern := pattern_in(RESUMED, self._group_id, key)) is not None:
+        elif (pattern := pattern_in(RESUMED, group_id, key)) is not None:
             end = None if value is None else _resumed(value)
             if end and len(self._resumed) >= MOST_PAUSES and pattern not in self._resumed:
                 del self._resumed[min(self._resumed, key=lambda name: self._resumed[name].at_ms)]
             _keep(self._resumed, pattern, end, MOST_PAUSES, "pauses that are over")
-        elif (pattern := pattern_in(LIMITS, self._group_id, key)) is not None:
+        elif (pattern := pattern_in(LIMITS, group_id, key)) is not None:
             limit = None if value is None else _limit(value)
             _keep(self._limits, pattern, limit, MOST_LIMITS, "limits")
 
 
-def _keep(kept: dict[str, T], pattern: str, one: T | None, most: int, what: str) -> None:
+def _keep(kept: dict[str, T], name: str, one: T | None, most: int, what: str) -> None:
     if one is None:
-        kept.pop(pattern, None)
-    elif pattern in kept or len(kept) < most:
-        kept[pattern] = one
+        kept.pop(name, None)
+    elif name in kept or len(kept) < most:
+        kept[name] = one
     else:
-        log.error("too many: this one does not count", kind=what, pattern=pattern, most=most)
+        log.error("too many: this one does not count", kind=what, name=name, most=most)
 
 
 def _resumed(value: bytes) -> Resumed:
@@ -210,15 +197,18 @@ def _resumed(value: bytes) -> Resumed:
     at_ms, per_second = said.get("resumed_at"), said.get("per_second")
     if type(at_ms) is not int:
         raise ValueError(f"resumed_at is {at_ms!r}")
-    is_rate = type(per_second) is int and 1 <= per_second <= MOST_PER_SECOND
-    return Resumed(at_ms, per_second if is_rate else None)
+    return Resumed(at_ms, per_second if _is_rate(per_second) else None)
 
 
 def _rate(value: bytes) -> int:
     per_second = read_object(value).get("per_second")
-    if type(per_second) is not int or not 1 <= per_second <= MOST_PER_SECOND:
+    if not _is_rate(per_second):
         raise ValueError(f"per_second is {per_second!r}")
     return per_second
+
+
+def _is_rate(per_second: object) -> TypeGuard[int]:
+    return type(per_second) is int and 1 <= per_second <= MOST_PER_SECOND
 
 
 def _limit(value: bytes) -> TargetLimit:
@@ -232,8 +222,6 @@ def _limit(value: bytes) -> TargetLimit:
 READ_TIMEOUT_S: Final = 30.0
 """The broker aborts unfinished transactions earlier."""
 WRITE_TIMEOUT_S: Final = 30.0
-MOST_OVERDUE_RULES: Final = 10_000
-"""Audits need them forever."""
 RESTORE: Final = "Restore that topic's records; do not delete or empty it while records wait."
 
 
@@ -257,34 +245,9 @@ class SettingsTopic:
         self._policies: dict[str, Policy] = {}
         self._served: dict[str, ServedPartition] = {}
         self._hop_keys: dict[str, HopKey] = {}
-        self._overdue: set[str] = set()
-        self._controls = RunTimeControls(group_id)
+        self.controls = RunTimeControls(group_id)
         self._skipped: dict[str, SkippedRanges] = {}
-        self._note_looked_at()
-
-    @property
-    def paused(self) -> frozenset[str]:
-        return self._controls.paused
-
-    @property
-    def resumed(self) -> Mapping[str, Resumed]:
-        return self._controls.resumed
-
-    @property
-    def is_ingest_paused(self) -> bool:
-        return self._controls.is_ingest_paused
-
-    @property
-    def max_per_second(self) -> int | None:
-        return self._controls.max_per_second
-
-    @property
-    def limits(self) -> Mapping[str, TargetLimit]:
-        """Run-time limits by pattern. A rule for overdue records counts once it was read back, for
-        audits to know it."""
-        found = self._controls.limits.items()
-        counting = {pattern: self._known_to_audits(pattern, limit) for pattern, limit in found}
-        return {pattern: limit for pattern, limit in counting.items() if limit is not None}
+        self._has_taken, self._in_force = False, self.controls.in_force()
 
     def skipped(self, topic_id: str) -> SkippedRanges:
         return self._skipped.setdefault(topic_id, SkippedRanges())
@@ -295,7 +258,7 @@ class SettingsTopic:
             if metadata.error is not None:
                 raise KafkaException(metadata.error)
             self._read_to_end([TopicPartition(self._topic, p) for p in metadata.partitions])
-            self._note_looked_at()
+            self._has_taken, self._in_force = False, self.controls.in_force()
         except BaseException:
             self.close()
             raise
@@ -314,9 +277,9 @@ class SettingsTopic:
                 log.warning("settings topic not readable for now", error=error.str())
         if not self._has_taken:
             return False
-        before = self._as_looked_at
-        self._note_looked_at()
-        return before != self._as_looked_at
+        before, self._in_force = self._in_force, self.controls.in_force()
+        self._has_taken = False
+        return before != self._in_force
 
     def close(self) -> None:
         self._consumer.close()
@@ -324,18 +287,17 @@ class SettingsTopic:
     def policy(self, digest: str) -> Policy:
         """Return the policy, even if just written. Raises StartOverRefused: older records need
         it."""
-        what = f"The committed offsets name the settings {digest}, which the topic {self._topic}"
-        return self._held(self._policies, digest, f"{what} does not hold.")
+        return self._held(self._policies, digest, "The committed offsets name the settings")
 
     def hop_key(self, digest: str) -> HopKey:
         """Return the key. Raises StartOverRefused: it proves the proxy's own records."""
-        what = f"The settings in the topic {self._topic} name the key {digest} for hops, which it"
-        return self._held(self._hop_keys, digest, f"{what} does not hold.")
+        return self._held(self._hop_keys, digest, "The committed settings name the key for hops")
 
-    def _held(self, held: Mapping[str, T], digest: str, lost: str) -> T:
+    def _held(self, held: Mapping[str, T], digest: str, needed: str) -> T:
         if digest not in held:
             self.catch_up()
         if digest not in held:
+            lost = f"{needed} {digest}, which the topic {self._topic} does not hold."
             raise StartOverRefused(lost, RESTORE)
         return held[digest]
 
@@ -350,9 +312,9 @@ class SettingsTopic:
     def ensure_overdue_rules(self, rules: str) -> None:
         """Write missing rules (JSON), before a record ends by them."""
         key = overdue_key(self._group_id, rules)
-        if key not in self._overdue:
+        if key not in self.controls.overdue:
             self._write({key: rules})
-            self._overdue.add(key)
+            self.controls.overdue[key] = True
 
     def signing_key(self) -> HopKey:
         """Return the key that signs hops. A new one is read again, because another instance's key
@@ -365,7 +327,7 @@ class SettingsTopic:
 
     def served_topic_id(self, topic: str, partition: int) -> str | None:
         """Return the id of the topic that this group has served here before."""
-        served = self._served.get(served_key(self._group_id, topic, partition))
+        served = self._served.get(settings_key(SERVED, self._group_id, topic, partition))
         return None if served is None else served.topic_id
 
     def read_missed(
@@ -394,7 +356,7 @@ class SettingsTopic:
     ) -> None:
         changed: dict[str, ServedPartition] = {}
         for partition, committed in policies.items():
-            key = served_key(self._group_id, topic.name, partition)
+            key = settings_key(SERVED, self._group_id, topic.name, partition)
             known = self._served.get(key, ServedPartition(topic.topic_id))
             served = known.joined(topic.topic_id, committed)
             if self._served.get(key) != served:
@@ -423,11 +385,6 @@ class SettingsTopic:
             for _topic, message in reading.poll():
                 self._take(message)
 
-    def _note_looked_at(self) -> None:
-        limits = self.limits, self.max_per_second
-        self._has_taken = False
-        self._as_looked_at = self.paused, self.resumed, limits, self.is_ingest_paused
-
     def _take(self, message: AnyMessage) -> None:
         self._has_taken = True
         key, value = _key(message), message.value()
@@ -436,13 +393,11 @@ class SettingsTopic:
     def _take_record(self, key: str, value: bytes | None, partition: int) -> None:
         """Take a record. Raises ValueError, KeyError or TypeError."""
         if key.startswith(CONTROLS):
-            self._controls.take(key, value)
+            self.controls.take(key, value)
         elif key.startswith(HOP_KEY):
             hop_key = HopKey(bytes.fromhex((value or b"").decode()))
             if partition == HOP_KEYS_PARTITION and key == HOP_KEY + hop_key.digest:
                 self._hop_keys.setdefault(hop_key.digest, hop_key)
-        elif key.startswith(OVERDUE):
-            self._take_overdue_rules(key)
         elif key.startswith(SKIPPED):
             self._take_skipped(key, value)
         elif key.startswith((CLOCK, MISSED_MOVES)):
@@ -456,7 +411,7 @@ class SettingsTopic:
 
     def _take_skipped(self, key: str, value: bytes | None) -> None:
         """Take a skipped range. It counts forever, so its deletion is ignored."""
-        own = f"{SKIPPED}{self._group_id}/"
+        own = settings_key(SKIPPED, self._group_id, "")
         if not key.startswith(own) or value is None:
             return
         topic_id, partition, first = key.removeprefix(own).split("/")
@@ -464,24 +419,6 @@ class SettingsTopic:
         if end <= base:
             raise ValueError(f"the end {end} does not lie behind {base}")
         self.skipped(topic_id).add(int(partition), SkippedRange(base, end))
-
-    def _take_overdue_rules(self, key: str) -> None:
-        if not key.startswith(f"{OVERDUE}{self._group_id}/") or key in self._overdue:
-            return
-        if len(self._overdue) < MOST_OVERDUE_RULES:
-            self._overdue.add(key)
-        else:
-            log.error(
-                "too many rules for the overdue have been set: this one does not count", key=key
-            )
-
-    def _known_to_audits(self, pattern: str, limit: TargetLimit) -> TargetLimit | None:
-        rules = limit.rules_json(pattern)
-        if rules is None or overdue_key(self._group_id, rules) in self._overdue:
-            return limit
-        if limit.per_second is None:
-            return None
-        return TargetLimit(per_second=limit.per_second)
 
     def _write(self, records: Mapping[str, str], partition: int = BY_KEY) -> None:
         producer = self._new_producer()

@@ -263,7 +263,7 @@ class Session:
         self._freed_memory.look(time.monotonic(), read_to, is_busy=is_busy)
 
     def _apply_controls(self) -> None:
-        wanted, release = self._settings_topic, self._release
+        wanted, release = self._settings_topic.controls, self._release
         before = self._set_at_run_time()
         release.pause(wanted.paused, wanted.resumed)
         release.limit(wanted.limits)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.kafka.settings_topic import SERVED, limit_key, rate_key, resumed_key
+from proxy.kafka.settings_topic import LIMITS, RATE, RESUMED, SERVED, settings_key
 from proxy.protocol.policy import digest_of
 from proxy.protocol.position import MISSED_MOVES
 from tests.integration.tracing import run_command, trace
@@ -30,7 +30,11 @@ def test_proxy_starts_and_delivers_whatever_lies_in_its_settings(
 ) -> None:
     installation.create_settings_topic({"cleanup.policy": "compact"})
     group = str(installation.settings("one")["group_id"])
-    mine = [rate_key(group), resumed_key(group, "*"), limit_key(group, "*")]
+    mine = [
+        settings_key(RATE, group, "worker"),
+        settings_key(RESUMED, group, "*"),
+        settings_key(LIMITS, group, "*"),
+    ]
     keys = [
         "junk",
         f"{SERVED}x/y/0",

@@ -77,6 +77,10 @@ class SettingsTopic:
         self._signing_key = HopKey.new()
         self._skipped = SkippedRanges()
 
+    @property
+    def controls(self) -> SettingsTopic:
+        return self
+
     def ensure(self, policy: Policy) -> str:
         self._policies[policy.digest] = policy
         return policy.digest

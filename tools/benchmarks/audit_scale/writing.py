@@ -10,9 +10,10 @@ from confluent_kafka import Producer, TopicPartition
 from proxy.kafka.settings_topic import (
     HOP_KEY,
     HOP_KEYS_PARTITION,
+    SERVED,
     ServedPartition,
     overdue_key,
-    served_key,
+    settings_key,
 )
 from proxy.protocol.policy import Policy
 from proxy.protocol.position import LAST_OFFSET, PolicyFrom, Position
@@ -111,7 +112,10 @@ def _write_settings(site: Site) -> None:
     records = {
         policy.digest: policy.to_json(),
         overdue_key(group, NO_RULES): NO_RULES,
-        **{served_key(group, topics.ingress, one): held.to_json() for one in range(PARTITIONS)},
+        **{
+            settings_key(SERVED, group, topics.ingress, one): held.to_json()
+            for one in range(PARTITIONS)
+        },
     }
     secret, name = site.key.secret.hex(), f"{HOP_KEY}{site.key.digest}"
     client.produce(topics.settings, secret, name, HOP_KEYS_PARTITION)

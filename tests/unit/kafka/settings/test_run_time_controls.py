@@ -10,13 +10,14 @@ import structlog
 from proxy.config.settings import OverdueLimit, Resumed, TargetLimit, by_precedence
 from proxy.kafka import settings_topic
 from proxy.kafka.settings_topic import (
+    INGEST,
+    LIMITS,
+    PAUSED,
+    RATE,
+    RESUMED,
     RunTimeControls,
-    ingest_key,
-    limit_key,
     overdue_key,
-    pause_key,
-    rate_key,
-    resumed_key,
+    settings_key,
 )
 from tests.unit.kafka.settings.followed_topic import GROUP, Topic, following
 
@@ -32,8 +33,8 @@ def state(controls: RunTimeControls) -> tuple[set[str], dict[str, Resumed]]:
 
 
 def test_a_pause_that_is_over_is_remembered_until_the_next_one() -> None:
-    controls, key = RunTimeControls(GROUP), pause_key(GROUP, "orders-*")
-    over = resumed_key(GROUP, "orders-*")
+    controls, key = RunTimeControls(GROUP), settings_key(PAUSED, GROUP, "orders-*")
+    over = settings_key(RESUMED, GROUP, "orders-*")
     said(controls, key, {"paused_at": 1})
     assert state(controls) == ({"orders-*"}, {})
     said(controls, over, {"per_second": 500, "resumed_at": 2})
@@ -49,21 +50,21 @@ def test_a_pause_that_is_over_is_remembered_until_the_next_one() -> None:
 @pytest.mark.parametrize("value", [b"", b"yes", b"[]", b"{}"])
 def test_whatever_a_pause_says_it_holds_back(value: bytes) -> None:
     controls = RunTimeControls(GROUP)
-    controls.take(pause_key(GROUP, "orders"), value)
+    controls.take(settings_key(PAUSED, GROUP, "orders"), value)
     assert state(controls) == ({"orders"}, {})
 
 
 @pytest.mark.parametrize("rate", ["500", 0, -1, True, 2**62])
 def test_a_rate_that_is_none_is_no_rate(rate: object) -> None:
     controls = RunTimeControls(GROUP)
-    said(controls, resumed_key(GROUP, "orders"), {"resumed_at": 2, "per_second": rate})
+    said(controls, settings_key(RESUMED, GROUP, "orders"), {"resumed_at": 2, "per_second": rate})
     assert state(controls) == (set(), {"orders": Resumed(2)})
 
 
 @pytest.mark.parametrize("value", [{}, {"resumed_at": "now"}])
 def test_the_end_of_a_pause_says_when_it_was(value: object) -> None:
     with pytest.raises(ValueError, match="resumed_at"):
-        said(RunTimeControls(GROUP), resumed_key(GROUP, "orders"), value)
+        said(RunTimeControls(GROUP), settings_key(RESUMED, GROUP, "orders"), value)
 
 
 def test_of_the_pauses_that_are_over_the_oldest_is_forgotten_first(
@@ -72,22 +73,22 @@ def test_of_the_pauses_that_are_over_the_oldest_is_forgotten_first(
     monkeypatch.setattr(settings_topic, "MOST_PAUSES", 2)
     controls = RunTimeControls(GROUP)
     for pattern, at_ms in (("a", 2), ("b", 1), ("c", 3)):
-        said(controls, resumed_key(GROUP, pattern), {"resumed_at": at_ms})
+        said(controls, settings_key(RESUMED, GROUP, pattern), {"resumed_at": at_ms})
     assert [*controls.resumed] == ["a", "c"]
 
 
 def test_taking_in_is_paused_for_one_group_until_the_record_is_deleted() -> None:
     controls, seen = RunTimeControls(GROUP), list[bool]()
     for group, value in (("other", {}), (GROUP, {"paused_at": 1}), ("other", None), (GROUP, None)):
-        said(controls, ingest_key(group), value)
+        said(controls, settings_key(INGEST, group, "paused"), value)
         seen.append(controls.is_ingest_paused)
     assert seen == [False, True, True, False]
 
 
 def test_the_bound_on_each_worker_is_the_newest_that_can_be_read() -> None:
-    controls, key = RunTimeControls(GROUP), rate_key(GROUP)
+    controls, key = RunTimeControls(GROUP), settings_key(RATE, GROUP, "worker")
     said(controls, key, {"per_second": 5, "set_at": 1})
-    said(controls, rate_key("other"), {"per_second": 6})
+    said(controls, settings_key(RATE, "other", "worker"), {"per_second": 6})
     odd_ones: list[object] = [{}, {"per_second": 0}, {"per_second": 10**7}, {"per_second": True}]
     for odd in odd_ones:
         with pytest.raises(ValueError, match="per_second is"):
@@ -98,9 +99,10 @@ def test_the_bound_on_each_worker_is_the_newest_that_can_be_read() -> None:
 
 
 def test_the_newest_limit_of_a_pattern_counts_and_what_is_none_changes_nothing() -> None:
-    controls, key = RunTimeControls(GROUP), limit_key(GROUP, "orders")
+    controls, key = RunTimeControls(GROUP), settings_key(LIMITS, GROUP, "orders")
+    said(controls, overdue_key(GROUP, RULE.rules_json("orders") or ""), [])
     said(controls, key, {**RULE.model_dump(), "set_at": 5, "of_a_later_version": 1})
-    said(controls, limit_key("other", "orders"), {"per_second": 1})
+    said(controls, settings_key(LIMITS, "other", "orders"), {"per_second": 1})
     assert controls.limits == {"orders": RULE}
     odd_ones: list[object] = [{}, {"per_second": 0}, {"per_second": "many"}, [], {"overdue": {}}]
     for odd in odd_ones:
@@ -118,9 +120,9 @@ def test_there_is_a_most_of_limits_and_one_that_is_known_can_be_changed(
     controls = RunTimeControls(GROUP)
     with structlog.testing.capture_logs() as logs:
         for pattern, per_second in (("a", 1), ("b", 1), ("a", 2)):
-            said(controls, limit_key(GROUP, pattern), {"per_second": per_second})
+            said(controls, settings_key(LIMITS, GROUP, pattern), {"per_second": per_second})
     assert controls.limits == {"a": TargetLimit(per_second=2)}
-    assert [(entry["kind"], entry["pattern"]) for entry in logs] == [("limits", "b")]
+    assert [(entry["kind"], entry["name"]) for entry in logs] == [("limits", "b")]
 
 
 def test_a_name_comes_before_patterns_and_a_longer_pattern_before_a_shorter() -> None:
@@ -134,9 +136,9 @@ def test_a_rule_for_the_overdue_counts_once_it_was_read_among_those_kept_for_aud
     topic = Topic()
     settings = following(topic)
     for pattern, limit in (("a", RULE), ("b", both)):
-        topic.note(limit_key(GROUP, pattern), limit.model_dump_json().encode())
+        topic.note(settings_key(LIMITS, GROUP, pattern), limit.model_dump_json().encode())
     assert settings.look()
-    assert settings.limits == {"b": TargetLimit(per_second=7)}
+    assert settings.controls.limits == {"b": TargetLimit(per_second=7)}
     for pattern in "ab":
         rules = RULE.rules_json(pattern)
         assert rules is not None
@@ -147,7 +149,7 @@ def test_a_rule_for_the_overdue_counts_once_it_was_read_among_those_kept_for_aud
         assert rules is not None
         topic.note(overdue_key(GROUP, rules), rules.encode())
     assert settings.look()
-    assert settings.limits == {"a": RULE, "b": both}
+    assert settings.controls.limits == {"a": RULE, "b": both}
 
 
 def test_one_rule_too_many_is_said_and_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,18 +160,16 @@ def test_one_rule_too_many_is_said_and_does_not_count(monkeypatch: pytest.Monkey
         rules = RULE.rules_json(pattern)
         assert rules is not None
         topic.note(overdue_key(GROUP, rules), rules.encode())
-        topic.note(limit_key(GROUP, pattern), RULE.model_dump_json().encode())
+        topic.note(settings_key(LIMITS, GROUP, pattern), RULE.model_dump_json().encode())
     with structlog.testing.capture_logs() as logs:
         settings.look()
-    assert settings.limits == {"a": RULE}
-    assert [entry["event"].partition(":")[0] for entry in logs] == [
-        "too many rules for the overdue have been set"
-    ]
+    assert settings.controls.limits == {"a": RULE}
+    assert [entry["kind"] for entry in logs] == ["rules for the overdue"]
 
 
 def test_a_limit_that_is_none_is_passed_over_with_a_warning() -> None:
     topic = Topic()
-    topic.note(limit_key(GROUP, "orders"), b'{"per_second": 0}')
+    topic.note(settings_key(LIMITS, GROUP, "orders"), b'{"per_second": 0}')
     with structlog.testing.capture_logs() as logs:
         assert not following(topic).look()
-    assert [entry["key"] for entry in logs] == [limit_key(GROUP, "orders")]
+    assert [entry["key"] for entry in logs] == [settings_key(LIMITS, GROUP, "orders")]

@@ -16,17 +16,17 @@ from proxy.errors import StartOverRefused
 from proxy.kafka import settings_topic
 from proxy.kafka.settings_topic import (
     HOP_KEY,
+    INGEST,
+    LIMITS,
     PAUSED,
+    RATE,
+    RESUMED,
+    SERVED,
+    SKIPPED,
     ServedPartition,
-    ingest_key,
-    limit_key,
     overdue_key,
     pattern_in,
-    pause_key,
-    rate_key,
-    resumed_key,
-    served_key,
-    skipped_key,
+    settings_key,
     skipped_value,
 )
 from proxy.kafka.topics import TopicFacts
@@ -40,14 +40,14 @@ from tests.unit.kafka.settings.followed_topic import GROUP, TOPIC, Topic, follow
 
 def test_all_pauses_there_are_count_once_loaded() -> None:
     topic = Topic()
-    topic.note(pause_key(GROUP, "orders-*"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "orders-*"), b"{}")
     topic.end(1)
-    topic.note(pause_key(GROUP, "bills"), b"{}")
-    topic.note(pause_key(GROUP, "bills"), None)
+    topic.note(settings_key(PAUSED, GROUP, "bills"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "bills"), None)
     topic.end(0)
     settings = following(topic)
     settings.load()
-    assert settings.paused == {"orders-*"}
+    assert settings.controls.paused == {"orders-*"}
 
 
 def test_loading_that_comes_to_no_end_is_an_error() -> None:
@@ -60,16 +60,16 @@ def test_loading_that_comes_to_no_end_is_an_error() -> None:
 
 def test_the_last_record_is_the_end() -> None:
     topic = Topic()
-    topic.note(pause_key(GROUP, "orders"), b"{}")
-    topic.note(pause_key(GROUP, "bills"), b"{}", partition=1)
+    topic.note(settings_key(PAUSED, GROUP, "orders"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "bills"), b"{}", partition=1)
     settings = following(topic)
     settings.load()
-    assert settings.paused == {"orders", "bills"}
+    assert settings.controls.paused == {"orders", "bills"}
 
 
 def test_where_the_last_offset_is_no_record_the_end_is_waited_for() -> None:
     topic = Topic()
-    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "orders"), b"{}")
     topic.ends[0] = 2
     topic.end(0)
     following(topic).load()
@@ -90,20 +90,20 @@ def test_an_end_that_a_new_leader_reports_too_early_does_not_count() -> None:
 
 def test_a_pause_written_since_loading_counts_after_catching_up_from_where_loading_ended() -> None:
     topic = Topic()
-    topic.note(pause_key(GROUP, "bills"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "bills"), b"{}")
     settings = loaded(topic)
     topic.end(1)
-    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "orders"), b"{}")
     topic.end(0)
     settings.catch_up()
-    assert settings.paused == {"bills", "orders"}
+    assert settings.controls.paused == {"bills", "orders"}
     assert topic.assigned == [(0, 1), (1, 0)]
 
 
 def test_topic_that_is_shorter_than_what_was_read_is_read_anew() -> None:
     topic, policy = Topic(), Policy(max_delay_ms=5)
     for name in "ab":
-        topic.note(pause_key(GROUP, name), b"{}")
+        topic.note(settings_key(PAUSED, GROUP, name), b"{}")
     settings = loaded(topic)
     topic.begin_anew()
     topic.note(policy.digest, policy.to_json().encode())
@@ -113,7 +113,7 @@ def test_topic_that_is_shorter_than_what_was_read_is_read_anew() -> None:
 
 def test_where_nothing_was_written_since_catching_up_waits_for_nothing() -> None:
     topic = Topic()
-    topic.note(pause_key(GROUP, "bills"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "bills"), b"{}")
     settings = loaded(topic)
     settings.catch_up()
     assert topic.assigned == [(0, 0), (1, 0)]
@@ -132,24 +132,24 @@ def test_a_look_says_whether_anything_has_changed() -> None:
     topic = Topic()
     settings = following(topic)
     assert not settings.look()
-    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "orders"), b"{}")
     assert settings.look()
-    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "orders"), b"{}")
     topic.end(0, KafkaError._TRANSPORT)
     assert not settings.look()
-    topic.note(pause_key(GROUP, "orders"), None)
+    topic.note(settings_key(PAUSED, GROUP, "orders"), None)
     assert settings.look()
-    assert settings.paused == frozenset()
+    assert settings.controls.paused == frozenset()
 
 
 def test_a_look_also_tells_what_was_read_in_between_for_another_reason() -> None:
     topic = Topic()
     settings = loaded(topic)
-    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "orders"), b"{}")
     topic.end_of_both()
     settings.catch_up()
     assert settings.look()
-    assert settings.paused == {"orders"}
+    assert settings.controls.paused == {"orders"}
     assert not settings.look()
 
 
@@ -158,11 +158,11 @@ def test_there_is_a_most_of_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     topic = Topic()
     settings = following(topic)
     for name in "abc":
-        topic.note(pause_key(GROUP, name), b"{}")
+        topic.note(settings_key(PAUSED, GROUP, name), b"{}")
     with structlog.testing.capture_logs() as logs:
         settings.look()
-    assert settings.paused == {"a", "b"}
-    assert [entry["pattern"] for entry in logs] == ["c"]
+    assert settings.controls.paused == {"a", "b"}
+    assert [entry["name"] for entry in logs] == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_pauses_of_any_group_are_read_without_a_word_and_what_is_odd_with_a_warn
     topic = Topic()
     for group in (GROUP, "other"):
         for value in (b"{}", None):
-            topic.note(pause_key(group, "orders"), value)
+            topic.note(settings_key(PAUSED, group, "orders"), value)
     topic.note("odd", b"{")
     with structlog.testing.capture_logs() as logs:
         loaded(topic)
@@ -199,7 +199,7 @@ def test_pauses_of_any_group_are_read_without_a_word_and_what_is_odd_with_a_warn
 def test_policies_and_served_partitions_are_there_once_loaded() -> None:
     topic, policy = Topic(), Policy(max_delay_ms=7)
     topic.note(policy.digest, policy.to_json().encode())
-    topic.note(served_key(GROUP, "in", 3), b'{"topic_id": "id"}')
+    topic.note(settings_key(SERVED, GROUP, "in", 3), b'{"topic_id": "id"}')
     settings = loaded(topic)
     assert settings.policy(policy.digest) == policy
     assert [settings.served_topic_id("in", p) for p in (3, 4)] == ["id", None]
@@ -219,7 +219,7 @@ def test_only_what_is_new_is_written() -> None:
     served = ServedPartition("id", policies).to_json()
     assert topic.written == [
         (policy.digest, policy.to_json()),
-        *[(served_key(GROUP, "in", partition), served) for partition in (0, 3, 4)],
+        *[(settings_key(SERVED, GROUP, "in", partition), served) for partition in (0, 3, 4)],
     ]
 
 
@@ -308,19 +308,33 @@ def test_hostile_text_under_any_key_is_passed_over_and_all_behind_it_counts(name
     topic, policy, text = Topic(), Policy(max_delay_ms=5), HOSTILE[name]
     keys = [
         *("junk", digest_of(text), HOP_KEY + "0123456789abcdef", f"{MISSED_MOVES}{GROUP}/in/0/0"),
-        *(served_key(GROUP, "in", 0), overdue_key(GROUP, "[]"), rate_key(GROUP)),
-        *(resumed_key(GROUP, "a"), limit_key(GROUP, "a"), ingest_key("other")),
+        *(
+            settings_key(SERVED, GROUP, "in", 0),
+            overdue_key(GROUP, "[]"),
+            settings_key(RATE, GROUP, "worker"),
+        ),
+        *(
+            settings_key(RESUMED, GROUP, "a"),
+            settings_key(LIMITS, GROUP, "a"),
+            settings_key(INGEST, "other", "paused"),
+        ),
     ]
     for key in keys:
         topic.note(key, text)
-    topic.note(pause_key(GROUP, "orders"), b"{}")
+    topic.note(settings_key(PAUSED, GROUP, "orders"), b"{}")
     topic.note(policy.digest, policy.to_json().encode())
     with structlog.testing.capture_logs() as logs:
         settings = loaded(topic)
-    assert settings.paused == {"orders"}
+    assert settings.controls.paused == {"orders"}
     assert settings.policy(policy.digest) == policy
-    assert (settings.max_per_second, settings.resumed, settings.limits) == (None, {}, {})
-    assert {"junk", served_key(GROUP, "in", 0), rate_key(GROUP)} <= {entry["key"] for entry in logs}
+    assert (
+        settings.controls.max_per_second,
+        settings.controls.resumed,
+        settings.controls.limits,
+    ) == (None, {}, {})
+    assert {"junk", settings_key(SERVED, GROUP, "in", 0), settings_key(RATE, GROUP, "worker")} <= {
+        entry["key"] for entry in logs
+    }
     topic.end_of_both()
     with pytest.raises(StartOverRefused, match="does not hold"):
         settings.policy(digest_of(text))
@@ -342,14 +356,18 @@ def test_skipped_batches_are_followed_and_count_for_ever() -> None:
     topic = Topic()
     settings, value = loaded(topic), skipped_value(9, "why", 1).encode()
     skipped = settings.skipped("id")
-    topic.note(skipped_key(GROUP, "id", 3, 5), value)
-    topic.note(skipped_key(GROUP, "another id", 3, 20), skipped_value(30, "why", 1).encode())
-    topic.note(skipped_key("another group", "id", 3, 40), skipped_value(50, "why", 1).encode())
+    topic.note(settings_key(SKIPPED, GROUP, "id", 3, 5), value)
+    topic.note(
+        settings_key(SKIPPED, GROUP, "another id", 3, 20), skipped_value(30, "why", 1).encode()
+    )
+    topic.note(
+        settings_key(SKIPPED, "another group", "id", 3, 40), skipped_value(50, "why", 1).encode()
+    )
     settings.look()
     found = [offset for offset in range(60) if skipped.holding(3, offset)]
     assert found == [5, 6, 7, 8]
-    topic.note(skipped_key(GROUP, "id", 3, 5), None)
-    topic.note(skipped_key(GROUP, "id", 3, 5), skipped_value(7, "why", 1).encode())
+    topic.note(settings_key(SKIPPED, GROUP, "id", 3, 5), None)
+    topic.note(settings_key(SKIPPED, GROUP, "id", 3, 5), skipped_value(7, "why", 1).encode())
     settings.look()
     assert [offset for offset in range(60) if skipped.holding(3, offset)] == found
 
