@@ -147,25 +147,19 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def how_to_get(extra: Extra) -> str:
-    """Return a sentence with the install command."""
-    return f"Install it: pip install 'kafka-delay-proxy[{extra}]'."
-
-
 def require(extra: Extra, what: str) -> None:
     """Raise ExtraMissing unless the extra is installed. `what` begins the sentence."""
     if names := lacking(extra):
         raise ExtraMissing(
             f"{what} needs the extra `{extra}`, which is not installed ({', '.join(names)}).",
-            how_to_get(extra),
+            f"Install it: pip install 'kafka-delay-proxy[{extra}]'.",
         )
 
 
 def require_store(kind: str) -> None:
     """Raise ExtraMissing if the packages for this `store` are not installed."""
-    for extra in MODULES:
-        if extra == kind:
-            require(extra, f"`store: {kind}`")
+    if kind == "rocksdb":
+        require("rocksdb", "`store: rocksdb`")
 
 
 def require_tracing(*, is_enabled: bool) -> None:

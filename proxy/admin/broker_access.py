@@ -13,7 +13,7 @@ from proxy.admin.problem import Problem
 from proxy.config.settings import Settings, TargetLimit
 from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
-from proxy.kafka.access import Right, grant, is_refusal
+from proxy.kafka.access import grant, is_refusal, topic_rights
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.control import (
     BY_KEY,
@@ -266,7 +266,7 @@ class BrokerAccess:
         if error.code() in NO_SUCH_PARTITION:
             return Problem(404, "no-such-partition", f"The broker knows no such place: {said}.")
         if is_refusal(error):
-            remedy = grant([Right(operation, "topic", topic)], self._settings)
+            remedy = grant(topic_rights(topic, operation), self._settings)
             return Problem(503, "broker", f"The broker does not do it: {said}. {remedy}")
         return Problem(503, "broker", f"The broker does not do it: {said}.")
 

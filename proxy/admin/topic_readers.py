@@ -103,7 +103,7 @@ class KafkaLetters:
         names = self._settings.topics
         with self._refusing():
             connection = Connection(self._settings)
-            known = connection.admin.list_topics(timeout=ASK_TIMEOUT_S).topics
+            known = connection.list_topics(timeout=ASK_TIMEOUT_S).topics
             groups = sorted(
                 topic
                 for topic in known
@@ -239,9 +239,7 @@ def _offsets(
 ) -> list[int | None]:
     if not places:
         return []
-    asked = connection.admin.list_offsets(
-        dict.fromkeys(places, spec), request_timeout=ASK_TIMEOUT_S
-    )
+    asked = connection.list_offsets(dict.fromkeys(places, spec), request_timeout=ASK_TIMEOUT_S)
     offsets: list[int | None] = []
     for place in places:
         try:

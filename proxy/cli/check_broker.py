@@ -50,13 +50,12 @@ from proxy.kafka.access import (
     Connection,
     Right,
     client_config,
-    create_right,
     grant,
     group_right,
     is_refusal,
     lacking,
     rights_on,
-    target_rights,
+    topic_rights,
     transactional_right,
 )
 from proxy.kafka.broker_clock import STAMP_IT, BrokerClock, ClockAnswer
@@ -277,7 +276,7 @@ def group_topic_findings(
     """Yield findings about the topics of the groups in the settings."""
     for topic in group_topics(settings):
         answer, subject = described[topic], f"topic {topic}"
-        if missing := missing_rights(answer, target_rights(topic)):
+        if missing := missing_rights(answer, topic_rights(topic, "Write", "Describe")):
             yield lacks(subject, missing, settings, Severity.WARN)
         elif not isinstance(answer, Refused) or not answer.is_absent:
             continue
@@ -288,7 +287,9 @@ def group_topic_findings(
                 "Create it, or set `topics: create: true`.",
             )
         elif not may_create(topic):
-            yield lacks(f"{subject}, not there yet", [create_right(topic)], settings, Severity.WARN)
+            yield lacks(
+                f"{subject}, not there yet", topic_rights(topic, "Create"), settings, Severity.WARN
+            )
 
 
 MOST_TARGETS: Final = 200
@@ -323,7 +324,7 @@ def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]
 def _finding(name: str, answer: Described, settings: Settings, is_named: bool) -> Finding | None:
     """A topic that only fits a pattern may not be meant: its faults are advice."""
     subject, severity = f"target {name}", Severity.WARN if is_named else Severity.ADVICE
-    if missing := missing_rights(answer, target_rights(name)):
+    if missing := missing_rights(answer, topic_rights(name, "Write", "Describe")):
         return lacks(subject, missing, settings, severity)
     if not isinstance(answer, Refused):
         return None
@@ -350,12 +351,11 @@ NO_GROUP_YET = frozenset(
 
 def broker_findings(settings: Settings) -> list[Finding]:
     """Return all findings, or only that the broker is unreachable."""
-    connection = Connection(settings)
-    admin = connection.admin
+    admin = Connection(settings)
     try:
         cluster = admin.describe_cluster(request_timeout=Connection.limit_s).result()
     except KafkaException as error:
-        sentence = connection.sentence(error)
+        sentence = admin.sentence(error)
         return [stop("broker", sentence.found, sentence.remedy)]
     return [*_cluster(cluster, settings), *_questions(admin, settings, cluster)]
 
@@ -424,12 +424,12 @@ def _topic(
         yield advice(
             subject,
             "its configuration may not be read",
-            f"To have it checked: {grant([Right('DescribeConfigs', 'topic', name)], settings)}",
+            f"To have it checked: {grant(topic_rights(name, 'DescribeConfigs'), settings)}",
         )
 
 
 def _read_by_the_api(topic: str, settings: Settings) -> list[Right]:
-    return [Right("Read", "topic", topic)] if topic == settings.topics.outcomes else []
+    return topic_rights(topic, "Read") if topic == settings.topics.outcomes else []
 
 
 def _absent(admin: AdminClient, name: str, answer: Refused, settings: Settings) -> Finding:
@@ -443,7 +443,7 @@ def _absent(admin: AdminClient, name: str, answer: Refused, settings: Settings) 
             "Create it: `kafka-delay-proxy topics create`, or set `topics: create: true`.",
         )
     if not may_create(admin, name):
-        return lacks(f"{subject}, not there yet", [create_right(name)], settings)
+        return lacks(f"{subject}, not there yet", topic_rights(name, "Create"), settings)
     return ok(subject, "not there; `run` creates it")
 
 

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -22,19 +20,18 @@ from pydantic import (
 
 from proxy.config.machine import MemoryShares, memory_shares
 from proxy.config.values import (
-    LARGEST_BYTES,
+    Aliases,
+    AutoDurationMs,
+    AutoReserveBytes,
+    AutoWorkers,
     DurationMs,
     KafkaName,
     KafkaText,
     LevelsMs,
     Patterns,
+    Requests,
     SizeBytes,
-    auto_is_no_number,
-    auto_is_no_size,
-    auto_is_none,
     check_topic,
-    known_aliases,
-    known_requests,
     refuse_no_addresses,
 )
 from proxy.protocol.policy import DEFAULT_LEVELS, REQUEST_KINDS
@@ -44,6 +41,8 @@ from storage.options import StoreKind
 DEFAULT_BOOTSTRAP = "localhost:9092"
 MOST_PER_SECOND = 1_000_000
 SHORTEST_TOKEN = 16
+FIRST_DELAY_MS = 5_000
+MAX_RETRY_DELAY_MS = 7_200_000
 
 
 class Section(BaseModel):
@@ -121,24 +120,20 @@ class RetryGroupSettings(Section):
     policy: Literal["levels", "exponential", "custom"] = "levels"
     first_level: int | None = Field(None, ge=1, le=1000)
     max_attempts: int | None = Field(None, ge=1, le=1000)
-    first_delay_ms: DurationMs = Field(5_000, alias="first_delay")
-    max_delay_ms: DurationMs = Field(7_200_000, alias="max_delay")
+    first_delay_ms: DurationMs = Field(FIRST_DELAY_MS, alias="first_delay")
+    max_delay_ms: DurationMs = Field(MAX_RETRY_DELAY_MS, alias="max_delay")
     delays_ms: LevelsMs = Field((), alias="delays", max_length=1000)
 
     @model_validator(mode="after")
     def _consistent(self) -> "RetryGroupSettings":
         if (self.policy == "custom") != bool(self.delays_ms):
             raise ValueError("`delays` belong to `policy: custom`, which needs them (1s 10s 1m)")
-        if self.policy != "exponential" and self._doubles_otherwise():
+        asked = self.first_delay_ms, self.max_delay_ms
+        if self.policy != "exponential" and asked != (FIRST_DELAY_MS, MAX_RETRY_DELAY_MS):
             raise ValueError("`first_delay` and `max_delay` belong to `policy: exponential`")
         if self.policy != "levels" and self.first_level is not None:
             raise ValueError("`first_level` belongs to `policy: levels`")
         return self
-
-    def _doubles_otherwise(self) -> bool:
-        usual = {name: field.default for name, field in type(self).model_fields.items()}
-        asked = self.first_delay_ms, self.max_delay_ms
-        return asked != (usual["first_delay_ms"], usual["max_delay_ms"])
 
 
 class RetrySettings(Section):
@@ -175,12 +170,17 @@ class AdmissionSettings(Section):
     bytes_per_target: dict[str, SizeBytes] = Field(default_factory=dict, max_length=1000)
 
 
-class OverdueSettings(Section):
-    """The treatment of records for a shell pattern of targets, `older_than` after their due."""
+class OverdueLimit(Section):
+    """The treatment of records delivered later than `older_than` after their due."""
 
-    targets: str = Field(min_length=1)
     older_than_ms: DurationMs = Field(alias="older_than")
     action: Literal["deliver", "dead-letter", "drop"]
+
+
+class OverdueSettings(OverdueLimit):
+    """The treatment of overdue records for a shell pattern of targets."""
+
+    targets: str = Field(min_length=1)
 
 
 class ReleaseSettings(Section):
@@ -212,7 +212,7 @@ class TargetSettings(Section):
 class RequestSettings(Section):
     """Requests that producers may make beyond delivery. Others become dead letters."""
 
-    serve: Annotated[Patterns, AfterValidator(known_requests)] = REQUEST_KINDS
+    serve: Requests = REQUEST_KINDS
     unproven_recalls: bool = False
 
 
@@ -280,14 +280,8 @@ class Settings(Section):
     group_id: str = Field("delay-proxy", min_length=1, max_length=200)
     instance_id: str | None = Field(None, min_length=1, max_length=200)
     data_dir: Path = Path("data")
-    disk_reserve_bytes: Annotated[
-        Annotated[int, Field(ge=0, le=LARGEST_BYTES)] | None,
-        BeforeValidator(auto_is_no_size, json_schema_input_type=str | int | None),
-    ] = Field(None, alias="disk_reserve")
-    workers: Annotated[
-        Annotated[int, Field(ge=1, le=1024)] | None,
-        BeforeValidator(auto_is_no_number, json_schema_input_type=int | Literal["auto"]),
-    ] = 1
+    disk_reserve_bytes: AutoReserveBytes = Field(None, alias="disk_reserve")
+    workers: AutoWorkers = 1
     memory: MemorySettings = Field(MemorySettings(), validate_default=True)
     store: StoreKind = "wheel"
     bodies: Literal["local", "kafka"] = "local"
@@ -297,17 +291,14 @@ class Settings(Section):
     )
     max_delay_ms: DurationMs = Field(366 * 86_400_000, alias="max_delay")
     max_past_ms: DurationMs | None = Field(None, alias="max_past")
-    roll_after_ms: Annotated[
-        DurationMs | None,
-        BeforeValidator(auto_is_none, json_schema_input_type=str | int | None),
-    ] = Field(None, alias="roll_after")
+    roll_after_ms: AutoDurationMs = Field(None, alias="roll_after")
     retry: RetrySettings = RetrySettings()
     transactions: TransactionSettings = TransactionSettings()
     admission: AdmissionSettings = AdmissionSettings()
     release: ReleaseSettings = ReleaseSettings()
     targets: TargetSettings = TargetSettings()
     requests: RequestSettings = RequestSettings()
-    header_aliases: Annotated[Patterns, AfterValidator(known_aliases)] = ()
+    header_aliases: Aliases = ()
     clock: ClockSettings = ClockSettings()
     recovery: RecoverySettings = RecoverySettings()
     admin: AdminSettings = AdminSettings()
@@ -357,13 +348,6 @@ class Settings(Section):
 
 
 WILDCARDS = frozenset("*?[")
-
-
-class OverdueLimit(Section):
-    """The treatment of records delivered later than `older_than` after their due."""
-
-    older_than_ms: DurationMs = Field(alias="older_than")
-    action: Literal["deliver", "dead-letter", "drop"]
 
 
 class Resumed(NamedTuple):

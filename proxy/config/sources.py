@@ -7,6 +7,7 @@ underscores stand for dots. Lists may be written with commas.
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, get_args
@@ -104,19 +105,17 @@ class _Overruled(Settings, BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        *_: Any,
+        **__: Any,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        del env_settings, dotenv_settings, file_secret_settings
         return (_Environment(settings_cls), init_settings)
 
 
+@dataclass(frozen=True, slots=True)
 class _Document:
-    def __init__(self, values: dict[str, Any], lines: dict[KeyPath, int], name: str) -> None:
-        self.values = values
-        self.lines = lines
-        self.name = name
+    values: dict[str, Any]
+    lines: dict[KeyPath, int]
+    name: str
 
     def where(self, path: KeyPath) -> str:
         variable = variable_name(path)
@@ -159,7 +158,7 @@ def _read_file(path: Path) -> _Document:
             "Write texts that look like dates in quotes.",
         ) from None
     if values is None:
-        return _Document({}, {}, str(path))
+        values = {}
     if not isinstance(values, dict):
         raise SettingsError(f"The settings file {path} must hold keys and values.")
     if ambiguous:
@@ -193,11 +192,8 @@ def _parsed(text: str) -> tuple[yaml.Node | None, object]:
 def _keep_text(loader: yaml.SafeLoader, section: yaml.MappingNode) -> None:
     loader.flatten_mapping(section)
     for _, value in section.value:
-        if (
-            isinstance(value, yaml.ScalarNode)
-            and value.tag.startswith(_CORE)
-            and value.tag != _NULL
-        ):
+        is_scalar = isinstance(value, yaml.ScalarNode) and value.tag.startswith(_CORE)
+        if is_scalar and value.tag != _NULL:
             value.tag = _CORE + "str"
 
 

@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Annotated, Final
+from functools import partial
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
@@ -46,22 +48,11 @@ def _duration_ms(value: object) -> object:
     return parse_delay_ms(value) if isinstance(value, str) else value
 
 
-def auto_is_none(value: object) -> object:
-    """Parse a duration, or None for `auto`."""
-    return None if value == "auto" else _duration_ms(value)
-
-
 def _size_bytes(value: object) -> object:
     return parse_size_bytes(value) if isinstance(value, str) else value
 
 
-def auto_is_no_size(value: object) -> object:
-    """Parse a size, or None for `auto`."""
-    return None if value == "auto" else _size_bytes(value)
-
-
-def auto_is_no_number(value: object) -> object:
-    """Return a number, or None for `auto`."""
+def _auto_is_none(value: object) -> object:
     return None if value == "auto" else value
 
 
@@ -84,23 +75,12 @@ def check_topic(name: str) -> str:
     return name
 
 
-def known_aliases(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return sorted names of schedulers. Raises ValueError."""
+def _only(known: Sequence[str], kind: str, names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
-        if name not in KNOWN_ALIASES:
-            near = get_close_matches(name, KNOWN_ALIASES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN_ALIASES)}"
-            raise ValueError(f"{name!r} is no scheduler whose headers are understood: {hint}")
-    return tuple(sorted(set(names)))
-
-
-def known_requests(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return sorted kinds of requests. Raises ValueError."""
-    for name in names:
-        if name not in REQUEST_KINDS:
-            near = get_close_matches(name, REQUEST_KINDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(REQUEST_KINDS)}"
-            raise ValueError(f"{name!r} is no kind of request: {hint}")
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            raise ValueError(f"{name!r} is no {kind}: {hint}")
     return tuple(sorted(set(names)))
 
 
@@ -147,6 +127,18 @@ SizeBytes = Annotated[
     BeforeValidator(_size_bytes, json_schema_input_type=str | int),
     Field(ge=1, le=LARGEST_BYTES),
 ]
+AutoDurationMs = Annotated[
+    DurationMs | None,
+    BeforeValidator(_auto_is_none, json_schema_input_type=str | int | None),
+]
+AutoReserveBytes = Annotated[
+    Annotated[int, BeforeValidator(_size_bytes), Field(ge=0, le=LARGEST_BYTES)] | None,
+    BeforeValidator(_auto_is_none, json_schema_input_type=str | int | None),
+]
+AutoWorkers = Annotated[
+    Annotated[int, Field(ge=1, le=1024)] | None,
+    BeforeValidator(_auto_is_none, json_schema_input_type=int | Literal["auto"]),
+]
 KafkaName = Annotated[str, AfterValidator(_not_owned)]
 KafkaText = Annotated[
     str, BeforeValidator(_librdkafka_text, json_schema_input_type=str | float | bool)
@@ -161,6 +153,11 @@ Patterns = Annotated[
     NoDecode,
     BeforeValidator(_split_commas, json_schema_input_type=str | tuple[str, ...]),
 ]
+Aliases = Annotated[
+    Patterns,
+    AfterValidator(partial(_only, KNOWN_ALIASES, "scheduler whose headers are understood")),
+]
+Requests = Annotated[Patterns, AfterValidator(partial(_only, REQUEST_KINDS, "kind of request"))]
 
 
 BYTES_PER: Final = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}

@@ -278,7 +278,7 @@ def replay_planner(
     partitions = topics.partitions_of(ingress)
     if not partitions:
         raise TopicMissing(ingress)
-    targets = Targets(topics.connection.admin)
+    targets = Targets(topics.connection)
     with closing(topics.originals()) as originals:
         yield ReplayPlanner(
             RequestReader(policy_of(topics.settings, retention_ms=None)),
@@ -362,7 +362,7 @@ class Replay:
         self._replayer.forget(self._replayed.outdated)
 
     def _ensure_marks(self) -> int:
-        topics, admin = self._topics, self._topics.connection.admin
+        topics, admin = self._topics, self._topics.connection
         if partitions := topics.partitions_of(topics.marks_name):
             refuse_forgetful(topics.marks_name, admin)
             return partitions

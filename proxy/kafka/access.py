@@ -22,7 +22,7 @@ from proxy.errors import (
     ProxyError,
     SettingsError,
 )
-from proxy.kafka.client_settings import common_config, silent_logger, with_token_callback
+from proxy.kafka.client_settings import common_config, silent_logger
 
 log = structlog.get_logger(__name__)
 
@@ -90,12 +90,12 @@ def remedy(
 def rights_on(topic: str, settings: Settings) -> list[Right]:
     """Return the rights on one of the proxy's own topics."""
     role = next(role for role in NEEDED if getattr(settings.topics, role) == topic)
-    return [Right(operation, "topic", topic) for operation in NEEDED[role]]
+    return topic_rights(topic, *NEEDED[role])
 
 
-def target_rights(topic: str) -> list[Right]:
-    """Return the rights on a topic for deliveries."""
-    return [Right(operation, "topic", topic) for operation in ("Write", "Describe")]
+def topic_rights(topic: str, *operations: str) -> list[Right]:
+    """Return the rights to these operations on a topic."""
+    return [Right(operation, "topic", topic) for operation in operations]
 
 
 def group_right(settings: Settings) -> Right:
@@ -106,11 +106,6 @@ def group_right(settings: Settings) -> Right:
 def transactional_right(settings: Settings) -> Right:
     """Return the right to all transactional ids."""
     return Right("Write", "transactional-id", f"{settings.group_id}-", is_prefix=True)
-
-
-def create_right(topic: str) -> Right:
-    """Return the right to create the topic."""
-    return Right("Create", "topic", topic)
 
 
 NAMED_BY: Final = (
@@ -198,75 +193,93 @@ NOBODY_LISTENS: Final = re.compile("Connection refused|Failed to resolve")
 
 
 class _Meaning(NamedTuple):
-    words: re.Pattern[str]
-    found: str
-    remedy: str
-
-
-class _Limit(NamedTuple):
     found: str
     remedy: str
 
 
 LIMITS: Final = {
-    KafkaError.INVALID_SESSION_TIMEOUT: _Limit(
-        found="`session.timeout.ms`",
-        remedy="Set `session.timeout.ms` under `kafka` to a value from "
-        "group.min.session.timeout.ms to group.max.session.timeout.ms of the broker",
+    KafkaError.INVALID_SESSION_TIMEOUT: _Meaning(
+        "`session.timeout.ms`",
+        "Set `session.timeout.ms` under `kafka` to a value from group.min.session.timeout.ms to "
+        "group.max.session.timeout.ms of the broker",
     ),
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: _Limit(
-        found="`transaction.timeout.ms`",
-        remedy="Set `transaction.timeout.ms` under `kafka` to at most transaction.max.timeout.ms "
-        "of the broker",
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: _Meaning(
+        "`transaction.timeout.ms`",
+        "Set `transaction.timeout.ms` under `kafka` to at most transaction.max.timeout.ms of the "
+        "broker",
     ),
-    KafkaError.GROUP_MAX_SIZE_REACHED: _Limit(
-        found="one more member of the group",
-        remedy="Run fewer workers, or raise group.max.size of the broker",
+    KafkaError.GROUP_MAX_SIZE_REACHED: _Meaning(
+        "one more member of the group",
+        "Run fewer workers, or raise group.max.size of the broker",
     ),
 }
-MEANINGS: Final = (
-    _Meaning(
-        re.compile("broker certificate could not be verified"),
+MEANINGS: Final = {
+    "broker certificate could not be verified": _Meaning(
         "shows a certificate that does not hold",
         "Either `ssl.ca.location` under `kafka` does not name the authority that signed it, or the "
         "certificate is for other host names than the one in `bootstrap.servers`, or it has "
         "expired.",
     ),
-    _Meaning(
-        re.compile(r"alert (bad certificate|certificate \w+|unknown ca)"),
+    r"alert (bad certificate|certificate \w+|unknown ca)": _Meaning(
         "does not accept the proxy's certificate",
         "Correct or renew what `ssl.certificate.location` and `ssl.key.location` under `kafka` "
         "name: it must not have expired, and an authority that the broker trusts must have signed "
         "it.",
     ),
-    _Meaning(
-        re.compile("invalid credentials"),
+    "invalid credentials": _Meaning(
         "does not accept the password",
         "Correct `sasl.username` and `sasl.password` under `kafka` (environment: "
         "DELAY_PROXY_KAFKA__SASL_USERNAME, DELAY_PROXY_KAFKA__SASL_PASSWORD).",
     ),
-    _Meaning(
-        re.compile("Unsupported SASL mechanism"),
-        "has no such way to log in",
-        "Correct `sasl.mechanism` under `kafka`.",
+    "Unsupported SASL mechanism": _Meaning(
+        "has no such way to log in", "Correct `sasl.mechanism` under `kafka`."
     ),
-    _Meaning(
-        re.compile("connecting to a"),
+    "connecting to a": _Meaning(
         "speaks another protocol",
         "Correct `security.protocol` under `kafka`, or the port in `bootstrap.servers`.",
     ),
-)
+}
+"""Keys are patterns of the error's text."""
 
 
-class HearingAdminClient(AdminClient):
-    """An admin client that remembers why no broker answers. Raises SettingsError."""
+class TopicUnknown(ProxyError):
+    """The named topic does not exist on the broker."""
 
-    def __init__(self, settings: Settings, config: dict[str, Any]) -> None:
+    def __init__(self, topic: str, bootstrap: str) -> None:
+        super().__init__(
+            f"The topic {topic} does not exist at {bootstrap}.",
+            "Correct its name, or create it first.",
+        )
+
+
+class Connection(AdminClient):
+    """An admin client that remembers why no broker answers. `config`: by default a command's."""
+
+    limit_s = 8.0
+
+    def __init__(self, settings: Settings, config: dict[str, Any] | None = None) -> None:
+        """Raises SettingsError."""
         self._settings = settings
         self._heard: deque[KafkaError] = deque(maxlen=HEARD_AT_MOST)
-        hearing: dict[str, Any] = {**config, "error_cb": self._heard.append}
+        hearing = dict(client_config(settings) if config is None else config)
+        hearing["error_cb"] = self._heard.append
         with explained(settings):
             super().__init__(hearing)
+
+    def describe_topic(self, topic: str, operation: str = "Describe") -> TopicDescription:
+        """Return the broker's description, without creating the topic. `operation` is the needed
+        right. Raises TopicUnknown, BrokerUnreachable, BrokerRefused."""
+        asked = TopicCollection([topic])
+        answer = self.describe_topics(asked, request_timeout=self.limit_s)[topic]
+        try:
+            description: TopicDescription = answer.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise TopicUnknown(topic, self._settings.bootstrap_servers) from None
+            if is_refusal(error.args[0]):
+                raise explain(error.args[0], self._settings, topic, operation) from None
+            raise self.sentence(error) from None
+        return description
 
     def sentence(self, error: KafkaException) -> ProxyError:
         """Return the message for an error, with its true cause if known."""
@@ -362,7 +375,8 @@ def refuse_beyond_limit(error: KafkaError) -> None:
 def _meaning(error: KafkaError) -> _Meaning | None:
     if error.code() not in UNREACHABLE | LOCKED_OUT:
         return None
-    return next((one for one in MEANINGS if one.words.search(error.str())), None)
+    found = (one for words, one in MEANINGS.items() if re.search(words, error.str()))
+    return next(found, None)
 
 
 def _vagueness(error: KafkaError) -> int:
@@ -374,45 +388,8 @@ def _vagueness(error: KafkaError) -> int:
     return 3 if vague else 2
 
 
-class TopicUnknown(ProxyError):
-    """The named topic does not exist on the broker."""
-
-    def __init__(self, topic: str, bootstrap: str) -> None:
-        super().__init__(
-            f"The topic {topic} does not exist at {bootstrap}.",
-            "Correct its name, or create it first.",
-        )
-
-
-class Connection:
-    """An admin client whose questions take at most `limit_s`."""
-
-    limit_s = 8.0
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.admin = HearingAdminClient(settings, client_config(settings))
-
-    def sentence(self, error: KafkaException) -> ProxyError:
-        return self.admin.sentence(error)
-
-    def describe_topic(self, topic: str, operation: str = "Describe") -> TopicDescription:
-        """Return the broker's description, without creating the topic. `operation` is the needed
-        right. Raises TopicUnknown, BrokerUnreachable, BrokerRefused."""
-        answers = self.admin.describe_topics(TopicCollection([topic]), request_timeout=self.limit_s)
-        try:
-            description: TopicDescription = answers[topic].result()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise TopicUnknown(topic, self._settings.bootstrap_servers) from None
-            if is_refusal(error.args[0]):
-                raise explain(error.args[0], self._settings, topic, operation) from None
-            raise self.sentence(error) from None
-        return description
-
-
 def client_config(settings: Settings, **own: str | int | bool) -> dict[str, Any]:
     """Return a command's client settings. Keyword `a_b` is `a.b` and overrides the settings."""
     named = {name.replace("_", "."): value for name, value in own.items()}
     quiet = {"log_level": 0, "logger": silent_logger(), "client.id": "kafka-delay-proxy-cli"}
-    return {**quiet, **with_token_callback(settings.kafka), **named}
+    return {**quiet, **settings.kafka, **named}

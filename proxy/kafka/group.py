@@ -173,19 +173,10 @@ class StaticMember:
             return ""
 
 
-def asking(kafka: Mapping[str, Any], group_id: str) -> Callable[[], list[Member]]:
-    """Return a function for the group's members that does not call its coordinator."""
-    made: list[AdminClient] = []
-
-    def ask() -> list[Member]:
-        if not made:
-            made.append(AdminClient(dict(kafka)))
-        groups = made[0].list_groups(group_id, ASK_S)
-        return [
-            Member(str(one.id), str(one.client_host)) for group in groups for one in group.members
-        ]
-
-    return ask
+def group_members(admin: AdminClient, group_id: str) -> list[Member]:
+    """Ask for the group's members, without its coordinator."""
+    groups = admin.list_groups(group_id, ASK_S)
+    return [Member(str(one.id), str(one.client_host)) for group in groups for one in group.members]
 
 
 # A static member can restart between two rounds of an incremental rebalance. It gets the first

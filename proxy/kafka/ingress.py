@@ -23,10 +23,9 @@ from proxy.kafka.unreadable import (
     FailingFetches,
     SkippedRanges,
     Skipping,
-    UnreadableMessage,
+    readable,
 )
 from proxy.protocol.body import Message
-from proxy.protocol.headers import read_headers
 
 log = structlog.get_logger(__name__)
 
@@ -83,7 +82,7 @@ class ReadPositions:
         if next_offset is None:
             return records
         offsets = [record.offset() for record in records]
-        if offsets[0] < next_offset or not _is_rising(offsets):
+        if offsets[0] < next_offset or not all(map(lt, offsets, offsets[1:])):
             records = _left(partition, records, next_offset)
             offsets = [record.offset() for record in records]
         if offsets:
@@ -96,10 +95,6 @@ class ReadPositions:
 def _skipped(partition: int, wanted: int, given: int) -> KafkaException:
     why = f"partition {partition} was to be read again from {wanted} on, and came from {given} on"
     return KafkaException(KafkaError(KafkaError._INCONSISTENT, why))  # noqa: SLF001
-
-
-def _is_rising(offsets: Sequence[int]) -> bool:
-    return all(map(lt, offsets, offsets[1:]))
 
 
 def _left(partition: int, records: Sequence[Message], next_offset: int) -> list[Message]:
@@ -264,12 +259,8 @@ class Fetched:
         for message in messages:
             if message.error() is not None:
                 errors.append(message)
-                continue
-            try:
-                read_headers(message)
-            except SystemError:
-                message = UnreadableMessage(message)  # noqa: PLW2901
-            records[message.partition()].append(message)
+            else:
+                records[message.partition()].append(readable(message))
         return errors
 
     def note_append_time(self) -> None:
@@ -342,9 +333,10 @@ class Ingress:
         if self._skippable():
             is_idle, wait_s = False, 0.0
         wait_s = self._long_poll.wait(wait_s, self._wanted, is_idle=is_idle)
-        arrived = self._gather(most, wait_s) if is_busy else self._wait_for_first(most, wait_s)
+        wait = self._consumer.consume if is_busy else self._wait_for_first
+        arrived: list[Any] = wait(most, wait_s)
         if arrived:
-            for message in fetched.add(cast(list[Message], arrived)):
+            for message in fetched.add(arrived):
                 self._note_error(message, fetched)
             self._leave_out_skipped(fetched)
             fetched.note_append_time()
@@ -472,9 +464,6 @@ class Ingress:
             if fetch_from is not None:
                 self._failing.passed([partition])
                 resume_at(self._consumer, [TopicPartition(self.topic, partition, fetch_from)])
-
-    def _gather(self, most: int, wait_s: float) -> list[Any]:
-        return self._consumer.consume(most, wait_s)
 
     def _wait_for_first(self, most: int, wait_s: float) -> list[Any]:
         first = self._consumer.poll(wait_s)

@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -27,9 +26,6 @@ class LogRange(NamedTuple):
     end: int
 
 
-LogRanges: TypeAlias = Callable[[Sequence[int]], dict[int, LogRange]]
-
-
 def answered_offset(answer: Future[Any]) -> int:
     """Wait for an answer of `list_offsets`, which is -1 if no record is young enough. Raises
     KafkaException: without a leader librdkafka 2.16 answers OFFSET_INVALID and no error."""
@@ -48,32 +44,35 @@ def log_ranges(admin: AdminClient, topic: str, partitions: Sequence[int]) -> dic
     until_s = time.monotonic() + ASK_WITHIN_S
     while True:
         try:
-            starts = _offsets(admin, topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-            ends = _offsets(admin, topic, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+            asked = _ask(admin, topic, partitions, *_ends())
+            return {p: LogRange(*map(answered_offset, answers)) for p, answers in asked.items()}
         except KafkaException as raised:
             if time.monotonic() > until_s:
                 raise
             log.info("waiting for the ends of the ingress", error=raised.args[0].str())
             time.sleep(AGAIN_AFTER_S)
-            _find_leaders(admin, topic)
-        else:
-            return {p: LogRange(starts[p], ends[p]) for p in partitions}
+            with suppress(KafkaException):  # finds the leaders
+                admin.list_topics(topic, timeout=ASK_WITHIN_S)
 
 
-def _find_leaders(admin: AdminClient, topic: str) -> None:
-    with suppress(KafkaException):
-        admin.list_topics(topic, timeout=ASK_WITHIN_S)
+def _ends() -> tuple[OffsetSpec, ...]:
+    return OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
-def _offsets(
-    admin: AdminClient, topic: str, partitions: Sequence[int], spec: OffsetSpec
-) -> dict[int, int]:
-    answers: dict[TopicPartition, Any] = admin.list_offsets(
-        {TopicPartition(topic, partition): spec for partition in partitions},
-        isolation_level=IsolationLevel.READ_UNCOMMITTED,
-        request_timeout=ASK_WITHIN_S,
-    )
-    return {place.partition: answered_offset(answer) for place, answer in answers.items()}
+def _ask(
+    admin: AdminClient, topic: str, partitions: Iterable[int], *specs: OffsetSpec
+) -> dict[int, list[Future[Any]]]:
+    """Return the coming answers to each question, by partition."""
+    places = {partition: TopicPartition(topic, partition) for partition in partitions}
+    answers = [
+        admin.list_offsets(
+            dict.fromkeys(places.values(), spec),
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=ASK_WITHIN_S,
+        )
+        for spec in specs
+    ]
+    return {p: [of_spec[place] for of_spec in answers] for p, place in places.items()}
 
 
 LOOK_EVERY_S: Final = 15.0
@@ -92,17 +91,6 @@ class Retained(NamedTuple):
         return max(0, min(young, self.end) - floor)
 
 
-@dataclass(slots=True)
-class _Requests:
-    start: Future[Any]
-    end: Future[Any]
-    young: Future[Any] | None
-
-    def done(self) -> bool:
-        is_known = self.start.done() and self.end.done()
-        return is_known and (self.young is None or self.young.done())
-
-
 class RetentionWatch:
     """Asks the broker, without blocking, for records older than `aging_after_ms`."""
 
@@ -117,7 +105,7 @@ class RetentionWatch:
         self._admin, self._topic, self._aging_after_ms = admin, topic, aging_after_ms
         self._now_ms, self._now_s = now_ms, now_s
         self._next_look_s = 0.0
-        self._under_way: dict[int, _Requests] = {}
+        self._under_way: dict[int, list[Future[Any]]] = {}
         self._retained: dict[int, Retained] = {}
 
     def retained(self, partition: int) -> Retained | None:
@@ -125,8 +113,10 @@ class RetentionWatch:
 
     def look(self, partitions: Iterable[int]) -> None:
         """Ask every LOOK_EVERY_S, and take answers that have come."""
-        for partition in [p for p, asked in self._under_way.items() if asked.done()]:
-            self._take(partition, self._under_way.pop(partition))
+        for partition, asked in list(self._under_way.items()):
+            if all(answer.done() for answer in asked):
+                del self._under_way[partition]
+                self._take(partition, asked)
         if not self._under_way and self._now_s() >= self._next_look_s:
             self._next_look_s = self._now_s() + LOOK_EVERY_S
             self._ask(list(partitions))
@@ -135,26 +125,15 @@ class RetentionWatch:
         self._retained = {p: retained for p, retained in self._retained.items() if p in partitions}
         if not partitions:
             return
-        starts = self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-        ends = self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-        young: dict[int, Future[Any]] = {}
+        specs = _ends()
         if self._aging_after_ms is not None:
-            since = OffsetSpec.for_timestamp(self._now_ms() - self._aging_after_ms)
-            young = self._offsets(partitions, since)
-        self._under_way = {p: _Requests(starts[p], ends[p], young.get(p)) for p in partitions}
+            specs += (OffsetSpec.for_timestamp(self._now_ms() - self._aging_after_ms),)
+        self._under_way = _ask(self._admin, self._topic, partitions, *specs)
 
-    def _offsets(self, partitions: list[int], spec: OffsetSpec) -> dict[int, Future[Any]]:
-        places = {TopicPartition(self._topic, p): spec for p in partitions}
-        answers = self._admin.list_offsets(places)
-        return {place.partition: answer for place, answer in answers.items()}
-
-    def _take(self, partition: int, asked: _Requests) -> None:
+    def _take(self, partition: int, asked: Sequence[Future[Any]]) -> None:
         try:
-            young = answered_offset(asked.young) if asked.young is not None else 0
-            self._retained[partition] = Retained(
-                answered_offset(asked.start),
-                young if young >= 0 else None,
-                answered_offset(asked.end),
-            )
+            start, end, *aging = map(answered_offset, asked)
+            young = aging[0] if aging else 0
+            self._retained[partition] = Retained(start, young if young >= 0 else None, end)
         except KafkaException as error:
             log.debug("start of the ingress not known", partition=partition, error=str(error))

@@ -212,7 +212,7 @@ class IngressLookup:
     def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
         """Return the existing, unskipped records at `offsets` (ascending). Gaps of up to `gap` are
         read through. Raises KafkaException for silence or an unreadable record."""
-        readable_ones = (at for at in offsets if self._skipped.holding(partition, at) is None)
+        readable_ones = (at for at in offsets if self._skipped.first_in(partition, at, at) is None)
         wanted, found = deque(readable_ones), dict[int, Message]()
         self._is_idle = False
         self._heard_s = self._beat_s = self._now_s()

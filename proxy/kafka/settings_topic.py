@@ -32,7 +32,7 @@ from proxy.kafka.client_settings import (
 )
 from proxy.kafka.reader import AT_ONCE_RECORDS, RangesReading, offsets_of
 from proxy.kafka.topics import TopicFacts
-from proxy.kafka.unreadable import SkippedRange, SkippedRanges
+from proxy.kafka.unreadable import SkippedRanges
 from proxy.protocol.body import Message as AnyMessage
 from proxy.protocol.bounded_json import read_object, whole
 from proxy.protocol.policy import TARGETS_PATTERN, Policy, digest_of
@@ -418,7 +418,7 @@ class SettingsTopic:
         base, end = int(first), whole(read_object(value)["end"])
         if end <= base:
             raise ValueError(f"the end {end} does not lie behind {base}")
-        self.skipped(topic_id).add(int(partition), SkippedRange(base, end))
+        self.skipped(topic_id).add(int(partition), range(base, end))
 
     def _write(self, records: Mapping[str, str], partition: int = BY_KEY) -> None:
         producer = self._new_producer()

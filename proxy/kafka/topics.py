@@ -24,12 +24,11 @@ from proxy.config.settings import Settings, TopicSettings
 from proxy.errors import BrokerRefused, ProxyError, TopicMissing
 from proxy.kafka.access import (
     UNREACHABLE,
-    HearingAdminClient,
-    Right,
-    create_right,
+    Connection,
     grant,
     is_refusal,
     refuse_missing_rights,
+    topic_rights,
 )
 from proxy.kafka.client_settings import common_config
 
@@ -77,9 +76,9 @@ class TopicFacts:
     partitions: int
 
 
-def admin_client(settings: Settings) -> HearingAdminClient:
+def admin_client(settings: Settings) -> Connection:
     """Return an admin client with the user's connection settings."""
-    return HearingAdminClient(settings, common_config(settings))
+    return Connection(settings, common_config(settings))
 
 
 def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
@@ -100,49 +99,34 @@ def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
     return {name: {**always, **one} for name, one in more.items()}
 
 
-def ensure_topics(settings: Settings, admin: HearingAdminClient | None = None) -> list[str]:
-    """Create missing topics if `topics.create` allows it. Return their names. Raises TopicMissing,
-    BrokerUnreachable, BrokerRefused."""
+def ensure_topics(settings: Settings, admin: Connection | None = None) -> None:
+    """Create missing topics if `topics.create` allows it. Raises TopicMissing, BrokerUnreachable,
+    BrokerRefused."""
     admin = admin or admin_client(settings)
     try:
         refuse_missing_rights(settings, admin)
-        missing = _missing_topics(settings, admin)
-        if missing and not settings.topics.create:
-            raise TopicMissing(missing[0])
-        created = create_topics(settings, missing, admin)
-        if created:
-            refuse_missing_rights(settings, admin)
+        if settings.topics.create:
+            if create_missing_topics(settings, admin):
+                refuse_missing_rights(settings, admin)
+        elif missing := _missing_topics(settings, admin):
+            raise TopicMissing(next(iter(missing)))
     except KafkaException as error:
         raise admin.sentence(error) from None
-    return created
 
 
-def create_missing_topics(settings: Settings, admin: HearingAdminClient | None = None) -> list[str]:
-    """Create missing own topics for an operator. Return their names."""
+def create_missing_topics(settings: Settings, admin: Connection | None = None) -> list[str]:
+    """Create missing own topics, unless another process just did. Return their names."""
     admin = admin or admin_client(settings)
-    return create_topics(settings, _missing_topics(settings, admin), admin)
-
-
-def _missing_topics(settings: Settings, admin: HearingAdminClient) -> list[str]:
-    existing = existing_topics(admin)
-    return [name for name in own_topics(settings) if name not in existing]
-
-
-def create_topics(settings: Settings, names: list[str], admin: HearingAdminClient) -> list[str]:
-    """Create these own topics, unless another process just did."""
-    if not names:
+    wanted = _missing_topics(settings, admin)
+    if not wanted:
         return []
-    configs, replication = own_topics(settings), replication_in(admin, settings.topics)
-    wanted = [
-        NewTopic(
-            name,
-            num_partitions=settings.topics.partitions if name == settings.topics.ingress else 1,
-            replication_factor=replication.factor,
-            config={**configs[name], MIN_INSYNC: str(replication.min_insync)},
-        )
-        for name in names
+    names, replication = list(wanted), replication_in(admin, settings.topics)
+    partitions = {settings.topics.ingress: settings.topics.partitions}
+    topics = [
+        _new_topic(name, partitions.get(name, 1), replication, config)
+        for name, config in wanted.items()
     ]
-    for name, answer in admin.create_topics(wanted, request_timeout=ASK_TIMEOUT_S).items():
+    for name, answer in admin.create_topics(topics, request_timeout=ASK_TIMEOUT_S).items():
         try:
             answer.result()
         except KafkaException as error:
@@ -153,26 +137,38 @@ def create_topics(settings: Settings, names: list[str], admin: HearingAdminClien
     return names
 
 
+def _missing_topics(settings: Settings, admin: Connection) -> dict[str, dict[str, str]]:
+    existing = existing_topics(admin)
+    return {name: config for name, config in own_topics(settings).items() if name not in existing}
+
+
+def _new_topic(
+    name: str, partitions: int, replication: Replication, config: Mapping[str, str]
+) -> NewTopic:
+    confirmed = {MIN_INSYNC: str(replication.min_insync)}
+    return NewTopic(name, partitions, replication.factor, config={**config, **confirmed})
+
+
 def _not_created(
-    name: str, error: KafkaException, settings: Settings, admin: HearingAdminClient
+    name: str, error: KafkaException, settings: Settings, admin: Connection
 ) -> ProxyError:
     cause: KafkaError = error.args[0]
     if cause.code() in UNREACHABLE:
         return admin.sentence(error)
     remedy = "Create it by hand."
     if is_refusal(cause):
-        remedy = f"Create it by hand, or: {grant([create_right(name)], settings)}"
+        remedy = f"Create it by hand, or: {grant(topic_rights(name, 'Create'), settings)}"
     return BrokerRefused(f"The topic {name} could not be created: {cause.str()}.", remedy)
 
 
-def await_known(names: list[str], admin: HearingAdminClient) -> None:
+def await_known(names: list[str], admin: Connection) -> None:
     """Wait until brokers know new topics, for KNOWN_WITHIN_S at most."""
     deadline = time.monotonic() + KNOWN_WITHIN_S
     while not existing_topics(admin).issuperset(names) and time.monotonic() < deadline:
         time.sleep(LOOK_EVERY_S)
 
 
-def existing_topics(admin: HearingAdminClient) -> set[str]:
+def existing_topics(admin: Connection) -> set[str]:
     """Return the names of all topics. Raises BrokerUnreachable or BrokerRefused."""
     try:
         return set(admin.list_topics(timeout=ASK_TIMEOUT_S).topics)
@@ -196,14 +192,14 @@ def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFa
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise BrokerRefused(
                 f"The proxy's user may not see the topic {name}.",
-                grant([Right("Describe", "topic", name)], settings),
+                grant(topic_rights(name, "Describe"), settings),
             ) from None
         raise
     if found.authorized_operations and AclOperation.WRITE not in found.authorized_operations:
         raise BrokerRefused(
             f"The proxy's user may not write to the topic {name}, where it rewrites records that "
             "have to wait on.",
-            grant([Right("Write", "topic", name)], settings),
+            grant(topic_rights(name, "Write"), settings),
         )
     return TopicFacts(name, _id_of(found), len(found.partitions))
 
@@ -318,12 +314,7 @@ class DerivedTopics:
             if group not in self._retry.groups and (too_many := self._too_many(topic, group)):
                 return too_many
             replication = replication_in(self._admin, self._topics)
-            wanted = NewTopic(
-                topic,
-                self._topics.partitions,
-                replication.factor,
-                config={MIN_INSYNC: str(replication.min_insync), **UNPACKED},
-            )
+            wanted = _new_topic(topic, self._topics.partitions, replication, UNPACKED)
             self._admin.create_topics(
                 [wanted], operation_timeout=ASK_TIMEOUT_S, request_timeout=ASK_TIMEOUT_S
             )[topic].result()
@@ -337,7 +328,7 @@ class DerivedTopics:
     def _not_created(self, topic: str, error: KafkaError) -> str:
         why = error.str()
         if is_refusal(error):
-            why = f"{why}. {grant([create_right(topic)], self._settings)}"
+            why = f"{why}. {grant(topic_rights(topic, 'Create'), self._settings)}"
         log.warning("topic not created", topic=topic, why=why)
         return f"the topic {topic} could not be created: {why}"
 

@@ -133,32 +133,20 @@ class _Probe:
 NO_TIMESTAMP_MS = -1
 
 
-class SkippedRange(NamedTuple):
-    """Offsets from `base` to before `end` of one partition."""
-
-    base: int
-    end: int
-
-
 class SkippedRanges:
     """Skipped ranges of an ingress topic. It grows while it is read, in one thread."""
 
     def __init__(self) -> None:
-        self._ends: dict[int, dict[int, int]] = {}
+        self._ranges: dict[int, dict[int, range]] = {}
 
-    def add(self, partition: int, skipped: SkippedRange) -> None:
-        self._ends.setdefault(partition, {}).setdefault(skipped.base, skipped.end)
+    def add(self, partition: int, skipped: range) -> None:
+        self._ranges.setdefault(partition, {}).setdefault(skipped.start, skipped)
 
-    def holding(self, partition: int, offset: int) -> SkippedRange | None:
-        return self.first_in(partition, offset, offset)
-
-    def first_in(self, partition: int, first: int, last: int) -> SkippedRange | None:
+    def first_in(self, partition: int, first: int, last: int) -> range | None:
         """Return the first range with an offset from `first` to `last`, inclusive."""
-        ends = self._ends.get(partition)
-        if not ends:
-            return None
-        found = (SkippedRange(*one) for one in ends.items() if one[0] <= last and first < one[1])
-        return min(found, default=None)
+        ranges = self._ranges.get(partition, {}).values()
+        found = (one for one in ranges if one.start <= last and first < one.stop)
+        return min(found, key=lambda one: one.start, default=None)
 
 
 class SkippedRecord:
@@ -198,7 +186,7 @@ class Skipping:
 
     def __init__(self, ranges: SkippedRanges) -> None:
         self._ranges = ranges
-        self._met: dict[int, SkippedRange] = {}
+        self._met: dict[int, range] = {}
 
     @property
     def met(self) -> Sequence[int]:
@@ -213,20 +201,20 @@ class Skipping:
 
     def before(self, partition: int, records: list[Message]) -> list[Message]:
         met = self._met.get(partition)
-        return records if met is None else [one for one in records if one.offset() < met.base]
+        return records if met is None else [one for one in records if one.offset() < met.start]
 
     def records(
         self, partition: int, next_offset: int, most: int
     ) -> tuple[list[SkippedRecord], int | None]:
         """Return the next stand-ins. With the last, also the offset to fetch from."""
-        base, end = self._met[partition]
-        first = max(base, next_offset)
-        stop = min(end, first + most)
+        met = self._met[partition]
+        first = max(met.start, next_offset)
+        stop = min(met.stop, first + most)
         records = [SkippedRecord(partition, offset) for offset in range(first, stop)]
-        if stop < end:
+        if stop < met.stop:
             return records, None
         del self._met[partition]
-        return records, max(end, next_offset)
+        return records, max(met.stop, next_offset)
 
     def forget(self, partition: int) -> None:
         self._met.pop(partition, None)

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from proxy.config.settings import Settings
 from proxy.dead_letters.letter import Origin
 from proxy.errors import BrokerRefused
-from proxy.kafka.access import Connection, Right, TopicUnknown, client_config, grant
+from proxy.kafka.access import Connection, TopicUnknown, client_config, grant, topic_rights
 from proxy.kafka.reader import (
     READER_CONFIG,
     RangesReading,
@@ -53,7 +53,7 @@ class ReadRefused(BrokerRefused):
         super().__init__(
             f"The broker at {settings.bootstrap_servers} does not let this user read the topic "
             f"{topic}, which the trace needs.",
-            grant([Right("Read", "topic", topic)], settings),
+            grant(topic_rights(topic, "Read"), settings),
         )
 
 

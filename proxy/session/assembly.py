@@ -14,7 +14,7 @@ from proxy.config.settings import Settings
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl, WorkerRateLimit, overdue_rules_json
-from proxy.kafka.client_settings import is_compressing, transaction_timeout_s
+from proxy.kafka.client_settings import is_compressing, transaction_timeout_ms
 from proxy.kafka.ingress import Ingress
 from proxy.kafka.reader import IngressLookup
 from proxy.kafka.settings_topic import SettingsTopic
@@ -153,7 +153,7 @@ def _publisher(
         release,
         authenticator,
         clock.stamp_ms,
-        transaction_timeout_s(settings),
+        transaction_timeout_ms(settings) / 1_000,
         refusals,
         throttling,
     )

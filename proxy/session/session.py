@@ -37,8 +37,8 @@ from proxy.kafka.group import (
     StaticMember,
     UnassignedPartitions,
     ask_in_thread,
-    asking,
     force_rebalance,
+    group_members,
 )
 from proxy.kafka.log_ranges import RetentionWatch
 from proxy.kafka.settings_topic import open_settings_topic
@@ -319,10 +319,10 @@ def open_session(
 ) -> Session:
     """Return a session that is ready to run. Raises SettingsError if the retention of the ingress
     is too short, InstanceConflict if another process of the same name is alive."""
-    members = asking(common_config(settings), settings.group_id)
+    admin = AdminClient(admin_config(settings))
+    members = partial(group_members, admin, settings.group_id)
     member = StaticMember(settings.instance_name, worker, settings.data_dir, members)
     member.refuse_twin(session_timeout_ms(settings) / 1000, side.board.heartbeat)
-    admin = AdminClient(admin_config(settings))
     kafka = _kafka_clients(settings, worker, admin, side, throttling)
     config = ingress_config(kafka.topic.name, admin)
     kept_ms = retention_ms(config)

@@ -23,7 +23,7 @@ from proxy.admin.workers import ChildWorkers, QueryReceiver, ThisWorker, Workers
 from proxy.config.machine import DiskReserve, usable_cores
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate, ProxyError, require_store, require_tracing
-from proxy.kafka.access import HearingAdminClient
+from proxy.kafka.access import Connection as Broker
 from proxy.kafka.topics import admin_client, describe_topic, ensure_topics
 from proxy.logs import configure_logs
 from proxy.recovery.local_state import locked_data_dir, raise_open_files
@@ -272,7 +272,7 @@ def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
     return 1
 
 
-def _workers_that_pay(settings: Settings, admin: HearingAdminClient) -> int:
+def _workers_that_pay(settings: Settings, admin: Broker) -> int:
     try:
         partitions = describe_topic(settings.topics.ingress, admin, settings).partitions
     except KafkaException as error:

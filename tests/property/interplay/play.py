@@ -17,7 +17,6 @@ from confluent_kafka import KafkaException
 from proxy.config.settings import AdmissionSettings, Resumed
 from proxy.dispatch import parked_records
 from proxy.dispatch.release_control import ReleaseControl, WorkerRateLimit
-from proxy.kafka.unreadable import SkippedRange
 from proxy.protocol.position import Position
 from proxy.publishing import kafka_transactions, throttling
 from proxy.scheduling import half_messages, identities, missed_moves, purges, shard
@@ -359,7 +358,7 @@ class Play:
                 skipped = self.operators.skipped("")
                 for partition, batches in self.kafka.unreadable.items():
                     for batch in batches:
-                        skipped.add(partition, SkippedRange(*batch))
+                        skipped.add(partition, range(*batch))
 
     def _refuse(self, what: str, topic: str) -> None:
         places = {(topic, number) for number in range(4)}

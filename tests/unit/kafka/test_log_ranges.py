@@ -41,7 +41,7 @@ def _asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AGAIN_AFTER_S", 0)
 
 
-@pytest.mark.parametrize("before", [(OFFSET_INVALID,), (3, OFFSET_INVALID)], ids=["start", "end"])
+@pytest.mark.parametrize("before", [(OFFSET_INVALID, 9), (3, OFFSET_INVALID)], ids=["start", "end"])
 def test_answer_without_an_offset_is_asked_for_again_of_its_leader(before: tuple[int, ...]) -> None:
     assert ranges_of(before, found=[3, 9]) == {0: LogRange(3, 9)}
 
@@ -49,4 +49,4 @@ def test_answer_without_an_offset_is_asked_for_again_of_its_leader(before: tuple
 def test_where_no_offset_comes_none_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ASK_WITHIN_S", -1)
     with pytest.raises(KafkaException, match="no offset"):
-        ranges_of([OFFSET_INVALID])
+        ranges_of([OFFSET_INVALID, OFFSET_INVALID])

@@ -25,7 +25,9 @@ class Log:
         self.is_reachable, self.answers, self.is_led = True, True, True
         self.asked = 0
 
-    def list_offsets(self, places: dict[TopicPartition, Any]) -> dict[TopicPartition, Future[Any]]:
+    def list_offsets(
+        self, places: dict[TopicPartition, Any], **_: object
+    ) -> dict[TopicPartition, Future[Any]]:
         self.asked += 1
         return {place: self._answer(spec) for place, spec in places.items()}
 

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from proxy.kafka.unreadable import SkippedRange
 from tests.support.simulation.stand_in import Record
 from tests.support.simulation.world import DEAD_LETTERS, World
 
@@ -32,7 +31,7 @@ def send(world: World, delay: str, partition: int = 0) -> None:
 
 
 def skip(world: World) -> None:
-    world.policies.skipped("id-1").add(0, SkippedRange(BASE, END))
+    world.policies.skipped("id-1").add(0, range(BASE, END))
 
 
 def pass_hours(world: World, hours: int) -> None:
@@ -147,7 +146,7 @@ def test_a_record_behind_one_that_cannot_be_read_can_still_be_cancelled() -> Non
     world.crash()
     pass_hours(world, 2)
     assert world.origins() == [], "a takeover waits for what lies behind the batch"
-    world.policies.skipped("id-1").add(0, SkippedRange(1, 2))
+    world.policies.skipped("id-1").add(0, range(1, 2))
     world.settle()
     ends = [json.loads(one.value() or b"{}") for one in world.kafka.read("timer.outcomes")]
     assert sorted((one["origin"], one["outcome"]) for one in ends) == [
@@ -195,7 +194,7 @@ def test_a_recall_of_an_offset_without_a_record_before_such_a_batch_misses_and_s
     world.kafka.unreadable[0] = [(2, 3)]
     send(world, "0")
     world.send({"timer-recall": "timer.ingress/0/1"}, value=None)
-    world.policies.skipped("id-1").add(0, SkippedRange(2, 3))
+    world.policies.skipped("id-1").add(0, range(2, 3))
     world.settle()
     ended = sorted((origin, end) for origin, end, _detail in world.ends())
     assert [end for _, end in ended] == ["delivered", "dead-lettered", "missed"]

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate, BrokerRefused, BrokerUnreachable, SettingsError
-from proxy.kafka.access import HearingAdminClient, explain, explained
+from proxy.kafka.access import Connection, explain, explained
 from tests.support.installation.certificates import Authority
 
 LIBRDKAFKA: Any = KafkaError
@@ -60,7 +60,7 @@ def test_a_broker_that_was_slow_is_not_taken_for_one_that_is_away(code: int) -> 
 
 
 def test_the_cause_is_told_before_its_consequences() -> None:
-    admin = HearingAdminClient(Settings(), {"bootstrap.servers": "127.0.0.1:9", "log_level": 0})
+    admin = Connection(Settings(), {"bootstrap.servers": "127.0.0.1:9", "log_level": 0})
     admin._heard.extend([KafkaError(DOWN, "1/1 brokers are down"), KafkaError(SSL, UNTRUSTED)])
     timed_out = KafkaException(KafkaError(TRANSPORT, "Failed to get metadata"))
     assert "shows a certificate that does not hold" in str(admin.sentence(timed_out))
@@ -83,7 +83,7 @@ def test_brokers_that_are_there_are_late_and_not_away(
     heard: list[tuple[int, str]], is_late: bool
 ) -> None:
     two = Settings(kafka={"bootstrap.servers": "a:1,b:1"})
-    admin = HearingAdminClient(two, {"bootstrap.servers": "", "log_level": 0})
+    admin = Connection(two, {"bootstrap.servers": "", "log_level": 0})
     admin._heard.extend(KafkaError(code, said) for code, said in heard)
     sentence = admin.sentence(KafkaException(KafkaError(TIMED_OUT, "waiting for controller")))
     assert isinstance(sentence, BrokerLate) is is_late
@@ -91,7 +91,7 @@ def test_brokers_that_are_there_are_late_and_not_away(
 
 
 def test_a_refusal_that_needs_no_cause_is_told_as_it_is() -> None:
-    admin = HearingAdminClient(Settings(), {"bootstrap.servers": "127.0.0.1:9", "log_level": 0})
+    admin = Connection(Settings(), {"bootstrap.servers": "127.0.0.1:9", "log_level": 0})
     admin._heard.append(KafkaError(SSL, UNTRUSTED))
     refused = KafkaException(KafkaError(KafkaError.POLICY_VIOLATION, "no"))
     assert "POLICY_VIOLATION" in str(admin.sentence(refused))
@@ -139,7 +139,7 @@ def test_tls_that_was_forgotten_is_said(
 ) -> None:
     with a_listener(tmp_path, with_tls=with_tls) as address:
         kafka = {"bootstrap.servers": address, "security.protocol": protocol}
-        admin = HearingAdminClient(Settings(kafka=kafka), {"log_level": 0})
+        admin = Connection(Settings(kafka=kafka), {"log_level": 0})
         timed_out = KafkaException(KafkaError(TIMED_OUT, "Timed out"))
         sentence = admin.sentence(timed_out)
     assert (f"at {address} wants TLS" in sentence.found) is is_said

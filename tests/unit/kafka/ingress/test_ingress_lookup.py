@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from proxy.kafka.reader import SILENT_AT_MOST_S, IngressLookup
-from proxy.kafka.unreadable import SkippedRange, SkippedRanges
+from proxy.kafka.unreadable import SkippedRanges
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, StandInReader
 
 RECORDS = 100
@@ -161,5 +161,5 @@ def test_a_record_in_such_a_batch_is_an_error_unless_it_was_skipped(library: Lib
     with pytest.raises(KafkaException) as raised:
         library.find(8, 11, 14)
     assert raised.value.args[0].code() == KafkaError._BAD_COMPRESSION
-    library.skipped.add(0, SkippedRange(10, 13))
+    library.skipped.add(0, range(10, 13))
     assert library.find(8, 10, 11, 12, 13) == [8, 13]
