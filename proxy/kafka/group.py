@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -47,20 +48,15 @@ def ask_in_thread(kafka: Mapping[str, Any], group_id: str) -> Future[GroupOwners
     """Ask without blocking. The answer or OwnersUnknown comes soon after ASK_S. Each question
     makes a client: an old one would wait for brokers that are down."""
     answer: Future[GroupOwners] = Future()
-    thread = threading.Thread(
-        target=_ask, args=(kafka, group_id, answer), name="group owners", daemon=True
-    )
-    thread.start()
+
+    def ask() -> None:
+        try:
+            answer.set_result(group_owners(AdminClient(dict(kafka)).list_groups(group_id, ASK_S)))
+        except (KafkaException, OwnersUnknown) as error:
+            answer.set_exception(OwnersUnknown(str(error)))
+
+    threading.Thread(target=ask, name="group owners", daemon=True).start()
     return answer
-
-
-def _ask(kafka: Mapping[str, Any], group_id: str, answer: Future[GroupOwners]) -> None:
-    try:
-        answer.set_result(group_owners(AdminClient(dict(kafka)).list_groups(group_id, ASK_S)))
-    except KafkaException as error:
-        answer.set_exception(OwnersUnknown(str(error)))
-    except OwnersUnknown as error:
-        answer.set_exception(error)
 
 
 def group_owners(groups: list[Any]) -> GroupOwners:
@@ -255,10 +251,8 @@ def force_rebalance(kafka: Mapping[str, Any], group_id: str, topic: str) -> None
         "enable.auto.commit": False,
         "auto.offset.reset": "error",
     }
-    join = threading.Thread(
-        target=_join_and_leave, args=(settings, topic), name="rebalance", daemon=True
-    )
-    join.start()
+    join = partial(_join_and_leave, settings, topic)
+    threading.Thread(target=join, name="rebalance", daemon=True).start()
 
 
 def _join_and_leave(settings: Mapping[str, Any], topic: str) -> None:

@@ -148,17 +148,21 @@ class Reporter:
         dues = [shard.next_due_ms(now_ms) for shard in self._pipeline.shards.values()]
         dues += [one.oldest_due_ms for one in self._metrics.refused.now()]
         lags_ms = [now_ms - due_ms for due_ms in dues if due_ms is not None]
-        self._metrics.due_lag_seconds.set(max(lags_ms, default=0) / 1000)
-        self._metrics.clock_offset_seconds.set(self._clock.offset_ms / 1000)
         lead_ms = self._clock.lead_ms
-        self._metrics.clock_lead_seconds.set(math.nan if lead_ms is None else lead_ms / 1000)
-        self._metrics.clock_held.set(float(self._clock.is_held))
-        self._metrics.disk_held.set(float(self._pipeline.back_pressure.is_disk_held))
-        self._metrics.memory_used_bytes.set(self._pipeline.memory.used_bytes)
-        self._metrics.memory_exceeded.set(float(self._pipeline.memory.is_exceeded))
+        self._metrics.show(
+            due_lag_seconds=max(lags_ms, default=0) / 1000,
+            clock_offset_seconds=self._clock.offset_ms / 1000,
+            clock_lead_seconds=math.nan if lead_ms is None else lead_ms / 1000,
+            clock_held=self._clock.is_held,
+            disk_held=self._pipeline.back_pressure.is_disk_held,
+            memory_used_bytes=self._pipeline.memory.used_bytes,
+            memory_exceeded=self._pipeline.memory.is_exceeded,
+        )
 
     def _show_disk(self) -> None:
         store_bytes = self._sizes.look(self._local.folders(self._pipeline.shards))
         if store_bytes is not None:
             size_bytes, free_bytes = self._local.disk_size_and_free_bytes()
-            self._metrics.show_disk(store_bytes, size_bytes, free_bytes)
+            self._metrics.show(
+                store_bytes=store_bytes, disk_bytes=size_bytes, disk_free_bytes=free_bytes
+            )

@@ -343,9 +343,11 @@ def open_session(
         refusals=refusals,
         throttling=throttling,
     )
-    side.metrics.ingress_partitions.set(kafka.topic.partitions)
+    side.metrics.show(
+        ingress_partitions=kafka.topic.partitions,
+        memory_budget_bytes=settings.memory.per_worker_bytes,
+    )
     say_if_too_few(kafka.topic.partitions)
-    side.metrics.memory_budget_bytes.set(settings.memory.per_worker_bytes)
     age_ms = aging_after_ms(policy.roll_after_ms, kept_ms)
     retention = RetentionWatch(admin, kafka.topic.name, age_ms)
     reporter = Reporter(parts, clock, side, retention, folders)
@@ -353,7 +355,7 @@ def open_session(
     watch = _clock_watch(settings, clock, side)
 
     def on_growth(partitions: int) -> None:
-        side.metrics.ingress_partitions.set(partitions)
+        side.metrics.show(ingress_partitions=partitions)
         say_if_too_few(partitions)
         unassigned.watch(_places(settings, partitions))
         parts.pipeline.share_rates_among(partitions)

@@ -42,9 +42,10 @@ class TransactionMetrics:
             if batch.outcomes or batch.hops or batch.dead_letters:
                 self._metrics.targets.ended(_ends_by_target(batch))
                 self._count_put_off(batch.hops)
-                self._metrics.count_outcomes(
-                    [outcome.what for outcome in batch.outcomes] + [hop.what for hop in batch.hops]
-                )
+                kinds = [outcome.what for outcome in batch.outcomes]
+                kinds += [hop.what for hop in batch.hops]
+                for kind, count in Counter(kinds).items():
+                    self._metrics.outcomes.labels(kind).inc(count)
             if batch.dead_letters:
                 reasons = Counter(letter.reason.code for letter in batch.dead_letters)
                 self._metrics.count_dead_letters(reasons)
@@ -67,14 +68,14 @@ class TransactionMetrics:
         self._count_purged(outcomes)
         for offset, _ in purges.between(before.purged_below, position.purged_below):
             origin = shard.ingress.origin(offset)
-            self._metrics.count_purge("done")
+            self._metrics.purges.labels("done").inc()
             log.info("purge done", purge=origin, records=self._purged.pop(origin, None))
 
     def _tell_purge(self, origin: str, purge: Purge) -> None:
         self._purged[origin] = 0
         if len(self._purged) > MOST_COUNTED:
             del self._purged[next(iter(self._purged))]
-        self._metrics.count_purge("taken-in")
+        self._metrics.purges.labels("taken-in").inc()
         log.warning(
             "purge taken in: what waits for these targets is not delivered",
             purge=origin,

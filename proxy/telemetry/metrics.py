@@ -3,7 +3,6 @@ shard leaves no series."""
 
 import math
 import time
-from collections import Counter as Totals
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeVar, TypeVarTuple, get_args
 
@@ -44,6 +43,22 @@ Step = Literal["fetch", "confirm", "put", "due", "publish", "tidy", "answer", "l
 STEPS: Final[tuple[Step, ...]] = get_args(Step)
 """The last two belong to `proxy.session.session`, the others to `proxy.session.pipeline`."""
 
+GAUGES: Final = {
+    "due_lag_seconds": "How long the oldest due record has waited, tried again or not.",
+    "clock_offset_seconds": "Wall clock minus the logical clock that decides what is due.",
+    "clock_held": "1 while the wall clock is ahead by too much and not believed, else 0.",
+    "clock_lead_seconds": "Wall clock minus the broker's; NaN while that is not known.",
+    "wall_clock_seconds": "This machine's clock.",
+    "store_bytes": "Size of the local data on disk.",
+    "disk_bytes": "Size of the disk that data_dir lies on.",
+    "disk_free_bytes": "What is left of that disk.",
+    "disk_held": "1 while no new records are read for want of room on that disk, else 0.",
+    "memory_budget_bytes": "What the records that workers have in hand may take in memory.",
+    "memory_used_bytes": "What of that budget is used by shards: client queues not counted.",
+    "memory_exceeded": "1 while nothing is fetched, since shards have used up their share.",
+    "ingress_partitions": "Partitions of the ingress topic, whoever serves them.",
+}
+
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 
@@ -82,7 +97,12 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._reasons: set[str] = set(REASONS)
         self._make_counters()
-        self._make_gauges()
+        self._gauges = {
+            name: Gauge(f"delay_proxy_{name}", text, registry=self.registry)
+            for name, text in GAUGES.items()
+        }
+        self._gauges["wall_clock_seconds"].set_function(time.time)
+        self.show(clock_lead_seconds=math.nan)
         self.transaction_seconds = Histogram(
             "delay_proxy_transaction_seconds",
             "From the begin of a transaction to the answer to its commit.",
@@ -136,39 +156,10 @@ class Metrics:
             get_args(ThrottledDirection),
         )
 
-    def _make_gauges(self) -> None:
-        self.due_lag_seconds = self._gauge(
-            "due_lag_seconds", "How long the oldest due record has waited, tried again or not."
-        )
-        self.clock_offset_seconds = self._gauge(
-            "clock_offset_seconds", "Wall clock minus the logical clock that decides what is due."
-        )
-        self.clock_held = self._gauge(
-            "clock_held", "1 while the wall clock is ahead by too much and not believed, else 0."
-        )
-        self.clock_lead_seconds = self._gauge(
-            "clock_lead_seconds", "Wall clock minus the broker's; NaN while that is not known."
-        )
-        self.clock_lead_seconds.set(math.nan)
-        self._gauge("wall_clock_seconds", "This machine's clock.").set_function(time.time)
-        self.store_bytes = self._gauge("store_bytes", "Size of the local data on disk.")
-        self.disk_bytes = self._gauge("disk_bytes", "Size of the disk that data_dir lies on.")
-        self.disk_free_bytes = self._gauge("disk_free_bytes", "What is left of that disk.")
-        self.disk_held = self._gauge(
-            "disk_held", "1 while no new records are read for want of room on that disk, else 0."
-        )
-        self.memory_budget_bytes = self._gauge(
-            "memory_budget_bytes", "What the records that workers have in hand may take in memory."
-        )
-        self.memory_used_bytes = self._gauge(
-            "memory_used_bytes", "What of that budget is used by shards: client queues not counted."
-        )
-        self.memory_exceeded = self._gauge(
-            "memory_exceeded", "1 while nothing is fetched, since shards have used up their share."
-        )
-        self.ingress_partitions = self._gauge(
-            "ingress_partitions", "Partitions of the ingress topic, whoever serves them."
-        )
+    def show(self, **values: float) -> None:
+        """Set GAUGES."""
+        for name, value in values.items():
+            self._gauges[name].set(value)
 
     def count_deliveries(self, targets: Sequence[str], lateness_ms: Numbers) -> None:
         self.targets.delivered(targets, lateness_ms)
@@ -188,26 +179,13 @@ class Metrics:
                 self._reasons.add(reason)
             self.dead_letters.labels(reason if reason in self._reasons else OTHER).inc(count)
 
-    def count_outcomes(self, kinds: Iterable[str]) -> None:
-        """Count records that ended without delivery, and control records."""
-        for kind, count in Totals(kinds).items():
-            self.outcomes.labels(kind).inc(count)
-
-    def count_purge(self, state: PurgeState) -> None:
-        self.purges.labels(state).inc()
-
     def count_traced(self, result: TraceResult, records: int) -> None:
         self.traced.labels(result).inc(records)
 
     def count_lost_session(self) -> None:
         """Count a lost session. The lag is unknown until the next one."""
         self.sessions_lost.inc()
-        self.due_lag_seconds.set(math.nan)
-
-    def show_disk(self, store_bytes: int, disk_bytes: int, free_bytes: int) -> None:
-        self.store_bytes.set(store_bytes)
-        self.disk_bytes.set(disk_bytes)
-        self.disk_free_bytes.set(free_bytes)
+        self.show(due_lag_seconds=math.nan)
 
     def _counter(
         self, name: str, text: str, label: str | None = None, values: Iterable[str] = ()
@@ -217,6 +195,3 @@ class Metrics:
         for value in values:
             counter.labels(value)
         return counter
-
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"delay_proxy_{name}", text, registry=self.registry)

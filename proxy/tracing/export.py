@@ -1,11 +1,11 @@
-"""Export of traced records to a collector, in a thread of OpenTelemetry's batch processor. Its
-standard variables `OTEL_*` configure it."""
+"""Export of committed transactions' spans to a collector, in a thread of OpenTelemetry's batch
+processor. Its standard variables `OTEL_*` configure it."""
 
 import logging
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -18,9 +18,19 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from proxy import __version__
-from proxy.protocol.body import IngressPartition, Message
+from proxy.protocol.body import (
+    Delivery,
+    IngressPartition,
+    Message,
+    delivery_of,
+    last_header,
+    may_have_header,
+)
+from proxy.protocol.headers import FIRST_ORIGIN, TRACEPARENT, TraceParent, read_traceparent
+from proxy.protocol.outcomes import DeadLetter, Rejection
+from proxy.scheduling.batch import Batch
+from proxy.telemetry.collectors import DELIVERED
 from proxy.telemetry.metrics import TraceResult
-from proxy.tracing.traced import DELIVERED, TracedRecord
 
 MAX_RECORDS: Final = 10_000
 AT_ONCE: Final = 256
@@ -34,6 +44,8 @@ FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
 """A failure leaves cyclic garbage, which a worker does not collect."""
 
+LONGEST_ORIGIN: Final = 300
+LONGEST_DETAIL: Final = 1_000
 WAIT: Final = "timer.wait"
 PUBLISH: Final = "timer.publish"
 DEAD_LETTER: Final = "timer.dead-letter"
@@ -43,6 +55,26 @@ _SAMPLED: Final = SpanContext(1, 1, False, TraceFlags(TraceFlags.SAMPLED))
 ReadIngress: TypeAlias = Callable[[int, Sequence[int], int], Mapping[int, Message]]
 
 log = structlog.get_logger(__name__)
+
+
+class TracedRecord(NamedTuple):
+    """A sampled record of a committed transaction, without its value."""
+
+    ingress: IngressPartition
+    offset: int
+    parent: TraceParent
+    first_origin: str | None
+    due_ms: int | None
+    target: str | None
+    end: str
+    """`delivered`, or an outcome."""
+    reason: Rejection | None
+    fired_ms: int
+    committed_ms: int
+
+    @property
+    def origin(self) -> str:
+        return self.ingress.origin(self.offset)
 
 
 class _Queued(NamedTuple):
@@ -95,13 +127,37 @@ class SpanQueue(SpanExporter):
             max_export_batch_size=AT_ONCE,
         )
 
-    def has_room(self) -> bool:
-        """Whether one more record may be queued. The processor would drop it silently."""
-        return self._put - self._done < self._max_records
+    def committed(self, batches: Sequence[Batch], took_s: float, now_ms: int) -> None:
+        """Queue the sampled records of a committed transaction."""
+        times_ms = now_ms - int(took_s * 1_000), now_ms
+        for batch in batches:
+            try:
+                for record, end in _ended(batch):
+                    if (parent := last_header(record.headers, TRACEPARENT)) is not None:
+                        self._take(batch.ingress, record, end, parent, times_ms)
+            except Exception as error:  # noqa: BLE001 (tracing must not stop deliveries)
+                self._count("failed", 1)
+                log.warning("records not traced", why=repr(error))
 
-    def put(self, record: TracedRecord) -> None:
-        self._put += 1
-        self._processor.on_end(cast(Any, _Queued(record)))
+    def _take(
+        self,
+        ingress: IngressPartition,
+        record: Delivery | DeadLetter,
+        end: str,
+        traceparent: bytes,
+        times_ms: tuple[int, int],
+    ) -> None:
+        parent = read_traceparent(traceparent)
+        if parent is None:
+            self._count("invalid", 1)
+        elif not parent.is_sampled:
+            return
+        elif self._put - self._done >= self._max_records:  # the processor would drop it silently
+            self._count("dropped", 1)
+        else:
+            self._put += 1
+            traced = _traced(ingress, record, end, parent, times_ms)
+            self._processor.on_end(cast(Any, _Queued(traced)))
 
     def flush(self) -> None:
         self._processor.force_flush()
@@ -160,6 +216,32 @@ class SpanQueue(SpanExporter):
             for ingress, wanted in offsets.items()
             for offset, message in self._read_ingress(ingress.number, sorted(wanted), GAP).items()
         }
+
+
+def _ended(batch: Batch) -> Iterator[tuple[Delivery | DeadLetter, str]]:
+    yield from ((letter, letter.outcome) for letter in batch.dead_letters)
+    yield from ((hop.delivery, hop.what) for hop in batch.hops)
+    for one in batch.deliveries:
+        if isinstance(one, Delivery):
+            yield one, DELIVERED
+        elif may_have_header(one[3], TRACEPARENT):
+            yield delivery_of(one), DELIVERED
+
+
+def _traced(
+    ingress: IngressPartition,
+    record: Delivery | DeadLetter,
+    end: str,
+    parent: TraceParent,
+    times_ms: tuple[int, int],
+) -> TracedRecord:
+    first = (last_header(record.headers, FIRST_ORIGIN) or b"")[:LONGEST_ORIGIN]
+    first_origin = first.decode("utf-8", "replace") or None
+    reason = record.reason if isinstance(record, DeadLetter) else None
+    if reason is not None:
+        reason = Rejection(reason.code, reason.detail[:LONGEST_DETAIL])
+    facts = first_origin, record.due_ms, record.target, end, reason
+    return TracedRecord(ingress, record.offset, parent, *facts, *times_ms)
 
 
 # Attributes follow OpenTelemetry's messaging conventions, with some additions

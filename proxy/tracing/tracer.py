@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer
 
@@ -9,12 +10,14 @@ from proxy.config.settings import Settings
 from proxy.kafka.client_settings import lookup_config
 from proxy.kafka.reader import IngressLookup
 from proxy.telemetry.metrics import Metrics
-from proxy.tracing.traced import Tracer
+
+if TYPE_CHECKING:
+    from proxy.tracing.export import SpanQueue
 
 
 @contextmanager
-def open_tracer(settings: Settings, metrics: Metrics) -> Iterator[Tracer | None]:
-    """Yield a tracer while a worker runs, or None without `tracing.enabled`."""
+def open_tracer(settings: Settings, metrics: Metrics) -> "Iterator[SpanQueue | None]":
+    """Yield a queue of spans while a worker runs, or None without `tracing.enabled`."""
     if not settings.tracing.enabled:
         yield None
         return
@@ -25,6 +28,6 @@ def open_tracer(settings: Settings, metrics: Metrics) -> Iterator[Tracer | None]
     )
     queue = SpanQueue(lookup.read, metrics.count_traced)
     try:
-        yield Tracer(queue.has_room, queue.put, metrics.count_traced)
+        yield queue
     finally:
         queue.close()

@@ -17,7 +17,6 @@ from proxy.protocol.outcomes import DeadLetter, Rejection
 from proxy.scheduling.batch import Batch, Hop
 from proxy.telemetry.metrics import TraceResult
 from proxy.tracing.export import CLOSE_WITHIN_S, PUBLISH, WAIT, SpanQueue, span_id_of
-from proxy.tracing.traced import Tracer
 from storage.store import Entry
 from tests.support.simulation.stand_in import INGRESS, StandInKafka, kafka_error
 
@@ -37,7 +36,6 @@ class Site(SpanExporter):
         self.is_down = self.is_unreadable = False
         self.hold_up: Callable[[], object] = lambda: None
         self.queue = SpanQueue(self.read, self.count, self, max_records)
-        self.tracer = Tracer(self.queue.has_room, self.queue.put, self.count)
 
     def read(self, partition: int, offsets: Sequence[int], gap: int) -> dict[int, Message]:
         if self.is_unreadable:
@@ -65,7 +63,7 @@ class Site(SpanExporter):
         return 8_000, record.offset(), "orders", packer()((-1, b"k", b"v", headers))
 
     def commit(self, *batches: Batch) -> None:
-        self.tracer.committed(batches, TOOK_S, COMMITTED_MS)
+        self.queue.committed(batches, TOOK_S, COMMITTED_MS)
         self.queue.flush()
 
 
@@ -205,7 +203,7 @@ def test_a_collector_that_never_answers_holds_up_neither_the_loop_nor_the_end() 
     site, answer = Site(max_records=300), threading.Event()
     site.hold_up = answer.wait
     began_s = time.monotonic()
-    site.tracer.committed(
+    site.queue.committed(
         [Batch(PARTITION, [site.entry() for _ in range(1_000)])], TOOK_S, COMMITTED_MS
     )
     assert time.monotonic() - began_s < 1
@@ -217,6 +215,6 @@ def test_a_collector_that_never_answers_holds_up_neither_the_loop_nor_the_end() 
 
 def test_the_last_records_are_exported_at_the_end() -> None:
     site = Site()
-    site.tracer.committed([Batch(PARTITION, [site.entry()])], TOOK_S, COMMITTED_MS)
+    site.queue.committed([Batch(PARTITION, [site.entry()])], TOOK_S, COMMITTED_MS)
     site.queue.close()
     assert site.counts == {"exported": 1}

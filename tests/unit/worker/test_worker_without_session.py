@@ -52,7 +52,7 @@ def test_without_a_session_a_worker_lives_and_is_not_ready(side: AdminSide) -> N
 def test_without_a_session_nothing_of_the_last_one_is_shown_but_the_pauses(
     side: AdminSide,
 ) -> None:
-    side.metrics.due_lag_seconds.set(0.0)
+    side.metrics.show(due_lag_seconds=0.0)
     _run_once(side)
     shown = {
         (sample.name, *sample.labels.values()): sample.value
