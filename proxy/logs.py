@@ -4,7 +4,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 from io import StringIO, TextIOWrapper
-from typing import Literal, TextIO
+from typing import Final, Literal, TextIO
 from unicodedata import category
 
 import structlog
@@ -12,6 +12,11 @@ from structlog.typing import EventDict, ExcInfo, Processor
 
 LogFormat = Literal["auto", "console", "json"]
 Level = Literal["debug", "info", "warning", "error"]
+FOR_PROGRAMS: Final[tuple[Processor, ...]] = (
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    structlog.processors.format_exc_info,
+    structlog.processors.JSONRenderer(),
+)
 
 
 def configure_logs(level: str, form: LogFormat, stream: TextIO | None = None) -> None:
@@ -19,7 +24,11 @@ def configure_logs(level: str, form: LogFormat, stream: TextIO | None = None) ->
     out = stream if stream is not None else sys.stderr
     console = form == "console" or (form == "auto" and out.isatty())
     structlog.configure(
-        processors=_for_people(colors=out.isatty()) if console else _for_programs(),
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            *(_for_people(colors=out.isatty()) if console else FOR_PROGRAMS),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
         logger_factory=structlog.PrintLoggerFactory(file=out),
         cache_logger_on_first_use=False,
@@ -34,8 +43,6 @@ def change_level(level: Level) -> None:
 
 def _for_people(*, colors: bool) -> list[Processor]:
     return [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
         _time_of_day,
         _plain_values,
         structlog.dev.ConsoleRenderer(
@@ -62,16 +69,6 @@ def _time_of_day(_log: object, _name: str, event: EventDict) -> EventDict:
     now = datetime.now(UTC).astimezone()
     event["timestamp"] = now.strftime("%H:%M:%S.%f")[:-3]
     return event
-
-
-def _for_programs() -> list[Processor]:
-    return [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-        structlog.processors.format_exc_info,
-        structlog.processors.JSONRenderer(),
-    ]
 
 
 def show_any_text() -> None:

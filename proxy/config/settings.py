@@ -88,15 +88,11 @@ class TopicSettings(Section):
         return f"{dead_letters}.replayed"
 
     @model_validator(mode="after")
-    def _all_different(self) -> "TopicSettings":
+    def _consistent(self) -> "TopicSettings":
         if len({*self.own, self.audit}) <= len(self.own):
             raise ValueError(
                 "ingress, dead_letters, outcomes, settings and audit must be five topics"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_confirmed(self) -> "TopicSettings":
         if (self.min_insync_replicas or 1) > (self.replication_factor or 100):
             raise ValueError(
                 "min_insync_replicas is more than replication_factor: no write would do"

@@ -278,11 +278,5 @@ class FailingFetches:
 
     def expire(self, fetched: Iterable[int], now_s: float) -> None:
         """Forget partitions without a failure for OVER_AFTER_S."""
-        if self._failing:
-            old = [
-                partition
-                for partition in fetched
-                if partition in self._failing
-                and now_s - self._failing[partition].failed_s > OVER_AFTER_S
-            ]
-            self.passed(old)
+        old = {p for p, one in self._failing.items() if now_s - one.failed_s > OVER_AFTER_S}
+        self.passed(old.intersection(fetched))

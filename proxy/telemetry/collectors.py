@@ -149,21 +149,13 @@ class TargetMetrics(Collector):
         )
         of_all.add_metric([], *self._lateness.cumulative())
         yield of_all
+        lateness = "Delivery minus due, by target, when its transaction was committed."
+        delays = "Due minus the record's timestamp, by target, as records are read."
         for name, text, histogram in (
-            (
-                "lateness",
-                "Delivery minus due, by target, when its transaction was committed.",
-                self._lateness,
-            ),
-            (
-                "asked_delay",
-                "Due minus the record's timestamp, by target, as records are read.",
-                self._delays,
-            ),
+            ("delay_proxy_target_lateness_seconds", lateness, self._lateness),
+            ("delay_proxy_target_asked_delay_seconds", delays, self._delays),
         ):
-            family = HistogramMetricFamily(
-                f"delay_proxy_target_{name}_seconds", text, labels=["target"]
-            )
+            family = HistogramMetricFamily(name, text, labels=["target"])
             for number, target in self._names.by_number().items():
                 family.add_metric([target], *histogram.cumulative(number))
             yield family
