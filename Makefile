@@ -16,7 +16,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo check test test-rest test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock openapi clean dist chart \
+.PHONY: help setup run demo check test test-rest test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock openapi docs clean dist chart \
   two-pods test-image test-chart-install
 
 help: ## Say what each target does
@@ -103,6 +103,12 @@ lock: ## Renew the lock files from pyproject.toml (for maintainers: needs uv on 
 	$(COMPILE) -c requirements.lock --extra spark -o requirements-audit.lock pyproject.toml
 	printf 'hatchling\nsetuptools\n' | \
 	  $(COMPILE) -c requirements.lock --upgrade -o requirements-build.lock -
+
+docs: $(READY) ## The documentation as a site with a search, in build/site
+	@rm -rf build/pages
+	@$(BIN)/python -m tools.docs_site build/pages
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "Open build/site/index.html"
 
 openapi: $(READY) ## Write docs/openapi.yaml from the calls of the admin port
 	$(BIN)/python -m tools.openapi

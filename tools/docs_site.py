@@ -1,0 +1,202 @@
+"""Pages of the site: `python -m tools.docs_site FOLDER` writes them all into an empty folder.
+
+These are docs/, pages from elsewhere in the repository, and a reference made from the code. Links
+in the repository are relative paths. A link to a page leads to that page of the site. A link to
+another file of the repository becomes plain text, since the site does not have the file.
+"""
+
+import posixpath
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+import yaml
+
+from proxy.cli.app import app
+from proxy.protocol import headers
+from proxy.telemetry.metrics import Metrics
+
+ROOT: Final = Path(__file__).parents[1]
+OUTSIDE: Final = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "helm/kafka-delay-proxy/README.md": "operations/helm.md",
+    "storage/FORMAT.md": "understand/files-on-disk.md",
+}
+"""Pages outside docs/, and their places on the site."""
+LINK: Final = re.compile(r"(?P<text>\[[^\]]*\])\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
+FENCE: Final = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
+HEADER_ROW: Final = re.compile(r"^\| (`timer-[^|]*) \| ([^|]*)(?:\|.*)?$", re.MULTILINE)
+HEADING: Final = re.compile(r"^#{2,3} (.*)$", re.MULTILINE)
+
+
+def write_pages(folder: Path) -> None:
+    """Write all pages, pictures and other files of the site."""
+    shutil.copytree(ROOT / "docs", folder)
+    for page in folder.rglob("*.md"):
+        place = page.relative_to(folder).as_posix()
+        _write(page, relinked(page.read_text("utf-8"), f"docs/{place}", place))
+    for source, place in OUTSIDE.items():
+        _write(folder / place, relinked((ROOT / source).read_text("utf-8"), source, place))
+    for name, content in reference().items():
+        _write(folder / "reference" / f"{name}.md", content)
+
+
+def _write(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, "utf-8")
+
+
+def relinked(markdown: str, source: str, place: str) -> str:
+    """Return a page whose links work on the site. `source`: its path in the repository."""
+    parts = FENCE.split(markdown)
+    parts[::2] = [
+        LINK.sub(lambda found: _relinked(found, source, place), part) for part in parts[::2]
+    ]
+    return "".join(parts)
+
+
+def _relinked(found: re.Match[str], source: str, place: str) -> str:
+    to = posixpath.normpath(posixpath.join(posixpath.dirname(source), found["path"]))
+    if to in OUTSIDE:
+        to_place = OUTSIDE[to]
+    elif to.startswith("docs/") and (ROOT / to).is_file():
+        to_place = to.removeprefix("docs/")
+    elif (ROOT / to).exists():
+        return found["text"][1:-1]
+    else:
+        return found[0]
+    path = posixpath.relpath(to_place, posixpath.dirname(place) or ".")
+    return f"{found['text']}({path}{found['anchor'] or ''})"
+
+
+def reference() -> dict[str, str]:
+    """Return the generated pages by name."""
+    return {
+        "headers": _page("All headers", _headers()),
+        "settings": _page("Every setting", _settings()),
+        "metrics": _page("Every metric", _metrics()),
+        "cli": _page("Every command", _commands()),
+        "api": _page("Every call of the admin API", _calls()),
+    }
+
+
+def _page(title: str, lines: Iterable[str]) -> str:
+    return "\n".join((f"# {title}", "", *lines, ""))
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _headers() -> Iterator[str]:
+    """Yield a table of the public headers, with the meanings that the guide gives them."""
+    guide, meanings, section = (ROOT / "docs/guide.md").read_text("utf-8"), dict[str, str](), ""
+    for line in guide.splitlines():
+        if heading := HEADING.match(line):
+            section = heading[1]
+        if row := HEADER_ROW.match(line):
+            for name in re.findall(r"`(timer-[a-z-]+)`", row[1]):
+                link = f"[{section}](../guide.md#{_slug(section)})"
+                meanings.setdefault(name, f"{row[2].strip()} ({link})")
+    yield "| header | written by | meaning |\n|---|---|---|"
+    for writer, names in (("producers", headers.REQUESTS), ("the proxy", headers.STAMPS)):
+        yield from (f"| `{name}` | {writer} | {meanings[name]} |" for name in sorted(names))
+
+
+def _slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _settings() -> Iterator[str]:
+    """Yield the keys of default.yaml with their comments."""
+    path, said, above = list[str](), list[str](), True
+    for line in (ROOT / "proxy/config/default.yaml").read_text("utf-8").splitlines():
+        text, depth = line.strip(), (len(line) - len(line.lstrip())) // 2
+        if text.startswith("#"):
+            said.append(text.lstrip("# "))
+        elif not text:
+            said, above = ([], False) if above else (said, above)
+        elif found := re.match(r"(?P<key>[\w.-]+):(?: (?P<value>.*))?$", text):
+            path[depth:] = [found["key"]]
+            yield f"## `{'.'.join(path)}`" if not depth else f"### `{'.'.join(path)}`"
+            yield ""
+            yield from said
+            yield ""
+            if found["value"]:
+                yield f"Default: `{found['value'].strip('`')}`\n"
+            said = []
+
+
+def _metrics() -> Iterator[str]:
+    yield "| metric | type | labels | meaning |\n|---|---|---|---|"
+    for family in sorted(Metrics().registry.collect(), key=lambda family: family.name):
+        suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
+        labels = sorted({name for one in family.samples for name in one.labels} - {"le"})
+        named = ", ".join(f"`{name}`" for name in labels)
+        meaning = _cell(family.documentation)
+        yield f"| `{family.name}{suffix}` | {family.type} | {named} | {meaning} |"
+
+
+def _commands() -> Iterator[str]:
+    root = typer.main.get_command(app)
+    yield from _command("kafka-delay-proxy", root)
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    yield f"## {name}\n"
+    yield f"{command.help or ''}\n"
+    options = [one for one in command.params if not getattr(one, "hidden", False)]
+    if options:
+        yield "| option | meaning | default |\n|---|---|---|"
+        for one in options:
+            is_argument = one.param_type_name == "argument"
+            shown = one.name.upper() if is_argument else ", ".join(one.opts)
+            is_shown = one.default not in {None, False} and not callable(one.default)
+            default = f"`{one.default}`" if is_shown else ""
+            yield f"| `{shown}` | {_cell(getattr(one, 'help', None) or '')} | {default} |"
+        yield ""
+    for child_name, child in getattr(command, "commands", {}).items():
+        if not child.hidden:
+            yield from _command(f"{name} {child_name}", child)
+
+
+def _calls() -> Iterator[str]:
+    document = yaml.safe_load((ROOT / "docs/openapi.yaml").read_text("utf-8"))
+    yield f"{document['info']['description']}\n"
+    yield "[openapi.yaml](../openapi.yaml) is the same in the form that programs read.\n"
+    for path, item in document["paths"].items():
+        for method, call in item.items():
+            if method in {"get", "post", "put", "patch", "delete"}:
+                yield f"## {method.upper()} {path}\n"
+                yield f"**{call['summary']}** {call.get('description', '')}\n"
+                yield from _parameters(call.get("parameters", []))
+                yield from _answers(call)
+
+
+def _parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
+    named = [one for one in parameters if "name" in one]
+    if named:
+        yield "| parameter | in | meaning |\n|---|---|---|"
+        for one in named:
+            said = one.get("description") or one.get("schema", {}).get("description", "")
+            yield f"| `{one['name']}` | {one['in']} | {_cell(said)} |"
+        yield ""
+
+
+def _answers(call: dict[str, Any]) -> Iterator[str]:
+    yield "| answer | meaning |\n|---|---|"
+    for status, answer in call["responses"].items():
+        said = answer.get("description") or "a problem, as JSON"
+        yield f"| {status} | {_cell(said)} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1]))
