@@ -61,6 +61,6 @@ def _keys(settings: Mapping[str, object], above: str = "") -> Iterator[str]:
 def test_links_lead_to_pages_and_other_files_are_named_only() -> None:
     page = "[a](../../README.md) [b](metrics.md#logs) [c](../../proxy/clock.py)"
     on_site = "[a](../index.md) [b](metrics.md#logs) c"
-    assert relinked(page, "docs/operations/x.md", "operations/x.md") == on_site
+    assert relinked(page, "docs/operations/hour.md", "operations/hour.md") == on_site
     fenced = "```\n[a](../README.md)\n```"
-    assert relinked(fenced, "docs/x.md", "x.md") == fenced
+    assert relinked(fenced, "docs/guide.md", "guide.md") == fenced
