@@ -16,14 +16,14 @@ from tests.support.chart.chart_values import ChartValues
 
 CHART: Final = Path(__file__).parents[3] / "helm" / "kafka-delay-proxy"
 CONFIG_HEAD: Final = """\
-# The settings of the proxy, one to one: they become its settings file, a ConfigMap that everybody
-# in the namespace may read. Passwords and tokens do not belong here, see `credentials`. A change
-# here restarts the pods, one after the other.
+# The settings of the proxy. They become its settings file, a ConfigMap that everybody in the
+# namespace can read. Put passwords and tokens into `credentials` instead. A change here restarts
+# the pods, one after the other.
 config:
 """
 IN_A_POD: Final = {
     "bootstrap.servers: localhost:9092": (
-        "Where to reach the broker: host:port, several with commas.",
+        "The brokers: host:port, several with commas.",
         "bootstrap.servers: kafka:9092",
     ),
     "workers: 1": (
@@ -31,19 +31,19 @@ IN_A_POD: Final = {
         "workers: 1",
     ),
     "instance_id: null": (
-        "Always null: each pod has a name of its own, the same after each restart.",
+        "Always null. Each pod has its own name, which stays the same after a restart.",
         "instance_id: null",
     ),
     "data_dir: ./data": (
-        "Folder for the schedule, where the pod's volume is mounted. It may vanish.",
+        "Folder of the schedule, where the pod's volume is mounted. It is rebuilt if it is lost.",
         "data_dir: /data",
     ),
     "host: 127.0.0.1": (
-        "Address to listen on: all, or neither probes nor Prometheus would get through.",
+        "Address to listen on. Probes and Prometheus need all addresses.",
         "host: 0.0.0.0",
     ),
     "port: 9464": ("Port, 1024 or higher.", "port: 9464"),
-    "token: null": ("Always null: see credentials.adminToken.", "token: null"),
+    "token: null": ("Always null. Use credentials.adminToken.", "token: null"),
 }
 """Settings that differ in a pod: the original line, then its comment and the new line."""
 WIDTH: Final = 98
@@ -87,7 +87,7 @@ def _as_comment(indent: str) -> dict[str, Any]:
 
 def values() -> str:
     written = (CHART / "values.yaml").read_text("utf-8")
-    begin, end = written.index(CONFIG_HEAD[:40]), written.index("# Secrets are named, never")
+    begin, end = written.index(CONFIG_HEAD[:27]), written.index("# Names of Secrets in the")
     return written[:begin] + config_section() + "\n" + written[end:]
 
 
