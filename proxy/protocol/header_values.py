@@ -1,32 +1,20 @@
 """Readers of single header values. Each raises Rejected with the reason for a dead letter."""
 
-import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from proxy.protocol.headers import (
-    ATTEMPT,
-    COMMIT,
     DELAY,
     DELIVER_AT,
-    EXPIRE,
-    FIRST_ORIGIN,
     HOP_FROM,
-    HOP_MAC,
-    HOPS,
-    ID,
     LEVEL,
     PARTITION,
-    RECALL,
-    ROLLBACK,
     TOPIC,
-    TRANSACTION,
     remember,
     shown,
     text_of,
 )
 from proxy.protocol.outcomes import Rejection
-from proxy.protocol.parsed import Decision
 from proxy.protocol.policy import TOPIC_NAME_RULE, Policy, is_legal_topic
 from proxy.protocol.times import LATEST_MS, MAX_DIGITS, parse_delay_ms, parse_instant_ms
 
@@ -34,9 +22,6 @@ Asked: TypeAlias = Mapping[str, bytes | None]
 """A record's headers by name; repeated names have the last value."""
 
 LONGEST_ID_BYTES: Final = 256
-LONGEST_FAILURES_DIGITS: Final = 9
-OFFSET: Final = re.compile("0|[1-9][0-9]{0,17}")
-DECISIONS: Final = {COMMIT, ROLLBACK, EXPIRE}
 
 
 class Rejected(Exception):
@@ -201,72 +186,6 @@ def read_partition(raw: bytes | None) -> int:
     raise Rejected("partition-bad", why)
 
 
-def read_failures(asked: Asked) -> int:
-    """Return the number in `timer-attempt`."""
-    raw = asked.get(ATTEMPT, b"0")
-    if raw is not None and raw.isdigit() and len(raw) <= LONGEST_FAILURES_DIGITS:
-        return int(raw)
-    why = f"{ATTEMPT} is {shown(raw)}: it must be how often it failed before, from 0"
-    raise Rejected("retry-bad", why)
-
-
 def is_ident(raw: bytes | None) -> bool:
     """Return whether this is a legal id."""
     return bool(raw) and len(raw or b"") <= LONGEST_ID_BYTES
-
-
-def read_ident(name: str, raw: bytes | None) -> bytes:
-    """Return the id in a header."""
-    if raw is not None and is_ident(raw):
-        return raw
-    length = f"{len(raw)} bytes long" if raw else "empty"
-    raise Rejected("id-bad", f"{name} is {length}: an id has 1 to {LONGEST_ID_BYTES} bytes")
-
-
-def read_receipt(raw: bytes | None, topic: str, partition: int, before: int) -> int:
-    """Return the offset in an origin of this ingress partition, below `before`."""
-    prefix = f"{topic}/{partition}/"
-    text = (raw or b"").decode("utf-8", "replace")
-    digits = text.removeprefix(prefix)
-    if text.startswith(prefix) and OFFSET.fullmatch(digits) and int(digits) < before:
-        return int(digits)
-    why = f"{RECALL} is {shown(raw)}: it must be {prefix} and the offset of an earlier record"
-    raise Rejected("recall-bad", why)
-
-
-def required_ident(ident: bytes | None, what: bytes | None) -> bytes:
-    """Return the id, or raise Rejected."""
-    if ident is None:
-        why = f"{TRANSACTION} is {shown(what)}, but there is no {ID} header"
-        raise Rejected("id-bad", why)
-    return ident
-
-
-def read_decision(raw: bytes | None, ident: bytes | None, hop_from: int | None) -> Decision:
-    """Return the decision in `timer-transaction`."""
-    is_own = (raw == EXPIRE) == (hop_from is not None)
-    if raw is None or raw not in DECISIONS or not is_own:
-        why = f"{TRANSACTION} is {shown(raw)}: prepare, commit or rollback"
-        raise Rejected("transaction-bad", why)
-    return Decision(required_ident(ident, raw), raw.decode(), hop_from)
-
-
-def read_hop_from(asked: Asked, offset: int) -> int | None:
-    """Return the offset of the entry that this record continues."""
-    given = [name for name in HOPS if name in asked]
-    if not given:
-        return None
-    numbers = {name: read_number(asked, name) for name in given if name != HOP_MAC}
-    is_whole = FIRST_ORIGIN in asked or asked.get(TRANSACTION) == EXPIRE
-    if is_whole and numbers.get(HOP_FROM, offset) < offset:
-        return numbers[HOP_FROM]
-    why = f"{' and '.join(sorted(given))}: only the proxy itself writes these, and not so"
-    raise Rejected("hop-bad", why)
-
-
-def read_number(asked: Asked, name: str, code: str = "hop-bad") -> int:
-    """Return a number in a header that only the proxy writes."""
-    raw = asked[name]
-    if raw is not None and raw.isdigit() and len(raw) <= MAX_DIGITS:
-        return int(raw)
-    raise Rejected(code, f"{name} is {shown(raw)}: only the proxy itself writes it")
