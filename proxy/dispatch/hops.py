@@ -3,25 +3,8 @@
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from proxy.protocol import headers as names
 from proxy.protocol.body import Delivery, IngressPartition, Message, delivery_of
-from proxy.protocol.headers import (
-    CHECK_IMMUNITY,
-    CHECK_TOPIC,
-    DELAY,
-    DELIVER_AT,
-    FIRST_ORIGIN,
-    HOP_ATTEMPT,
-    HOP_DUE,
-    HOP_FIRES,
-    HOP_FIRST,
-    HOP_FROM,
-    HOP_NOT_BEFORE,
-    HOP_RESUMED,
-    HOPS,
-    ID,
-    LEVEL,
-    TRANSACTION,
-)
 from proxy.protocol.outcomes import Outcome, as_ingested
 from proxy.protocol.parsed import Prepare, Scheduled
 from proxy.protocol.proofs import receipt_name
@@ -29,14 +12,14 @@ from proxy.scheduling.batch import Hop, OutgoingRecord, Place, RecordRef, auxili
 from proxy.scheduling.pending import ENDED, RecordState, find_record
 from proxy.scheduling.shard import Shard
 
-NOT_CARRIED_ON: Final = HOPS | {
-    DELIVER_AT,
-    DELAY,
-    LEVEL,
-    TRANSACTION,
-    CHECK_TOPIC,
-    CHECK_IMMUNITY,
-    FIRST_ORIGIN,
+NOT_CARRIED_ON: Final = names.HOPS | {
+    names.DELIVER_AT,
+    names.DELAY,
+    names.LEVEL,
+    names.TRANSACTION,
+    names.CHECK_TOPIC,
+    names.CHECK_IMMUNITY,
+    names.FIRST_ORIGIN,
 }
 """Headers that the successor sets anew or drops. A committed half message becomes an ordinary
 record."""
@@ -47,13 +30,13 @@ def successor(ingress: IngressPartition, hop: Hop) -> OutgoingRecord:
     delivery = hop.delivery
     not_before_ms, resumed_ms = hop.not_before_ms, hop.resumed_ms
     if not_before_ms is None:
-        not_before_ms = _number(delivery.header(HOP_NOT_BEFORE))
-        resumed_ms = _number(delivery.header(HOP_RESUMED))
+        not_before_ms = _number(delivery.header(names.HOP_NOT_BEFORE))
+        resumed_ms = _number(delivery.header(names.HOP_RESUMED))
     numbers = {
-        DELIVER_AT: delivery.due_ms,
-        HOP_NOT_BEFORE: not_before_ms,
-        HOP_RESUMED: resumed_ms,
-        HOP_ATTEMPT: hop.failures or _number(delivery.header(HOP_ATTEMPT)),
+        names.DELIVER_AT: delivery.due_ms,
+        names.HOP_NOT_BEFORE: not_before_ms,
+        names.HOP_RESUMED: resumed_ms,
+        names.HOP_ATTEMPT: hop.failures or _number(delivery.header(names.HOP_ATTEMPT)),
     }
     return _rewritten(ingress, delivery, numbers, (ingress.prefix, delivery.offset))
 
@@ -66,12 +49,12 @@ def moved(
 ) -> OutgoingRecord:
     """Return the replacement for a pending record, with another due or a place in a queue."""
     numbers = {
-        DELIVER_AT: deliver_at_ms,
-        HOP_NOT_BEFORE: place and place.not_before_ms,
-        HOP_RESUMED: place and place.resumed_ms,
-        HOP_ATTEMPT: _number(delivery.header(HOP_ATTEMPT)),
-        HOP_FIRES: delivery.fires_ms,
-        HOP_DUE: delivery.due_ms,
+        names.DELIVER_AT: deliver_at_ms,
+        names.HOP_NOT_BEFORE: place and place.not_before_ms,
+        names.HOP_RESUMED: place and place.resumed_ms,
+        names.HOP_ATTEMPT: _number(delivery.header(names.HOP_ATTEMPT)),
+        names.HOP_FIRES: delivery.fires_ms,
+        names.HOP_DUE: delivery.due_ms,
     }
     ref = auxiliary_ref(ingress, ingress.topic, delivery.offset)
     return _rewritten(ingress, delivery, numbers, ref)
@@ -79,7 +62,7 @@ def moved(
 
 def is_move(record: OutgoingRecord) -> bool:
     """Return whether `moved` made it."""
-    return any(name == HOP_FIRES for name, _ in record.headers)
+    return any(name == names.HOP_FIRES for name, _ in record.headers)
 
 
 def _rewritten(
@@ -90,27 +73,27 @@ def _rewritten(
 ) -> OutgoingRecord:
     key, headers = as_ingested(delivery)
     kept = [header for header in headers if header[0] not in NOT_CARRIED_ON]
-    first = delivery.header(FIRST_ORIGIN) or ingress.origin(delivery.offset).encode()
+    first = delivery.header(names.FIRST_ORIGIN) or ingress.origin(delivery.offset).encode()
     numbers = {
         **numbers,
-        HOP_FROM: delivery.entry_offset,
-        HOP_FIRST: _first_offset(delivery),
+        names.HOP_FROM: delivery.entry_offset,
+        names.HOP_FIRST: _first_offset(delivery),
     }
     added = [(name, str(n).encode()) for name, n in numbers.items() if n is not None]
-    headers = [*kept, *added, (FIRST_ORIGIN, first)]
+    headers = [*kept, *added, (names.FIRST_ORIGIN, first)]
     return OutgoingRecord(ingress.topic, delivery.value, key, ingress.number, headers, ref)
 
 
 def named_hop(hop: Hop) -> tuple[bytes, int]:
     """Return the name under which the shard awaits the successor, and the offset it continues."""
     delivery = hop.delivery
-    return delivery.header(ID) or receipt_name(_first_offset(delivery)), delivery.entry_offset
+    return delivery.header(names.ID) or receipt_name(_first_offset(delivery)), delivery.entry_offset
 
 
 def outcome_of(hop: Hop) -> Outcome:
     """Return the outcome of the record that the successor continues."""
-    delivery = hop.delivery
-    return Outcome(delivery.offset, hop.what, delivery.due_ms, delivery.header(ID), hop.detail)
+    delivery, ident = hop.delivery, hop.delivery.header(names.ID)
+    return Outcome(delivery.offset, hop.what, delivery.due_ms, ident, hop.detail)
 
 
 def failures(hop_attempt: bytes | None) -> int:
@@ -119,7 +102,7 @@ def failures(hop_attempt: bytes | None) -> int:
 
 
 def _first_offset(delivery: Delivery) -> int:
-    first = _number(delivery.header(HOP_FIRST))
+    first = _number(delivery.header(names.HOP_FIRST))
     return delivery.offset if first is None else first
 
 

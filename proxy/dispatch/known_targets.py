@@ -115,10 +115,6 @@ class KnownTargets:
 
     def take_all(self, topics: Iterable[str]) -> bool:
         """Return whether each topic takes records, and none has refused a record batch."""
-        is_any_limited = self.unavailable or self.untimely or self.rules or self.tried
-        if not is_any_limited:
-            partitions = self.partitions
-            return all(partitions.get(topic, NONE) != NONE for topic in topics)
         return all(self.takes(topic) and self.batch_limit_bytes(topic) is None for topic in topics)
 
     def refusal(self, topic: str) -> Rejection | None:

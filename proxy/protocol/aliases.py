@@ -7,33 +7,17 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Final, NamedTuple, TypeAlias
 
+from proxy.protocol import headers as names
 from proxy.protocol.body import Headers
 from proxy.protocol.header_values import Rejected
-from proxy.protocol.headers import (
-    ATTEMPT,
-    CANCEL,
-    DELAY,
-    DELIVER_AT,
-    HOP_FROM,
-    ID,
-    KEY,
-    LEVEL,
-    PARTITION,
-    PREFIX,
-    RECALL,
-    RETRY_GROUP,
-    STAMPS,
-    TOPIC,
-    TRANSACTION,
-    shown,
-)
+from proxy.protocol.headers import shown
 from proxy.protocol.outcomes import Rejection
 from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 from proxy.protocol.times import LATEST_MS, parse_instant_ms
 
-TIMES: Final = frozenset({DELIVER_AT, DELAY, LEVEL})
-SETTLES_TIME: Final = TIMES | {RETRY_GROUP}
-SETTLES_TARGET: Final = frozenset({TOPIC, RETRY_GROUP, TRANSACTION})
+TIMES: Final = frozenset({names.DELIVER_AT, names.DELAY, names.LEVEL})
+SETTLES_TIME: Final = TIMES | {names.RETRY_GROUP}
+SETTLES_TARGET: Final = frozenset({names.TOPIC, names.RETRY_GROUP, names.TRANSACTION})
 
 MILLISECONDS: Final = 1
 SECONDS: Final = 1_000
@@ -56,7 +40,7 @@ class ForeignRecord(NamedTuple):
     @property
     def has_own_request(self) -> bool:
         """Return whether the record has a request header of ours. Stamps do not count."""
-        return any(name[:6] == PREFIX and name not in STAMPS for name in self.headers)
+        return any(name[:6] == names.PREFIX and name not in names.STAMPS for name in self.headers)
 
     @property
     def needs_time(self) -> bool:
@@ -68,36 +52,36 @@ class ForeignRecord(NamedTuple):
             return {}
         raw = self.headers.get(name)
         if raw is None:
-            raise Rejected("target-missing", f"the record has neither {name} nor {TOPIC}")
+            raise Rejected("target-missing", f"the record has neither {name} nor {names.TOPIC}")
         if not is_legal_topic(raw.decode("utf-8", "replace")):
             raise Rejected("target-illegal", f"{name} is {shown(raw)}: {TOPIC_NAME_RULE}")
-        return {TOPIC: (raw, name)}
+        return {names.TOPIC: (raw, name)}
 
     def due_at(self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False) -> Ask:
         """Read a point in time, in units of `unit_ms` since 1970."""
-        return self._time(DELIVER_AT, name, unit_ms, signed=signed)
+        return self._time(names.DELIVER_AT, name, unit_ms, signed=signed)
 
     def due_after(self, name: str, unit_ms: int = MILLISECONDS, *, signed: bool = False) -> Ask:
-        return self._time(DELAY, name, unit_ms, signed=signed)
+        return self._time(names.DELAY, name, unit_ms, signed=signed)
 
     def target_key(self, name: str) -> Ask:
         """Read the target key, null if there is no such header."""
-        return {} if KEY in self.headers else {KEY: (self.headers.get(name), name)}
+        return {} if names.KEY in self.headers else {names.KEY: (self.headers.get(name), name)}
 
     def target_partition(self, name: str) -> Ask:
-        if PARTITION in self.headers or name not in self.headers:
+        if names.PARTITION in self.headers or name not in self.headers:
             return {}
         number = self.whole(name, "partition-bad")
         if number > LARGEST_PARTITION:
             why = f"{name} is {number}: no topic has that many partitions"
             raise Rejected("partition-bad", why)
-        return {PARTITION: (digits(number), name)}
+        return {names.PARTITION: (digits(number), name)}
 
     def identity(self) -> Ask:
-        return {} if ID in self.headers else {ID: (self._key_as_id(), THE_KEY)}
+        return {} if names.ID in self.headers else {names.ID: (self._key_as_id(), THE_KEY)}
 
     def cancel(self) -> Ask:
-        return {CANCEL: (self._key_as_id(), THE_KEY)}
+        return {names.CANCEL: (self._key_as_id(), THE_KEY)}
 
     def whole(self, name: str, code: str, *, signed: bool = False) -> int:
         """Read a whole number. If `signed`, it may begin with a sign."""
@@ -230,13 +214,13 @@ def _karafka(record: ForeignRecord) -> Ask:
 def _check_partition_key(record: ForeignRecord) -> None:
     """Ruby's client hashes the partition key. The proxy hashes the target key as Java does."""
     headers = record.headers
-    if KARAFKA_PARTITION_KEY not in headers or PARTITION in headers:
+    if KARAFKA_PARTITION_KEY not in headers or names.PARTITION in headers:
         return
     if headers[KARAFKA_PARTITION_KEY] != headers.get(KARAFKA_KEY):
         raise Rejected(
             "header-unsupported",
             f"{KARAFKA_PARTITION_KEY} is another key than {KARAFKA_KEY}: the proxy chooses "
-            f"partitions by the target key, by {KARAFKA_PARTITION} alone or by {PARTITION}",
+            f"partitions by the target key, by {KARAFKA_PARTITION} alone or by {names.PARTITION}",
         )
 
 
@@ -265,8 +249,8 @@ def _rocketmq(record: ForeignRecord) -> Ask:
     if ROCKETMQ_DELETE in record.headers:
         return _rocketmq_cancel(record)
     unique_key = record.headers.get(UNIQUE_KEY)
-    has_id = ID in record.headers or not unique_key
-    return _rocketmq_time(record) | ({} if has_id else {ID: (unique_key, UNIQUE_KEY)})
+    has_id = names.ID in record.headers or not unique_key
+    return _rocketmq_time(record) | ({} if has_id else {names.ID: (unique_key, UNIQUE_KEY)})
 
 
 def _rocketmq_cloud(record: ForeignRecord) -> Ask:
@@ -282,7 +266,7 @@ def _rocketmq_time(record: ForeignRecord) -> Ask:
     if "DELAY" in record.headers:
         level = record.whole("DELAY", "level-unknown", signed=True)
         if level > 0:
-            return {LEVEL: (digits(level), "DELAY")}
+            return {names.LEVEL: (digits(level), "DELAY")}
     if "TIMER_DELAY_SEC" in record.headers:
         return record.due_after("TIMER_DELAY_SEC", SECONDS, signed=True)
     if "TIMER_DELAY_MS" in record.headers:
@@ -299,7 +283,7 @@ def _rocketmq_cancel(record: ForeignRecord) -> Ask:
     if not unique_key:
         why = f"{ROCKETMQ_DELETE} is {shown(named)}: it must name the {UNIQUE_KEY}"
         raise Rejected("header-unreadable", why)
-    return {CANCEL: (unique_key, ROCKETMQ_DELETE)}
+    return {names.CANCEL: (unique_key, ROCKETMQ_DELETE)}
 
 
 # RabbitMQ's delayed message exchange: one header, a delay in milliseconds.
@@ -360,7 +344,7 @@ def _nats_time(record: ForeignRecord) -> Ask:
             f"{NATS_SCHEDULE} is {shown(raw)}: recurring schedules (cron, @every, @daily, ...) are "
             "not served; a single one is: @at and an RFC 3339 time",
         )
-    return {DELIVER_AT: (digits(_nats_instant_ms(raw[4:])), NATS_SCHEDULE)}
+    return {names.DELIVER_AT: (digits(_nats_instant_ms(raw[4:])), NATS_SCHEDULE)}
 
 
 def _nats_instant_ms(raw: bytes) -> int:
@@ -400,12 +384,13 @@ def _spring_time(record: ForeignRecord) -> Ask:
             f"{SPRING_TIME} is {_in_hex(raw)}: it must be epoch milliseconds as Spring "
             "writes them, 1 to 8 bytes, the highest first",
         )
-    return {DELIVER_AT: (digits(max(0, due_ms)), SPRING_TIME)}
+    return {names.DELIVER_AT: (digits(max(0, due_ms)), SPRING_TIME)}
 
 
 def _spring_attempt(record: ForeignRecord) -> Ask:
     headers = record.headers
-    if RETRY_GROUP not in headers or ATTEMPT in headers or SPRING_ATTEMPTS not in headers:
+    is_retry = names.RETRY_GROUP in headers and names.ATTEMPT not in headers
+    if not is_retry or SPRING_ATTEMPTS not in headers:
         return {}
     raw = headers[SPRING_ATTEMPTS] or b""
     if len(raw) not in {1, 4} or (len(raw) == 4 and raw[0] > 127):
@@ -415,7 +400,7 @@ def _spring_attempt(record: ForeignRecord) -> Ask:
             "versions of Spring: one), the highest first",
         )
     failures_before = max(0, int.from_bytes(raw, "big") - FIRST_RETRY)
-    return {ATTEMPT: (digits(failures_before), SPRING_ATTEMPTS)}
+    return {names.ATTEMPT: (digits(failures_before), SPRING_ATTEMPTS)}
 
 
 def _in_hex(raw: bytes) -> str:
@@ -435,20 +420,28 @@ KNOWN_ALIASES: Final = tuple(ALIASES)
 
 CONTRADICTION_CODES: Final = {
     "time": "time-unreadable",
-    TOPIC: "target-illegal",
-    PARTITION: "partition-bad",
+    names.TOPIC: "target-illegal",
+    names.PARTITION: "partition-bad",
 }
 
 
 class Translator:
-    """Reader for a fixed choice of aliases. Records with a `decisive` header stay as they are."""
+    """Reader for chosen aliases. Records with a `decisive` header stay as they are. Raises
+    ValueError for an unknown name."""
 
     __slots__ = ("_aliases", "_decisive", "_deletions", "_triggers")
 
-    def __init__(self, aliases: tuple[Alias, ...], decisive: frozenset[str]) -> None:
-        self._aliases, self._decisive = aliases, decisive
-        self._triggers = frozenset[str]().union(*(alias.triggers for alias in aliases))
-        self._deletions = ALIASES["etf1"] in aliases
+    def __init__(self, chosen: tuple[str, ...], *, has_recalls: bool = True) -> None:
+        for name in chosen:
+            if name not in ALIASES:
+                near = get_close_matches(name, KNOWN_ALIASES, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(ALIASES)}"
+                raise ValueError(f"{name!r} is no header alias: {hint}")
+        self._aliases = [alias for name, alias in ALIASES.items() if name in chosen]
+        recalls = {names.RECALL} if has_recalls else set()
+        self._decisive = frozenset({names.CANCEL, names.HOP_FROM, *recalls})
+        self._triggers = frozenset[str]().union(*(alias.triggers for alias in self._aliases))
+        self._deletions = "etf1" in chosen
 
     def translate(
         self, headers: Headers, key: bytes | None, value: bytes | None
@@ -481,17 +474,6 @@ class Translator:
         ]
 
 
-def alias_reader(names: tuple[str, ...], *, has_recalls: bool = True) -> Translator:
-    """Return a translator for these aliases. Raises ValueError for an unknown name."""
-    for name in names:
-        if name not in ALIASES:
-            near = get_close_matches(name, KNOWN_ALIASES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(KNOWN_ALIASES)}"
-            raise ValueError(f"{name!r} is no header alias: {hint}")
-    decisive = frozenset({CANCEL, HOP_FROM, *([RECALL] if has_recalls else [])})
-    return Translator(tuple(alias for name, alias in ALIASES.items() if name in names), decisive)
-
-
 def _one_request(asks: list[Ask]) -> Ask:
     """Merge the readers' answers. Raises Rejected if two contradict each other."""
     if len(asks) == 1:
@@ -503,9 +485,9 @@ def _one_request(asks: list[Ask]) -> Ask:
             before = found.setdefault(about, (name, value, source))
             if before[:2] != (name, value):
                 raise _contradiction(about, before, (name, value, source))
-    if CANCEL in found and len(found) > 1:
-        other = next(one for about, one in found.items() if about != CANCEL)
-        raise _contradiction(CANCEL, found[CANCEL], other)
+    if names.CANCEL in found and len(found) > 1:
+        other = next(one for about, one in found.items() if about != names.CANCEL)
+        raise _contradiction(names.CANCEL, found[names.CANCEL], other)
     return {name: (value, source) for name, value, source in found.values()}
 
 

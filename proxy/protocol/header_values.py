@@ -4,10 +4,6 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from proxy.protocol.headers import (
-    DELAY,
-    DELIVER_AT,
-    HOP_FROM,
-    LEVEL,
     PARTITION,
     TOPIC,
     remember,
@@ -16,7 +12,7 @@ from proxy.protocol.headers import (
 )
 from proxy.protocol.outcomes import Rejection
 from proxy.protocol.policy import TOPIC_NAME_RULE, Policy, is_legal_topic
-from proxy.protocol.times import LATEST_MS, MAX_DIGITS, parse_delay_ms, parse_instant_ms
+from proxy.protocol.times import parse_delay_ms
 
 Asked: TypeAlias = Mapping[str, bytes | None]
 """A record's headers by name; repeated names have the last value."""
@@ -32,96 +28,12 @@ class Rejected(Exception):
         self.rejection = Rejection(code, detail)
 
 
-class DueTimes:
-    """Reader of time headers (docs/guide.md#when). Instants win over delays, delays over levels."""
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self._delays_ms: dict[bytes | None, int] = {}
-
-    def due_ms(self, asked: Asked, timestamp_ms: int, default_delay_ms: int = 0) -> int:
-        """Return epoch ms, `default_delay_ms` after the timestamp if no header says otherwise."""
-        if timestamp_ms > LATEST_MS:
-            raise Rejected(
-                "time-unreadable",
-                f"the record's own timestamp is {timestamp_ms} ms, more than 30,000 years from "
-                "now: see to the producer's clock, or let the topic's message.timestamp.type be "
-                "LogAppendTime",
-            )
-        if DELIVER_AT in asked:
-            due_ms = self._instant_ms(asked, timestamp_ms)
-        elif DELAY in asked:
-            due_ms = _plus(timestamp_ms, self._delay_ms(asked[DELAY]))
-        elif LEVEL in asked:
-            due_ms = _plus(timestamp_ms, self._level_ms(asked[LEVEL]))
-        elif default_delay_ms:
-            return _plus(timestamp_ms, default_delay_ms)
-        else:
-            return max(timestamp_ms, 0)
-        if (
-            due_ms - timestamp_ms > self._policy.max_delay_ms
-            and timestamp_ms >= 0
-            and HOP_FROM not in asked  # it was accepted when its first origin was read
-        ):
-            raise Rejected(
-                "delay-too-long",
-                f"the record asks for {due_ms - timestamp_ms} ms after its timestamp; the setting "
-                f"max_delay allows {self._policy.max_delay_ms} ms",
-            )
-        return due_ms
-
-    def _instant_ms(self, asked: Asked, timestamp_ms: int) -> int:
-        raw, most_ms = asked[DELIVER_AT], self._policy.max_past_ms
-        if raw is not None and raw.isdigit() and len(raw) <= MAX_DIGITS:
-            due_ms = int(raw)
-        else:
-            try:
-                due_ms = parse_instant_ms(text_of(raw))
-            except ValueError as error:
-                raise Rejected("time-unreadable", f"{DELIVER_AT}: {error}") from None
-        if most_ms is not None and timestamp_ms - due_ms > most_ms and HOP_FROM not in asked:
-            raise Rejected(
-                "time-past",
-                f"{DELIVER_AT} lies {timestamp_ms - due_ms} ms before the record's timestamp; the "
-                f"setting max_past allows {most_ms} ms. It takes milliseconds, not seconds",
-            )
-        return due_ms
-
-    def _delay_ms(self, raw: bytes | None) -> int:
-        known = self._delays_ms.get(raw)
-        if known is None:
-            known = read_delay_ms(DELAY, raw)
-            remember(self._delays_ms, raw, known)
-        return known
-
-    def _level_ms(self, raw: bytes | None) -> int:
-        levels_ms = self._policy.levels_ms
-        if raw is None or not raw.isdigit() or len(raw) > MAX_DIGITS:
-            raise Rejected(
-                "level-unknown",
-                f"{LEVEL} is {shown(raw)}: it must be a whole number from 0 (at once) to "
-                f"{len(levels_ms)}",
-            )
-        level = min(int(raw), len(levels_ms))
-        return levels_ms[level - 1] if level else 0
-
-
 def read_delay_ms(name: str, raw: bytes | None) -> int:
     """Return the delay in a header."""
     try:
         return parse_delay_ms(text_of(raw))
     except ValueError as error:
         raise Rejected("time-unreadable", f"{name}: {error}") from None
-
-
-def _plus(timestamp_ms: int, delay_ms: int) -> int:
-    if timestamp_ms < 0:
-        raise Rejected(
-            "time-unreadable",
-            "the record has no timestamp that a delay could be added to: "
-            "let the producer or the topic set one, or use timer-deliver-at",
-        )
-    return timestamp_ms + delay_ms
 
 
 class TargetNames:

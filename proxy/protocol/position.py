@@ -11,10 +11,6 @@ from typing import Final, NamedTuple, Self
 from proxy.protocol.bounded_json import read_object, whole
 
 VERSION: Final = 1
-VERSION_SET_BACK: Final = 2
-VERSION_MISSED: Final = 3
-VERSION_PURGE: Final = 4
-"""Metadata versions with `a`, `r` and `p`. A version that does not know them must stop."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor if all entries at the watermark have ended."""
 NEVER_MS: Final = 2**62
@@ -142,7 +138,7 @@ class Position:
         set back, r = missed at, p = purge.
         """
         fields: dict[str, object] = {
-            "v": self._version,
+            "v": VERSION,
             "t": self.watermark_ms,
             "c": _cursor_shown(self.cursor),
             "f": self.floor,
@@ -150,55 +146,36 @@ class Position:
             "i": self.topic_id,
         }
         if self.set_back is not None:
-            below, ended = self.set_back
-            fields["a"] = [below, ended.due_ms, _cursor_shown(ended.offset)]
+            fields["a"] = _packed(*self.set_back)
         if self.missed_at is not None:
             fields["r"] = self.missed_at
         if self.purge is not None:
-            at, upto = self.purge
-            fields["p"] = [at, upto.due_ms, _cursor_shown(upto.offset)]
+            fields["p"] = _packed(*self.purge)
         text = _encoded(fields)
         assert len(text) < METADATA_LIMIT_BYTES, text
         return text
-
-    @property
-    def _version(self) -> int:
-        if self.purge is not None:
-            return VERSION_PURGE
-        if self.missed_at is not None:
-            return VERSION_MISSED
-        return VERSION if self.set_back is None else VERSION_SET_BACK
 
     @classmethod
     def from_metadata(cls, next_offset: int, metadata: str | None) -> Self:
         """Parse the metadata. Raises MetadataUnreadable."""
         try:
             fields = read_object(metadata)
-            if fields["v"] not in range(VERSION, VERSION_PURGE + 1):
+            if fields["v"] != VERSION:
                 raise ValueError(f"version {fields['v']} is not {VERSION}")
-            cursor = _cursor_read(fields["c"])
             policies = tuple(PolicyFrom(whole(first), str(digest)) for first, digest in fields["s"])
             floor = whole(fields["f"])
             if not policies or not 0 <= floor <= next_offset:
                 raise ValueError("its parts contradict each other")
-            topic_id, set_back = str(fields["i"]), None
-            if "a" in fields:
-                below, due_ms, offset = fields["a"]
-                set_back = SetBack(whole(below), Watermark(whole(due_ms), _cursor_read(offset)))
-            missed_at, purge = whole(fields["r"]) if "r" in fields else None, None
-            if "p" in fields:
-                at, due_ms, offset = fields["p"]
-                purge = PurgeProgress(whole(at), Watermark(whole(due_ms), _cursor_read(offset)))
             return cls(
                 next_offset,
                 whole(fields["t"]),
-                cursor,
+                _cursor_read(fields["c"]),
                 floor,
                 policies,
-                topic_id,
-                set_back,
-                missed_at,
-                purge,
+                str(fields["i"]),
+                SetBack(*_unpacked(fields["a"])) if "a" in fields else None,
+                whole(fields["r"]) if "r" in fields else None,
+                PurgeProgress(*_unpacked(fields["p"])) if "p" in fields else None,
             )
         except (ValueError, KeyError, TypeError) as error:
             raise MetadataUnreadable(
@@ -221,6 +198,15 @@ def _cursor_shown(cursor: int) -> int | None:
 
 def _cursor_read(cursor: int | None) -> int:
     return LAST_OFFSET if cursor is None else whole(cursor)
+
+
+def _packed(offset: int, watermark: Watermark) -> list[int | None]:
+    return [offset, watermark.due_ms, _cursor_shown(watermark.offset)]
+
+
+def _unpacked(fields: Sequence[int]) -> tuple[int, Watermark]:
+    offset, due_ms, cursor = fields
+    return whole(offset), Watermark(whole(due_ms), _cursor_read(cursor))
 
 
 def _pruned(policies: Sequence[PolicyFrom], floor: int) -> list[PolicyFrom]:

@@ -4,26 +4,42 @@ It depends only on the record and the policy at its offset. It returns a `Reject
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import Final
+from operator import itemgetter, sub
+from typing import Final, NamedTuple, TypeAlias, cast
 
-from proxy.protocol.aliases import alias_reader
-from proxy.protocol.body import BY_KEY, SHAPES, Headers, Message, Purpose, kept_time, packer
+from proxy.protocol.aliases import Translator
+from proxy.protocol.body import (
+    BY_KEY,
+    SHAPES,
+    Headers,
+    Message,
+    Purpose,
+    delivery_of,
+    has_purpose,
+    kept_time,
+    packer,
+)
 from proxy.protocol.header_values import (
     LONGEST_ID_BYTES,
-    DueTimes,
+    Asked,
     Rejected,
     TargetNames,
+    read_delay_ms,
     read_partition,
 )
 from proxy.protocol.headers import (
     CANCEL,
+    DELAY,
+    DELIVER_AT,
+    HOP_FROM,
     ID,
     INGRESS_KEY,
     KEY,
     KNOWN,
+    LEVEL,
     MOVES,
     PARTITION,
     PLAIN,
@@ -35,14 +51,28 @@ from proxy.protocol.headers import (
     SKIPPED,
     TOPIC,
     UNREADABLE,
+    remember,
+    shown,
+    text_of,
 )
 from proxy.protocol.outcomes import RECORD_UNREADABLE, Rejection, unforeseen
-from proxy.protocol.parsed import Compact, ParsedBatch, ParsedRecord, Scheduled, full
+from proxy.protocol.parsed import (
+    Cancel,
+    Decision,
+    ParsedRecord,
+    Prepare,
+    Recall,
+    RejectedHop,
+    Scheduled,
+)
 from proxy.protocol.policy import Policy
 from proxy.protocol.position import LAST_OFFSET
-from proxy.protocol.proofs import HopAuthenticator
+from proxy.protocol.proofs import HopAuthenticator, recall_names, receipt_name
 from proxy.protocol.special_requests import SpecialRequests, UnparsedRecord
+from proxy.protocol.times import LATEST_MS, MAX_DIGITS, parse_instant_ms
 from storage.store import Entry
+
+_fires_ms = itemgetter(0)
 
 FOREVER_MS: Final = 2**62
 USUAL: Final = PLAIN | {ID}
@@ -56,19 +86,235 @@ NO_ID: Final = bytes(bytearray(b"no id"))
 """Stands for a missing id, compared by identity. Not a constant: the interpreter shares those."""
 
 
+# The requests of a batch. Usual records are plain tuples that differ by length, which is five times
+# as fast as named ones. Only this module knows their form.
+
+WithId: TypeAlias = tuple[Entry, bytes]
+Compact: TypeAlias = Entry | WithId | ParsedRecord
+"""A parsed record: usual without an id, usual with an id, or any other."""
+
+ALL_USUAL: Final = {tuple}
+NO_DELAY_MS: Final = 20 * 366 * 86_400_000
+"""Delays from here on belong to records without a timestamp (-1)."""
+WITH_ID: Final = (Scheduled, RejectedHop, Cancel, Prepare, Decision)
+
+
+class Waiting(NamedTuple):
+    """Usual records in order. `named` and `idents` belong to the entries with ids."""
+
+    entries: Sequence[Entry]
+    named: Sequence[Entry]
+    idents: Sequence[bytes]
+
+
+class AskedFor(NamedTuple):
+    """Columns of the producers' records with a target."""
+
+    targets: Sequence[str]
+    delays_ms: Sequence[int]
+    """Time from timestamp to due, perhaps negative."""
+    retries: Sequence[tuple[str, int]] = ()
+
+
+class ParsedBatch:
+    """The requests of a batch, in order. Entries with delays over `rolls_after_ms` fire then."""
+
+    __slots__ = ("_records", "_rolls_after_ms", "_timestamps_ms")
+
+    def __init__(
+        self, records: Sequence[Compact], timestamps_ms: Sequence[int], rolls_after_ms: int
+    ) -> None:
+        self._records, self._timestamps_ms = records, timestamps_ms
+        self._rolls_after_ms = rolls_after_ms
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: int) -> ParsedRecord:
+        return full(self._records[index])
+
+    def waiting(self) -> Waiting | None:
+        """Return all records, or None if one is unusual."""
+        if set(map(type, self._records)) != ALL_USUAL:
+            return None
+        usual = cast("Sequence[Entry | WithId]", self._records)
+        with_ids = [record for record in usual if len(record) == 2]
+        if not with_ids:
+            return Waiting(cast("Sequence[Entry]", usual), (), ())
+        named, idents = zip(*with_ids, strict=True)
+        if len(named) == len(usual):
+            return Waiting(named, named, idents)
+        entries = [record[0] if len(record) == 2 else record for record in usual]
+        return Waiting(entries, named, idents)
+
+    def own(self) -> Iterator[tuple[Entry | None, bytes | None, int]]:
+        """Yield entry, id and due of producers' own deliveries, and a None entry for others."""
+        for record in self._records:
+            if type(record) is tuple:
+                if len(record) == 2:
+                    yield record[0], record[1], record[0][0]
+                else:
+                    yield record, None, 0  # type: ignore[misc]
+            elif type(record) is Scheduled and record.hop_from is None and record.ident is not None:
+                yield record.entry, record.ident, record.due_ms
+            else:
+                yield None, None, 0
+
+    def asked(self, first: int, upto: int) -> AskedFor:
+        records, times = self._records[first:upto], self._timestamps_ms[first:upto]
+        if set(map(type, records)) == ALL_USUAL:
+            usual = cast("Sequence[Entry | WithId]", records)
+            entries = [record[0] if len(record) == 2 else record for record in usual]
+            delays_ms = list(map(sub, map(_fires_ms, entries), times))
+            if max(delays_ms) < min(self._rolls_after_ms, NO_DELAY_MS):
+                return AskedFor([entry[2] for entry in entries], delays_ms)
+        return _asked(records, times)
+
+    def idents(self) -> list[bytes]:
+        """Return the ids in the batch, and the receipt names for its records."""
+        found: list[bytes | None] = []
+        for record in self._records:
+            if type(record) is tuple:
+                if len(record) == 2:
+                    found.append(record[1])
+            elif isinstance(record, WITH_ID):
+                found.append(record.ident)
+                if isinstance(record, Scheduled | RejectedHop) and record.first is not None:
+                    found.append(receipt_name(record.first))
+                    found += recall_names(record.first, record.proofs)
+            elif isinstance(record, Recall):
+                found.append(receipt_name(record.offset))
+        return [ident for ident in found if ident is not None]
+
+    def recalled(self) -> list[int]:
+        return [one.offset for one in self._records if type(one) is Recall]
+
+
+def _asked(records: Sequence[Compact], times: Sequence[int]) -> AskedFor:
+    """Read records of any form. Without a timestamp the delay is 0."""
+    found = [
+        (one, one.due_ms - time_ms if time_ms >= 0 else 0)
+        for one, time_ms in zip(map(full, records), times, strict=True)
+        if isinstance(one, Prepare) or (isinstance(one, Scheduled) and one.hop_from is None)
+    ]
+    retries = [one.retry for one, _ in found if isinstance(one, Scheduled) and one.retry]
+    return AskedFor(
+        [one.entry[2] for one, _ in found], [delay_ms for _, delay_ms in found], retries
+    )
+
+
+def full(record: Compact) -> ParsedRecord:
+    """Return the parsed record of a compact one."""
+    if type(record) is not tuple:
+        return record  # type: ignore[return-value]
+    if len(record) == 2:
+        entry, ident = record
+        return Scheduled(entry, ident, None, entry[0], rolls=False)
+    entry = cast(Entry, record)
+    rolls = has_purpose(entry[3])
+    due_ms = delivery_of(entry).due_ms if rolls else entry[0]
+    return Scheduled(entry, None, None, due_ms, rolls=rolls)
+
+
+class DueTimes:
+    """Reader of time headers (docs/guide.md#when). Instants win over delays, delays over levels."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._delays_ms: dict[bytes | None, int] = {}
+
+    def due_ms(self, asked: Asked, timestamp_ms: int, default_delay_ms: int = 0) -> int:
+        """Return epoch ms, `default_delay_ms` after the timestamp if no header says otherwise."""
+        if timestamp_ms > LATEST_MS:
+            raise Rejected(
+                "time-unreadable",
+                f"the record's own timestamp is {timestamp_ms} ms, more than 30,000 years from "
+                "now: see to the producer's clock, or let the topic's message.timestamp.type be "
+                "LogAppendTime",
+            )
+        if DELIVER_AT in asked:
+            due_ms = self._instant_ms(asked, timestamp_ms)
+        elif DELAY in asked:
+            due_ms = _plus(timestamp_ms, self._delay_ms(asked[DELAY]))
+        elif LEVEL in asked:
+            due_ms = _plus(timestamp_ms, self._level_ms(asked[LEVEL]))
+        elif default_delay_ms:
+            return _plus(timestamp_ms, default_delay_ms)
+        else:
+            return max(timestamp_ms, 0)
+        if (
+            due_ms - timestamp_ms > self._policy.max_delay_ms
+            and timestamp_ms >= 0
+            and HOP_FROM not in asked  # it was accepted when its first origin was read
+        ):
+            raise Rejected(
+                "delay-too-long",
+                f"the record asks for {due_ms - timestamp_ms} ms after its timestamp; the setting "
+                f"max_delay allows {self._policy.max_delay_ms} ms",
+            )
+        return due_ms
+
+    def _instant_ms(self, asked: Asked, timestamp_ms: int) -> int:
+        raw, most_ms = asked[DELIVER_AT], self._policy.max_past_ms
+        if raw is not None and raw.isdigit() and len(raw) <= MAX_DIGITS:
+            due_ms = int(raw)
+        else:
+            try:
+                due_ms = parse_instant_ms(text_of(raw))
+            except ValueError as error:
+                raise Rejected("time-unreadable", f"{DELIVER_AT}: {error}") from None
+        if most_ms is not None and timestamp_ms - due_ms > most_ms and HOP_FROM not in asked:
+            raise Rejected(
+                "time-past",
+                f"{DELIVER_AT} lies {timestamp_ms - due_ms} ms before the record's timestamp; the "
+                f"setting max_past allows {most_ms} ms. It takes milliseconds, not seconds",
+            )
+        return due_ms
+
+    def _delay_ms(self, raw: bytes | None) -> int:
+        known = self._delays_ms.get(raw)
+        if known is None:
+            known = read_delay_ms(DELAY, raw)
+            remember(self._delays_ms, raw, known)
+        return known
+
+    def _level_ms(self, raw: bytes | None) -> int:
+        levels_ms = self._policy.levels_ms
+        if raw is None or not raw.isdigit() or len(raw) > MAX_DIGITS:
+            raise Rejected(
+                "level-unknown",
+                f"{LEVEL} is {shown(raw)}: it must be a whole number from 0 (at once) to "
+                f"{len(levels_ms)}",
+            )
+        level = min(int(raw), len(levels_ms))
+        return levels_ms[level - 1] if level else 0
+
+
+def _plus(timestamp_ms: int, delay_ms: int) -> int:
+    if timestamp_ms < 0:
+        raise Rejected(
+            "time-unreadable",
+            "the record has no timestamp that a delay could be added to: "
+            "let the producer or the topic set one, or use timer-deliver-at",
+        )
+    return timestamp_ms + delay_ms
+
+
 class RequestReader:
     """A parser under one policy. Without an `authenticator` signatures are not checked."""
 
     def __init__(self, policy: Policy, authenticator: HopAuthenticator | None = None) -> None:
         self._pack = packer()
         self._names, self._times = TargetNames(policy), DueTimes(policy)
-        self._special = SpecialRequests(policy, self._names, self._times, self._pack, authenticator)
+        self._special = SpecialRequests(
+            policy, self._names, self._times.due_ms, self._pack, authenticator
+        )
         self._targets, self._due_ms = self._names.known, self._times.due_ms
         self._always_usual = USUAL if policy.is_served("replace") else PLAIN
         self._usual = set(self._always_usual)
         self._unknown_yet = frozenset() if policy.recalls_in else PURGES | MOVES | {RECALL}
         self._roll_after_ms = FOREVER_MS if policy.roll_after_ms is None else policy.roll_after_ms
-        self._foreign = alias_reader(policy.aliases, has_recalls=policy.recalls_in is not None)
+        self._foreign = Translator(policy.aliases, has_recalls=policy.recalls_in is not None)
         self._parse = self._parse_translated if policy.aliases else self._parse_own
 
     def read(

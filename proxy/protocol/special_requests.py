@@ -1,6 +1,7 @@
 """The reader of requests beyond plain delivery (docs/guide.md), and of the proxy's own records."""
 
 import re
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from proxy.protocol import headers as names
@@ -8,7 +9,6 @@ from proxy.protocol.body import BY_KEY, Headers, Pack, Purpose
 from proxy.protocol.header_values import (
     LONGEST_ID_BYTES,
     Asked,
-    DueTimes,
     Rejected,
     TargetNames,
     is_ident,
@@ -64,11 +64,11 @@ class SpecialRequests:
         self,
         policy: Policy,
         topics: TargetNames,
-        times: DueTimes,
+        due_ms: Callable[[Asked, int, int], int],
         pack: Pack,
         authenticator: HopAuthenticator | None,
     ) -> None:
-        self._policy, self._topics, self._times, self._pack = policy, topics, times, pack
+        self._policy, self._topics, self._due_ms, self._pack = policy, topics, due_ms, pack
         self._authenticator = authenticator
 
     def read(self, record: UnparsedRecord) -> ParsedRecord:
@@ -228,7 +228,7 @@ class SpecialRequests:
             target = self._topics.target(asked)
         if delay_ms is None and names.HOP_FROM not in asked:
             asked = {}
-        return target, self._times.due_ms(asked, timestamp_ms, delay_ms or 0)
+        return target, self._due_ms(asked, timestamp_ms, delay_ms or 0)
 
     def _retry(self, asked: Asked) -> tuple[str, int | None]:
         """Return target and delay after a failure. After too many the delay is None."""

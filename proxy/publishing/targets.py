@@ -181,6 +181,13 @@ class Targets:
         self._tried_until_ms: dict[str, int] = {}
         self._untimely_until_ms: dict[str, int] = {}
 
+    def take_all(self, topics: Iterable[str]) -> bool:
+        """Return whether each topic takes records, and none has refused a record batch."""
+        known = self.known
+        if known.unavailable or known.untimely or known.rules or known.tried:
+            return known.take_all(topics)
+        return all(known.partitions.get(topic, NONE) != NONE for topic in topics)
+
     def learn(self, topics: set[str], now_ms: int) -> None:
         """Make sure that the answers about `topics` are current, or ask the broker. Known topics
         are renewed without waiting, and the old answers count until then."""

@@ -371,7 +371,7 @@ class Transaction:
         are_refused = refusals.refused or refusals.without_value or refusals.bare
         return (
             bool(are_refused)
-            or not self._by.targets.known.take_all(self.topics)
+            or not self._by.targets.take_all(self.topics)
             or any(batch.auxiliary or need_dispatch(batch.deliveries) for batch in self._batches)
             or (release.has_rules and release.concerns(self.topics, self._batches, self._now_ms))
         )

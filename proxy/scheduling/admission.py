@@ -18,7 +18,6 @@ from proxy.protocol.outcomes import (
 from proxy.protocol.parsed import (
     Cancel,
     Decision,
-    ParsedBatch,
     ParsedRecord,
     Prepare,
     Purge,
@@ -27,7 +26,7 @@ from proxy.protocol.parsed import (
     Scheduled,
 )
 from proxy.protocol.position import Position, Watermark
-from proxy.protocol.request_reader import ReadersByOffset
+from proxy.protocol.request_reader import ParsedBatch, ReadersByOffset
 from proxy.scheduling.batch import TransactionBuffer
 from proxy.scheduling.half_messages import (
     CHECK_BACK_BYTES,

@@ -87,13 +87,8 @@ class Plan:
     """Size of the bodies of pended entries and of check-backs."""
     swept: Sequence[SweptEntry] = ()
     """Entries beyond the watermark that a purge has ended. The batch has their outcomes."""
-
-    @property
-    def records(self) -> int:
-        """Number of records that the transaction ends or writes."""
-        batch = self.batch
-        ended = len(batch.deliveries) + len(batch.dead_letters) + len(batch.outcomes)
-        return ended + len(batch.auxiliary) + self.taken_back
+    records: int = 0
+    """Number of records that the transaction ends or writes."""
 
 
 @dataclass(slots=True)

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from proxy.protocol.body import IngressPartition, Message
 from proxy.protocol.outcomes import Outcome, Rejection
-from proxy.protocol.parsed import ParsedBatch, ParsedRecord, RejectedHop
+from proxy.protocol.parsed import ParsedRecord, RejectedHop
 from proxy.protocol.position import LAST_OFFSET, Position, Watermark
-from proxy.protocol.request_reader import ReadersByOffset
+from proxy.protocol.request_reader import ParsedBatch, ReadersByOffset
 from proxy.scheduling.admission import Admission, IngestLimits
 from proxy.scheduling.batch import Batch, OutgoingRecord, Plan, SweptEntry, TransactionBuffer
 from proxy.scheduling.half_messages import ReadBack, record_of
@@ -110,13 +110,11 @@ class Shard:
         self._sweep = Sweep(self.purges, self.scan, self._delete, read_back)
         self._identities = self.admission.identities
         self._identities.load_half_messages(read_from)
+        self.ending = self.ending_bytes = 0
+        """Records that end with the next transaction, since they were due when ingested."""
         self._settle()
 
     def _settle(self) -> None:
-        buffer = self.admission.buffer
-        self.ending = len(buffer)
-        """Records that end with the next transaction, since they were due when ingested."""
-        self.ending_bytes = buffer.size_bytes
         self.has_moved = self.next_offset > self.position.next_offset
         """Records were ingested since the last commit."""
         self.state = self._state_now()
@@ -248,14 +246,13 @@ class Shard:
         missed = self.missed.planned(next_offset, floor) if self.missed.chunks else NONE_MISSED
         progress = self._sweep.progress_after(swept) if swept else self.purges.progress
         position = self.position.moved_to(watermark, next_offset, floor, missed.missed_at, progress)
-        batch = Batch(
-            self.ingress,
-            deliveries,
-            tuple(buffer.dead_letters),
-            (*buffer.outcomes, *due.outcomes, *(one.outcome for one in swept)),
-            (*buffer.auxiliary, *due.auxiliary, *missed.records),
-        )
-        return Plan(batch, position, due.taken_back, due.size_bytes, swept)
+        dead_letters = tuple(buffer.dead_letters)
+        outcomes = *buffer.outcomes, *due.outcomes, *(one.outcome for one in swept)
+        auxiliary = *buffer.auxiliary, *due.auxiliary, *missed.records
+        records = len(deliveries) + len(dead_letters) + len(outcomes) + len(auxiliary)
+        batch = Batch(self.ingress, deliveries, dead_letters, outcomes, auxiliary)
+        records += due.taken_back
+        return Plan(batch, position, due.taken_back, due.size_bytes, swept, records)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
         """Take over a plan whose transaction is committed. `hops`: ids and offsets of the entries
@@ -275,7 +272,8 @@ class Shard:
             self._sweep.told(plan.swept)
             self.purges.forget(self.next_offset)
         self._identities.hopping.update(hops)
-        self.admission.buffer = TransactionBuffer()
+        if self.ending:
+            self.admission.buffer, self.ending, self.ending_bytes = TransactionBuffer(), 0, 0
         self._settle()
 
     def maintain(self, budget_entries: int, elapsed_ms: int) -> bool:
@@ -369,8 +367,9 @@ class Shard:
         entries, taken = self._all_pend(batch, watermark), len(run)
         if entries is None:
             limits = IngestLimits(now_ms, max_records, max_bytes, watermark, is_replay)
-            taken = self.admission.admit(run, batch, limits)
+            taken, buffer = self.admission.admit(run, batch, limits), self.admission.buffer
             entries, self.waits_for_clock = self.admission.entries, self.admission.waits_for_clock
+            self.ending, self.ending_bytes = len(buffer), buffer.size_bytes
         if entries and entries[0][1] < self._stored_below:
             entries = [entry for entry in entries if entry[1] >= self._stored_below]
         self.store.put(entries)

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 
 from proxy.protocol.body import IngressPartition, Message
-from proxy.protocol.parsed import AskedFor, ParsedBatch
+from proxy.protocol.request_reader import AskedFor, ParsedBatch
 
 log = structlog.get_logger(__name__)
 

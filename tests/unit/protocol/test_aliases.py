@@ -4,14 +4,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from proxy.protocol.aliases import ALIASES, KNOWN_ALIASES, alias_reader
+from proxy.protocol.aliases import ALIASES, KNOWN_ALIASES, Translator
 from proxy.protocol.body import Headers
 from proxy.protocol.outcomes import REASONS, Rejection
 from proxy.protocol.parsed import Scheduled
 from proxy.protocol.policy import Policy
 from proxy.protocol.request_reader import RequestReader
 
-ALL = alias_reader(KNOWN_ALIASES)
+ALL = Translator(KNOWN_ALIASES)
 KEY = b"id-1"
 ETF1: Headers = [("scheduler-epoch", b"1893456000"), ("scheduler-target-topic", b"videos")]
 
@@ -127,14 +127,14 @@ def test_a_number_of_milliseconds_under_a_name_for_seconds_is_refused_not_guesse
 
 def test_an_alias_that_is_not_enabled_is_not_read() -> None:
     headers: Headers = [("x-delay", b"soon"), *ETF1]
-    answer = alias_reader(("cesium",)).translate(headers, KEY, None)
+    answer = Translator(("cesium",)).translate(headers, KEY, None)
     assert isinstance(answer, tuple)
     assert answer[0] is headers
 
 
 def test_only_etf1_takes_a_bare_null_value_for_a_cancel() -> None:
     others = tuple(name for name in KNOWN_ALIASES if name != "etf1")
-    assert alias_reader(others).translate([], KEY, None) == ([], KEY, None)
+    assert Translator(others).translate([], KEY, None) == ([], KEY, None)
 
 
 def test_a_null_value_in_another_alias_s_words_is_no_deletion() -> None:
@@ -143,13 +143,13 @@ def test_a_null_value_in_another_alias_s_words_is_no_deletion() -> None:
 
 def test_the_order_in_which_aliases_are_enabled_means_nothing() -> None:
     headers: Headers = [("x-delay", b"1"), ("cesium-delay-ms", b"2"), *ETF1]
-    backwards = alias_reader(KNOWN_ALIASES[::-1])
+    backwards = Translator(KNOWN_ALIASES[::-1])
     assert backwards.translate(headers, KEY, b"") == ALL.translate(headers, KEY, b"")
 
 
 def test_an_unknown_alias_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ValueError, match=r"'rabbit' is no header alias: did you mean rabbitmq\?"):
-        alias_reader(("cesium", "rabbit"))
+        Translator(("cesium", "rabbit"))
 
 
 def test_no_alias_reads_the_header_of_another() -> None:
@@ -206,7 +206,7 @@ def test_translate_never_raises_and_refuses_with_a_documented_code(
     headers: Headers, key: bytes | None, value: bytes | None, names: tuple[str, ...]
 ) -> None:
     """Invariant: any record is translated, or refused with a code of REASONS."""
-    answer = alias_reader(names).translate(headers, key, value)
+    answer = Translator(names).translate(headers, key, value)
     if isinstance(answer, Rejection):
         assert answer.code in REASONS
         assert len(answer.detail) < 400
@@ -220,7 +220,7 @@ def test_a_record_without_foreign_headers_comes_back_as_the_same_object(
     headers: Headers, key: bytes | None, value: bytes, names: tuple[str, ...]
 ) -> None:
     """Invariant: a record without foreign headers is returned as the same object."""
-    answer = alias_reader(names).translate(headers, key, value)
+    answer = Translator(names).translate(headers, key, value)
     assert isinstance(answer, tuple)
     assert answer[0] is headers
 
@@ -230,7 +230,7 @@ def test_translating_twice_is_translating_once(
     headers: Headers, key: bytes | None, value: bytes | None, names: tuple[str, ...]
 ) -> None:
     """Invariant: a translated record is not translated further."""
-    translator = alias_reader(names)
+    translator = Translator(names)
     once = translator.translate(headers, key, value)
     if not isinstance(once, Rejection):
         again = translator.translate(*once)
@@ -243,7 +243,7 @@ def test_nothing_is_added_that_the_record_said_itself(
     headers: Headers, key: bytes | None, value: bytes | None, names: tuple[str, ...]
 ) -> None:
     """Invariant: a translation adds no name twice and no second time header."""
-    answer = alias_reader(names).translate(headers, key, value)
+    answer = Translator(names).translate(headers, key, value)
     if not isinstance(answer, Rejection):
         before = {name for name, _ in headers}
         new = [name for name, _ in answer[0][len(headers) :]]

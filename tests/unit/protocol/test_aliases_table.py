@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from proxy.protocol.aliases import ALIASES, alias_reader
+from proxy.protocol.aliases import ALIASES, Translator
 from proxy.protocol.body import Headers
 from proxy.protocol.outcomes import REASONS, Rejection
 
@@ -354,7 +354,7 @@ def _sentence(row: Row) -> str:
 @pytest.mark.parametrize("row", ROWS, ids=_sentence)
 def test_a_row_of_the_table_holds(row: Row) -> None:
     asked = headers(row.record)
-    answer = alias_reader((row.alias,)).translate(asked, row.key, row.value)
+    answer = Translator((row.alias,)).translate(asked, row.key, row.value)
     if isinstance(answer, Rejection):
         assert answer.code == row.expected, answer
     else:
@@ -363,7 +363,7 @@ def test_a_row_of_the_table_holds(row: Row) -> None:
 
 @pytest.mark.parametrize("row", REFUSED, ids=_sentence)
 def test_a_refusal_names_the_foreign_header_in_a_sentence(row: Row) -> None:
-    answer = alias_reader((row.alias,)).translate(headers(row.record), row.key, row.value)
+    answer = Translator((row.alias,)).translate(headers(row.record), row.key, row.value)
     assert isinstance(answer, Rejection)
     named = {*ALIASES[row.alias].headers, "the record's key"}
     assert any(name in answer.detail for name in named), answer.detail

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from proxy.protocol.body import Message
 from proxy.protocol.outcomes import Rejection
-from proxy.protocol.parsed import Cancel, ParsedBatch, Prepare, Scheduled
+from proxy.protocol.parsed import Cancel, Prepare, Scheduled
 from proxy.protocol.policy import Policy
-from proxy.protocol.request_reader import RequestReader
+from proxy.protocol.request_reader import ParsedBatch, RequestReader
 from tests.support.simulation.stand_in import INGRESS, StandInKafka
 
 PLAIN = {"timer-delay": "1h"}

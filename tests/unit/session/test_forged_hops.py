@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.protocol.header_values import DueTimes
 from proxy.protocol.policy import Policy
 from proxy.protocol.position import PolicyFrom, Position
+from proxy.protocol.request_reader import DueTimes
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import DEAD_LETTERS, World
