@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 import structlog
 
-from proxy.dispatch.hops import failures, is_move, outcome_of, successor
+from proxy.dispatch.hops import is_move, outcome_of, successor
 from proxy.dispatch.known_targets import UNTIMELY, KnownTargets, record_batch_bytes
 from proxy.dispatch.refusals import BY_RECORD_BATCH, Refusals
 from proxy.dispatch.release_control import Disposition, ReleaseControl
@@ -133,7 +133,7 @@ class Dispatcher:
             overdue_ms = min(self._now_ms - delivery.due_ms, LATEST_UNTIMELY_MS)
             again_ms = self._now_ms + max(self._retry.delays_ms[0], overdue_ms)
             return Hop(delivery, REQUEUED, f"{reason.code}: {reason.detail}", again_ms)
-        failed = failures(delivery.header(HOP_ATTEMPT)) + 1
+        failed = int(delivery.header(HOP_ATTEMPT) or 0) + 1
         if reason.code not in TRANSIENT or failed >= self._retry.max_attempts:
             return reason
         delays_ms = self._retry.delays_ms
@@ -257,7 +257,9 @@ class OutgoingRecords:
             yield self._signed(record) if record.topic == ingress.topic else record
         for letter in batch.dead_letters:
             ref = prefix, letter.offset
-            for left_out, kept in _shortened(letter):
+            without_value = letter._replace(value=None)
+            bare = without_value._replace(key=None, headers=[])
+            for left_out, kept in (("", letter), (VALUE, without_value), (CONTENT, bare)):
                 written = self._dead_letter(ingress, kept, ref)
                 if left_out == CONTENT or not is_letter_refused(ref, written, left_out):
                     break
@@ -306,9 +308,3 @@ def delivery_headers(prefix: str, delivery: Delivery) -> Headers:
     if first is not None:
         headers.append((FIRST_ORIGIN, first))
     return headers
-
-
-def _shortened(letter: DeadLetter) -> Iterator[tuple[str, DeadLetter]]:
-    yield "", letter
-    yield VALUE, letter._replace(value=None)
-    yield CONTENT, letter._replace(key=None, value=None, headers=[])

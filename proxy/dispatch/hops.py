@@ -96,11 +96,6 @@ def outcome_of(hop: Hop) -> Outcome:
     return Outcome(delivery.offset, hop.what, delivery.due_ms, ident, hop.detail)
 
 
-def failures(hop_attempt: bytes | None) -> int:
-    """Return the number of failed publish attempts, from the header."""
-    return _number(hop_attempt) or 0
-
-
 def _first_offset(delivery: Delivery) -> int:
     first = _number(delivery.header(names.HOP_FIRST))
     return delivery.offset if first is None else first

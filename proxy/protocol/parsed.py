@@ -78,9 +78,6 @@ class Recall:
             return [receipt_name(self.offset)]
         return recall_names(self.offset, self.proofs)
 
-    def is_proven_by(self, proofs: tuple[bytes, ...]) -> bool:
-        return self.known is None or not set(self.proofs).isdisjoint(proofs)
-
 
 class Purge(NamedTuple):
     """A request to cancel targets' pending records that are due in this range (epoch ms)."""

@@ -344,7 +344,8 @@ class Recalls:
             self._identities.note_recall(at, *recall.names)
             return [_missed(at, _unproven(recall, IS_OVER))]
         found = self._waiting(current)
-        if found is None or not recall.is_proven_by(found.proofs):
+        is_proven = recall.known is None or (found and set(recall.proofs) & set(found.proofs))
+        if found is None or not is_proven:
             return [_missed(at, _unproven(recall, NEVER_WAITED))]
         return self._take_back(at, recall.offset, found)
 
@@ -395,21 +396,17 @@ class Recalls:
 
 
 def _waiting(parsed: ParsedRecord | None) -> _Waiting | None:
-    match parsed:
-        case Scheduled(entry, ident, _, due_ms, rolls, first):
-            return _waiting_entry(entry, first, due_ms, ident, rolls=rolls)
-        case Prepare(ident, entry, due_ms):
-            return _waiting_entry(entry, None, due_ms, ident, rolls=False)
-    return None
-
-
-def _waiting_entry(
-    entry: Entry, first: int | None, due_ms: int, ident: bytes | None, *, rolls: bool
-) -> _Waiting:
-    fires_ms, offset, target, _ = entry
-    key, _ = as_ingested(delivery_of(entry))
-    first, proofs = offset if first is None else first, proofs_of(key, ident)
-    return _Waiting(offset, first, (fires_ms, offset), target, due_ms, ident, rolls, proofs)
+    if not isinstance(parsed, Scheduled | Prepare):
+        return None
+    entry, ident = parsed.entry, parsed.ident
+    fires_ms, offset, target, _body = entry
+    first, rolls = None, False
+    if isinstance(parsed, Scheduled):
+        first, rolls = parsed.first, parsed.rolls
+    key, _headers = as_ingested(delivery_of(entry))
+    proofs = proofs_of(key, ident)
+    first = offset if first is None else first
+    return _Waiting(offset, first, (fires_ms, offset), target, parsed.due_ms, ident, rolls, proofs)
 
 
 def _unproven(recall: Recall, otherwise: str) -> str:

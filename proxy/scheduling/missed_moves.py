@@ -118,7 +118,8 @@ class MissedReading:
     @property
     def is_complete(self) -> bool:
         """The last record was taken, and each chunk that it names."""
-        return self._last_at == self._at and not self._missing()
+        needed = (number for number in self._live if _end_of(number) > self._floor)
+        return self._last_at == self._at and all(number in self._chunks for number in needed)
 
     def take(self, key: str, value: bytes | None) -> None:
         """Take one record. Raises ValueError, KeyError or TypeError if it cannot be read."""
@@ -132,13 +133,9 @@ class MissedReading:
             self._live = tuple(map(whole, found["chunks"]))
 
     def result(self) -> MissedMoves:
-        assert self.is_complete, (self._at, self._last_at, self._missing())
+        assert self.is_complete, (self._at, self._last_at, self._live)
         chunks = {n: self._chunks[n] for n in self._live if _end_of(n) > self._floor}
         return MissedMoves(self._place, chunks, self._at)
-
-    def _missing(self) -> list[int]:
-        live = (number for number in self._live if _end_of(number) > self._floor)
-        return [number for number in live if number not in self._chunks]
 
 
 def _unpacked(offsets: str) -> bytes:

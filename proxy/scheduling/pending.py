@@ -6,8 +6,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.protocol.body import Delivery, Message, body_bytes, delivery_of, is_stub
 from proxy.protocol.headers import HOP_ATTEMPT, ID
-from proxy.protocol.outcomes import Rejection
-from proxy.protocol.parsed import ParsedRecord, Prepare, Purge, Recall, RejectedHop, Scheduled
+from proxy.protocol.parsed import Cancel, Decision, Prepare, Scheduled
 from proxy.protocol.position import NEVER_MS
 from proxy.protocol.proofs import receipt_name
 from proxy.scheduling.identities import IS_CANCEL, IS_HALF_MESSAGE
@@ -47,15 +46,22 @@ def find_record(shard: Shard, message: Message) -> Found:
     offset = message.offset()
     origin = shard.ingress.origin(offset)
     parsed = shard.parsed(message)
-    ident = _ident(parsed)
+    ident = None
+    if isinstance(parsed, Scheduled | Prepare | Cancel | Decision):
+        ident = parsed.ident
     if not isinstance(parsed, Scheduled | Prepare) or offset in shard.missed:
         return Found(origin, ident, ENDED)
     entry = parsed.entry
     row = None if ident is None else shard.named(ident)
-    state = _of_entry(shard, entry, parsed) if ident is None else _of_named(shard, offset, row)
-    fires_ms = entry[0] if row is None or state != "pending" else row.fires_ms
-    is_waiting = state == "pending"
-    return Found(origin, ident, state, entry[2], parsed.due_ms, fires_ms if is_waiting else None)
+    state: RecordState | None = None
+    if ident is None:
+        state = _of_entry(shard, entry, parsed)
+    elif row is not None and offset in (row.offset, row.origin):
+        state = _state_of(shard, row)  # only the last record with an id can still be pending
+    fires_ms = None
+    if state == "pending":
+        fires_ms = entry[0] if row is None else row.fires_ms
+    return Found(origin, ident, state or ENDED, entry[2], parsed.due_ms, fires_ms)
 
 
 def _state_of(shard: Shard, row: Named) -> RecordState | None:
@@ -75,17 +81,6 @@ def _of_entry(shard: Shard, entry: Entry, parsed: Scheduled | Prepare) -> Record
     if shard.is_purged(entry[1], entry[2], parsed.due_ms):
         return ENDED
     return "pending" if entry[:2] > shard.position.ended_upto(entry[1]) else ENDED
-
-
-def _of_named(shard: Shard, offset: int, row: Named | None) -> RecordState:
-    """Return the state of a record with an id. Only the last one can still be pending."""
-    if row is None or offset not in (row.offset, row.origin):
-        return ENDED
-    return _state_of(shard, row) or ENDED
-
-
-def _ident(parsed: ParsedRecord) -> bytes | None:
-    return None if isinstance(parsed, RejectedHop | Recall | Purge | Rejection) else parsed.ident
 
 
 LOOKED_AT: Final = 128

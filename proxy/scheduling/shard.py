@@ -158,10 +158,6 @@ class Shard:
         """Count the pending records by target, a bounded number of targets by name."""
         return self.store.pending_by_target().without(self.register.tombstones_by_target())
 
-    def pending_bytes(self) -> int:
-        """Return the bytes in the store. Cancelled and replaced records count until their time."""
-        return self.store.pending_bytes()
-
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
     ) -> Scanned:

@@ -183,7 +183,7 @@ class WaitingLimits:
         waiting = shard.pending()
         records = self._records.reached(waiting, shard.pending_by_target, is_held=is_held)
         return records or self._sizes.reached(
-            _still_waiting(shard.pending_bytes(), waiting, shard.store.pending()),
+            _still_waiting(shard.store.pending_bytes(), waiting, shard.store.pending()),
             lambda: _bytes_by_target(shard),
             is_held=is_held,
         )

@@ -127,7 +127,7 @@ class Reporter:
             log_start=retained.start if retained else None,
             aging=retained.aging(position.floor) if retained else 0,
             ahead_ms=ahead_ms,
-            pending_bytes=shard.pending_bytes(),
+            pending_bytes=shard.store.pending_bytes(),
             cancelled=shard.store.pending() - pending,
             is_purging=position.purge is not None,
             unreadable_at=stuck.offset if stuck else None,

@@ -126,7 +126,7 @@ def test_no_more_waits_than_may_and_what_is_read_at_once(
             (shard,) = world.shards.values()
             assert shard.pending() <= records
             assert max(shard.pending_by_target().by_name.values(), default=0) <= per_target
-            assert shard.pending_bytes() < size_bytes + 1_000
+            assert shard.store.pending_bytes() < size_bytes + 1_000
             world.time.pass_ms(1)
         for _ in range(len(sent)):
             world.time.pass_ms(50)
