@@ -100,14 +100,6 @@ def body_bytes(body: bytes) -> int:
     return cast(int, msgpack.unpackb(body)) if is_stub(body) else len(body)
 
 
-def parts_of(body: bytes, target: str, due_ms: int) -> tuple[Purpose | None, Content]:
-    """Unpack a body. The purpose is None for a delivery at `due_ms`."""
-    *purpose, partition, key, value, headers = msgpack.unpackb(body, use_list=False)
-    if partition < BY_KEY:
-        headers, partition = expanded(partition, headers, target, due_ms), BY_KEY
-    return Purpose(*purpose[0]) if purpose else None, (partition, key, value, list(headers))
-
-
 class IngressPartition(NamedTuple):
     """One partition of the ingress topic."""
 
@@ -147,14 +139,6 @@ _NAMES: Final = {shape: names for names, shape in SHAPES.items()}
 def kept_time(time: bytes, due_ms: int) -> bytes | None:
     """Return the packed form of a time: None if it equals `due_ms`."""
     return None if time == b"%d" % due_ms else time
-
-
-def expanded(
-    shape: int, time: bytes | None, target: str, due_ms: int
-) -> list[tuple[str, bytes | None]]:
-    """Return the headers of a shaped entry as they arrived."""
-    written = b"%d" % due_ms if time is None else time
-    return [(name, target.encode() if name == TOPIC else written) for name in _NAMES[shape]]
 
 
 class Delivery(NamedTuple):
@@ -199,8 +183,21 @@ class LeftInKafka(NamedTuple):
 def delivery_of(entry: Entry) -> Delivery:
     """Unpack an entry into its delivery."""
     fires_ms, offset, target, body = entry
-    purpose, (partition, key, value, headers) = parts_of(body, target, fires_ms)
-    due_ms, origin, wanted_ms = purpose or (fires_ms, offset, fires_ms)
+    *purpose, partition, key, value, headers = msgpack.unpackb(body, use_list=False)
+    if partition < BY_KEY:
+        time = b"%d" % fires_ms if headers is None else headers
+        headers = [(name, target.encode() if name == TOPIC else time) for name in _NAMES[partition]]
+        partition = BY_KEY
+    due_ms, origin, wanted_ms = purpose[0] if purpose else (fires_ms, offset, fires_ms)
     return Delivery(
-        due_ms, origin, target, partition, key, value, headers, offset, fires_ms, wanted_ms
+        due_ms,
+        origin,
+        target,
+        partition,
+        key,
+        value,
+        list(headers),
+        offset,
+        fires_ms,
+        wanted_ms,
     )

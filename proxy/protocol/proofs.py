@@ -2,7 +2,6 @@
 
 import hmac
 import secrets
-from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple, Self
@@ -52,21 +51,12 @@ class HopAuthenticator:
     def _mac(
         self, partition: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> bytes:
-        text = ",".join(_signed_parts(self.topic_id, partition, key, value, headers))
+        value_digest = None if value is None else sha256(value).digest()
+        parts = [self.topic_id, str(partition), _hex(key), _hex(value_digest)]
+        for name, content in headers:
+            parts += name.encode().hex(), _hex(content)
+        text = ",".join(parts)
         return hmac.digest(self.key.secret, text.encode(), "sha256").hex()[:MAC_DIGITS].encode()
-
-
-def _signed_parts(
-    topic_id: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers
-) -> Iterator[str]:
-    """Yield the signed parts as text without commas."""
-    yield topic_id
-    yield str(partition)
-    yield _hex(key)
-    yield _hex(None if value is None else sha256(value).digest())
-    for name, content in headers:
-        yield name.encode().hex()
-        yield _hex(content)
 
 
 def _hex(content: bytes | None) -> str:

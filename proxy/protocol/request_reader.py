@@ -422,15 +422,12 @@ class RequestReader:
         strange = asked.keys() - self._usual
         if any(name.startswith(PREFIX) for name in strange):
             return True
-        self._remember(strange)
-        return False
-
-    def _remember(self, strange: set[str]) -> None:
-        """Producers use few names of their own, so treat these as usual."""
+        # Producers use few names of their own, so these count as usual from now on.
         if len(self._usual) + len(strange) > MOST_USUAL_NAMES:
             self._usual = set(self._always_usual)
         names = (name for name in strange if len(name) <= LONGEST_USUAL_NAME)
         self._usual.update(islice(names, MOST_USUAL_NAMES - len(self._usual)))
+        return False
 
 
 def _unknown_header(

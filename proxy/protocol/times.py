@@ -59,7 +59,12 @@ def parse_instant_ms(text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
         return int(text)
     if stamp := _RFC_3339.fullmatch(text):
-        return _rfc_3339_ms(text, stamp)
+        zone = "+00:00" if stamp["zone"] in "Zz" else stamp["zone"]
+        try:
+            moment = datetime.fromisoformat(stamp["seconds"].upper() + zone)
+        except ValueError as error:
+            raise ValueError(f"{_shown(text)} is not a time: {error}") from None
+        return int(moment.timestamp()) * 1000 + _fraction_ms(stamp["fraction"] or "0")
     raise ValueError(
         f"{_shown(text)} is not a time: write epoch milliseconds (1767258000000) or "
         "RFC 3339 with a zone (2026-01-01T09:00:00Z, 2026-01-01T10:00:00.250+01:00)"
@@ -81,15 +86,6 @@ def _iso_duration_ms(parts: dict[str, str]) -> int:
     days = int(parts["weeks"]) * 7 + int(parts["days"])
     seconds = int(parts["hours"]) * 3600 + int(parts["minutes"]) * 60 + int(parts["seconds"])
     return (days * 86_400 + seconds) * 1000 + _fraction_ms(parts["fraction"])
-
-
-def _rfc_3339_ms(text: str, stamp: re.Match[str]) -> int:
-    zone = "+00:00" if stamp["zone"] in "Zz" else stamp["zone"]
-    try:
-        moment = datetime.fromisoformat(stamp["seconds"].upper() + zone)
-    except ValueError as error:
-        raise ValueError(f"{_shown(text)} is not a time: {error}") from None
-    return int(moment.timestamp()) * 1000 + _fraction_ms(stamp["fraction"] or "0")
 
 
 def _fraction_ms(digits: str) -> int:

@@ -9,12 +9,12 @@ from proxy.protocol.body import (
     Content,
     Purpose,
     body_bytes,
+    delivery_of,
     has_purpose,
     is_stub,
     kept_time,
     need_dispatch,
     packer,
-    parts_of,
     stub,
     unpacked,
 )
@@ -28,6 +28,12 @@ times = st.binary(max_size=20) | st.sampled_from(
 contents = st.tuples(st.integers(-1, 2**31 - 1), maybe_bytes, maybe_bytes, headers)
 
 
+def parts_of(body: bytes) -> tuple[Purpose, Content]:
+    found = delivery_of((DUE_MS, 7, "orders", body))
+    content = found.partition, found.key, found.value, found.headers
+    return Purpose(found.due_ms, found.offset, found.wanted_ms), content
+
+
 @given(st.lists(contents, max_size=10))
 def test_every_byte_comes_back(batch: list[Content]) -> None:
     """Invariant: unpacked records equal the producer's, one by one and in batches."""
@@ -35,7 +41,7 @@ def test_every_byte_comes_back(batch: list[Content]) -> None:
     entries = [(5, offset, "orders", pack(content)) for offset, content in enumerate(batch)]
     in_a_row = [(*kept[:3], list(kept[3] or ())) for kept in unpacked(entries)]
     assert in_a_row == batch
-    assert [parts_of(entry[3], "orders", 5)[1] for entry in entries] == batch
+    assert [parts_of(entry[3])[1] for entry in entries] == batch
 
 
 @given(st.sampled_from(sorted(SHAPES)), maybe_bytes, maybe_bytes, times)
@@ -45,7 +51,7 @@ def test_headers_kept_as_a_shape_come_back_and_need_no_dispatch(
     """Invariant: both headers keep their order, and the key chooses the partition."""
     body = packer()((SHAPES[names], key, value, kept_time(time, DUE_MS)))
     headers = [(name, b"orders" if name == "timer-topic" else time) for name in names]
-    assert parts_of(body, "orders", DUE_MS) == (None, (-1, key, value, headers))
+    assert parts_of(body) == (Purpose(DUE_MS, 7, DUE_MS), (-1, key, value, headers))
     assert not need_dispatch([(1, 2, "orders", body)])
     assert not is_stub(body)
     assert not has_purpose(body)
@@ -67,7 +73,7 @@ def test_a_purpose_comes_back_and_is_seen_without_unpacking(
     assert need_dispatch([(1, 2, "orders", body)])
     assert has_purpose(body)
     assert not is_stub(body)
-    assert parts_of(body, "orders", DUE_MS) == (purpose, content)
+    assert parts_of(body) == (purpose, content)
     assert not has_purpose(packer()(content))
     assert not has_purpose(stub(body))
 

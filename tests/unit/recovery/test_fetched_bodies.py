@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from proxy.protocol.body import GONE, Message, is_stub, parts_of
+from proxy.protocol.body import GONE, Message, delivery_of, is_stub
 from proxy.protocol.parsed import Scheduled
 from proxy.protocol.policy import Policy
 from proxy.protocol.request_reader import ReadersByOffset, RequestReader
@@ -171,7 +171,8 @@ def test_a_record_that_is_gone_keeps_its_place_and_asks_for_an_impossible_partit
     shelf.gone = {1}
     found = shelf.store.due(NOW_MS, 9).entries
     assert [entry[:3] for entry in found] == [entry[:3] for entry in entries]
-    assert parts_of(found[1][3], "orders", 0)[1] == (GONE, None, None, [])
+    gone = delivery_of(found[1])
+    assert (gone.partition, gone.key, gone.value, gone.headers) == (GONE, None, None, [])
 
 
 def test_another_record_in_its_place_is_never_delivered(shelf: Shelf) -> None:
