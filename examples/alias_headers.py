@@ -1,4 +1,4 @@
-"""Producers of other schedulers, whose headers the proxy understands (docs/aliases.md).
+"""Use the headers of other schedulers, which the proxy understands (docs/aliases.md).
 
 Start the proxy with `make run ARGS="--config examples/proxy.yaml"`: aliases are opt-in.
 """

@@ -1,4 +1,4 @@
-"""What arrives in a topic from now on; the other `client_` examples wait with it."""
+"""Read records that arrive from now on. The other `client_` examples use it."""
 
 import os
 import time
@@ -13,7 +13,7 @@ BOOTSTRAP = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092")
 
 
 class Arrivals:
-    """Reads the topics from their present end, committed records only."""
+    """Reader of topics from their current end on. It reads committed records only."""
 
     def __init__(self, *topics: str) -> None:
         self._consumer = Consumer(
@@ -33,12 +33,12 @@ class Arrivals:
         )
 
     def wait(self, count: int, within_s: float) -> Iterator[str]:
-        """Values as they come; fewer than `count` when no more came within the time."""
+        """Return the values of `count` records, or fewer if the time is over."""
         for message in self.messages(count, within_s):
             yield (message.value() or b"").decode()
 
     def messages(self, count: int, within_s: float) -> Iterator[Message]:
-        """The same with all that a message carries."""
+        """Return whole messages, with keys and headers."""
         deadline_s = time.monotonic() + within_s
         while count and time.monotonic() < deadline_s:
             message = self._consumer.poll(0.2)

@@ -8,7 +8,7 @@ from kafka_delay import BatchFailed, DelayedRecord, DelayProducer
 
 config = {
     "bootstrap.servers": BOOTSTRAP,
-    # Only needed for `transaction=True`. In a program of yours: a fixed name per process.
+    # Needed for `transaction=True`. Give each process a fixed name.
     "transactional.id": f"example-{uuid.uuid4()}",
 }
 records = [
@@ -16,11 +16,11 @@ records = [
 ]
 
 with Arrivals("orders") as arrivals, DelayProducer(config) as producer:
-    # One Kafka transaction: all of it, or nothing.
+    # One Kafka transaction: all records, or none.
     receipts = producer.send_batch(records, transaction=True)
     print("stored:", len(receipts), "records, from", receipts[0].origin)
 
-    # A mistake in one of them takes back the whole batch and names the record.
+    # A fault in one record takes back the whole batch. The error names the record.
     try:
         mistaken = DelayedRecord("orders", "mistaken", delay="soon")
         producer.send_batch([*records, mistaken], transaction=True)

@@ -1,6 +1,6 @@
 """A consumer whose keys wait for their failed records. Start `make run` first.
 
-What happens to order 1 is handled in order though its payment fails twice; order 2 does not wait.
+Events of order 1 are handled in order although its payment fails twice. Order 2 does not wait.
 """
 
 import signal
@@ -19,7 +19,7 @@ left = [f"{key}: {step}" for key, step in STEPS]
 
 
 def book(record: Received) -> None:
-    """Called for every record; what it raises brings the record again, before those behind it."""
+    """Handle a record. An exception brings it again, before later records of its key."""
     step = marked.get((record.value or b"").decode())
     if step is None:
         return  # left by somebody else

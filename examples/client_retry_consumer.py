@@ -1,6 +1,6 @@
 """A consumer whose failed records come again by themselves. Start `make run` first.
 
-The first retry comes after 10 s, the next ones after 30 s, 1 m, 2 m and so on; after 16 failures
+The first retry comes after 10 s, the next ones after 30 s, 1 m, 2 m and so on. After 16 failures
 the record goes to the topic dlq.<group>.
 """
 
@@ -18,7 +18,7 @@ expected = {"fine": 0, "fails at first": 1, "hopeless": 0}
 
 
 def bill(record: Received) -> None:
-    """Called for every record; what it raises brings the record again."""
+    """Handle a record. An exception brings the record again later."""
     value = (record.value or b"").decode()
     if value not in expected:
         return  # left by somebody else

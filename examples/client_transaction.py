@@ -1,7 +1,7 @@
-"""Records that appear only if a database transaction succeeds. Start `make run` first.
+"""Send records only if a database transaction succeeds. Start `make run` first.
 
-A half message is stored, your transaction runs, then commit or rollback follows. If a crash comes
-in between, the proxy asks your listener what became of it.
+A half message is stored, your transaction runs, then commit or rollback follows. After a crash
+in between the proxy asks your listener for the result.
 """
 
 import uuid
@@ -14,28 +14,28 @@ paid: set[str] = set()  # stands for your database
 
 
 class Listener:
-    """Looks up what became of a transaction: maybe after a crash, maybe in another process."""
+    """Look up the result of a transaction, perhaps after a crash or in another process."""
 
     def check(self, half: HalfMessage) -> State:
-        """COMMIT and ROLLBACK decide; UNKNOWN makes the proxy ask again later."""
+        """Return COMMIT or ROLLBACK, or UNKNOWN to be asked again later."""
         state = State.COMMIT if half.id in paid else State.ROLLBACK
         print(f"asked about {half.value!r} (check {half.check}): {state.name}")
         return state
 
 
 def pay(half: HalfMessage) -> State:
-    """A transaction that succeeds; it leaves a mark under the half message's id."""
+    """Succeed, and leave a mark under the half message's id."""
     paid.add(half.id)
     return State.COMMIT
 
 
 def fail(_: HalfMessage) -> State:
-    """One that has to be rolled back."""
+    """Fail, so that the half message is rolled back."""
     return State.ROLLBACK
 
 
 def pay_and_crash(half: HalfMessage) -> State:
-    """One that succeeds, but the program dies before it can say so."""
+    """Succeed, and end the program before the commit."""
     paid.add(half.id)
     raise SystemError("out of power")
 
@@ -50,7 +50,7 @@ with (
     # Delays and transactions combine.
     producer.send_in_transaction("orders", "paid, later", "k1", delay="3s", local_transaction=pay)
     try:
-        # The proxy asks first after the immunity time: 6 s unless you say otherwise.
+        # The first check-back comes after the immunity time, 6 s by default.
         producer.send_in_transaction(
             "orders", "paid, but who knows", "k1", local_transaction=pay_and_crash, immunity="2s"
         )

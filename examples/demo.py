@@ -1,8 +1,8 @@
-"""Everything once, in about two minutes: `make demo`.
+"""Show each feature once, in about two minutes: `make demo`.
 
-The program starts a Kafka broker and the proxy, and sends records of every kind. It works with them
-by the commands that a person would type, and kills the proxy in the middle. At the end the Spark
-audit reads all topics. Exit code 0: each record ended once, as it must, and none early.
+The program starts a Kafka broker and the proxy, and sends records of every kind. It uses the
+commands that a person would type, and kills the proxy in the middle. At the end the Spark audit
+reads all topics. Exit code 0: each record ended once, as expected, and none came early.
 """
 
 import json
@@ -56,11 +56,11 @@ BAD = {  # what is asked for, by the reason that the dead letter must give
 
 
 class NotHeld(Exception):
-    """Something did not come out as it must."""
+    """A result differs from the expected one."""
 
 
 class Expected(NamedTuple):
-    """Where a record must arrive, and when it is due (epoch ms). reason: of a dead letter."""
+    """The expected topic of a record, its due (epoch ms), and the reason if it is a dead letter."""
 
     topic: str
     due_ms: int
@@ -68,7 +68,7 @@ class Expected(NamedTuple):
 
 
 class Topics:
-    """Writes to the ingress, and reads whatever arrives elsewhere."""
+    """Writer to the ingress and reader of all other topics."""
 
     def __init__(self, bootstrap: str) -> None:
         self.expected: dict[str, Expected] = {}
@@ -97,7 +97,7 @@ class Topics:
         self.expected[name] = Expected(topic or asked["timer-topic"], timestamp_ms + delay_ms)
 
     def read(self, seconds: float) -> None:
-        """Take in what arrives within this time."""
+        """Read the records that arrive within this time."""
         for message in self._consumer.consume(1_000, seconds):
             if message.error() is not None:
                 continue  # the next look tells
@@ -107,7 +107,7 @@ class Topics:
                 self.arrived.setdefault((message.value() or b"").decode(), []).append(message)
 
     def read_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Read on until it is so. Raises `NotHeld`."""
+        """Read on until the condition holds. Raises `NotHeld`."""
         until_s = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > until_s:
@@ -115,7 +115,7 @@ class Topics:
             self.read(0.2)
 
     def faults(self) -> Iterator[str]:
-        """Yield what is wrong with what arrived."""
+        """Yield a sentence for each record that did not arrive as expected."""
         for name, wanted in self.expected.items():
             found = self.arrived.get(name, [])
             if len(found) != 1:
@@ -132,7 +132,7 @@ class Topics:
 
 
 class Demo:
-    """The steps, in a folder of their own."""
+    """The steps of the demo, in their own folder."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
         self._folder, self._began_s = folder, time.monotonic()
@@ -148,11 +148,11 @@ class Demo:
         self._verdicts: Counter[str] = Counter()
 
     def tell(self, text: str) -> None:
-        """Say how far it is."""
+        """Print the progress."""
         print(f"{time.monotonic() - self._began_s:5.1f} s  {text}", flush=True)
 
     def command(self, *words: str, codes: tuple[int, ...] = (0,)) -> str:
-        """Run a command of the proxy, as a person would. Return what it prints."""
+        """Run a command of the proxy. Return its output."""
         program = [sys.executable, "-m", "proxy", *words]
         done = subprocess.run(
             program, env=self._proxy.environment, capture_output=True, text=True, check=False
@@ -162,7 +162,7 @@ class Demo:
         return done.stdout
 
     def play(self) -> None:
-        """All steps up to the end of the proxy."""
+        """Run all steps up to the end of the proxy."""
         topics, proxy = self.topics, self._proxy
         with proxy:
             proxy.await_ready(PATIENCE_S)
@@ -262,7 +262,7 @@ class Demo:
         self.tell(f"{BILLS} was paused and resumed: {MANY} records came within {took_s:.1f} s")
 
     def judge(self) -> None:
-        """Compare what arrived, then what the audit says. Raises `NotHeld`."""
+        """Compare the arrived records, then the result of the audit. Raises `NotHeld`."""
         if faults := list(self.topics.faults()):
             raise NotHeld("; ".join(faults))
         if self.topics.check_backs != 3:
@@ -281,7 +281,7 @@ class Demo:
 
 
 def main() -> int:
-    """Play, and return the exit code."""
+    """Run the demo, and return the exit code."""
     with tempfile.TemporaryDirectory(prefix="delay-proxy-demo-") as folder:
         print("       starting a Kafka broker", flush=True)
         with EmbeddedBroker(Path(folder) / "broker") as broker:

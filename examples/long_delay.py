@@ -1,4 +1,6 @@
-"""A delay longer than the ingress topic keeps its records: they are rewritten on the way.
+"""Send a delay that is longer than the retention of the ingress topic.
+
+The proxy rewrites the record in time.
 
 Start the proxy with `make run ARGS="--config examples/proxy.yaml"`: `roll_after` is 3 s there.
 """
@@ -17,8 +19,8 @@ with (
     receipt = producer.send("orders", "after ten seconds", key="k1", delay="10s").result(10)
     print("stored as", receipt.origin)
 
-    # A rewritten record ends as `rolled`; its successor waits on in its place. A cancel or a
-    # replacement by id meets whichever of them waits.
+    # A rewritten record ends as `rolled`, and its successor is pending in its place. A cancel or a
+    # replacement by id finds the successor.
     for text in outcomes.wait(3, within_s=30):
         outcome = json.loads(text)
         print(outcome["outcome"], outcome["origin"])

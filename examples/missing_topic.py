@@ -1,4 +1,4 @@
-"""A target that does not exist yet: tried again until it does. Start `make run` first."""
+"""Send to a topic that does not exist yet. The proxy tries again. Start `make run` first."""
 
 import json
 import uuid
@@ -14,8 +14,8 @@ topic = f"made-later-{uuid.uuid4().hex[:6]}"
 with Arrivals("timer.outcomes") as outcomes, DelayProducer({"bootstrap.servers": BOOTSTRAP}) as p:
     p.send(topic, "worth waiting for", delay="0s").result(10)
 
-    # Nobody has made the topic, so the record was put back to be tried again, first in 10 seconds;
-    # the sixteenth time in vain it would become a dead letter. Records behind it do not wait.
+    # The topic does not exist, so the proxy tries again, first after 10 seconds. After 16 failed
+    # attempts the record would become a dead letter. Other records do not wait.
     for text in outcomes.wait(1, within_s=20):
         outcome = json.loads(text)
         print("at first:", outcome["outcome"], "-", outcome["detail"])

@@ -1,7 +1,7 @@
-"""What is due is not always let go at once: a cap for a slow target, a rule for what is too late.
+"""Hold back due records: a rate limit for a slow target, and a rule for records that are too late.
 
-Start the proxy with `make run ARGS="--config examples/proxy.yaml"`; its `release` says how much
-and how late. To hold back a target by hand: admin-pause.sh.
+Start the proxy with `make run ARGS="--config examples/proxy.yaml"`. Its section
+`release` has the limits. To pause a target by hand: admin-pause.sh.
 """
 
 import time
