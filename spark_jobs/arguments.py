@@ -19,8 +19,7 @@ from proxy.logs import plain_lines, show_any_text
 from spark_jobs.audit_scope import LatenessLimits, lateness_limits
 from spark_jobs.histories.job import AuditJob
 from spark_jobs.kafka.broker import kafka_settings
-from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
-from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.kafka.snapshot import LAST_OFFSET, OffsetRange, OwnTopics
 from spark_jobs.runtime.errors import AuditError
 from spark_jobs.runtime.frames import Location, location
 

@@ -17,18 +17,11 @@ from proxy.logs import plain
 from spark_jobs import arguments
 from spark_jobs.arguments import AuditOptions, readable_errors, with_audit_options
 from spark_jobs.histories.ends import record_histories
-from spark_jobs.histories.job import (
-    EVIDENCE_VERSION,
-    AuditJob,
-    Evidence,
-    Selection,
-    check_same_tables,
-    read_evidence,
-)
-from spark_jobs.histories.progress import check_same, partition_frame, read_so_far
+from spark_jobs.histories.job import AuditJob, Evidence, check_same_tables, read_evidence
+from spark_jobs.histories.progress import partition_frame, read_so_far
 from spark_jobs.histories.reader import Portion, Reader
 from spark_jobs.kafka.broker import Broker
-from spark_jobs.kafka.snapshot import CommittedState, committed_state, now_ms
+from spark_jobs.kafka.snapshot import CommittedState, Selection, committed_state, now_ms
 from spark_jobs.kafka.sources import LARGE_BYTES, LargeRecords
 from spark_jobs.results.report import report_page
 from spark_jobs.results.result_tables import what_was_audited, write_tables
@@ -48,7 +41,13 @@ from spark_jobs.results.summary import (
     with_waiting,
     writing,
 )
-from spark_jobs.runtime.errors import MemoryExhausted, RangeRefused, explained
+from spark_jobs.runtime.errors import (
+    BEGIN_ANEW,
+    MemoryExhausted,
+    NotOurs,
+    RangeRefused,
+    explained,
+)
 from spark_jobs.runtime.frames import Location, materialising
 from spark_jobs.runtime.session import INTERPRETED, job_session
 from spark_jobs.verdicts.evaluation import evaluate, in_scope
@@ -120,7 +119,6 @@ def _audit(
             summary = with_waiting(summary, waiting)
         page = report_page(replace(results, summary=summary))
         evidence = Evidence(
-            EVIDENCE_VERSION,
             name,
             metadata.version(DISTRIBUTION),
             spark.version,
@@ -172,14 +170,24 @@ def _before(spark: SparkSession, job: AuditJob, history: History) -> MadeAudit |
 
 
 def _committed(job: AuditJob, before: MadeAudit | None) -> CommittedState:
-    broker = Broker(job.kafka)
+    """Return the committed state. Raises `NotOurs` if `before` was of another topic or group."""
+    broker, own = Broker(job.kafka), job.own
     if job.again:
-        committed = job.again.committed_today(broker)
+        found = job.again.committed_today(broker)
     else:
-        committed = committed_state(broker, job.own, job.group)
-    if before:
-        check_same(before.read, job.own.ingress, committed.topic_id, job.group)
-    return committed
+        found = committed_state(broker, own, job.group)
+    then = before and before.read
+    if then and (then.ingress_topic, then.topic_id, then.group) != (
+        own.ingress,
+        found.topic_id,
+        job.group,
+    ):
+        raise NotOurs(
+            f"The earlier audit was of the group {then.group} at {then.ingress_topic} (topic id "
+            f"{then.topic_id}), this one is of {job.group} at {own.ingress} ({found.topic_id}).",
+            BEGIN_ANEW,
+        )
+    return found
 
 
 @with_audit_options

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.kafka.broker import Place
-from spark_jobs.kafka.positions import EndRange, OverdueText
-from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.kafka.snapshot import EndRange, OverdueText, OwnTopics
 from spark_jobs.records.bounded_json import read_json, whole
 from spark_jobs.records.headers import java_regex
 from spark_jobs.runtime.frames import Schema, local_rows

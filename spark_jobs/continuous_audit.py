@@ -33,10 +33,10 @@ from pyspark.sql import functions as f
 from spark_jobs import arguments
 from spark_jobs.arguments import AuditOptions, readable_errors, with_audit_options
 from spark_jobs.audit_delivery import audit_or_portion
-from spark_jobs.histories.job import AuditJob, Selection
+from spark_jobs.histories.job import AuditJob
 from spark_jobs.histories.open_records import TABLE as OPEN_TABLE
 from spark_jobs.kafka.broker import Broker, KafkaSettings
-from spark_jobs.kafka.snapshot import now_ms
+from spark_jobs.kafka.snapshot import Selection, now_ms
 from spark_jobs.results.result_tables import AUDIT, VERDICTS_TABLE, VIOLATIONS_TABLE
 from spark_jobs.results.summary import PORTION, VIOLATED, History, check_place
 from spark_jobs.results.summary import TABLE as AUDITS_TABLE

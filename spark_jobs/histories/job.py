@@ -1,21 +1,17 @@
 """The audit to make, and the evidence of an audit that was made."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
 from spark_jobs.audit_scope import NO_LIMITS, LatenessLimits
 from spark_jobs.kafka.broker import Broker, KafkaSettings
-from spark_jobs.kafka.positions import OffsetRange, Range, Snapshot
-from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, settings_held
+from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, Snapshot, settings_topic
 from spark_jobs.records.hashes import HopKeys
 from spark_jobs.runtime.errors import NotOurs, RangeRefused, ResultsRefused
 from spark_jobs.runtime.frames import Location
-
-EVIDENCE_VERSION: Final = 1
 
 
 class TableHash(NamedTuple):
@@ -29,7 +25,6 @@ class TableHash(NamedTuple):
 class Evidence:
     """All inputs that repeat an audit, besides records and secrets: `evidence.json`."""
 
-    version: int
     audit: str
     made_by: str
     spark: str
@@ -43,6 +38,7 @@ class Evidence:
     """The audit whose open records it began with."""
     tables: Mapping[str, TableHash]
     settled_only: bool = False
+    version: Literal[1] = 1
 
     def to_json(self) -> dict[str, Any]:
         bare = replace(self.committed, hop_keys=HopKeys(self.committed.topic_id, {}))
@@ -54,17 +50,26 @@ class Evidence:
         Raises `NotOurs` if a topic was recreated since, `RangeRefused` if records were deleted.
         """
         own, taken = self.committed.own, self.taken
-        topics = {own.ingress: taken.topic_id, **taken.topic_ids}
-        there = {**broker.topic_ids([*taken.topic_ids]), own.ingress: broker.topic_id(own.ingress)}
-        for topic, topic_id in topics.items():
-            if there.get(topic) != topic_id:
+        then, partitions = {own.ingress: taken.topic_id, **taken.topic_ids}, broker.topics()
+        now = broker.topic_ids([topic for topic in then if topic in partitions])
+        for topic, topic_id in then.items():
+            if now.get(topic) != topic_id:
                 raise NotOurs(
                     f"The topic {topic} was deleted or created anew since that audit.",
                     "It cannot be made again.",
                 )
-        _check_held(broker, [*taken.ingress_ranges, *taken.end_ranges])
-        secrets = HopKeys(taken.topic_id, settings_held(broker, own.settings).hop_secrets)
-        return replace(self.committed, hop_keys=secrets)
+        read = [*taken.ingress_ranges, *taken.end_ranges]
+        starts = broker.log_starts([one.place for one in read])
+        for one in read:
+            if one.start < min(one.end, starts[one.place]):
+                raise RangeRefused(
+                    f"{one.topic}, partition {one.partition}: retention has deleted records since "
+                    f"that audit, which read from {one.start}; the first one left is "
+                    f"{starts[one.place]}.",
+                    "It cannot be made again; audit what is left.",
+                )
+        settings = settings_topic(broker, own.settings, partitions[own.settings])
+        return replace(self.committed, hop_keys=HopKeys(taken.topic_id, settings.hop_secrets))
 
 
 _ADAPTER: Final = TypeAdapter(Evidence)
@@ -73,28 +78,12 @@ _ADAPTER: Final = TypeAdapter(Evidence)
 def read_evidence(text: str) -> Evidence:
     """Parse an `evidence.json`. Raises `ResultsRefused`."""
     try:
-        found = _ADAPTER.validate_python(json.loads(text))
-        if found.version != EVIDENCE_VERSION:
-            raise ValueError(f"version {found.version} is not {EVIDENCE_VERSION}")
-    except (ValueError, ValidationError) as error:
-        first = str(error).splitlines()[0]
+        return _ADAPTER.validate_json(text)
+    except ValidationError as error:
         raise ResultsRefused(
-            f"That is no evidence of an audit: {first}.",
+            f"That is no evidence of an audit: {str(error).splitlines()[0]}.",
             "Name an evidence.json that an audit of this version wrote.",
         ) from None
-    return found
-
-
-def _check_held(broker: Broker, ranges: Iterable[Range]) -> None:
-    asked = [one for one in ranges if one.start < one.end]
-    starts = broker.log_starts([one.place for one in asked])
-    for one in asked:
-        if starts[one.place] > one.start:
-            raise RangeRefused(
-                f"{one.topic}, partition {one.partition}: retention has deleted records since that "
-                f"audit, which read from {one.start}; the first one left is {starts[one.place]}.",
-                "It cannot be made again; audit what is left.",
-            )
 
 
 def check_same_tables(then: Evidence, now: Evidence) -> None:
@@ -143,17 +132,3 @@ class AuditJob:
             again=evidence,
             settled_only=evidence.settled_only,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The ingress records that get a verdict, by timestamp or offset. Default: all."""
-
-    at_ms: int | None = None
-    since_ms: int | None = None
-    until_ms: int | None = None
-    offsets: Mapping[int, OffsetRange] = field(default_factory=dict)
-
-    @property
-    def is_limited(self) -> bool:
-        return self.since_ms is not None or self.until_ms is not None or bool(self.offsets)

@@ -120,9 +120,16 @@ class OpenRecords:
         from earlier ones. Raises `ResultsRefused` as `put` does.
         """
         before, review_ms = self.version, ALWAYS - at_ms
-        rows = _gathered(
-            requests, review_ms, id_hash=_NEW_HASH, request=_new_struct(_REQUEST)
-        ).unionByName(_gathered(ends, review_ms, ends=f"array({_new_struct(_END)})"))
+        columns = {
+            "review_ms": f"{review_ms}",
+            "has_id": "false",
+            "id_hash": "NULL",
+            "request": "NULL",
+            "ends": "array()",
+        }
+        asked = {**columns, "id_hash": _NEW_HASH, "request": _new_struct(_REQUEST)}
+        ended = {**columns, "ends": f"array({_new_struct(_END)})"}
+        rows = conformed(requests, OPEN, asked).unionByName(conformed(ends, OPEN, ended))
         self._tables.append(TABLE, rows, FOLDERS)
         kept = self._tables.read(TABLE, OPEN).filter(f"review_ms = {review_ms}")
         return self._own_version(before), kept.filter("request IS NOT NULL")
@@ -138,7 +145,15 @@ class OpenRecords:
             laid_out = found.repartitionByRange(*BY_REVIEW).sortWithinPartitions(*BY_REVIEW)
             self._tables.replace(TABLE, laid_out, FOLDERS)
         else:
-            self._take_out(touched)
+            later = f"here.review_ms > {touched.at_ms}"
+            self._tables.delete(TABLE, f"review_ms <= {touched.at_ms}")
+            ids = touched.by_id.select("id_hash").distinct()
+            same_id = f"here.has_id AND {later} AND here.id_hash = there.id_hash"
+            self._tables.delete_matching(TABLE, ids, same_id)
+            if touched.by_place:
+                same = " AND ".join(f"here.{name} = there.{name}" for name in PLACE)
+                places = touched.by_place.select(*PLACE)
+                self._tables.delete_matching(TABLE, places, f"{later} AND {same}")
             self._tables.append(TABLE, found.coalesce(FILES_A_BATCH), FOLDERS)
             if self._tables.files(TABLE) > MOST_FILES:
                 self._tables.tidy(TABLE)
@@ -152,18 +167,6 @@ class OpenRecords:
                 "Let one run in a place at a time, and run this one again.",
             )
         return changes.version
-
-    def _take_out(self, touched: Touched) -> None:
-        later = f"here.review_ms > {touched.at_ms}"
-        self._tables.delete(TABLE, f"review_ms <= {touched.at_ms}")
-        ids = touched.by_id.select("id_hash").distinct()
-        same_id = f"here.has_id AND {later} AND here.id_hash = there.id_hash"
-        self._tables.delete_matching(TABLE, ids, same_id)
-        if touched.by_place:
-            same = " AND ".join(f"here.{name} = there.{name}" for name in PLACE)
-            self._tables.delete_matching(
-                TABLE, touched.by_place.select(*PLACE), f"{later} AND {same}"
-            )
 
     def copy(self, others: "OpenRecords", version: int) -> None:
         self._tables.replace(TABLE, others.as_of(version), FOLDERS)
@@ -195,18 +198,6 @@ def _new_struct(fields: Schema) -> str:
     unkept = {name: f"CAST(NULL AS {REQUESTS[name]})" for name in NOT_COMPARED}
     columns = ", ".join(f"'{name}', {unkept.get(name, f'`{name}`')}" for name in fields)
     return f"named_struct({columns})"
-
-
-def _gathered(
-    new: DataFrame,
-    review_ms: int,
-    *,
-    id_hash: str = "NULL",
-    request: str = "NULL",
-    ends: str = "array()",
-) -> DataFrame:
-    columns = {"id_hash": id_hash, "request": request, "ends": ends}
-    return conformed(new, OPEN, {"review_ms": f"{review_ms}", "has_id": "false", **columns})
 
 
 def _sharing(rows: DataFrame, ids: DataFrame, materialise: Materialise) -> DataFrame:

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.kafka.broker import Place
-from spark_jobs.kafka.positions import EndRange, IngressPosition, PolicyFrom, Range, Snapshot
+from spark_jobs.kafka.snapshot import EndRange, PolicyFrom, Range, Snapshot
 from spark_jobs.runtime.errors import BEGIN_ANEW, NotOurs
 from spark_jobs.runtime.frames import Schema, local_rows
 
-STATE_VERSION: Final = 7
 MOST_AHEAD: Final = 1_000_000
 """An audit of settled records looks for successors this many offsets beyond the proxy."""
 WHY_DELETED: Final = "retention has deleted these records from the ingress"
@@ -33,6 +33,18 @@ class Unverifiable(NamedTuple):
     why: str
 
 
+def _by_place(listed: Iterable[tuple[str, int, int]]) -> dict[Place, int]:
+    return {(topic, partition): number for topic, partition, number in listed}
+
+
+def _listed(found: Mapping[Place, int]) -> list[tuple[str, int, int]]:
+    return [(*place, number) for place, number in found.items()]
+
+
+Numbers = Annotated[Mapping[Place, int], BeforeValidator(_by_place), PlainSerializer(_listed)]
+"""Numbers by topic and partition. In JSON: a list of lists."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadSoFar:
     """The progress of the audits of one installation."""
@@ -41,68 +53,41 @@ class ReadSoFar:
     topic_id: str
     group: str
     ingress: Mapping[int, Span]
-    ends: Mapping[Place, int]
+    ends: Numbers
     """The first unread offset of each partition of targets, dead letters and outcomes."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    asked_for: Sequence[str] = ()
+    asked_for: tuple[str, ...] = ()
     """Targets that did not exist."""
-    lost: Mapping[Place, int] = field(default_factory=dict)
+    lost: Numbers = field(default_factory=dict)
     """Latest time (epoch ms) of records that were deleted before a portion read them."""
-    judged: Mapping[Place, int] | None = None
+    judged: Numbers | None = None
     """Where judging continues after portions. None: all is judged."""
+    version: Literal[8] = 8
 
     @property
     def judged_to(self) -> Mapping[Place, int]:
-        closed = self.closed(self.ingress_topic)
-        return {**closed, **self.ends} if self.judged is None else self.judged
+        return {**self.closed, **self.ends} if self.judged is None else self.judged
 
-    def closed(self, ingress_topic: str) -> dict[Place, int]:
-        return {(ingress_topic, number): span.closed_to for number, span in self.ingress.items()}
+    @property
+    def closed(self) -> dict[Place, int]:
+        return {(self.ingress_topic, number): one.closed_to for number, one in self.ingress.items()}
 
     @property
     def topics(self) -> set[str]:
         return {*self.asked_for, *(topic for topic, _ in self.ends)}
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "version": STATE_VERSION,
-            "ingress_topic": self.ingress_topic,
-            "topic_id": self.topic_id,
-            "group": self.group,
-            "ingress": [[number, *span] for number, span in self.ingress.items()],
-            "ends": _listed(self.ends),
-            "topic_ids": dict(self.topic_ids),
-            "asked_for": [*self.asked_for],
-            "lost": _listed(self.lost),
-            "judged": None if self.judged is None else _listed(self.judged),
-        }
+        found: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
+        return found
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> "ReadSoFar":
-        if stored["version"] != STATE_VERSION:
-            raise ValueError(f"version {stored['version']} is not {STATE_VERSION}")
-        return cls(
-            str(stored["ingress_topic"]),
-            str(stored["topic_id"]),
-            str(stored["group"]),
-            {int(number): Span(int(start), int(end)) for number, start, end in stored["ingress"]},
-            _by_place(stored["ends"]),
-            dict(stored["topic_ids"]),
-            tuple(stored["asked_for"]),
-            _by_place(stored.get("lost", ())),
-            None if stored.get("judged") is None else _by_place(stored["judged"]),
-        )
+        """Parse it. Raises ValueError or TypeError."""
+        return _ADAPTER.validate_python(stored)
 
 
+_ADAPTER: Final = TypeAdapter(ReadSoFar)
 NOTHING_READ: Final = ReadSoFar("", "", "", {}, {})
-
-
-def _listed(found: Mapping[Place, int]) -> list[list[Any]]:
-    return [[*place, number] for place, number in found.items()]
-
-
-def _by_place(listed: Iterable[Sequence[Any]]) -> dict[Place, int]:
-    return {(str(topic), int(partition)): int(number) for topic, partition, number in listed}
 
 
 class PartitionState(NamedTuple):
@@ -143,38 +128,32 @@ def partition_states(
     taken: Snapshot, before: ReadSoFar, *, settled_only: bool = False
 ) -> list[PartitionState]:
     """Return each partition's state. `settled_only`: judge only records that the proxy read."""
-    states = [_state(one, before.ingress.get(one.partition)) for one in taken.ingress]
-    if (judged := before.judged) is not None:
-        topic = taken.ingress_topic
-        states = [
-            one._replace(audited_from=judged.get((topic, one.partition), 0)) for one in states
-        ]
-    return [_settled(one) for one in states] if settled_only else states
-
-
-def _state(one: IngressPosition, before: Span | None) -> PartitionState:
-    span = span_at(one.start, before)
-    return PartitionState(
-        one.partition,
-        *span,
-        max(one.audited_from, span.closed_to),
-        one.audited_to,
-        one.end,
-        one.start,
-        one.log_end,
-        one.next_offset,
-        one.committed.watermark_ms,
-        one.committed.cursor,
-        known_from(span, settings_from(one.committed.policies)),
-        one.committed.floor,
-    )
-
-
-def _settled(one: PartitionState) -> PartitionState:
-    return one._replace(
-        audited_to=max(one.closed_to, min(one.audited_to, one.next_offset)),
-        read_to=max(one.closed_to, min(one.read_to, one.next_offset + MOST_AHEAD)),
-    )
+    states = []
+    for one in taken.ingress:
+        span = span_at(one.start, before.ingress.get(one.partition))
+        audited_from, audited_to = max(one.audited_from, span.closed_to), one.audited_to
+        if before.judged is not None:
+            audited_from = before.judged.get((taken.ingress_topic, one.partition), 0)
+        read_to = one.end
+        if settled_only:
+            audited_to = max(span.closed_to, min(audited_to, one.next_offset))
+            read_to = max(span.closed_to, min(read_to, one.next_offset + MOST_AHEAD))
+        state = PartitionState(
+            one.partition,
+            *span,
+            audited_from,
+            audited_to,
+            read_to,
+            one.start,
+            one.log_end,
+            one.next_offset,
+            one.committed.watermark_ms,
+            one.committed.cursor,
+            known_from(span, one.committed.policies),
+            one.committed.floor,
+        )
+        states.append(state)
+    return states
 
 
 def partition_frame(spark: SparkSession, states: Sequence[PartitionState]) -> DataFrame:
@@ -187,35 +166,27 @@ def span_at(log_start: int, before: Span | None) -> Span:
     return before if before and log_start <= before.closed_to else Span(log_start, log_start)
 
 
-def settings_from(policies: Sequence[PolicyFrom]) -> int:
-    """Return the first offset of a partition whose settings are known."""
-    return min((by.first_offset for by in policies), default=0)
-
-
-def known_from(span: Span, settings_from: int) -> int:
+def known_from(span: Span, policies: Sequence[PolicyFrom]) -> int:
     """Return the first offset whose request is known. `span` was read before."""
+    settings_from = min((by.first_offset for by in policies), default=0)
     return span.read_from if settings_from <= span.closed_to else settings_from
 
 
 def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
     """Return ranges that retention deleted unread, if the audit begins there."""
-    unread_from = before.closed(taken.ingress_topic)
+    closed = {number: span.closed_to for number, span in before.ingress.items()}
     gaps = [
-        (one.partition, unread_from.get((taken.ingress_topic, one.partition), 0), one.start)
+        (one.partition, closed.get(one.partition, 0), one.start)
         for one in taken.ingress
         if one.audited_from <= one.start
     ]
     return [Unverifiable(*gap, WHY_DELETED) for gap in gaps if gap[1] < gap[2]]
 
 
-def unread(ranges: Sequence[Range], read: Mapping[Place, int]) -> list[Range]:
+def unread(ranges: Iterable[Range], read: Mapping[Place, int]) -> list[Range]:
     """Return the unread parts of the ranges."""
-    return [_from(one, read.get(one.place, 0)) for one in ranges]
-
-
-def _from(one: Range, offset: int) -> Range:
-    start = max(one.start, offset)
-    return one._replace(start=start, end=max(start, one.end))
+    starts = ((one, max(one.start, read.get(one.place, 0))) for one in ranges)
+    return [one._replace(start=start, end=max(start, one.end)) for one, start in starts]
 
 
 def unread_ends(taken: Snapshot, before: ReadSoFar) -> list[EndRange]:
@@ -223,47 +194,44 @@ def unread_ends(taken: Snapshot, before: ReadSoFar) -> list[EndRange]:
     Records that were deleted after an audit read them are no loss. A recreated topic is read from
     its beginning.
     """
-    return [_unread_end(one, taken, before) for one in taken.ends]
-
-
-def _unread_end(one: EndRange, taken: Snapshot, before: ReadSoFar) -> EndRange:
-    topic, place = one.range.topic, one.range.place
-    topic_id = taken.topic_ids.get(topic)
-    if topic_id is not None and before.topic_ids.get(topic, topic_id) != topic_id:
-        return replace(one, is_recreated=True)
-    read_to = before.ends.get(place, 0)
-    if one.range.end < read_to:
-        raise NotOurs(
-            f"{topic}, partition {one.range.partition}, ends at {one.range.end}; an earlier audit "
-            f"had read it up to {read_to}: it was created anew, or lost records.",
-            BEGIN_ANEW,
-        )
-    lost_ms = before.lost.get(place)
-    has_lost = one.has_lost and one.range.start > read_to
-    first_ms = one.first_ms if has_lost else lost_ms
-    if first_ms is not None and lost_ms is not None:
-        first_ms = max(first_ms, lost_ms)
-    return replace(
-        one,
-        range=_from(one.range, read_to),
-        has_lost=has_lost or lost_ms is not None,
-        first_ms=first_ms,
-    )
+    found = []
+    for one in taken.ends:
+        topic, partition, start, end = one.range
+        read_to = before.ends.get(one.range.place, 0)
+        topic_id = taken.topic_ids.get(topic)
+        if before.topic_ids.get(topic, topic_id) != topic_id:
+            found.append(replace(one, is_recreated=True))
+            continue
+        if end < read_to:
+            raise NotOurs(
+                f"{topic}, partition {partition}, ends at {end}; an earlier audit had read it up "
+                f"to {read_to}: it was created anew, or lost records.",
+                BEGIN_ANEW,
+            )
+        lost_ms = before.lost.get(one.range.place)
+        has_lost = one.has_lost and start > read_to
+        first_ms = one.first_ms if has_lost else lost_ms
+        if first_ms is not None and lost_ms is not None:
+            first_ms = max(first_ms, lost_ms)
+        (left,) = unread([one.range], before.ends)
+        was_lost = has_lost or lost_ms is not None
+        found.append(replace(one, range=left, has_lost=was_lost, first_ms=first_ms))
+    return found
 
 
 def lost_of(taken: Snapshot) -> dict[Place, int]:
     """Return the latest time (epoch ms) of records that no audit could read, by partition."""
-    return {
-        one.range.place: (
-            one.first_ms if one.has_lost and one.first_ms is not None else taken.taken_at_ms
-        )
-        for one in taken.ends
-        if one.has_lost or one.is_recreated
-    }
+    found = {}
+    for one in taken.ends:
+        if one.has_lost and one.first_ms is not None:
+            found[one.range.place] = one.first_ms
+        elif one.has_lost or one.is_recreated:
+            found[one.range.place] = taken.taken_at_ms
+    return found
 
 
 def read_so_far(
-    taken: Snapshot, group: str, states: Sequence[PartitionState], asked_for: Sequence[str]
+    taken: Snapshot, group: str, states: Sequence[PartitionState], asked_for: tuple[str, ...]
 ) -> ReadSoFar:
     """Return the progress for the next audit. `asked_for`: targets that do not exist."""
     return ReadSoFar(
@@ -275,13 +243,3 @@ def read_so_far(
         taken.topic_ids,
         asked_for,
     )
-
-
-def check_same(before: ReadSoFar, topic: str, topic_id: str, group: str) -> None:
-    """Raise `NotOurs` if an earlier audit was of another topic or group."""
-    if (before.ingress_topic, before.topic_id, before.group) != (topic, topic_id, group):
-        raise NotOurs(
-            f"The earlier audit was of the group {before.group} at {before.ingress_topic} (topic "
-            f"id {before.topic_id}), this one is of {group} at {topic} ({topic_id}).",
-            BEGIN_ANEW,
-        )

@@ -1,8 +1,8 @@
 """The reader of all inputs of an audit, in the order that `kafka.snapshot` needs."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -18,7 +18,7 @@ from spark_jobs.histories.ends import (
     deliveries,
     outcomes,
 )
-from spark_jobs.histories.job import AuditJob, Selection
+from spark_jobs.histories.job import AuditJob
 from spark_jobs.histories.open_records import OpenRecords, Touched, ends_of, requests_of
 from spark_jobs.histories.progress import (
     WHY_DELETED,
@@ -30,15 +30,22 @@ from spark_jobs.histories.progress import (
     lost_of,
     partition_frame,
     partition_states,
-    settings_from,
     span_at,
     unread,
     unread_ends,
     unverifiable,
 )
-from spark_jobs.kafka.broker import Broker, Place
-from spark_jobs.kafka.positions import Range, Snapshot, count_of, first_of
-from spark_jobs.kafka.snapshot import CommittedState, now_ms, take_snapshot
+from spark_jobs.kafka.broker import Broker
+from spark_jobs.kafka.snapshot import (
+    CommittedState,
+    Range,
+    Selection,
+    Snapshot,
+    count_of,
+    first_of,
+    now_ms,
+    take_snapshot,
+)
 from spark_jobs.kafka.sources import LargeRecords, records
 from spark_jobs.records.hashes import HopKeys
 from spark_jobs.requests.parsing import parsed
@@ -87,12 +94,14 @@ class ControlTotal:
         """Return the totals by partition. Raises `ResultsRefused` if they do not match.
         `carried`: records that an earlier audit had read. `skipped`: records without a verdict.
         """
-        held = _by_partition(carried).items() if carried is not None else ()
-        seen = (observation.get.items() for observation in self._seen)
-        read = _folded([*((int(name), n) for counts in seen for name, n in counts), *held])
-        given, passed = _folded(verdicts.items()), _folded(_by_partition(skipped).items())
+        read = _by_partition(carried) if carried is not None else Counter()
+        given, passed = Counter[int](), _by_partition(skipped)
+        for observation in self._seen:
+            read.update({int(name): count for name, count in observation.get.items()})
+        for partition, count in verdicts.items():
+            given[partition % MOST_COUNTS] += count
         found = [
-            PartitionTotal(number, read.get(number, 0), given.get(number, 0), passed.get(number, 0))
+            PartitionTotal(number, read[number], given[number], passed[number])
             for number in sorted({*read, *given, *passed})
         ]
         for one in found:
@@ -106,16 +115,9 @@ class ControlTotal:
         return found
 
 
-def _by_partition(records: DataFrame) -> dict[int, int]:
-    return {row.partition: row["count"] for row in records.groupBy("partition").count().collect()}
-
-
-def _folded(counts: Iterable[tuple[int, int]]) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for partition, count in counts:
-        number = partition % MOST_COUNTS
-        found[number] = found.get(number, 0) + count
-    return found
+def _by_partition(records: DataFrame) -> Counter[int]:
+    number = f.expr(f"partition % {MOST_COUNTS}").alias("number")
+    return Counter({row.number: row["count"] for row in records.groupBy(number).count().collect()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +150,10 @@ class Inputs:
     """Open records of an earlier audit that are judged again."""
     read_check_backs: Callable[[list[str]], DataFrame]
     control: ControlTotal
-    uncovered: tuple[str, ...] = ()
+    uncovered: tuple[str, ...]
     """Topics that were not searched for ends."""
-    asked_for: tuple[str, ...] = ()
+    asked_for: tuple[str, ...]
+    """Targets that do not exist."""
 
     @property
     def carried(self) -> DataFrame | None:
@@ -181,7 +184,7 @@ class Reader:
         read first, into an intermediate table: it names the targets.
         """
         job, before = self._job, self._before
-        there = unread(self._committed.ranges, before.closed(job.own.ingress))
+        there = unread(self._committed.ranges, before.closed)
         ranges = there if job.most is None else [*first_of(there, job.most)]
         size_shuffles(self._spark, count_of(ranges))
         requests = self._requests(ranges)
@@ -193,15 +196,14 @@ class Reader:
             wanted = _targets_of(requests) | before.topics
         if count_of(ranges) < count_of(there):
             return self._of_ingress(ranges, requests, wanted)
-        taken = job.again.taken if job.again else self._snapshot(wanted, selection)
+        if job.again:
+            taken = job.again.taken
+        else:
+            targets = wanted & self._broker.topics().keys()
+            taken = take_snapshot(self._broker, self._committed, targets, selection)
         taken = replace(taken, ends=tuple(unread_ends(taken, before)))
         if job.most is None or count_of([*ranges, *taken.end_ranges]) <= job.most:
-            uncovered = self._broker.topics().keys() - taken.partitions.keys() - {job.own.settings}
-            return replace(
-                self._all(taken, ranges, requests, selection.at_ms, open_records),
-                uncovered=tuple(sorted(uncovered)),
-                asked_for=tuple(sorted(wanted - taken.partitions.keys())),
-            )
+            return self._all(taken, ranges, requests, selection.at_ms, open_records, wanted)
         if count_of(ranges):
             return self._of_ingress(ranges, requests, wanted)
         return self._of_ends(requests, taken, job.most)
@@ -209,31 +211,52 @@ class Reader:
     def _all(
         self,
         taken: Snapshot,
-        ranges: Sequence[Range],
+        read: Sequence[Range],
         requests: DataFrame,
         asked_ms: int | None,
         open_records: OpenRecords,
+        wanted: set[str],
     ) -> Inputs:
-        states = partition_states(taken, self._before, settled_only=self._job.settled_only)
-        rest = _beyond(ranges, self._job.own.ingress, states)
+        """Return all inputs. `requests` are of the ranges that are `read`."""
+        job, committed = self._job, self._committed
+        states = partition_states(taken, self._before, settled_only=job.settled_only)
+        ends_read = {one.partition: one.end for one in read}
+        rest = [
+            Range(job.own.ingress, one.partition, start, one.read_to)
+            for one in states
+            for start in [max(one.closed_to, ends_read.get(one.partition, 0))]
+        ]
         if count_of(rest):
             further = self._requests(rest)
             requests = requests.unionByName(
                 self._materialise(further) if self._goes_on else further
             )
-        size_shuffles(self._spark, count_of([*ranges, *rest, *taken.end_ranges]))
+        size_shuffles(self._spark, count_of([*read, *rest, *taken.end_ranges]))
         ends, touched = self._ends(taken.end_ranges), None
-        scope = _scope(self._committed, taken, asked_ms, self._job)
+        at_ms = now_ms() if asked_ms is None else asked_ms
         if self._goes_on:
             ends = self._materialise(ends)
             touched = open_records.touched(
-                scope.at_ms,
+                at_ms,
                 (requests, ends),
                 partition_frame(self._spark, states).select("partition", "closed_to"),
                 self._materialise,
             )
             requests = requests.unionByName(requests_of(touched.rows))
             ends = all_of(ends, ends_of(touched.rows))
+        scope = AuditScope(
+            at_ms,
+            committed.own,
+            taken.partitions,
+            unseen_of(taken.ends, taken.taken_at_ms),
+            overdue_rules(committed.overdue),
+            job.limits,
+            committed.taken_at_ms,
+            taken.taken_at_ms,
+            least_attempts(committed.policies),
+            job.settled_only,
+        )
+        covered = {*taken.partitions, job.own.settings}
         return Inputs(
             requests,
             ends,
@@ -242,8 +265,10 @@ class Reader:
             taken,
             scope,
             touched,
-            partial(self._check_backs, taken),
+            lambda topics: self._check_backs(taken, topics),
             self._control,
+            tuple(sorted(self._broker.topics().keys() - covered)),
+            tuple(sorted(wanted - taken.partitions.keys())),
         )
 
     def _of_ingress(
@@ -252,12 +277,12 @@ class Reader:
         before, deleted = self._before, []
         spans = dict(before.ingress)
         policies = {one.partition: one.policies for one in self._committed.committed}
-        for one in ranges:
-            number, closed_to = one.partition, before.closed(one.topic).get(one.place, 0)
-            if closed_to < one.start:
-                deleted.append(Unverifiable(number, closed_to, one.start, WHY_DELETED))
-            span = span_at(one.start, spans.get(number))
-            spans[number] = Span(known_from(span, settings_from(policies[number])), one.end)
+        for _topic, number, start, end in ranges:
+            span = span_at(start, spans.get(number))
+            closed_to = spans[number].closed_to if number in spans else 0
+            if closed_to < start:
+                deleted.append(Unverifiable(number, closed_to, start, WHY_DELETED))
+            spans[number] = Span(known_from(span, policies[number]), end)
         asked_for = tuple(sorted(wanted))
         read = replace(before, ingress=spans, asked_for=asked_for, judged=before.judged_to)
         return Portion(requests, self._ends(()), read, deleted, count_of(ranges), self._control)
@@ -278,16 +303,6 @@ class Reader:
         )
         return Portion(requests, self._ends(part), read, [], count_of(part), self._control)
 
-    def _snapshot(self, targets: Iterable[str], selection: Selection) -> Snapshot:
-        return take_snapshot(
-            self._broker,
-            self._committed,
-            sorted(self._broker.topics().keys() & set(targets)),
-            since_ms=selection.since_ms,
-            until_ms=selection.until_ms,
-            offsets=selection.offsets,
-        )
-
     def _requests(self, ranges: Sequence[Range]) -> DataFrame:
         found = self._committed
         held = records(self._spark, self._job.kafka, ranges, found.unreadable, self._large)
@@ -302,7 +317,10 @@ class Reader:
         ranges = [one for one in taken.end_ranges if one.topic in topics]
         if (judged := self._before.judged) is not None:
             starts = self._broker.log_starts([one.place for one in ranges])
-            ranges = [_judged_from(one, judged, starts) for one in ranges]
+            first = {one.place: min(one.start, judged.get(one.place, 0)) for one in ranges}
+            ranges = [
+                one._replace(start=max(starts[one.place], first[one.place])) for one in ranges
+            ]
         return check_backs(records(self._spark, self._job.kafka, ranges, large=self._large))
 
     def _ends(self, ranges: Sequence[Range]) -> DataFrame:
@@ -318,10 +336,6 @@ class Reader:
             dead_letters(held(own.dead_letters), own.ingress),
             outcomes(held(own.outcomes), own.ingress),
         )
-
-
-def _judged_from(one: Range, judged: Mapping[Place, int], starts: Mapping[Place, int]) -> Range:
-    return one._replace(start=max(starts[one.place], min(one.start, judged.get(one.place, 0))))
 
 
 def new_requests(
@@ -342,28 +356,3 @@ def _targets_of(requests: DataFrame) -> set[str]:
             "Name those to be audited with --target; or audit a part, with --since or --offsets.",
         )
     return found
-
-
-def _beyond(read: Sequence[Range], ingress: str, states: Sequence[PartitionState]) -> list[Range]:
-    ends = {one.partition: one.end for one in read}
-    return [
-        Range(ingress, one.partition, max(one.closed_to, ends.get(one.partition, 0)), one.read_to)
-        for one in states
-    ]
-
-
-def _scope(
-    committed: CommittedState, taken: Snapshot, asked_ms: int | None, job: AuditJob
-) -> AuditScope:
-    return AuditScope(
-        now_ms() if asked_ms is None else asked_ms,
-        committed.own,
-        taken.partitions,
-        unseen_of(taken.ends, taken.taken_at_ms),
-        overdue_rules(committed.overdue),
-        job.limits,
-        committed.taken_at_ms,
-        taken.taken_at_ms,
-        least_attempts(committed.policies),
-        job.settled_only,
-    )

@@ -22,7 +22,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from spark_jobs.records.headers import INTERNAL_PREFIX
 from spark_jobs.runtime.errors import AuditError, BrokerUnreachable, TopicMissing
@@ -36,11 +36,11 @@ JAVA_ALONE: Final = "java."
 SAME: Final = ("security.protocol", "client.id")
 LOGIN: Final = "org.apache.kafka.common.security"
 TEXTS: Final = {
-    "ssl.ca": "ssl.truststore.certificates",
-    "ssl.certificate": "ssl.keystore.certificate.chain",
-    "ssl.key": "ssl.keystore.key",
+    "ssl.ca": ("ssl.truststore.certificates", "ssl.truststore.type"),
+    "ssl.certificate": ("ssl.keystore.certificate.chain", "ssl.keystore.type"),
+    "ssl.key": ("ssl.keystore.key", "ssl.keystore.type"),
 }
-"""librdkafka's names without `.location` or `.pem`, and Java's names for the text."""
+"""librdkafka's names without `.location` or `.pem`, and Java's names for the text and its kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,13 @@ class KafkaSettings:
 def kafka_settings(bootstrap: str, pairs: Iterable[str] = ()) -> KafkaSettings:
     """Return the settings in the environment and in `pairs`, which win. Raises `AuditError`."""
     given = _from_environment()
-    given |= map(_pair, pairs)
+    for text in pairs:
+        key, separator, value = text.partition("=")
+        if not (key and separator):
+            raise AuditError(
+                f"--kafka {text} is not key=value.", "Write e.g. security.protocol=SSL."
+            )
+        given[key.strip()] = value
     own = {key: value for key, value in given.items() if not key.startswith(JAVA_ALONE)}
     alone = {key.removeprefix(JAVA_ALONE): text for key, text in given.items() if key not in own}
     same = {key: own[key] for key in SAME if key in own}
@@ -75,13 +81,6 @@ def _from_environment() -> dict[str, str]:
     return {str(key): str(value) for key, value in found.items()}
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not (key and separator):
-        raise AuditError(f"--kafka {text} is not key=value.", "Write e.g. security.protocol=SSL.")
-    return key.strip(), value
-
-
 def _login(own: Mapping[str, str]) -> dict[str, str]:
     mechanism = own.get("sasl.mechanism") or own.get("sasl.mechanisms")
     if mechanism is None:
@@ -89,25 +88,23 @@ def _login(own: Mapping[str, str]) -> dict[str, str]:
     found = {"sasl.mechanism": mechanism}
     if "sasl.username" in own:
         module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-        name, secret = (_quoted(own.get(f"sasl.{one}", "")) for one in ("username", "password"))
-        found["sasl.jaas.config"] = f"{LOGIN}.{module} required username={name} password={secret};"
+        texts = (own.get(f"sasl.{name}", "") for name in ("username", "password"))
+        name, secret = (one.replace("\\", "\\\\").replace('"', '\\"') for one in texts)
+        found["sasl.jaas.config"] = (
+            f'{LOGIN}.{module} required username="{name}" password="{secret}";'
+        )
     return found
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _certificates(own: Mapping[str, str]) -> dict[str, str]:
     found = {}
-    for key, java in TEXTS.items():
+    for key, (java, store) in TEXTS.items():
         if f"{key}.location" in own:
             found[java] = _text_of(Path(own[f"{key}.location"]))
         elif f"{key}.pem" in own:
             found[java] = own[f"{key}.pem"]
-    for store in ("truststore", "keystore"):
-        if any(name.startswith(f"ssl.{store}") for name in found):
-            found[f"ssl.{store}.type"] = "PEM"
+        if java in found:
+            found[store] = "PEM"
     if "ssl.key.password" in own:
         found["ssl.key.password"] = own["ssl.key.password"]
     return found
@@ -147,7 +144,6 @@ Until then it waits while the broker answers: a large batch takes long to unpack
 LED_WITHIN_S: Final = 15.0
 AGAIN_AFTER_S: Final = 0.2
 AT_ONCE: Final = 500
-CLEANUP: Final = "cleanup.policy"
 SILENT: Final = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
 UNREADABLE_BATCH: Final = {
     KafkaError._BAD_COMPRESSION,  # noqa: SLF001
@@ -167,6 +163,9 @@ LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 NOT_GIVEN: Final = KafkaError(
     KafkaError.OFFSET_NOT_AVAILABLE, "where a partition begins or ends is not known"
 )
+"""librdkafka may give no offset and no error while a leader is away.
+Its OFFSET_INVALID would make a full topic look empty.
+"""
 Answer = TypeVar("Answer")
 Place = tuple[str, int]
 """Topic and partition."""
@@ -208,22 +207,15 @@ class Broker:
             chosen.update(found)
         return sorted(chosen)
 
-    def topic_id(self, topic: str) -> str:
-        """Return the topic's id, in the alphabet of Kafka's tools."""
-        asked = TopicCollection([topic])
-        answers = self._admin.describe_topics(asked, request_timeout=ASK_TIMEOUT_S)
-        found = self.ask(answers[topic].result)
-        return str(found.topic_id).replace("+", "-").replace("/", "_")
-
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return the ids of many topics, without deleted ones."""
+        """Return the ids of these topics, in the alphabet of Kafka's tools."""
         found = {}
         for first in range(0, len(topics), AT_ONCE):
             asked = TopicCollection([*topics[first : first + AT_ONCE]])
             answers = self._admin.describe_topics(asked, request_timeout=ASK_TIMEOUT_S)
             for topic, answer in answers.items():
-                with suppress(TopicMissing):
-                    found[topic] = str(self.ask(answer.result).topic_id)
+                topic_id = str(self.ask(answer.result).topic_id)
+                found[topic] = topic_id.replace("+", "-").replace("/", "_")
         return found
 
     def compacted(self, topics: Sequence[str]) -> set[str]:
@@ -233,15 +225,19 @@ class Broker:
         for first in range(0, len(asked), AT_ONCE):
             part = asked[first : first + AT_ONCE]
             answers = self._admin.describe_configs(part, request_timeout=ASK_TIMEOUT_S)
-            found |= {one.name for one, answer in answers.items() if _is_compacted(answer)}
+            for one, answer in answers.items():
+                with suppress(KafkaException):
+                    policy = answer.result().get("cleanup.policy")
+                    if policy and "compact" in (policy.value or ""):
+                        found.add(one.name)
         return found
 
     def log_starts(self, places: Sequence[Place]) -> dict[Place, int]:
-        return self._offsets(places, EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(places, EARLIEST)
 
     def high_watermarks(self, places: Sequence[Place]) -> dict[Place, int]:
         """Return the end of each partition, open transactions included."""
-        return self._offsets(places, LATEST, IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(places, LATEST)
 
     def stable_ends(self, places: Sequence[Place]) -> dict[Place, int]:
         """Return the last stable offsets: the ends for committed readers."""
@@ -249,8 +245,7 @@ class Broker:
 
     def offsets_at(self, places: Sequence[Place], at_ms: int) -> dict[Place, int]:
         """Return the first offset with a timestamp of `at_ms` or later; -1 for none."""
-        at = OffsetSpec.for_timestamp(at_ms)
-        return self._offsets(places, at, IsolationLevel.READ_UNCOMMITTED)
+        return self._offsets(places, OffsetSpec.for_timestamp(at_ms))
 
     def consumer(self, group_id: str) -> Consumer:
         """Return a consumer of committed records that never commits. The caller closes it."""
@@ -271,39 +266,38 @@ class Broker:
         """Yield committed records from these offsets on, and a message with an error for each end.
         `take_unreadable`: an unreadable batch is an end, too. Raises `AuditError` for other errors.
         """
+        if not starts:
+            return
         ends = {KafkaError._PARTITION_EOF} | (UNREADABLE_BATCH if take_unreadable else set())
         with closing(self.consumer(READER)) as consumer:
-            for topic in {topic for topic, _ in starts} if len(starts) == 1 else ():
+            if len(starts) == 1:
                 # Without a known leader the client asks for the first offset only after 500 ms.
+                ((topic, _partition),) = starts
                 self.ask(partial(consumer.list_topics, topic, ASK_TIMEOUT_S))
             consumer.assign([TopicPartition(*place, at) for place, at in starts.items()])
             silent = 0
             while True:
                 message = consumer.poll(ASK_TIMEOUT_S)
-                silent = silent + 1 if message is None else 0
                 if message is None:
+                    silent += 1
                     if silent == SILENT_ASKS:
                         raise self.explained(KafkaError(KafkaError._TIMED_OUT))
                     self.ask(partial(consumer.list_topics, timeout=ASK_TIMEOUT_S))
                     continue
+                silent = 0
                 error = message.error()
                 if error is not None and error.code() not in ends:
                     raise self.explained(error)
                 yield (message.topic() or "", message.partition() or 0), message
 
-    def stuck_from(self, starts: Mapping[Place, int]) -> dict[Place, int]:
-        """Return the places that begin with an unreadable batch, and its offset.
-        `starts`: the offset from which each place is read.
-        """
-        found: dict[Place, int] = {}
-        unheard = set(starts)
-        messages = self.messages(starts, take_unreadable=True) if starts else iter(())
-        for place, message in messages:
-            error = message.error()
-            if error is not None and error.code() in UNREADABLE_BATCH and place in unheard:
-                found[place] = int(message.offset() or 0)
-            unheard.discard(place)
-            if not unheard:
+    def first_messages(
+        self, starts: Mapping[Place, int], *, take_unreadable: bool = False
+    ) -> dict[Place, Message]:
+        """Return the first record from each of these offsets on, or the message of an end."""
+        found: dict[Place, Message] = {}
+        for place, message in self.messages(starts, take_unreadable=take_unreadable):
+            found.setdefault(place, message)
+            if len(found) == len(starts):
                 break
         return found
 
@@ -335,51 +329,37 @@ class Broker:
         )
 
     def _offsets(
-        self, places: Sequence[Place], asked: OffsetSpec, isolation: IsolationLevel
+        self,
+        places: Sequence[Place],
+        asked: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[Place, int]:
         """Ask until each partition has a leader. New metadata shows a leader that has moved."""
-        if not places:
-            return {}
+        request = {TopicPartition(*place): asked for place in places}
         until_s = time.monotonic() + LED_WITHIN_S
-        while True:
+        while request:
             try:
-                return self._offsets_now(places, asked, isolation)
+                answers: Mapping[TopicPartition, Future[Any]] = self._admin.list_offsets(
+                    request, isolation_level=isolation, request_timeout=ASK_TIMEOUT_S
+                )
+                found = {
+                    (at.topic, at.partition): int(one.result().offset)
+                    for at, one in answers.items()
+                }
             except KafkaException as failed:
-                if failed.args[0].code() not in LEADER_AWAY or time.monotonic() > until_s:
-                    raise self.explained(failed.args[0]) from None
+                error = failed.args[0]
+            else:
+                if min(found.values()) >= -1:
+                    return {place: found[place] for place in places}
+                error = NOT_GIVEN
+            if error.code() not in LEADER_AWAY or time.monotonic() > until_s:
+                raise self.explained(error)
             time.sleep(AGAIN_AFTER_S)
             self.topics()
-
-    def _offsets_now(
-        self, places: Sequence[Place], asked: OffsetSpec, isolation: IsolationLevel
-    ) -> dict[Place, int]:
-        request = {TopicPartition(topic, partition): asked for topic, partition in places}
-        waits: Mapping[TopicPartition, Future[Any]] = self._admin.list_offsets(
-            request, isolation_level=isolation, request_timeout=ASK_TIMEOUT_S
-        )
-        found = {(at.topic, at.partition): _offset_of(wait) for at, wait in waits.items()}
-        return {place: found[place] for place in places}
+        return {}
 
     def _hear(self, error: KafkaError) -> None:
         self._last_error = error.str()
-
-
-def _offset_of(answer: Future[Any]) -> int:
-    """Return the offset. Raises KafkaException if librdkafka gives no offset and no error.
-    This happens while a leader is away. OFFSET_INVALID would make a full topic look empty.
-    """
-    offset = int(answer.result().offset)
-    if offset < -1:
-        raise KafkaException(NOT_GIVEN)
-    return offset
-
-
-def _is_compacted(answer: Future[dict[str, ConfigEntry]]) -> bool:
-    try:
-        policy = answer.result().get(CLEANUP)
-    except KafkaException:
-        return False
-    return policy is not None and "compact" in (policy.value or "")
 
 
 def _quiet_logger() -> logging.Logger:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -16,19 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from spark_jobs.kafka.broker import Broker, Place
-from spark_jobs.kafka.positions import (
-    Committed,
-    EndRange,
-    IngressPosition,
-    OffsetRange,
-    OverdueText,
-    PolicyFrom,
-    Range,
-    Snapshot,
-    Unreadable,
-    policies_from,
-)
+from spark_jobs.kafka.broker import UNREADABLE_BATCH, Broker, Place
 from spark_jobs.records.bounded_json import read_json, whole
 from spark_jobs.records.hashes import KEY_PREFIX, HopKeys, hop_key, policy_digest
 from spark_jobs.runtime.errors import (
@@ -40,6 +28,191 @@ from spark_jobs.runtime.errors import (
     TopicMissing,
 )
 
+VERSIONS: Final = (1, 2, 3, 4)
+"""Versions of committed metadata.
+2: the watermark was set back. Ends beyond it are not required until it is there again. 3: moves
+have missed, or older versions rejected records, as their outcomes say. 4: a purge is active. The
+outcomes of its records say so.
+"""
+LAST_OFFSET: Final = 2**63 - 1
+"""The cursor if nothing is left at the watermark."""
+OffsetRange = tuple[int, int]
+"""Offsets [first, end) of a partition."""
+
+
+class Range(NamedTuple):
+    """Offsets of one partition. `end` is exclusive."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition
+
+
+def count_of(ranges: Iterable[Range]) -> int:
+    """Return the number of records, if none was deleted."""
+    return sum(max(0, one.end - one.start) for one in ranges)
+
+
+def first_of(ranges: Iterable[Range], most: int) -> Iterator[Range]:
+    """Yield the first `most` offsets in the ranges."""
+    for one in ranges:
+        end = min(one.end, one.start + most)
+        if one.start < end:
+            yield one._replace(end=end)
+            most -= end - one.start
+
+
+class Unreadable(NamedTuple):
+    """Ingress batches that no client can read."""
+
+    skipped: Mapping[int, Sequence[OffsetRange]] = {}
+    """Offsets that an operator has skipped, by partition."""
+    stuck: Mapping[int, int] = {}
+    """The first offset of a batch that nobody has skipped, by partition. Reading ends there."""
+
+    def bases(self, partition: int) -> list[int]:
+        stuck = [self.stuck[partition]] if partition in self.stuck else []
+        return [base for base, _end in self.skipped.get(partition, ())] + stuck
+
+
+class PolicyFrom(NamedTuple):
+    """A policy's digest, in force from this ingress offset on."""
+
+    first_offset: int
+    digest: str
+
+
+def policies_from(stored: Any) -> tuple[PolicyFrom, ...]:
+    """Parse pairs of offset and digest. Raises ValueError or TypeError."""
+    return tuple(PolicyFrom(whole(first), str(digest)) for first, digest in stored)
+
+
+class OverdueText(NamedTuple):
+    """Rules for overdue records (JSON) in the settings topic, and their time (epoch ms)."""
+
+    written_ms: int
+    rules: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The proxy's committed position in a partition (docs/exactly-once.md#what-is-committed).
+    An ingress record at offset x with due d has ended iff x < next_offset and (d, x) <=
+    (watermark_ms, cursor). Without a commit next_offset is None, and nothing has ended.
+    """
+
+    partition: int
+    next_offset: int | None = None
+    watermark_ms: int = -1
+    cursor: int = LAST_OFFSET
+    floor: int = 0
+    policies: tuple[PolicyFrom, ...] = ()
+    topic_id: str | None = None
+
+    @classmethod
+    def from_metadata(cls, partition: int, next_offset: int, metadata: str | None) -> "Committed":
+        """Parse the metadata. Raises ValueError if a proxy of this version did not write it."""
+        try:
+            fields: dict[str, Any] = read_json(metadata, dict)
+            if fields["v"] not in VERSIONS:
+                raise ValueError(f"version {fields['v']} is not among {VERSIONS}")
+            return cls(
+                partition,
+                next_offset,
+                whole(fields["t"]),
+                LAST_OFFSET if fields["c"] is None else whole(fields["c"]),
+                whole(fields["f"]),
+                policies_from(fields["s"]),
+                str(fields["i"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{type(error).__name__} {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class IngressPosition:
+    """One ingress partition. The log holds [start, end), [audited_from, audited_to) is audited."""
+
+    committed: Committed
+    start: int
+    end: int
+    audited_from: int
+    audited_to: int
+    log_end: int
+    """The end of the log. It lies beyond `end` while a transaction is open."""
+
+    @property
+    def partition(self) -> int:
+        return self.committed.partition
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that the proxy has not read. Without a commit: the log's start."""
+        committed = self.committed.next_offset
+        return self.start if committed is None else committed
+
+
+@dataclass(frozen=True, slots=True)
+class EndRange:
+    """The range to read in one partition of a target, dead-letter or outcome topic."""
+
+    range: Range
+    has_lost: bool
+    """Records before it were deleted, and no audit has read them."""
+    first_ms: int | None
+    """The latest time at which the deleted records were written; None if unknown."""
+    is_open: bool = False
+    is_compacted: bool = False
+    is_recreated: bool = False
+    """An earlier audit had read another topic of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Ranges with every end that the committed positions imply. No transaction in them is open."""
+
+    ingress_topic: str
+    topic_id: str
+    ingress: tuple[IngressPosition, ...]
+    ends: tuple[EndRange, ...]
+    partitions: Mapping[str, int]
+    topic_ids: Mapping[str, str]
+    taken_at_ms: int
+
+    @property
+    def ingress_ranges(self) -> list[Range]:
+        """All offsets of the ingress, audited or not. Successors may lie anywhere."""
+        return [
+            Range(self.ingress_topic, one.partition, one.start, one.end) for one in self.ingress
+        ]
+
+    @property
+    def end_ranges(self) -> list[Range]:
+        return [one.range for one in self.ends]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The ingress records that get a verdict, by timestamp or offset. Default: all."""
+
+    at_ms: int | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+    """Exclusive."""
+    offsets: Mapping[int, OffsetRange] = field(default_factory=dict)
+    """By partition."""
+
+    @property
+    def is_limited(self) -> bool:
+        return self.since_ms is not None or self.until_ms is not None or bool(self.offsets)
+
+
+ALL: Final = Selection()
 STABLE_TIMEOUT_S: Final = 60.0
 SERVED: Final = "served/"
 OVERDUE: Final = "overdue/"
@@ -55,7 +228,17 @@ def committed_positions(
     Raises `NothingCommitted`, `NotOurs`, `StillOpen`.
     """
     places = [TopicPartition(topic, number) for number in range(partitions)]
-    positions = tuple(_position(one, group_id) for one in _asked(broker, group_id, places))
+    try:
+        with closing(broker.consumer(group_id)) as consumer:
+            found = consumer.committed(places, STABLE_TIMEOUT_S)
+    except KafkaException as failed:
+        if failed.args[0].code() in UNSTABLE:
+            raise StillOpen(
+                f"The proxy's commit for {topic} has been under way for {STABLE_TIMEOUT_S:g} s.",
+                "Its transaction is open: see docs/operations/runbook.md, and run the audit again.",
+            ) from None
+        raise broker.explained(failed.args[0]) from None
+    positions = tuple(_position(one, group_id) for one in found)
     if all(one.next_offset is None for one in positions):
         raise NothingCommitted(
             f"The group {group_id} has committed nothing for {topic}: no proxy has served it yet.",
@@ -70,20 +253,6 @@ def committed_positions(
                 "What became of the old topic's records cannot be audited any more.",
             )
     return positions
-
-
-def _asked(broker: Broker, group_id: str, places: list[TopicPartition]) -> list[TopicPartition]:
-    try:
-        with closing(broker.consumer(group_id)) as consumer:
-            return consumer.committed(places, STABLE_TIMEOUT_S)
-    except KafkaException as failed:
-        if failed.args[0].code() in UNSTABLE:
-            raise StillOpen(
-                f"The proxy's commit for {places[0].topic} has been under way for "
-                f"{STABLE_TIMEOUT_S:g} s.",
-                "Its transaction is open: see docs/operations/runbook.md, and run the audit again.",
-            ) from None
-        raise broker.explained(failed.args[0]) from None
 
 
 def _position(place: TopicPartition, group_id: str) -> Committed:
@@ -128,8 +297,13 @@ class SettingsTopic(NamedTuple):
 def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic:
     """Read the whole settings topic."""
     held = SettingsTopic({}, {}, {}, {}, {})
-    starts = {(topic, number): OFFSET_BEGINNING for number in range(partitions)}
-    for message in _to_end(broker, starts):
+    left = {(topic, number) for number in range(partitions)}
+    for place, message in broker.messages(dict.fromkeys(left, OFFSET_BEGINNING)):
+        if message.error() is not None:
+            left.discard(place)
+            if not left:
+                break
+            continue
         try:
             _note(message, held)
         except (ValueError, KeyError, TypeError) as error:
@@ -140,11 +314,6 @@ def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic
                 file=sys.stderr,
             )
     return held
-
-
-def settings_held(broker: Broker, topic: str) -> SettingsTopic:
-    """Read the settings topic of this name."""
-    return settings_topic(broker, topic, broker.topics()[topic])
 
 
 def _note(message: Message, held: SettingsTopic) -> None:
@@ -161,72 +330,43 @@ def _note(message: Message, held: SettingsTopic) -> None:
         read_json(text, list)
         held.overdue[key.decode()] = OverdueText(message.timestamp()[1], text.decode())
     elif key.startswith(SKIPPED.encode()):
-        held.skipped.setdefault(_skipped_key(key), whole(read_json(text, dict)["end"]))
+        _rest, partition, base = key.decode().rsplit("/", 2)
+        if min(int(partition), int(base)) < 0:
+            raise ValueError("a number is below 0")
+        held.skipped.setdefault(key.decode(), whole(read_json(text, dict)["end"]))
     elif key.startswith(SERVED.encode()):
         fields = read_json(text, dict)
         policies = policies_from(fields.get("policies", ()))
         held.served[key.decode("utf-8", "replace")] = str(fields["topic_id"]), policies
 
 
-def _skipped_key(key: bytes) -> str:
-    _rest, partition, base = key.decode().rsplit("/", 2)
-    if min(int(partition), int(base)) < 0:
-        raise ValueError("a number is below 0")
-    return key.decode()
-
-
 def with_earlier_policies(
     positions: Iterable[Committed], held: SettingsTopic, group_id: str, topic: str
 ) -> tuple[Committed, ...]:
     """Return the positions with the earlier policies that their metadata does not name."""
-
-    def of(one: Committed) -> Committed:
-        nothing: tuple[str, tuple[PolicyFrom, ...]] = "", ()
-        topic_id, known = held.served.get(f"{SERVED}{group_id}/{topic}/{one.partition}", nothing)
-        if topic_id != one.topic_id:
-            return one
-        first = one.policies[0].first_offset
-        earlier = [policy for policy in known if policy.first_offset < first]
-        return replace(one, policies=(*earlier, *one.policies))
-
-    return tuple(map(of, positions))
-
-
-def _check_policies(positions: Iterable[Committed], texts: dict[str, str], topic: str) -> None:
-    named = {policy.digest for one in positions for policy in one.policies}
-    missing = sorted(named - set(texts))
-    if missing:
-        raise NotOurs(
-            f"The committed offsets name the settings {missing[0]}, which the topic {topic} does "
-            "not hold.",
-            "Correct --settings-topic; if its records were deleted, restore them.",
-        )
+    found = []
+    for one in positions:
+        topic_id, known = held.served.get(f"{SERVED}{group_id}/{topic}/{one.partition}", ("", ()))
+        earlier = [
+            policy
+            for policy in known
+            if topic_id == one.topic_id and policy.first_offset < one.policies[0].first_offset
+        ]
+        found.append(replace(one, policies=(*earlier, *one.policies)))
+    return tuple(found)
 
 
-def first_timestamps(broker: Broker, starts: dict[Place, int]) -> dict[Place, int]:
+def first_timestamps(broker: Broker, starts: Mapping[Place, int]) -> dict[Place, int]:
     """Return the broker's time of the first committed record from these offsets on.
     Earlier records are older. Producers' own times do not prove that, and are left out.
     """
-    found: dict[Place, int] = {}
-    for message in _to_end(broker, starts, first_only=True):
-        kind, at_ms = message.timestamp()
-        if kind == TIMESTAMP_LOG_APPEND_TIME:
-            found[message.topic() or "", message.partition() or 0] = at_ms
+    found = {}
+    for place, message in broker.first_messages(starts).items():
+        if message.error() is None:
+            kind, at_ms = message.timestamp()
+            if kind == TIMESTAMP_LOG_APPEND_TIME:
+                found[place] = at_ms
     return found
-
-
-def _to_end(
-    broker: Broker, starts: Mapping[Place, int], *, first_only: bool = False
-) -> Iterator[Message]:
-    left = set(starts)
-    for place, message in broker.messages(starts) if starts else ():
-        is_end = message.error() is not None
-        if not is_end and place in left:
-            yield message
-        if is_end or first_only:
-            left.discard(place)
-        if not left:
-            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,17 +417,29 @@ def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedS
     taken_at_ms = now_ms()
     partitions = broker.topics()
     _check_there(own.all, partitions)
-    topic_id, count = broker.topic_id(own.ingress), partitions[own.ingress]
+    topic_id, count = broker.topic_ids([own.ingress])[own.ingress], partitions[own.ingress]
     committed = committed_positions(broker, group_id, own.ingress, count, topic_id)
     held = settings_topic(broker, own.settings, partitions[own.settings])
     committed = with_earlier_policies(committed, held, group_id, own.ingress)
-    _check_policies(committed, held.policies, own.settings)
+    named = {policy.digest for one in committed for policy in one.policies}
+    for missing in sorted(named - set(held.policies)):
+        raise NotOurs(
+            f"The committed offsets name the settings {missing}, which the topic {own.settings} "
+            "does not hold.",
+            "Correct --settings-topic; if its records were deleted, restore them.",
+        )
     places = _places([own.ingress], partitions)
     starts, ends = broker.log_starts(places), broker.high_watermarks(places)
-    ranges = [
-        Range(*place, starts[place], max(starts[place], _read_to(one, ends[place], own.ingress)))
-        for one, place in zip(committed, places, strict=True)
-    ]
+    ranges = []
+    for one, place in zip(committed, places, strict=True):
+        read_to = one.next_offset or 0
+        if read_to > ends[place]:
+            raise NotOurs(
+                f"The committed offset {read_to} lies beyond the end {ends[place]} of "
+                f"{own.ingress}, partition {one.partition}: the broker has lost records.",
+                "What became of them cannot be audited.",
+            )
+        ranges.append(Range(*place, starts[place], max(starts[place], read_to)))
     return CommittedState(
         own,
         topic_id,
@@ -308,55 +460,48 @@ def _unreadable_in(
     read: Iterable[Range],
     ends: Mapping[Place, int],
 ) -> Unreadable:
-    """Return unreadable batches in these ranges and at their ends, where the proxy may stand."""
-    stuck = broker.stuck_from({one.place: one.end for one in read if one.end < ends[one.place]})
-    return Unreadable(
-        skipped,
-        {
-            partition: base
-            for (_topic, partition), base in stuck.items()
-            if base not in dict(skipped.get(partition, ()))
-        },
-    )
+    """Return skipped batches, and unreadable ones at the ends, where the proxy may stand."""
+    at_ends = {one.place: one.end for one in read if one.end < ends[one.place]}
+    stuck = {}
+    for (_topic, partition), message in broker.first_messages(
+        at_ends, take_unreadable=True
+    ).items():
+        error, base = message.error(), int(message.offset() or 0)
+        is_skipped = base in dict(skipped.get(partition, ()))
+        if error is not None and error.code() in UNREADABLE_BATCH and not is_skipped:
+            stuck[partition] = base
+    return Unreadable(skipped, stuck)
 
 
 def take_snapshot(
     broker: Broker,
     state: CommittedState,
     targets: Iterable[str],
-    *,
-    since_ms: int | None = None,
-    until_ms: int | None = None,
-    offsets: Mapping[int, OffsetRange] | None = None,
+    selection: Selection = ALL,
     wait_s: float | None = None,
 ) -> Snapshot:
     """Take steps 2 to 4 for these target topics, which must exist. `state` is step 1.
-    Ingress records with a timestamp in [since_ms, until_ms) are audited, or the records at
-    `offsets` (by partition). If a transaction stays open for `wait_s` (SETTLED_WITHIN_S), its
-    partition is read up to there. Raises `RangeRefused` if no record lies in the range. Raises
-    `IngressGrew` if partitions were added since step 1.
+    If a transaction stays open for `wait_s` (SETTLED_WITHIN_S), its partition is read up to there.
+    Raises `RangeRefused` if no record is selected. Raises `IngressGrew` if partitions were added
+    since step 1: ends of records in new partitions would seem to have no record.
     """
     wait_s = SETTLED_WITHIN_S if wait_s is None else wait_s
     own, partitions = state.own, broker.topics()
     topics = sorted({*targets, own.dead_letters, own.outcomes} - {own.ingress, own.settings})
     _check_there(topics, partitions)
     settled = settled_ends(broker, _places(topics, partitions), wait_s)
-    _check_not_grown(own.ingress, state.partitions, broker.topics())
-    ingress_places = _places([own.ingress], state.partitions)
-    ingress_settled = {
-        place: one.before(state.unreadable.stuck.get(place[1]))
-        for place, one in settled_ends(broker, ingress_places, wait_s).items()
-    }
-    ingress_stable = {place: one.stable for place, one in ingress_settled.items()}
-    audited = _audited(broker, ingress_stable, since_ms, until_ms)
-    if offsets:
-        audited = _only(offsets, audited, broker.log_starts(ingress_places), own.ingress)
+    before, now = state.partitions[own.ingress], broker.topics().get(own.ingress, 0)
+    if now > before:
+        raise IngressGrew(
+            f"{own.ingress} has {now} partitions, and had {before} when this audit began.",
+            "Audit again.",
+        )
+    ingress_settled = settled_ends(broker, _places([own.ingress], state.partitions), wait_s)
     return Snapshot(
         own.ingress,
         state.topic_id,
-        _ingress(broker, state, ingress_settled, audited),
+        _ingress(broker, state, ingress_settled, selection),
         _ends(broker, settled, broker.compacted(topics)),
-        state.policies,
         {topic: partitions[topic] for topic in (own.ingress, *topics)},
         broker.topic_ids(topics),
         now_ms(),
@@ -368,9 +513,6 @@ class SettledEnd(NamedTuple):
 
     stable: int
     log_end: int
-
-    def before(self, stuck: int | None) -> "SettledEnd":
-        return self if stuck is None else self._replace(stable=min(self.stable, stuck))
 
 
 def settled_ends(broker: Broker, places: Sequence[Place], wait_s: float) -> dict[Place, SettledEnd]:
@@ -404,55 +546,38 @@ def _check_there(topics: Iterable[str], partitions: Mapping[str, int]) -> None:
             )
 
 
-def _check_not_grown(ingress: str, before: Mapping[str, int], now: Mapping[str, int]) -> None:
-    """Raise `IngressGrew`: ends of records in new partitions would seem to have no record."""
-    if now.get(ingress, 0) > before[ingress]:
-        raise IngressGrew(
-            f"{ingress} has {now[ingress]} partitions, and had {before[ingress]} when this audit "
-            "began.",
-            "Audit again.",
-        )
-
-
 def _places(topics: Iterable[str], partitions: Mapping[str, int]) -> list[Place]:
     return [(topic, number) for topic in topics for number in range(partitions[topic])]
 
 
-def _read_to(one: Committed, end: int, topic: str) -> int:
-    if one.next_offset is not None and one.next_offset > end:
-        raise NotOurs(
-            f"The committed offset {one.next_offset} lies beyond the end {end} of {topic}, "
-            f"partition {one.partition}: the broker has lost records.",
-            "What became of them cannot be audited.",
-        )
-    return one.next_offset or 0
-
-
 def _ingress(
-    broker: Broker,
-    state: CommittedState,
-    ends: Mapping[Place, SettledEnd],
-    audited: Mapping[Place, OffsetRange],
+    broker: Broker, state: CommittedState, settled: Mapping[Place, SettledEnd], selection: Selection
 ) -> tuple[IngressPosition, ...]:
-    starts = broker.log_starts(list(ends))
+    """Return the position of each ingress partition. Reading ends before an unreadable batch."""
+    stuck = state.unreadable.stuck
+    ends = {
+        place: min(one.stable, stuck.get(place[1], one.stable)) for place, one in settled.items()
+    }
+    starts, audited = broker.log_starts([*ends]), _selected(broker, ends, selection)
+    if selection.offsets:
+        audited = _at_offsets(selection.offsets, starts, ends, state.own.ingress)
     return tuple(
         IngressPosition(
             one,
             starts[place],
-            ends[place].stable,
+            ends[place],
             max(audited[place][0], starts[place]),
             max(audited[place][1], starts[place]),
-            ends[place].log_end,
+            settled[place].log_end,
         )
-        for one in state.committed
-        for place in [(state.own.ingress, one.partition)]
+        for one, place in zip(state.committed, ends, strict=True)
     )
 
 
-def _audited(
-    broker: Broker, ends: Mapping[Place, int], since_ms: int | None, until_ms: int | None
+def _selected(
+    broker: Broker, ends: Mapping[Place, int], selection: Selection
 ) -> dict[Place, OffsetRange]:
-    places = list(ends)
+    places, since_ms, until_ms = [*ends], selection.since_ms, selection.until_ms
     first = dict.fromkeys(places, 0) if since_ms is None else broker.offsets_at(places, since_ms)
     beyond = ends if until_ms is None else broker.offsets_at(places, until_ms)
 
@@ -472,22 +597,23 @@ def _audited(
     return chosen
 
 
-def _only(
+def _at_offsets(
     offsets: Mapping[int, OffsetRange],
-    audited: Mapping[Place, OffsetRange],
     starts: Mapping[Place, int],
+    ends: Mapping[Place, int],
     topic: str,
 ) -> dict[Place, OffsetRange]:
-    found = {place: (end, end) for place, (_, end) in audited.items()}
+    found = {place: (end, end) for place, end in ends.items()}
     for partition, (first, beyond) in offsets.items():
-        start, end = starts.get((topic, partition), 0), found.get((topic, partition), (0, 0))[1]
+        place = topic, partition
+        start, end = starts.get(place, 0), ends.get(place, 0)
         if max(first, start) >= min(beyond, end):
             holds = f"holds the offsets {start} to {end - 1}" if start < end else "holds nothing"
             raise RangeRefused(
                 f"{topic}, partition {partition}, {holds}: none of those asked for.",
                 "Correct --offsets.",
             )
-        found[topic, partition] = first, min(beyond, end)
+        found[place] = first, min(beyond, end)
     return found
 
 

@@ -5,13 +5,14 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from hashlib import sha256
+from itertools import zip_longest
 from typing import Any, Final, cast
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.kafka.broker import Broker, KafkaSettings, Place
-from spark_jobs.kafka.positions import OffsetRange, Range, Unreadable
+from spark_jobs.kafka.snapshot import OffsetRange, Range, Unreadable
 from spark_jobs.runtime.errors import RangeRefused
 from spark_jobs.runtime.frames import Schema, conformed, local_rows
 
@@ -31,47 +32,43 @@ class LargeRecords:
     """The large records in an audit. None are known before `search`."""
 
     def __init__(self) -> None:
-        self._found: dict[Place, dict[int, Row]] = {}
+        self._found: dict[tuple[Place, int], Row] = {}
         self._read: list[Range] = []
 
     def note_read(self, ranges: Iterable[Range]) -> None:
         self._read += ranges
 
     def offsets(self, one: Range) -> list[int]:
-        found = self._found.get(one.place, {})
-        return sorted(offset for offset in found if one.start <= offset < one.end)
+        known = (offset for place, offset in self._found if place == one.place)
+        return sorted(offset for offset in known if one.start <= offset < one.end)
 
     def rows(self, one: Range) -> list[Row]:
         """Return known large records in this range: RECORDS, binary columns in base 64."""
-        return [self._found[one.place][offset] for offset in self.offsets(one)]
+        return [self._found[one.place, offset] for offset in self.offsets(one)]
 
     def search(self, broker: Broker, hides_keys_of: Iterable[str]) -> bool:
         """Search the noted ranges. Return whether a new large record was found.
         `hides_keys_of`: topics whose large keys are replaced, too. Elsewhere the key is needed to
         check the partition. Raises `RangeRefused` beyond MOST_LARGE.
         """
-        known = self._count()
+        known = len(self._found)
         ranges, self._read = self._read, []
         for one in ranges:
             for place, message in broker.messages({one.place: one.start}, take_unreadable=True):
                 if message.error() is not None or (message.offset() or 0) >= one.end:
                     break
                 if row := _large_row(message, hides_key=one.topic in hides_keys_of):
-                    self._found.setdefault(place, {})[row["offset"]] = row
-                    self._check_bound()
-        return self._count() > known
-
-    def _count(self) -> int:
-        return sum(map(len, self._found.values()))
-
-    def _check_bound(self) -> None:
-        if self._count() > MOST_LARGE:
-            first = min((*place, offset) for place in self._found for offset in self._found[place])
-            raise RangeRefused(
-                f"More than {MOST_LARGE} records take over {LARGE_BYTES // 1_000_000} MB each, "
-                "and Spark ran out of memory with them. The first is {}/{}/{}.".format(*first),
-                "Give more with --driver-memory, or leave these records out with --offsets.",
-            )
+                    self._found[place, row["offset"]] = row
+                if len(self._found) > MOST_LARGE:
+                    (topic, partition), offset = min(self._found)
+                    raise RangeRefused(
+                        f"More than {MOST_LARGE} records take over {LARGE_BYTES // 1_000_000} MB "
+                        "each, and Spark ran out of memory with them. The first is "
+                        f"{topic}/{partition}/{offset}.",
+                        "Give more with --driver-memory, or leave these records out with "
+                        "--offsets.",
+                    )
+        return len(self._found) > known
 
 
 def _large_row(message: Message, *, hides_key: bool) -> Row | None:
@@ -207,46 +204,40 @@ def _left(one: Range, cut: Iterable[OffsetRange]) -> Iterator[Range]:
 
 def _one_of_each_partition(pieces: Iterable[Range]) -> list[list[Range]]:
     """Group the pieces: Spark reads one range of a partition at a time."""
-    rounds = list[dict[Place, Range]]()
+    by_place: dict[Place, list[Range]] = {}
     for piece in pieces:
-        free = next((held for held in rounds if piece.place not in held), None)
-        if free is None:
-            rounds.append(free := {})
-        free[piece.place] = piece
-    return [list(held.values()) for held in rounds]
+        by_place.setdefault(piece.place, []).append(piece)
+    return [[piece for piece in held if piece] for held in zip_longest(*by_place.values())]
 
 
 def _skipped(spark: SparkSession, ranges: Iterable[Range], unreadable: Unreadable) -> DataFrame:
+    spans = {"topic": "string", "partition": "int", "first": "bigint", "last": "bigint"}
     rows = [
-        {
-            "topic": one.topic,
-            "partition": one.partition,
-            "first": max(base, one.start),
-            "last": min(end, one.end) - 1,
-        }
+        dict(zip(spans, (*one.place, max(base, one.start), min(end, one.end) - 1), strict=True))
         for one in ranges
         for base, end in unreadable.skipped.get(one.partition, ())
         if max(base, one.start) < min(end, one.end)
     ]
-    spans = {"topic": "string", "partition": "int", "first": "bigint", "last": "bigint"}
-    found = local_rows(spark, rows, spans).selectExpr(
-        "topic", "partition", "explode(sequence(first, last)) AS offset"
-    )
     nothing = dict.fromkeys(RECORDS, "NULL") | {"timestamp_ms": "-1", "is_attested": "false"}
-    places = {name: name for name in found.columns}
-    return conformed(found, RECORDS, nothing | places)
+    places = {"topic": "topic", "partition": "partition", "offset": "offset"}
+    found = local_rows(spark, rows, spans)
+    each = found.selectExpr("*", "explode(sequence(first, last)) AS offset")
+    return conformed(each, RECORDS, nothing | places)
 
 
 def _read(
-    spark: SparkSession, settings: KafkaSettings, ranges: list[Range], more: Mapping[str, str]
+    spark: SparkSession, settings: KafkaSettings, ranges: Sequence[Range], more: Mapping[str, str]
 ) -> DataFrame:
-    topics: dict[str, dict[str, Range]] = {}
-    for one in ranges:
-        topics.setdefault(one.topic, {})[str(one.partition)] = one
+    """Read one range of each partition."""
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for topic, partition, start, end in ranges:
+        starts.setdefault(topic, {})[str(partition)] = start
+        ends.setdefault(topic, {})[str(partition)] = end
     options = {
-        "assign": json.dumps({topic: [*map(int, held)] for topic, held in topics.items()}),
-        "startingOffsets": _offsets(topics, "start"),
-        "endingOffsets": _offsets(topics, "end"),
+        "assign": json.dumps({topic: [*map(int, held)] for topic, held in starts.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
         "minPartitions": str(spark.sparkContext.defaultParallelism),
@@ -261,12 +252,3 @@ def _read(
         "large_bytes": "NULL",
     }
     return conformed(spark.read.format("kafka").options(**options).load(), RECORDS, columns)
-
-
-def _offsets(topics: Mapping[str, Mapping[str, Range]], edge: str) -> str:
-    return json.dumps(
-        {
-            topic: {partition: getattr(one, edge) for partition, one in held.items()}
-            for topic, held in topics.items()
-        }
-    )

@@ -16,8 +16,17 @@ from proxy.protocol.position import PolicyFrom as WrittenFrom
 from proxy.protocol.position import Position
 from spark_jobs.kafka.broker import Broker, kafka_settings
 from spark_jobs.kafka.broker import Place as Partition
-from spark_jobs.kafka.positions import LAST_OFFSET, Committed, PolicyFrom, Range
-from spark_jobs.kafka.snapshot import CommittedState, OwnTopics, committed_state, take_snapshot
+from spark_jobs.kafka.snapshot import (
+    LAST_OFFSET,
+    Committed,
+    CommittedState,
+    OwnTopics,
+    PolicyFrom,
+    Range,
+    Selection,
+    committed_state,
+    take_snapshot,
+)
 from spark_jobs.runtime.errors import (
     AuditError,
     BrokerUnreachable,
@@ -89,7 +98,7 @@ def test_snapshot_tells_what_is_committed_and_what_the_topics_hold(place: Place)
     assert first.committed.policies == (PolicyFrom(0, DIGEST),)
     assert (second.next_offset, second.committed.next_offset) == (0, None)
     assert state.ranges == [Range(place.own.ingress, 0, 0, 3), Range(place.own.ingress, 1, 0, 0)]
-    assert taken.policies == {DIGEST: POLICY.decode()}
+    assert state.policies == {DIGEST: POLICY.decode()}
     assert Range(place.target, 0, 0, 2) in taken.end_ranges
     assert {one.range.topic for one in taken.ends} == {
         place.target,
@@ -211,15 +220,15 @@ def test_times_become_offsets_and_a_range_that_cannot_hold_a_record_is_refused(
     write(place.bootstrap, place.own.ingress, [Outgoing(partition=0)])
     state = place.committed_state()
 
-    late = take_snapshot(place.broker, state, [], since_ms=between_ms).ingress[0]
-    early = take_snapshot(place.broker, state, [], until_ms=between_ms).ingress[0]
+    late = take_snapshot(place.broker, state, [], Selection(since_ms=between_ms)).ingress[0]
+    early = take_snapshot(place.broker, state, [], Selection(until_ms=between_ms)).ingress[0]
 
     assert (late.audited_from, late.audited_to) == (5, 6)
     assert (early.audited_from, early.audited_to) == (0, 5)
     with pytest.raises(RangeRefused, match="--since and --until"):
-        take_snapshot(place.broker, state, [], until_ms=1000)
+        take_snapshot(place.broker, state, [], Selection(until_ms=1000))
     with pytest.raises(RangeRefused, match="--since and --until"):
-        take_snapshot(place.broker, state, [], since_ms=between_ms + 3_600_000)
+        take_snapshot(place.broker, state, [], Selection(since_ms=between_ms + 3_600_000))
 
 
 def test_of_offsets_asked_for_those_in_the_log_are_audited_and_others_refused(
@@ -230,7 +239,7 @@ def test_of_offsets_asked_for_those_in_the_log_are_audited_and_others_refused(
 
     def audited(first: int, beyond: int, partition: int = 0) -> tuple[int, int]:
         span = {partition: (first, beyond)}
-        one = take_snapshot(place.broker, state, [], offsets=span).ingress[0]
+        one = take_snapshot(place.broker, state, [], Selection(offsets=span)).ingress[0]
         return one.audited_from, one.audited_to
 
     assert audited(2, 4) == (2, 4)
@@ -245,7 +254,7 @@ def test_nothing_written_since_a_moment_in_the_past_is_an_empty_range(place: Pla
     place.commits(5)
     time.sleep(0.01)
     quiet = take_snapshot(
-        place.broker, place.committed_state(), [], since_ms=time.time_ns() // 1_000_000
+        place.broker, place.committed_state(), [], Selection(since_ms=time.time_ns() // 1_000_000)
     ).ingress[0]
     assert (quiet.audited_from, quiet.audited_to) == (5, 5)
 

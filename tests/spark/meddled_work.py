@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from pyspark.sql import SparkSession
 
 from spark_jobs.audit_delivery import audit
-from spark_jobs.histories.job import AuditJob, Selection
+from spark_jobs.histories.job import AuditJob
 from spark_jobs.kafka.broker import kafka_settings
-from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.kafka.snapshot import OwnTopics, Selection
 from spark_jobs.results.summary import Summary
 from spark_jobs.runtime.frames import location
 from tests.support.audit_results import verdicts_in

@@ -15,9 +15,8 @@ from proxy.cli.app import main as proxy_command
 from spark_jobs import arguments, audit_delivery
 from spark_jobs.arguments import epoch_ms, offset_ranges, readable_errors
 from spark_jobs.audit_scope import LatenessLimits
-from spark_jobs.histories.job import AuditJob, Selection
-from spark_jobs.kafka.positions import LAST_OFFSET, OffsetRange
-from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.histories.job import AuditJob
+from spark_jobs.kafka.snapshot import LAST_OFFSET, OffsetRange, OwnTopics, Selection
 from spark_jobs.results.summary import Audited, Summary
 from spark_jobs.runtime.errors import TopicMissing
 from spark_jobs.runtime.frames import location

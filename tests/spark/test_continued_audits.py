@@ -14,9 +14,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.audit_delivery import audit
-from spark_jobs.histories.job import AuditJob, Evidence, Selection, TableHash, read_evidence
+from spark_jobs.histories.job import AuditJob, Evidence, TableHash, read_evidence
 from spark_jobs.kafka.broker import kafka_settings
-from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.kafka.snapshot import OwnTopics, Selection
 from spark_jobs.results.result_tables import newest_of_chain
 from spark_jobs.results.summary import History, Summary, new_name
 from spark_jobs.runtime.errors import NotOurs, ResultsRefused

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.kafka.positions import Range, Unreadable
+from spark_jobs.kafka.snapshot import Range, Unreadable
 from spark_jobs.kafka.sources import NEAR, LargeRecords, _apart
 from tests.support.installation.admin_client import call
 from tests.support.installation.committing import open_transaction

@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from proxy.embedded import EmbeddedBroker
 from spark_jobs.audit_delivery import audit
 from spark_jobs.histories.ends import REQUESTS
-from spark_jobs.histories.job import AuditJob, Selection
+from spark_jobs.histories.job import AuditJob
 from spark_jobs.histories.open_records import FOLDERS, OPEN, TABLE
 from spark_jobs.kafka.broker import kafka_settings
-from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.kafka.snapshot import OwnTopics, Selection
 from spark_jobs.results.summary import History, new_name
 from spark_jobs.runtime.frames import conformed, location
 from spark_jobs.runtime.session import job_session

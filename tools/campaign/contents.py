@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_jobs.kafka.positions import Committed
+from spark_jobs.kafka.snapshot import Committed
 from spark_jobs.requests.error_codes import HOP_BAD
 from tools.campaign.scene import LAST, OWN
 

@@ -14,7 +14,7 @@ from proxy.kafka.settings_topic import ServedPartition
 from proxy.kafka.topics import TopicFacts
 from proxy.protocol.position import PolicyFrom
 from proxy.protocol.proofs import HopKey
-from spark_jobs.kafka.positions import Committed
+from spark_jobs.kafka.snapshot import Committed
 from tests.property.test_exactly_once import COMMITS, perform
 from tests.support.simulation.stand_in import INGRESS, Record, StandInKafka
 from tests.support.simulation.world import SettingsTopic, World

@@ -13,8 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.audit_scope import AuditScope, OverdueRules, Unseen, overdue_rules
 from spark_jobs.kafka.broker import Place
-from spark_jobs.kafka.positions import Committed, IngressPosition, OverdueText, PolicyFrom, Snapshot
-from spark_jobs.kafka.snapshot import SettingsTopic, with_earlier_policies
+from spark_jobs.kafka.snapshot import (
+    Committed,
+    IngressPosition,
+    OverdueText,
+    PolicyFrom,
+    SettingsTopic,
+    Snapshot,
+    with_earlier_policies,
+)
 from spark_jobs.kafka.sources import RECORDS
 from spark_jobs.records.hashes import HopKeys
 from spark_jobs.requests.policies import InForce, least_attempts
@@ -84,7 +91,7 @@ class Laid:
             for end in (read_to.get(one.partition, ends[one.partition]),)
         ]
         at_ms = MOMENTS_MS[moment]
-        return Snapshot(OWN.ingress, TOPIC_ID, tuple(positions), (), {}, {}, {}, at_ms)
+        return Snapshot(OWN.ingress, TOPIC_ID, tuple(positions), (), {}, {}, at_ms)
 
     def scope(self, moment: int, *, settled_only: bool = False) -> AuditScope:
         at_ms = MOMENTS_MS[moment]

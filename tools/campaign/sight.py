@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from proxy.dispatch.partitioning import partition_of
 from spark_jobs.audit_scope import ALWAYS_MS, Unseen
 from spark_jobs.kafka.broker import Place
-from spark_jobs.kafka.positions import Committed
+from spark_jobs.kafka.snapshot import Committed
 from tests.support.simulation.manual_clock import START_MS
 from tools.campaign.contents import Contents, Held
 from tools.campaign.scene import LAST, MOMENTS_MS, OWN, PHASE_MS

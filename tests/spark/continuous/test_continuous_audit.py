@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from spark_jobs import continuous_audit
 from spark_jobs.audit_delivery import audit
 from spark_jobs.continuous_audit import Gauges, Rounds, Totals, create_topic, publish
-from spark_jobs.histories.job import AuditJob, Selection
+from spark_jobs.histories.job import AuditJob
 from spark_jobs.kafka.broker import kafka_settings
-from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.kafka.snapshot import OwnTopics, Selection
 from spark_jobs.results.result_tables import AUDIT, VIOLATION
 from spark_jobs.results.summary import PORTION, History
 from spark_jobs.runtime.errors import ResultsRefused

@@ -25,7 +25,7 @@ from spark_jobs.histories.progress import (
     unread,
     unread_ends,
 )
-from spark_jobs.kafka.positions import (
+from spark_jobs.kafka.snapshot import (
     Committed,
     EndRange,
     IngressPosition,
@@ -61,8 +61,6 @@ READ = ReadSoFar(
 def test_positions_come_back_as_they_were_written() -> None:
     for read in (READ, replace(READ, judged=None), replace(READ, judged={})):
         assert ReadSoFar.from_json(json.loads(json.dumps(read.to_json()))) == read
-    older = {name: told for name, told in READ.to_json().items() if name not in {"lost", "judged"}}
-    assert ReadSoFar.from_json(older) == replace(READ, lost={}, judged=None)
     for broken in ({}, {**READ.to_json(), "version": 99}, {**READ.to_json(), "ends": [1]}):
         with pytest.raises((KeyError, TypeError, ValueError)):
             ReadSoFar.from_json(broken)
@@ -85,7 +83,7 @@ def test_portion_is_the_first_offsets_and_may_end_within_a_partition() -> None:
 
 def test_what_was_read_in_portions_is_judged_later_and_is_judged_once() -> None:
     place = IngressPosition(Committed(0, 9), 0, 20, 0, 20, 22)
-    taken = Snapshot("i", "id", (place,), (), {}, {}, {}, 0)
+    taken = Snapshot("i", "id", (place,), (), {}, {}, 0)
     (judged,) = partition_states(taken, replace(READ, judged=None))
     assert (judged.audited_from, judged.closed_to) == (8, 8)
     (unjudged,) = partition_states(taken, READ)
@@ -96,7 +94,7 @@ def test_what_was_read_in_portions_is_judged_later_and_is_judged_once() -> None:
 
 def test_what_the_proxy_has_not_read_gets_no_verdict_where_only_what_is_settled_counts() -> None:
     far = IngressPosition(Committed(0, 9), 0, 5_000_000, 0, 5_000_000, 5_000_001)
-    taken = Snapshot("i", "id", (far,), (), {}, {}, {}, 0)
+    taken = Snapshot("i", "id", (far,), (), {}, {}, 0)
     (state,) = partition_states(taken, NOTHING_READ, settled_only=True)
     assert (state.audited_to, state.read_to, state.log_end) == (9, 1_000_009, 5_000_001)
     set_back = replace(taken, ingress=(replace(far, committed=Committed(0, 2)),))
@@ -106,7 +104,7 @@ def test_what_the_proxy_has_not_read_gets_no_verdict_where_only_what_is_settled_
 
 def test_ends_deleted_after_they_were_read_are_no_loss_and_another_topic_is_read_anew() -> None:
     aged = EndRange(Range("a", 0, 5, 9), has_lost=True, first_ms=50)
-    taken = Snapshot("i", "id", (), (aged,), {}, {}, {"a": "id-a"}, 0)
+    taken = Snapshot("i", "id", (), (aged,), {}, {"a": "id-a"}, 0)
 
     def read(end: int, topic_id: str = "id-a") -> ReadSoFar:
         return ReadSoFar("i", "id", "g", {}, {("a", 0): end}, {"a": topic_id})
@@ -121,7 +119,7 @@ def test_ends_deleted_after_they_were_read_are_no_loss_and_another_topic_is_read
 
 def test_what_was_deleted_before_a_portion_was_read_is_known_by_the_audit_that_judges_it() -> None:
     held = EndRange(Range("a", 0, 5, 9), has_lost=True, first_ms=50)
-    taken = Snapshot("i", "id", (), (held,), {}, {}, {"a": "id-a"}, 70)
+    taken = Snapshot("i", "id", (), (held,), {}, {"a": "id-a"}, 70)
     assert lost_of(taken) == {("a", 0): 50}
     assert lost_of(replace(taken, ends=(replace(held, first_ms=None),))) == {("a", 0): 70}
     assert lost_of(replace(taken, ends=(replace(held, has_lost=False),))) == {}

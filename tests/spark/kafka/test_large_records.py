@@ -10,7 +10,7 @@ from pyspark.sql import Row, SparkSession
 
 from spark_jobs.kafka import sources as large_records
 from spark_jobs.kafka.broker import Broker, kafka_settings
-from spark_jobs.kafka.positions import Range, Unreadable
+from spark_jobs.kafka.snapshot import Range, Unreadable
 from spark_jobs.kafka.sources import LargeRecords, records
 from spark_jobs.runtime.errors import RangeRefused
 from tests.support.records import new_topic

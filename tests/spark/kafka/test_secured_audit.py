@@ -11,9 +11,9 @@ from confluent_kafka.admin import ResourceType  # type: ignore[attr-defined]
 from pyspark.sql import SparkSession
 
 from spark_jobs.audit_delivery import audit
-from spark_jobs.histories.job import AuditJob, Selection
+from spark_jobs.histories.job import AuditJob
 from spark_jobs.kafka.broker import kafka_settings
-from spark_jobs.kafka.snapshot import OwnTopics
+from spark_jobs.kafka.snapshot import OwnTopics, Selection
 from spark_jobs.runtime.frames import location
 from tests.support.installation.installation import Installation
 from tests.support.installation.rights import Right, grant

@@ -5,7 +5,7 @@ from confluent_kafka import TopicPartition
 from pyspark.sql import SparkSession
 
 from spark_jobs.kafka.broker import kafka_settings
-from spark_jobs.kafka.positions import Range
+from spark_jobs.kafka.snapshot import Range
 from spark_jobs.kafka.sources import RECORDS, records
 from spark_jobs.runtime.errors import RangeRefused, explained
 from tests.support.installation.committing import open_transaction

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from proxy.protocol.policy import Policy
-from spark_jobs.kafka.positions import Committed
+from spark_jobs.kafka.snapshot import Committed
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.stand_in import INGRESS, Record
 from tests.support.simulation.world import World

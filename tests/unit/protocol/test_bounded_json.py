@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.protocol import bounded_json
 from proxy.protocol.position import MetadataUnreadable, Position
-from spark_jobs.kafka.positions import Committed
+from spark_jobs.kafka.snapshot import Committed
 from spark_jobs.records import bounded_json as of_audit
 from tests.support.hostile_json import HOSTILE
 

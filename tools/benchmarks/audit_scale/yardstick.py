@@ -10,7 +10,7 @@ import time
 from pyspark.sql import functions as f
 
 from spark_jobs.kafka.broker import Broker, kafka_settings
-from spark_jobs.kafka.positions import Range
+from spark_jobs.kafka.snapshot import Range
 from spark_jobs.kafka.sources import records
 from spark_jobs.runtime.session import spark_session
 from tools.benchmarks.audit_scale.topics import Topics

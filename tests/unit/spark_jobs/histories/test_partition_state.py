@@ -3,6 +3,7 @@
 import pytest
 
 from spark_jobs.histories.progress import Span, known_from
+from spark_jobs.kafka.snapshot import PolicyFrom
 
 
 @pytest.mark.parametrize(
@@ -18,4 +19,4 @@ from spark_jobs.histories.progress import Span, known_from
 def test_records_are_known_from_where_settings_are_known_or_were_when_they_were_read(
     span: Span, settings: int, expected: int
 ) -> None:
-    assert known_from(span, settings) == expected
+    assert known_from(span, [PolicyFrom(settings, "digest")]) == expected

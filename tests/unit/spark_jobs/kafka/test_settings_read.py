@@ -12,8 +12,7 @@ from confluent_kafka import KafkaError
 from proxy.protocol.policy import Policy
 from spark_jobs.audit_scope import overdue_rules
 from spark_jobs.kafka.broker import Broker, kafka_settings
-from spark_jobs.kafka.positions import OverdueText, PolicyFrom
-from spark_jobs.kafka.snapshot import SettingsTopic, settings_topic
+from spark_jobs.kafka.snapshot import OverdueText, PolicyFrom, SettingsTopic, settings_topic
 from spark_jobs.records.hashes import policy_digest
 from spark_jobs.requests.policies import least_attempts
 from tests.support.hostile_json import HOSTILE
