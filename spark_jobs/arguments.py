@@ -49,25 +49,21 @@ def epoch_ms(text: str) -> int:
 
 def offset_ranges(texts: Iterable[str]) -> dict[int, OffsetRange]:
     """Return ranges by partition for `3:100-199`, `3:100-` (to the end) or `3:100`."""
-    found: dict[int, OffsetRange] = {}
+    ranges: dict[int, OffsetRange] = {}
     for text in texts:
-        partition, asked = _offset_range(text)
-        if partition in found:
+        found = OFFSETS.fullmatch(text)
+        first = int(found["first"]) if found else 0
+        last = int(found["last"] or (LAST_OFFSET - 1 if found["on"] else first)) if found else -1
+        if found is None or last < first:
+            raise typer.BadParameter(
+                f"{text} is no range of offsets: write PARTITION:FIRST-LAST, such as 3:100-199, "
+                "3:100- for all from there on, or 3:100 for that one"
+            )
+        partition = int(found["partition"])
+        if partition in ranges:
             raise typer.BadParameter(f"partition {partition} is named twice: one range for each")
-        found[partition] = asked
-    return found
-
-
-def _offset_range(text: str) -> tuple[int, OffsetRange]:
-    if found := OFFSETS.fullmatch(text):
-        first = int(found["first"])
-        last = int(found["last"] or (LAST_OFFSET - 1 if found["on"] else first))
-        if first <= last:
-            return int(found["partition"]), (first, last + 1)
-    raise typer.BadParameter(
-        f"{text} is no range of offsets: write PARTITION:FIRST-LAST, such as 3:100-199, "
-        "3:100- for all from there on, or 3:100 for that one"
-    )
+        ranges[partition] = first, last + 1
+    return ranges
 
 
 def limits(texts: Iterable[str]) -> LatenessLimits:

@@ -7,8 +7,8 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from threading import Event
@@ -99,29 +99,23 @@ def totals_of(history: History) -> Totals:
     return Totals()
 
 
-def uncounted(history: History, before: Totals) -> list[Row]:
-    """Return audit, result and summary of each audit that is not counted yet, in order."""
-    rows = history.audits.where("read IS NOT NULL").where(f.col("audit") > before.audit)
-    return rows.select("audit", "result", "summary").orderBy("audit").collect()
-
-
-def deleted(ingress: str, audit: Row) -> Iterator[str]:
-    """Yield a sentence for each range that was deleted unread."""
-    for one in json.loads(audit.summary)["unverifiable"]:
-        yield (
-            f"Retention has deleted {ingress}, partition {one['partition']}, from offset "
-            f"{one['start']} to {one['end'] - 1} before that was read: what was asked for there is "
-            "unverifiable."
-        )
-
-
-def count(history: History, before: Totals, audits: Iterable[Row]) -> Totals:
+def count(history: History, before: Totals, audits: Sequence[Row]) -> Totals:
     """Return and store the totals after these audits. Each audit counts once."""
     names = [row.audit for row in audits]
     given = history.tables.read(VERDICTS_TABLE, {**AUDIT, **VERDICTS})
     found = with_verdicts(before, given.where(f.col("audit").isin(names)))
     for row in audits:
-        found = _with_summary(found, row)
+        summary = json.loads(row.summary)
+        lost = sum(one["end"] - one["start"] for one in summary["unverifiable"])
+        found = replace(found, audit=row.audit, lost=found.lost + lost)
+        if row.result != PORTION:
+            found = replace(
+                found,
+                pending=sum(summary["verdicts"].get(name, 0) for name in NOT_DONE),
+                overdue=summary["overdue"],
+                unread=sum(max(0, at["log_end"] - at["next_offset"]) for at in summary["ranges"]),
+                until_ms=summary["audited_until_ms"],
+            )
     kept = local_rows(given.sparkSession, [{"totals": json.dumps(asdict(found))}], TOTALS)
     history.tables.replace(TABLE, kept)
     return found
@@ -137,41 +131,21 @@ def with_verdicts(before: Totals, given: DataFrame) -> Totals:
             f.count("*").alias("records"),
             f.coalesce(f.sum(late), f.lit(0)).alias("late_sum_ms"),
             f.count_if("is_late").alias("late"),
-            *[
-                f.count_if(late <= bucket_ms).alias(f"within_{bucket_ms}")
-                for bucket_ms in BUCKETS_MS
-            ],
+            *[f.count_if(late <= bucket_ms).alias(f"{bucket_ms}") for bucket_ms in BUCKETS_MS],
         )
         .collect()
     )
+    broken = {row.verdict: row.records for row in rows if row.is_violation}
     arrived = [row for row in rows if row.verdict in ARRIVED]
-    late_by = {str(one): sum(row[f"within_{one}"] for row in arrived) for one in BUCKETS_MS}
+    late_by = {f"{one}": sum(row[f"{one}"] for row in arrived) for one in BUCKETS_MS}
     return replace(
         before,
         verdicts=_plus(before.verdicts, {row.verdict: row.records for row in rows}),
-        violations=_plus(
-            before.violations, {row.verdict: row.records for row in rows if row.is_violation}
-        ),
+        violations=_plus(before.violations, broken),
         late_by=_plus(before.late_by, late_by),
         deliveries=before.deliveries + sum(row.records for row in arrived),
         late_sum_ms=before.late_sum_ms + sum(row.late_sum_ms for row in arrived),
         late=before.late + sum(row.late for row in arrived),
-    )
-
-
-def _with_summary(before: Totals, audit: Row) -> Totals:
-    summary = json.loads(audit.summary)
-    lost = before.lost + sum(one["end"] - one["start"] for one in summary["unverifiable"])
-    if audit.result == PORTION:
-        return replace(before, audit=audit.audit, lost=lost)
-    return replace(
-        before,
-        audit=audit.audit,
-        lost=lost,
-        pending=sum(summary["verdicts"].get(name, 0) for name in NOT_DONE),
-        overdue=summary["overdue"],
-        unread=sum(max(0, one["log_end"] - one["next_offset"]) for one in summary["ranges"]),
-        until_ms=summary["audited_until_ms"],
     )
 
 
@@ -227,37 +201,31 @@ class Gauges(Collector):
             ) from None
 
     def collect(self) -> Iterator[Metric]:
-        if self.totals is not None:
-            yield from _families(self.totals)
-
-
-def _families(totals: Totals) -> Iterator[Metric]:
-    yield _counts("verdicts", "Records by verdict.", totals.verdicts, MEANINGS)
-    yield _counts("violations", "Violations by verdict.", totals.violations, VIOLATIONS)
-    late = HistogramMetricFamily(f"{PREFIX}_lateness_seconds", "How late deliveries were.")
-    buckets = [(str(one / 1000), totals.late_by.get(str(one), 0)) for one in BUCKETS_MS]
-    late.add_metric([], [*buckets, ("+Inf", totals.deliveries)], totals.late_sum_ms / 1000)
-    yield late
-    for name, text, value in (
-        ("pending", "Records read by the proxy that have not ended.", totals.pending),
-        ("unread", "Ingress records the proxy has not read.", totals.unread),
-        ("lost_offsets", "Ingress offsets deleted before the audit read them.", totals.lost),
-        ("overdue", "Records due for longer than allowed, not ended.", totals.overdue),
-        (
-            "audited_until_seconds",
-            "Epoch seconds up to which all is judged.",
-            totals.until_ms / 1000,
-        ),
-    ):
-        yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
-
-
-def _counts(name: str, text: str, found: Mapping[str, int], names: Iterable[str]) -> Metric:
-    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=["verdict"])
-    for verdict in names:
-        if verdict != PENDING:
-            family.add_metric([verdict], found.get(verdict, 0))
-    return family
+        totals = self.totals
+        if totals is None:
+            return
+        for name, text, found, names in (
+            ("verdicts", "Records by verdict.", totals.verdicts, MEANINGS),
+            ("violations", "Violations by verdict.", totals.violations, VIOLATIONS),
+        ):
+            family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=["verdict"])
+            for verdict in names:
+                if verdict != PENDING:
+                    family.add_metric([verdict], found.get(verdict, 0))
+            yield family
+        late = HistogramMetricFamily(f"{PREFIX}_lateness_seconds", "How late deliveries were.")
+        buckets = [(str(one / 1000), totals.late_by.get(str(one), 0)) for one in BUCKETS_MS]
+        late.add_metric([], [*buckets, ("+Inf", totals.deliveries)], totals.late_sum_ms / 1000)
+        yield late
+        until_s = totals.until_ms / 1000
+        for name, text, value in (
+            ("pending", "Records read by the proxy that have not ended.", totals.pending),
+            ("unread", "Ingress records the proxy has not read.", totals.unread),
+            ("lost_offsets", "Ingress offsets deleted before the audit read them.", totals.lost),
+            ("overdue", "Records due for longer than allowed, not ended.", totals.overdue),
+            ("audited_until_seconds", "Epoch seconds up to which all is judged.", until_s),
+        ):
+            yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
 
 
 LOOK_EVERY_S: Final = 1.0
@@ -296,19 +264,32 @@ class Rounds:
             self._done += 1
             if self._done % TIDY_EVERY == 0:
                 self._tidy()
+        totals = self.totals
         if isinstance(found, int):
-            print(f"{self.totals.audit}: {found:,} records read, to be judged later", flush=True)
+            print(f"{totals.audit}: {found:,} records read, to be judged later", flush=True)
             return True
-        _say(self.totals)
+        judged, broken = sum(totals.verdicts.values()), sum(totals.violations.values())
+        print(
+            f"{totals.audit}: {judged:,} judged, {totals.pending:,} pending, {broken:,} violations",
+            flush=True,
+        )
         return False
 
     def _count(self) -> None:
-        """Count new audits, including one whose process ended before it was counted."""
-        before = totals_of(self._history)
-        audits = uncounted(self._history, before)
-        for row in audits:
-            for sentence in deleted(self._job.own.ingress, row):
-                print(sentence, file=sys.stderr, flush=True)
+        """Count new audits, including one whose process ended before it was counted.
+        Name on stderr what was deleted unread.
+        """
+        before, ingress = totals_of(self._history), self._job.own.ingress
+        rows = self._history.audits.where("read IS NOT NULL").where(f.col("audit") > before.audit)
+        audits = rows.select("audit", "result", "summary").orderBy("audit").collect()
+        for one in (one for row in audits for one in json.loads(row.summary)["unverifiable"]):
+            print(
+                f"Retention has deleted {ingress}, partition {one['partition']}, from offset "
+                f"{one['start']} to {one['end'] - 1} before that was read: what was asked for "
+                "there is unverifiable.",
+                file=sys.stderr,
+                flush=True,
+            )
         self.totals = count(self._history, before, audits) if audits else before
         self._tell(self.totals)
 
@@ -345,7 +326,6 @@ def main(
         gauges = Gauges()
         if metrics_port:
             gauges.serve(metrics_host, metrics_port)
-        metrics_at = f"http://{metrics_host}:{metrics_port}/metrics" if metrics_port else ""
         if audit_topic:
             create_topic(job.kafka, audit_topic)
 
@@ -356,7 +336,14 @@ def main(
 
         with job_session("continuous audit", options.master, options.driver_memory) as spark:
             rounds = Rounds(spark, job, keep * 3_600_000, tell)
-            _say_what_comes(job, every, metrics_at)
+            address = f"http://{metrics_host}:{metrics_port}/metrics"
+            at_metrics = f"; metrics at {address}" if metrics_port else ""
+            print(
+                f"Auditing {job.own.ingress} and the group {job.group} every {every} s, results in "
+                f"{job.output}{at_metrics}. The first audit reads all there is and takes a minute "
+                "or more; Ctrl-C stops it, started again it goes on.",
+                flush=True,
+            )
             run_until_stopped(rounds.do, every, spark.sparkContext.cancelAllJobs)
     raise typer.Exit(VIOLATED if rounds.totals.violations else 0)
 
@@ -368,7 +355,8 @@ def run_until_stopped(
     again_after_s: float = AGAIN_AFTER_S,
 ) -> None:
     """Call `do` every `every_s` until SIGTERM or SIGINT. An interrupted round leaves nothing.
-    If `do` returns true, the next round begins at once. After PASSES it is tried again.
+    If `do` returns true, the next round begins at once. After PASSES it is tried again. A signal
+    interrupts repeatedly: Spark cannot interrupt a query in planning.
     """
     stopping = Event()
     for one in (signal.SIGTERM, signal.SIGINT):
@@ -377,7 +365,12 @@ def run_until_stopped(
         while not stopping.is_set():
             began_s = time.monotonic()
             running = beside.submit(do)
-            _await(running, stopping, interrupt)
+            while not running.done():
+                with suppress(Exception):
+                    running.exception(LOOK_EVERY_S)
+                if stopping.is_set():
+                    with suppress(Py4JError, OSError):
+                        interrupt()
             if stopping.is_set():
                 return
             try:
@@ -386,34 +379,6 @@ def run_until_stopped(
                 print(f"{error} (It is tried again by itself.)", file=sys.stderr, flush=True)
                 wait_s = again_after_s
             stopping.wait(max(0.0, wait_s))
-
-
-def _await(running: "Future[bool]", stopping: Event, interrupt: Callable[[], None]) -> None:
-    """Wait. After a signal interrupt repeatedly: Spark cannot interrupt a query in planning."""
-    while not running.done():
-        with suppress(Exception):
-            running.exception(LOOK_EVERY_S)
-        if stopping.is_set():
-            with suppress(Py4JError, OSError):
-                interrupt()
-
-
-def _say_what_comes(job: AuditJob, every_s: int, metrics_at: str) -> None:
-    at_metrics = f"; metrics at {metrics_at}" if metrics_at else ""
-    print(
-        f"Auditing {job.own.ingress} and the group {job.group} every {every_s} s, results in "
-        f"{job.output}{at_metrics}. The first audit reads all there is and takes a minute or "
-        "more; Ctrl-C stops it, started again it goes on.",
-        flush=True,
-    )
-
-
-def _say(totals: Totals) -> None:
-    judged, broken = sum(totals.verdicts.values()), sum(totals.violations.values())
-    print(
-        f"{totals.audit}: {judged:,} judged, {totals.pending:,} pending, {broken:,} violations",
-        flush=True,
-    )
 
 
 if __name__ == "__main__":

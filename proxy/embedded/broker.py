@@ -109,8 +109,8 @@ class EmbeddedBroker(KafkaServer):
             cluster_id = self.folder.cluster_id()
             if cluster_id is None:
                 self.format(cluster_id := new_cluster_id())
-            self.folder.mark_version(kafka_version())
-            self.folder.mark_registered()
+            self.folder.version.write_text(kafka_version() + "\n", "utf-8")
+            self.folder.fenced.unlink(missing_ok=True)
             self.launch()
             self._await_ready(port, cluster_id)
         except BaseException:
@@ -137,14 +137,13 @@ class EmbeddedBroker(KafkaServer):
         self.configure(alone_as_controller(properties))
         self.launch(QUICK_JVM)
         deadline = time.monotonic() + FENCED_WITHIN_S
-        while self.is_running and time.monotonic() < deadline and not self._is_fenced():
+        while self.is_running and time.monotonic() < deadline:
+            log = "\n".join(self.folder.log_tail(TAIL_LINES))
+            if FENCED in log.partition(GIVEN_UP)[2]:
+                break
             time.sleep(LOOK_EVERY_S)
         self.end_process()
-        self.folder.mark_fenced()
-
-    def _is_fenced(self) -> bool:
-        log = "\n".join(self.folder.log_tail(TAIL_LINES))
-        return FENCED in log.partition(GIVEN_UP)[2]
+        self.folder.fenced.touch()
 
     def _failure(self, what: str, port: int) -> Exception:
         tail = self.folder.log_tail(TAIL_LINES)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from jgo.maven import MavenContext
 
 LOCK_NAME = "kafka-jars.lock"
-PLAIN_STEP_PERCENT = 25
 SILENCE_TIMEOUT_S = 60
 CONNECTIONS = 4
 TRIES = 3
@@ -136,28 +135,18 @@ def ensure_all(name: str, jars: tuple[Jar, ...]) -> list[Path]:
     Raises JarsUnavailable, CacheUnusable or ExtraMissing.
     """
     folder = cache_folder()
-    if _lacking(jars, folder):
-        with _sole_user_of(folder):
-            if lacking := _lacking(jars, folder):
+    if not all(jar.is_whole(folder) for jar in jars):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / ".lock").open("w")
+        except OSError as error:
+            raise CacheUnusable(folder, str(error)) from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if lacking := [jar for jar in jars if not jar.is_whole(folder)]:
                 require("embedded", f"Fetching {name}")
                 fetch(lacking, folder, name)
     return [folder / jar.file_name for jar in jars]
-
-
-def _lacking(jars: tuple[Jar, ...], folder: Path) -> list[Jar]:
-    return [jar for jar in jars if not jar.is_whole(folder)]
-
-
-@contextmanager
-def _sole_user_of(folder: Path) -> Iterator[None]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise CacheUnusable(folder, str(error)) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def fetch(jars: Sequence[Jar], folder: Path, name: str) -> None:
@@ -206,7 +195,16 @@ def _fetch_one(jar: Jar, context: "MavenContext", folder: Path) -> None:
 
     for tries_left in reversed(range(TRIES)):
         try:
-            _fetch_once(jar, context, folder)
+            artifact = context.create_dependency(jar.coordinates).artifact
+            if artifact.cached_path is not None:
+                artifact.cached_path.unlink(missing_ok=True)
+            arrived = Path(artifact.resolve())
+            if not jar.is_whole(arrived.parent):
+                raise JarsUnavailable(
+                    f"what arrived as {jar.coordinates} is not what the lock file names "
+                    "(SHA-256 differs)"
+                )
+            arrived.replace(folder / jar.file_name)
         except (RequestException, RuntimeError) as error:
             if not tries_left:
                 raise JarsUnavailable(f"{jar.coordinates}: {error}") from error
@@ -216,52 +214,23 @@ def _fetch_one(jar: Jar, context: "MavenContext", folder: Path) -> None:
             return
 
 
-def _fetch_once(jar: Jar, context: "MavenContext", folder: Path) -> None:
-    artifact = context.create_dependency(jar.coordinates).artifact
-    if artifact.cached_path is not None:
-        artifact.cached_path.unlink(missing_ok=True)
-    arrived = Path(artifact.resolve())
-    if not jar.is_whole(arrived.parent):
-        raise JarsUnavailable(
-            f"what arrived as {jar.coordinates} is not what the lock file names (SHA-256 differs)"
-        )
-    arrived.replace(folder / jar.file_name)
-
-
 @contextmanager
 def _progress(title: str, total_bytes: int) -> Iterator[Count]:
+    """Show a bar on a terminal, and elsewhere a line for each quarter."""
     console, lock, done_bytes = Console(stderr=True), threading.Lock(), 0
-    shown = _bar if console.is_terminal else _lines
-    with shown(console, title, total_bytes) as show:
+    columns = (TextColumn("  "), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    is_shown = console.is_terminal
+    print(title, file=sys.stderr, flush=True)
+    with Bar(*columns, console=console, transient=True, disable=not is_shown) as bar:
+        task = bar.add_task("", total=total_bytes)
 
         def count(piece_bytes: int) -> None:
             nonlocal done_bytes
             with lock:
-                done_bytes += piece_bytes
-                show(done_bytes)
+                before, done_bytes = done_bytes, done_bytes + piece_bytes
+                bar.update(task, completed=done_bytes)
+                quarter = min(4, done_bytes * 4 // max(1, total_bytes))
+                if not is_shown and quarter > before * 4 // max(1, total_bytes):
+                    print(f"  {quarter * 25} %", file=sys.stderr, flush=True)
 
         yield count
-
-
-@contextmanager
-def _bar(console: Console, title: str, total_bytes: int) -> Iterator[Count]:
-    console.print(title, highlight=False)
-    columns = (TextColumn("  "), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total_bytes)
-        yield lambda done_bytes: bar.update(task, completed=done_bytes)
-
-
-@contextmanager
-def _lines(_console: Console, title: str, total_bytes: int) -> Iterator[Count]:
-    told_percent = 0
-
-    def show(done_bytes: int) -> None:
-        nonlocal told_percent
-        percent = min(100, done_bytes * 100 // max(1, total_bytes))
-        if percent - told_percent >= PLAIN_STEP_PERCENT:
-            told_percent = percent - percent % PLAIN_STEP_PERCENT
-            print(f"  {told_percent} %", file=sys.stderr, flush=True)
-
-    print(title, file=sys.stderr, flush=True)
-    yield show

@@ -198,36 +198,42 @@ class DataFolder:
         self.log = self.root / "broker.log"
         self.properties = self.root / "server.properties"
         self.temporary = self.root / "tmp"
-        self._version = self.root / "kafka.version"
-        self._fenced = self.root / "broker.fenced"
-        self._lock_fd: int | None = None
+        self.version = self.root / "kafka.version"
+        self.fenced = self.root / "broker.fenced"
+        self.lock_fd: int | None = None
 
-    def claim(self, version: str) -> int:
-        """Lock the folder and return the lock's descriptor. Waits for a broker that is ending.
+    def claim(self, version: str) -> None:
+        """Lock the folder. Waits for a broker that is ending.
 
         Raises DataDirInUse, DataFromNewerKafka, or BrokerFailed for a full or read-only disk.
         """
         try:
             self.temporary.mkdir(parents=True, exist_ok=True)
-            self._lock_fd = self._locked()
+            self.lock_fd = self._locked()
         except OSError as error:
             raise BrokerFailed(
                 f"The data folder {self.root} cannot be written: {error}.",
                 "Make it writable, or choose another.",
             ) from error
         try:
-            self._require_room()
-            self._require_version(version)
+            free_bytes = shutil.disk_usage(self.root).free
+            if free_bytes < LEAST_FREE_BYTES:
+                raise BrokerFailed(
+                    f"Only {free_bytes >> 20} MB are free where the data folder {self.root} is.",
+                    f"Make room ({LEAST_FREE_BYTES >> 20} MB at least), or choose another folder.",
+                )
+            found = self.version.read_text("utf-8").strip() if self.version.exists() else version
+            if _as_numbers(found) > _as_numbers(version):
+                raise DataFromNewerKafka(self.root, found, version)
         except BaseException:
             self.release()
             raise
-        return self._lock_fd
 
     def release(self) -> None:
-        if self._lock_fd is not None:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_UN)
-            os.close(self._lock_fd)
-            self._lock_fd = None
+        if self.lock_fd is not None:
+            fcntl.flock(self.lock_fd, fcntl.LOCK_UN)
+            os.close(self.lock_fd)
+            self.lock_fd = None
 
     def cluster_id(self) -> str | None:
         path = self.kafka / "meta.properties"
@@ -238,13 +244,7 @@ class DataFolder:
     @property
     def may_be_registered(self) -> bool:
         """Return whether the controller may still count on an ended broker."""
-        return self.cluster_id() is not None and not self._fenced.exists()
-
-    def mark_fenced(self) -> None:
-        self._fenced.touch()
-
-    def mark_registered(self) -> None:
-        self._fenced.unlink(missing_ok=True)
+        return self.cluster_id() is not None and not self.fenced.exists()
 
     def rotate_log(self) -> None:
         if self.log.exists():
@@ -254,9 +254,6 @@ class DataFolder:
         if not self.log.exists():
             return []
         return self.log.read_text("utf-8", errors="replace").splitlines()[-lines:]
-
-    def mark_version(self, version: str) -> None:
-        self._version.write_text(version + "\n", "utf-8")
 
     def _locked(self) -> int:
         descriptor = os.open(self.root / "broker.lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -271,19 +268,6 @@ class DataFolder:
                 time.sleep(0.05)
             else:
                 return descriptor
-
-    def _require_room(self) -> None:
-        free_bytes = shutil.disk_usage(self.root).free
-        if free_bytes < LEAST_FREE_BYTES:
-            raise BrokerFailed(
-                f"Only {free_bytes >> 20} MB are free where the data folder {self.root} is.",
-                f"Make room ({LEAST_FREE_BYTES >> 20} MB at least), or choose another folder.",
-            )
-
-    def _require_version(self, ours: str) -> None:
-        found = self._version.read_text("utf-8").strip() if self._version.exists() else ours
-        if _as_numbers(found) > _as_numbers(ours):
-            raise DataFromNewerKafka(self.root, found, ours)
 
 
 def new_cluster_id() -> str:
@@ -385,7 +369,6 @@ class KafkaServer:
         self.folder = folder
         self._heap_mb = heap_mb
         self._classpath = ""
-        self._lock_fd: int | None = None
         self._process: GuardedProcess | None = None
 
     @property
@@ -395,7 +378,7 @@ class KafkaServer:
 
     def claim(self) -> None:
         self._classpath = ":".join(map(str, ensure_jars()))
-        self._lock_fd = self.folder.claim(kafka_version())
+        self.folder.claim(kafka_version())
 
     def configure(self, properties: Mapping[str, str]) -> None:
         self.folder.properties.write_text(as_text(properties), "utf-8")
@@ -416,7 +399,7 @@ class KafkaServer:
             raise explain(what, output, self.folder.root, *LISTENS_NOWHERE)
 
     def launch(self, jvm: Sequence[str] = LASTING_JVM) -> None:
-        assert self._lock_fd is not None, "the folder is not claimed"
+        assert self.folder.lock_fd is not None, "the folder is not claimed"
         self.folder.rotate_log()
         command = [
             *(str(java()), *jvm, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 4}m"),
@@ -427,7 +410,7 @@ class KafkaServer:
         ]
         with self.folder.log.open("wb") as log:
             self._process = GuardedProcess(
-                command, stdout=log, stderr=subprocess.STDOUT, keep_open=[self._lock_fd]
+                command, stdout=log, stderr=subprocess.STDOUT, keep_open=[self.folder.lock_fd]
             )
 
     def end_process(self) -> None:
@@ -459,5 +442,4 @@ class KafkaServer:
 
     def _forget_process(self) -> None:
         self._process = None
-        self._lock_fd = None
         self.folder.release()

@@ -88,10 +88,7 @@ CAUSES: Final = (
             "DELTA_MISSING_VERSION",
             "RESTORE_MISSING",
         ),
-        ResultsRefused(
-            "What the earlier audit left open is not there any more.",
-            BEGIN_ANEW,
-        ),
+        ResultsRefused("What the earlier audit left open is not there any more.", BEGIN_ANEW),
     ),
     (
         ("KAFKA_DATA_LOSS", "Some data may have been lost", "OffsetOutOfRangeException"),
@@ -143,14 +140,7 @@ def explained() -> Iterator[None]:
             "of memory: give less with --driver-memory.",
         ) from error
     except (PySparkException, Py4JError, OSError) as error:
-        cause = _cause(str(error))
-        if cause is None:
-            raise
-        raise cause from error
-
-
-def _cause(message: str) -> AuditError | None:
-    for signs, cause in CAUSES:
-        if any(sign in message for sign in signs):
-            return type(cause)(cause.found, cause.remedy)
-    return None
+        for signs, cause in CAUSES:
+            if any(sign in str(error) for sign in signs):
+                raise type(cause)(cause.found, cause.remedy) from error
+        raise

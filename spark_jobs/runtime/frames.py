@@ -22,8 +22,10 @@ def conformed(
     frame: DataFrame, schema: Schema, columns: Mapping[str, str] | None = None
 ) -> DataFrame:
     """Return the frame with these columns, types and order. `columns`: SQL of missing ones."""
-    given = columns or {}
-    return frame.selectExpr(*[_cast(name, kind, given) for name, kind in schema.items()])
+    given = {name: f"`{name}`" for name in schema} | dict(columns or {})
+    return frame.selectExpr(
+        *[f"CAST({given[name]} AS {kind}) AS `{name}`" for name, kind in schema.items()]
+    )
 
 
 def local_rows(spark: SparkSession, rows: Iterable[Mapping[str, Any]], schema: Schema) -> DataFrame:
@@ -50,10 +52,6 @@ def quoted(names: Iterable[str]) -> str:
 def struct_of(schema: Schema) -> str:
     """Return the schema as the type of a struct."""
     return f"struct<{','.join(f'{name}:{kind}' for name, kind in schema.items())}>"
-
-
-def _cast(name: str, kind: str, columns: Mapping[str, str]) -> str:
-    return f"CAST({columns.get(name, f'`{name}`')} AS {kind}) AS `{name}`"
 
 
 URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://.*")
@@ -103,8 +101,10 @@ def materialising(spark: SparkSession, place: Location) -> Iterator[Materialise]
     `.intermediate`: on this machine for two days, elsewhere until somebody deletes them.
     """
     name, numbers = f"{OURS}{uuid.uuid4().hex}", count()
-    if place.folder:
-        _remove_left_over(place.folder / INTERMEDIATE, time.time() - LEFT_OVER_S)
+    for folder in (place.folder / INTERMEDIATE).glob(f"{OURS}*") if place.folder else ():
+        with suppress(OSError):
+            if folder.stat().st_mtime < time.time() - LEFT_OVER_S:
+                shutil.rmtree(folder)
     within = (place / INTERMEDIATE / name).uri.replace("'", "\\'")
     spark.sql(f"CREATE DATABASE {name} LOCATION '{within}'")
 
@@ -117,13 +117,6 @@ def materialising(spark: SparkSession, place: Location) -> Iterator[Materialise]
         yield materialise
     finally:
         spark.sql(f"DROP DATABASE {name} CASCADE")
-        if folder := place.folder:
+        if place.folder:
             with suppress(OSError):
-                (folder / INTERMEDIATE).rmdir()
-
-
-def _remove_left_over(folder: Path, before_s: float) -> None:
-    for one in folder.glob(f"{OURS}*"):
-        with suppress(OSError):
-            if one.stat().st_mtime < before_s:
-                shutil.rmtree(one)
+                (place.folder / INTERMEDIATE).rmdir()

@@ -94,23 +94,15 @@ def _wrapped(program: Path, cache: Path) -> Path:
     )
     home = cache / f"java-{sha256(script.encode()).hexdigest()[:12]}"
     wrapper = home / "bin" / "java"
-    if not _is_whole(wrapper, script):
+    if not os.access(wrapper, os.X_OK) or wrapper.read_text("utf-8") != script:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        _write_program(wrapper, script)
+        # By a rename, so that concurrent starts find the old file or the new one.
+        number, name = tempfile.mkstemp(dir=wrapper.parent, prefix=".java-", text=True)
+        with os.fdopen(number, "w", encoding="utf-8") as arriving:
+            arriving.write(script)
+        Path(name).chmod(0o755)
+        Path(name).replace(wrapper)
     return home
-
-
-def _is_whole(wrapper: Path, script: str) -> bool:
-    return os.access(wrapper, os.X_OK) and wrapper.read_text("utf-8") == script
-
-
-def _write_program(wrapper: Path, script: str) -> None:
-    """Write it by a rename, so that concurrent starts find the old file or the new one."""
-    number, name = tempfile.mkstemp(dir=wrapper.parent, prefix=".java-", text=True)
-    with os.fdopen(number, "w", encoding="utf-8") as arriving:
-        arriving.write(script)
-    Path(name).chmod(0o755)
-    Path(name).replace(wrapper)
 
 
 SPARK: Final = "4.0."
@@ -197,7 +189,7 @@ def spark_session(
     An existing session, or the session of `spark-submit`, keeps its master, memory and jars. `more`
     Spark settings win. `is_short`: the job ends before Java's second compiler pays.
     """
-    if SparkSession.getActiveSession() is None and not _is_submitted():
+    if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         _refuse_nameless_user()
         java = java_options(os.environ, is_short=is_short)
         scratch = _scratch_folder(cache_folder())
@@ -211,8 +203,17 @@ def spark_session(
             session = _started(SparkSession.builder.appName(app).master(master), own)
     else:
         session = _started(SparkSession.builder.appName(app), {**DELTA, **(more or {})})
-    _check_version(session)
-    _check_delta(session)
+    if not session.version.startswith(SPARK):
+        raise SparkUnusable(
+            f"This is Spark {session.version}; the jobs were tested with {SPARK}x.",
+            "Install the extra `spark` of kafka-delay-proxy, and take SPARK_HOME out of the "
+            "environment if it names another Spark.",
+        )
+    if any(wanted not in (session.conf.get(name, None) or "") for name, wanted in DELTA.items()):
+        wanted = " and ".join(f"{name}={value}" for name, value in DELTA.items())
+        raise SparkUnusable(
+            "This Spark session was made without Delta Lake.", f"Make it with {wanted}."
+        )
     for name, value in WHAT_JOBS_REST_ON.items():
         session.conf.set(name, (more or {}).get(name, value))
     return session
@@ -255,10 +256,6 @@ def java_options(environment: Mapping[str, str], *, is_short: bool) -> list[str]
     given = " ".join(environment.get(name, "") for name in _JAVA_SETTINGS)
     collector = [] if _OTHER_COLLECTOR.search(given) else [COLLECTOR]
     return [*collector, *(ONE_COMPILER if is_short else TWO_COMPILERS)]
-
-
-def _is_submitted() -> bool:
-    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _refuse_nameless_user() -> None:
@@ -321,21 +318,3 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> Spar
             f"Spark does not start: {error}.",
             "Its own words are above; --driver-memory may be more than this machine has.",
         ) from error
-
-
-def _check_delta(session: SparkSession) -> None:
-    given = {name: session.conf.get(name, None) or "" for name in DELTA}
-    if any(wanted not in given[name] for name, wanted in DELTA.items()):
-        wanted = " and ".join(f"{name}={value}" for name, value in DELTA.items())
-        raise SparkUnusable(
-            "This Spark session was made without Delta Lake.", f"Make it with {wanted}."
-        )
-
-
-def _check_version(session: SparkSession) -> None:
-    if not session.version.startswith(SPARK):
-        raise SparkUnusable(
-            f"This is Spark {session.version}; the jobs were tested with {SPARK}x.",
-            "Install the extra `spark` of kafka-delay-proxy, and take SPARK_HOME out of the "
-            "environment if it names another Spark.",
-        )

@@ -209,7 +209,7 @@ class Cluster:
             server.configure(node.properties(self._nodes, self._overrides))
             if server.folder.cluster_id() is None:
                 server.format(self._cluster_id)
-            server.folder.mark_version(kafka_version())
+            server.folder.version.write_text(kafka_version())
             server.launch(QUICK_JVM)
         except BaseException:
             server.kill()

@@ -34,7 +34,7 @@ def test_folder_is_claimed_by_one_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("found", ["4.2.0", "4.3.1"])
 def test_data_of_an_older_kafka_is_taken(tmp_path: Path, found: str) -> None:
     folder = DataFolder(tmp_path)
-    folder.mark_version(found)
+    folder.version.write_text(found)
     folder.claim("4.3.1")
     folder.release()
 
@@ -42,10 +42,10 @@ def test_data_of_an_older_kafka_is_taken(tmp_path: Path, found: str) -> None:
 @pytest.mark.parametrize("found", ["4.3.2", "4.10.0", "5.0.0"])
 def test_data_of_a_newer_kafka_is_refused_and_left_unclaimed(tmp_path: Path, found: str) -> None:
     folder = DataFolder(tmp_path)
-    folder.mark_version(found)
+    folder.version.write_text(found)
     with pytest.raises(DataFromNewerKafka, match=f"made by Kafka {found}; this is Kafka 4.3.1"):
         folder.claim("4.3.1")
-    folder.mark_version("4.3.1")
+    folder.version.write_text("4.3.1")
     folder.claim("4.3.1")
     folder.release()
 
@@ -93,8 +93,8 @@ def test_folder_knows_whether_the_controller_still_counts_on_a_broker(tmp_path: 
     folder.kafka.mkdir()
     (folder.kafka / "meta.properties").write_text("cluster.id=abc\n", "utf-8")
     ran = folder.may_be_registered
-    folder.mark_fenced()
+    folder.fenced.touch()
     fenced = folder.may_be_registered
-    folder.mark_registered()
+    folder.fenced.unlink()
     found = (never_ran, ran, fenced, folder.may_be_registered)
     assert found == (False, True, False, True)
