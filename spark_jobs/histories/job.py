@@ -68,8 +68,9 @@ class Evidence:
                     f"{starts[one.place]}.",
                     "It cannot be made again; audit what is left.",
                 )
-        settings = settings_topic(broker, own.settings, partitions[own.settings])
-        return replace(self.committed, hop_keys=HopKeys(taken.topic_id, settings.hop_secrets))
+        count = partitions[own.settings]
+        held = settings_topic(broker, own, self.group, taken.topic_id, count)
+        return replace(self.committed, hop_keys=HopKeys(taken.topic_id, held.hop_secrets))
 
 
 _ADAPTER: Final = TypeAdapter(Evidence)

@@ -12,7 +12,6 @@ from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     KafkaError,
     KafkaException,
-    Message,
     TopicPartition,
 )
 
@@ -197,6 +196,20 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnTopics:
+    """The names of the proxy's own topics."""
+
+    ingress: str = "timer.ingress"
+    dead_letters: str = "timer.dead-letters"
+    outcomes: str = "timer.outcomes"
+    settings: str = "timer.settings"
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.ingress, self.dead_letters, self.outcomes, self.settings
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """The ingress records that get a verdict, by timestamp or offset. Default: all."""
 
@@ -214,9 +227,6 @@ class Selection:
 
 ALL: Final = Selection()
 STABLE_TIMEOUT_S: Final = 60.0
-SERVED: Final = "served/"
-OVERDUE: Final = "overdue/"
-SKIPPED: Final = "skipped/"
 SHOWN_BYTES: Final = 60
 UNSTABLE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT})
 
@@ -268,90 +278,82 @@ def _position(place: TopicPartition, group_id: str) -> Committed:
         ) from None
 
 
-class SettingsTopic(NamedTuple):
-    """The content of the settings topic, without unreadable records."""
+@dataclass(frozen=True, slots=True)
+class SettingsTopic:
+    """The content of the settings topic for one group and ingress, without unreadable records."""
 
-    policies: dict[str, str]
+    group_id: str
+    ingress: str
+    topic_id: str
+    policies: dict[str, str] = field(default_factory=dict)
     """JSON by digest, in the order written. A text with another digest is left out."""
-    served: dict[str, tuple[str, tuple[PolicyFrom, ...]]]
-    """Topic ids and all policies by key. Committed metadata names only policies still needed."""
-    hop_secrets: dict[str, bytes]
-    overdue: dict[str, OverdueText]
-    skipped: dict[str, int]
-    """The end of each skipped batch, by key."""
+    served: dict[int, tuple[PolicyFrom, ...]] = field(default_factory=dict)
+    """All policies by ingress partition. Committed metadata names only policies still needed."""
+    hop_secrets: dict[str, bytes] = field(default_factory=dict)
+    overdue: dict[str, OverdueText] = field(default_factory=dict)
+    skipped: dict[int, dict[int, int]] = field(default_factory=dict)
+    """The end of each skipped batch by ingress partition and first offset."""
 
-    def skipped_of(self, group_id: str, topic_id: str) -> dict[int, list[OffsetRange]]:
-        own = f"{SKIPPED}{group_id}/{topic_id}/"
-        found: dict[int, list[OffsetRange]] = {}
-        for key, end in self.skipped.items():
-            if key.startswith(own):
-                partition, base = map(int, key.removeprefix(own).split("/"))
-                found.setdefault(partition, []).append((base, end))
-        return {partition: sorted(ranges) for partition, ranges in found.items()}
+    def note(self, key: bytes, text: bytes, at_ms: int) -> None:
+        """Take in a record. Raises ValueError, KeyError or TypeError if it cannot be read."""
+        served = f"served/{self.group_id}/{self.ingress}/".encode()
+        overdue = f"overdue/{self.group_id}/".encode()
+        skipped = f"skipped/{self.group_id}/{self.topic_id}/".encode()
+        if key == policy_digest(text).encode():
+            read_json(text, dict)
+            self.policies[key.decode()] = text.decode()
+        elif key.startswith(KEY_PREFIX.encode()):
+            digest, secret = hop_key(key, text)
+            self.hop_secrets.setdefault(digest, secret)
+        elif key.startswith(overdue):
+            read_json(text, list)
+            self.overdue[key.decode()] = OverdueText(at_ms, text.decode())
+        elif key.startswith(skipped):
+            partition, base = map(int, key.removeprefix(skipped).split(b"/"))
+            if min(partition, base) < 0:
+                raise ValueError("a number is below 0")
+            end = whole(read_json(text, dict)["end"])
+            self.skipped.setdefault(partition, {}).setdefault(base, end)
+        elif key.startswith(served):
+            fields = read_json(text, dict)
+            policies = policies_from(fields.get("policies", ()))
+            if str(fields["topic_id"]) == self.topic_id:
+                self.served[int(key.removeprefix(served))] = policies
 
-    def overdue_of(self, group_id: str) -> list[OverdueText]:
-        own = f"{OVERDUE}{group_id}/"
-        return [text for key, text in self.overdue.items() if key.startswith(own)]
 
-
-def settings_topic(broker: Broker, topic: str, partitions: int) -> SettingsTopic:
-    """Read the whole settings topic."""
-    held = SettingsTopic({}, {}, {}, {}, {})
-    left = {(topic, number) for number in range(partitions)}
+def settings_topic(
+    broker: Broker, own: OwnTopics, group_id: str, topic_id: str, partitions: int
+) -> SettingsTopic:
+    """Read the whole settings topic. `topic_id`: of the ingress."""
+    held = SettingsTopic(group_id, own.ingress, topic_id)
+    left = {(own.settings, number) for number in range(partitions)}
     for place, message in broker.messages(dict.fromkeys(left, OFFSET_BEGINNING)):
         if message.error() is not None:
             left.discard(place)
             if not left:
                 break
             continue
+        key, text = message.key() or b"", message.value()
         try:
-            _note(message, held)
+            if text is not None:
+                held.note(key, text, message.timestamp()[1])
         except (ValueError, KeyError, TypeError) as error:
-            shown = (message.key() or b"")[:SHOWN_BYTES]
             print(
-                f"Passed over a record of {topic} that cannot be read, with the key {shown!r}: "
-                f"{error}.",
+                f"Passed over a record of {own.settings} that cannot be read, with the key "
+                f"{key[:SHOWN_BYTES]!r}: {error}.",
                 file=sys.stderr,
             )
     return held
 
 
-def _note(message: Message, held: SettingsTopic) -> None:
-    key, text = message.key() or b"", message.value()
-    if text is None:
-        return
-    if key == policy_digest(text).encode():
-        read_json(text, dict)
-        held.policies[key.decode()] = text.decode()
-    elif key.startswith(KEY_PREFIX.encode()):
-        digest, secret = hop_key(key, text)
-        held.hop_secrets.setdefault(digest, secret)
-    elif key.startswith(OVERDUE.encode()):
-        read_json(text, list)
-        held.overdue[key.decode()] = OverdueText(message.timestamp()[1], text.decode())
-    elif key.startswith(SKIPPED.encode()):
-        _rest, partition, base = key.decode().rsplit("/", 2)
-        if min(int(partition), int(base)) < 0:
-            raise ValueError("a number is below 0")
-        held.skipped.setdefault(key.decode(), whole(read_json(text, dict)["end"]))
-    elif key.startswith(SERVED.encode()):
-        fields = read_json(text, dict)
-        policies = policies_from(fields.get("policies", ()))
-        held.served[key.decode("utf-8", "replace")] = str(fields["topic_id"]), policies
-
-
 def with_earlier_policies(
-    positions: Iterable[Committed], held: SettingsTopic, group_id: str, topic: str
+    positions: Iterable[Committed], served: Mapping[int, Sequence[PolicyFrom]]
 ) -> tuple[Committed, ...]:
     """Return the positions with the earlier policies that their metadata does not name."""
     found = []
     for one in positions:
-        topic_id, known = held.served.get(f"{SERVED}{group_id}/{topic}/{one.partition}", ("", ()))
-        earlier = [
-            policy
-            for policy in known
-            if topic_id == one.topic_id and policy.first_offset < one.policies[0].first_offset
-        ]
+        first = one.policies[0].first_offset if one.policies else 0
+        earlier = [by for by in served.get(one.partition, ()) if by.first_offset < first]
         found.append(replace(one, policies=(*earlier, *one.policies)))
     return tuple(found)
 
@@ -367,20 +369,6 @@ def first_timestamps(broker: Broker, starts: Mapping[Place, int]) -> dict[Place,
             if kind == TIMESTAMP_LOG_APPEND_TIME:
                 found[place] = at_ms
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class OwnTopics:
-    """The names of the proxy's own topics."""
-
-    ingress: str = "timer.ingress"
-    dead_letters: str = "timer.dead-letters"
-    outcomes: str = "timer.outcomes"
-    settings: str = "timer.settings"
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        return self.ingress, self.dead_letters, self.outcomes, self.settings
 
 
 # The order of a snapshot misses nothing, although a transaction's markers reach its partitions one
@@ -419,8 +407,8 @@ def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedS
     _check_there(own.all, partitions)
     topic_id, count = broker.topic_ids([own.ingress])[own.ingress], partitions[own.ingress]
     committed = committed_positions(broker, group_id, own.ingress, count, topic_id)
-    held = settings_topic(broker, own.settings, partitions[own.settings])
-    committed = with_earlier_policies(committed, held, group_id, own.ingress)
+    held = settings_topic(broker, own, group_id, topic_id, partitions[own.settings])
+    committed = with_earlier_policies(committed, held.served)
     named = {policy.digest for one in committed for policy in one.policies}
     for missing in sorted(named - set(held.policies)):
         raise NotOurs(
@@ -446,31 +434,29 @@ def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedS
         committed,
         held.policies,
         HopKeys(topic_id, held.hop_secrets),
-        held.overdue_of(group_id),
+        [*held.overdue.values()],
         partitions,
         ranges,
         taken_at_ms,
-        _unreadable_in(broker, held.skipped_of(group_id, topic_id), ranges, ends),
+        _unreadable_in(broker, held.skipped, ranges, ends),
     )
 
 
 def _unreadable_in(
     broker: Broker,
-    skipped: Mapping[int, Sequence[OffsetRange]],
+    skipped: Mapping[int, Mapping[int, int]],
     read: Iterable[Range],
     ends: Mapping[Place, int],
 ) -> Unreadable:
     """Return skipped batches, and unreadable ones at the ends, where the proxy may stand."""
     at_ends = {one.place: one.end for one in read if one.end < ends[one.place]}
-    stuck = {}
-    for (_topic, partition), message in broker.first_messages(
-        at_ends, take_unreadable=True
-    ).items():
+    first, stuck = broker.first_messages(at_ends, take_unreadable=True), {}
+    for (_topic, partition), message in first.items():
         error, base = message.error(), int(message.offset() or 0)
-        is_skipped = base in dict(skipped.get(partition, ()))
+        is_skipped = base in skipped.get(partition, {})
         if error is not None and error.code() in UNREADABLE_BATCH and not is_skipped:
             stuck[partition] = base
-    return Unreadable(skipped, stuck)
+    return Unreadable({one: sorted(batches.items()) for one, batches in skipped.items()}, stuck)
 
 
 def take_snapshot(

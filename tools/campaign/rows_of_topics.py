@@ -18,7 +18,6 @@ from spark_jobs.kafka.snapshot import (
     IngressPosition,
     OverdueText,
     PolicyFrom,
-    SettingsTopic,
     Snapshot,
     with_earlier_policies,
 )
@@ -29,7 +28,6 @@ from spark_jobs.runtime.frames import columns_of, location
 from tests.support.simulation.manual_clock import START_MS
 from tools.campaign.contents import Contents, Held
 from tools.campaign.scene import (
-    GROUP,
     HOP_KEY,
     LIMITS,
     MOMENTS_MS,
@@ -56,18 +54,12 @@ class Laid:
 
     def committed(self, moment: int) -> tuple[Committed, ...]:
         found = [one for run in self.runs for one in run.moments[moment].committed.values()]
-        topic = SettingsTopic({}, self._served(moment), {}, {}, {})
-        return with_earlier_policies(found, topic, GROUP, OWN.ingress)
-
-    def _served(self, moment: int) -> dict[str, tuple[str, tuple[PolicyFrom, ...]]]:
-        return {
-            f"served/{GROUP}/{OWN.ingress}/{number}": (
-                TOPIC_ID,
-                tuple(PolicyFrom(*one) for one in policies),
-            )
+        served = {
+            number: tuple(PolicyFrom(*one) for one in policies)
             for run in self.runs
             for number, policies in run.moments[moment].served.items()
         }
+        return with_earlier_policies(found, served)
 
     @property
     def policies(self) -> dict[str, str]:

@@ -12,7 +12,13 @@ from confluent_kafka import KafkaError
 from proxy.protocol.policy import Policy
 from spark_jobs.audit_scope import overdue_rules
 from spark_jobs.kafka.broker import Broker, kafka_settings
-from spark_jobs.kafka.snapshot import OverdueText, PolicyFrom, SettingsTopic, settings_topic
+from spark_jobs.kafka.snapshot import (
+    OverdueText,
+    OwnTopics,
+    PolicyFrom,
+    SettingsTopic,
+    settings_topic,
+)
 from spark_jobs.records.hashes import policy_digest
 from spark_jobs.requests.policies import least_attempts
 from tests.support.hostile_json import HOSTILE
@@ -32,7 +38,7 @@ def _read(*records: tuple[bytes, bytes | None]) -> SettingsTopic:
     )
     broker = Broker(kafka_settings("localhost:1"))
     with patch.object(broker, "consumer", lambda _group: consumer):
-        return settings_topic(broker, "timer.settings", 1)
+        return settings_topic(broker, OwnTopics("in"), "g", "id", 1)
 
 
 def _message(key: bytes, value: bytes | None, error: KafkaError | None = None) -> Any:
@@ -50,7 +56,7 @@ def test_hostile_text_under_any_key_is_passed_over_and_said(
     served = b'{"topic_id": "id", "policies": [[3, "x"]]}'
     held = _read(*[(key, text) for key in keys], (POLICY.digest.encode(), own), (SERVED, served))
     assert held.policies == {POLICY.digest: own.decode()}
-    assert held.served == {SERVED.decode(): ("id", (PolicyFrom(3, "x"),))}
+    assert held.served == {0: (PolicyFrom(3, "x"),)}
     assert held.overdue == {}
     said = capsys.readouterr().err
     assert said.count("Passed over a record of timer.settings that cannot be read") >= 3
