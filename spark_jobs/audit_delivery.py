@@ -53,15 +53,10 @@ from spark_jobs.runtime.session import INTERPRETED, job_session
 from spark_jobs.verdicts.evaluation import evaluate, in_scope
 from spark_jobs.verdicts.generations import open_rows
 
-DISTRIBUTION: Final = "kafka-delay-proxy"
 FEW: Final = 300_000
 """An audit of at most this many ingress records is short."""
 VERY_FEW: Final = 15_000
 """Nothing is compiled for at most this many ingress records."""
-LOOKS: Final = (
-    f"Looking for records of more than {LARGE_BYTES // 1_000_000} MB: if there are any, the audit "
-    "begins anew, and Spark reads hashes in their place."
-)
 
 
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
@@ -81,7 +76,11 @@ def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -
             with explained():
                 return _audit(spark, job, selection, large)
         except MemoryExhausted as error:
-            print(f"{error.found} {LOOKS}", file=sys.stderr)
+            print(
+                f"{error.found} Looking for records of more than {LARGE_BYTES // 1_000_000} MB: if "
+                "there are any, the audit begins anew, and Spark reads hashes in their place.",
+                file=sys.stderr,
+            )
             if not large.search(Broker(job.kafka), own):
                 raise
 
@@ -120,7 +119,7 @@ def _audit(
         page = report_page(replace(results, summary=summary))
         evidence = Evidence(
             name,
-            metadata.version(DISTRIBUTION),
+            metadata.version("kafka-delay-proxy"),
             spark.version,
             job.kafka.bootstrap,
             job.group,

@@ -171,12 +171,9 @@ def all_of(*frames: DataFrame) -> DataFrame:
 
 
 def _stamped(records: DataFrame) -> DataFrame:
-    origin_at = f"array_position(headers.key, '{ORIGIN}') AS origin_at"
-    return (
-        records.selectExpr("*", origin_at)
-        .filter("origin_at > 0")
-        .selectExpr("*", f"{_text(ORIGIN)} AS origin", f"{_IS_USUAL} AS is_usual")
-    )
+    found = records.selectExpr("*", f"array_position(headers.key, '{ORIGIN}') AS origin_at")
+    stamped = found.filter("origin_at > 0")
+    return stamped.selectExpr("*", f"{_text(ORIGIN)} AS origin", f"{_IS_USUAL} AS is_usual")
 
 
 def _ends(records: DataFrame, ingress: str, columns: Mapping[str, str]) -> DataFrame:
