@@ -81,11 +81,11 @@ class EmbeddedBroker(KafkaServer):
                 self.port = picked
                 return
 
-    def wait(self) -> bool:
+    def wait(self) -> None:
         """Block while the broker runs. Raises BrokerFailed if it ends by itself."""
-        if super().wait():
+        if self._process is not None:
+            self._process.wait()
             raise self._failure("The embedded broker ended by itself", self.port)
-        return False
 
     def __enter__(self) -> Self:
         self.start()

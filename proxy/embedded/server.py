@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import cycle, islice
@@ -271,11 +270,8 @@ class DataFolder:
 
 
 def new_cluster_id() -> str:
-    """Return a random id in Kafka's form."""
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
-        if not text.startswith("-"):
-            return text
+    """Return a random id in Kafka's form. Its first byte is 0, so it does not start with a dash."""
+    return base64.urlsafe_b64encode(b"\0" + os.urandom(15)).decode("ascii").rstrip("=")
 
 
 def _as_numbers(version: str) -> tuple[int, ...]:
@@ -432,13 +428,6 @@ class KafkaServer:
     def signal(self, number: Signals) -> None:
         if self._process is not None:
             self._process.signal(number)
-
-    def wait(self) -> bool:
-        """Block while the JVM runs. Return whether one ran and was not ended by this object."""
-        if self._process is None:
-            return False
-        self._process.wait()
-        return True
 
     def _forget_process(self) -> None:
         self._process = None

@@ -38,7 +38,7 @@ class Evidence:
     """The audit whose open records it began with."""
     tables: Mapping[str, TableHash]
     settled_only: bool = False
-    version: Literal[1] = 1
+    version: Literal[2] = 2
 
     def to_json(self) -> dict[str, Any]:
         bare = replace(self.committed, hop_keys=HopKeys(self.committed.topic_id, {}))

@@ -14,7 +14,6 @@ from spark_jobs.runtime.frames import Schema, local_rows
 
 MOST_AHEAD: Final = 1_000_000
 """An audit of settled records looks for successors this many offsets beyond the proxy."""
-WHY_DELETED: Final = "retention has deleted these records from the ingress"
 
 
 class Span(NamedTuple):
@@ -30,7 +29,7 @@ class Unverifiable(NamedTuple):
     partition: int
     start: int
     end: int
-    why: str
+    why: str = "retention has deleted these records from the ingress"
 
 
 def _by_place(listed: Iterable[tuple[str, int, int]]) -> dict[Place, int]:
@@ -180,7 +179,7 @@ def unverifiable(taken: Snapshot, before: ReadSoFar) -> list[Unverifiable]:
         for one in taken.ingress
         if one.audited_from <= one.start
     ]
-    return [Unverifiable(*gap, WHY_DELETED) for gap in gaps if gap[1] < gap[2]]
+    return [Unverifiable(*gap) for gap in gaps if gap[1] < gap[2]]
 
 
 def unread(ranges: Iterable[Range], read: Mapping[Place, int]) -> list[Range]:

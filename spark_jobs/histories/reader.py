@@ -21,7 +21,6 @@ from spark_jobs.histories.ends import (
 from spark_jobs.histories.job import AuditJob
 from spark_jobs.histories.open_records import OpenRecords, Touched, ends_of, requests_of
 from spark_jobs.histories.progress import (
-    WHY_DELETED,
     PartitionState,
     ReadSoFar,
     Span,
@@ -281,7 +280,7 @@ class Reader:
             span = span_at(start, spans.get(number))
             closed_to = spans[number].closed_to if number in spans else 0
             if closed_to < start:
-                deleted.append(Unverifiable(number, closed_to, start, WHY_DELETED))
+                deleted.append(Unverifiable(number, closed_to, start))
             spans[number] = Span(known_from(span, policies[number]), end)
         asked_for = tuple(sorted(wanted))
         read = replace(before, ingress=spans, asked_for=asked_for, judged=before.judged_to)

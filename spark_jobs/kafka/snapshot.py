@@ -393,7 +393,6 @@ class CommittedState:
     policies: Mapping[str, str]
     hop_keys: HopKeys
     overdue: Sequence[OverdueText]
-    partitions: Mapping[str, int]
     ranges: list[Range]
     """The ranges that name all targets of committed records."""
     taken_at_ms: int
@@ -435,7 +434,6 @@ def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedS
         held.policies,
         HopKeys(topic_id, held.hop_secrets),
         [*held.overdue.values()],
-        partitions,
         ranges,
         taken_at_ms,
         _unreadable_in(broker, held.skipped, ranges, ends),
@@ -476,13 +474,14 @@ def take_snapshot(
     topics = sorted({*targets, own.dead_letters, own.outcomes} - {own.ingress, own.settings})
     _check_there(topics, partitions)
     settled = settled_ends(broker, _places(topics, partitions), wait_s)
-    before, now = state.partitions[own.ingress], broker.topics().get(own.ingress, 0)
+    before, now = len(state.committed), broker.topics().get(own.ingress, 0)
     if now > before:
         raise IngressGrew(
             f"{own.ingress} has {now} partitions, and had {before} when this audit began.",
             "Audit again.",
         )
-    ingress_settled = settled_ends(broker, _places([own.ingress], state.partitions), wait_s)
+    ingress_places = [(own.ingress, one.partition) for one in state.committed]
+    ingress_settled = settled_ends(broker, ingress_places, wait_s)
     return Snapshot(
         own.ingress,
         state.topic_id,

@@ -197,7 +197,7 @@ def test_audit_is_made_again_from_its_evidence_with_identical_verdicts(
     gone = replace(evidence, taken=replace(evidence.taken, topic_id="another"))
     with pytest.raises(NotOurs, match="created anew since that audit"):
         trail.audited(spark, "other", None, Selection(evidence.at_ms), gone)
-    for broken in ("", "{}", text.replace('"version": 1', '"version": 7')):
+    for broken in ("", "{}", text.replace('"version": 2', '"version": 7')):
         with pytest.raises(ResultsRefused, match="no evidence of an audit"):
             read_evidence(broken)
 
