@@ -18,8 +18,7 @@ from spark_jobs import arguments
 from spark_jobs.arguments import AuditOptions, readable_errors, with_audit_options
 from spark_jobs.histories.ends import record_histories
 from spark_jobs.histories.job import AuditJob, Evidence, check_same_tables, read_evidence
-from spark_jobs.histories.progress import partition_frame, read_so_far
-from spark_jobs.histories.reader import Portion, Reader
+from spark_jobs.histories.reader import Portion, Reader, partition_frame, read_so_far
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.snapshot import CommittedState, Selection, committed_state, now_ms
 from spark_jobs.kafka.sources import LARGE_BYTES, LargeRecords

@@ -14,8 +14,7 @@ from pyspark.sql import functions as f
 
 from spark_jobs.audit_scope import NO_LIMITS, LatenessLimits
 from spark_jobs.histories.open_records import OpenRecords
-from spark_jobs.histories.progress import ReadSoFar, Unverifiable
-from spark_jobs.histories.reader import PartitionTotal
+from spark_jobs.histories.reader import PartitionTotal, ReadSoFar, Unverifiable
 from spark_jobs.results.formatting import moment
 from spark_jobs.runtime.errors import BEGIN_ANEW, ResultsRefused, explained
 from spark_jobs.runtime.frames import Location, Schema, local_rows, quoted

@@ -21,15 +21,15 @@ from spark_jobs.histories.ends import (
     record_histories,
 )
 from spark_jobs.histories.open_records import OpenRecords, ends_of, requests_of
-from spark_jobs.histories.progress import (
+from spark_jobs.histories.reader import (
     NOTHING_READ,
     PartitionState,
     ReadSoFar,
     Span,
+    new_requests,
     partition_frame,
     partition_states,
 )
-from spark_jobs.histories.reader import new_requests
 from spark_jobs.runtime.frames import Materialise, local_rows, location, materialising
 from spark_jobs.tables import Tables
 from spark_jobs.verdicts import evaluation

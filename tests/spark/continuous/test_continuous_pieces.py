@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.continuous_audit import Totals, run_until_stopped, totals_of, with_verdicts
-from spark_jobs.histories.progress import (
+from spark_jobs.histories.reader import (
     NOTHING_READ,
     ReadSoFar,
     Span,

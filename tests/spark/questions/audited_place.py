@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.histories.progress import ReadSoFar, Unverifiable
+from spark_jobs.histories.reader import ReadSoFar, Unverifiable
 from spark_jobs.results.result_tables import write_tables
 from spark_jobs.results.summary import Audited, History, MadeAudit, Summary, row_of
 from spark_jobs.runtime.frames import Location

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.histories.progress import ReadSoFar
+from spark_jobs.histories.reader import ReadSoFar
 from spark_jobs.results.result_tables import newest_of_chain, write_tables
 from spark_jobs.results.summary import (
     REPORT,

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.audit_scope import LatenessLimits
-from spark_jobs.histories.progress import Unverifiable
+from spark_jobs.histories.reader import Unverifiable
 from spark_jobs.results.formatting import milliseconds, moment, sentence, thousands
 from spark_jobs.results.report import report_page
 from spark_jobs.results.result_tables import write_tables

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.histories.progress import Unverifiable
+from spark_jobs.histories.reader import Unverifiable
 from spark_jobs.results.result_tables import read_verdicts, read_violations, write_tables
 from spark_jobs.results.summary import Audited, AuditedRange
 from spark_jobs.runtime.frames import location

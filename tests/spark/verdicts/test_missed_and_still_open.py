@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_jobs.audit_scope import AuditScope
 from spark_jobs.histories.ends import ENDS, REQUESTS, all_of, record_histories
 from spark_jobs.histories.open_records import ends_of, requests_of
-from spark_jobs.histories.progress import PARTITION_STATE
+from spark_jobs.histories.reader import PARTITION_STATE
 from spark_jobs.runtime.frames import location, materialising
 from spark_jobs.verdicts.evaluation import evaluate, in_scope
 from spark_jobs.verdicts.generations import open_rows

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.audit_scope import AuditScope, OverdueRules, Unseen
 from spark_jobs.histories.ends import CHECK_BACKS, ENDS, REQUESTS, all_of, record_histories
-from spark_jobs.histories.progress import PARTITION_STATE
+from spark_jobs.histories.reader import PARTITION_STATE
 from spark_jobs.kafka.snapshot import OwnTopics
 from spark_jobs.runtime.frames import location, materialising
 from spark_jobs.verdicts.evaluation import Scoped, evaluate, in_scope

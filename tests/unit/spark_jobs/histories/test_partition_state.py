@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.histories.progress import Span, known_from
+from spark_jobs.histories.reader import Span, known_from
 from spark_jobs.kafka.snapshot import PolicyFrom
 
 
