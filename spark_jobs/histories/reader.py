@@ -454,20 +454,16 @@ class Reader:
         ]
         if count_of(rest):
             further = self._requests(rest)
-            requests = requests.unionByName(
-                self._materialise(further) if self._goes_on else further
-            )
+            if self._goes_on:
+                further = self._materialise(further)
+            requests = requests.unionByName(further)
         size_shuffles(self._spark, count_of([*read, *rest, *taken.end_ranges]))
         ends, touched = self._ends(taken.end_ranges), None
         at_ms = now_ms() if asked_ms is None else asked_ms
         if self._goes_on:
             ends = self._materialise(ends)
-            touched = open_records.touched(
-                at_ms,
-                (requests, ends),
-                partition_frame(self._spark, states).select("partition", "closed_to"),
-                self._materialise,
-            )
+            closed = partition_frame(self._spark, states).select("partition", "closed_to")
+            touched = open_records.touched(at_ms, (requests, ends), closed, self._materialise)
             requests = requests.unionByName(requests_of(touched.rows))
             ends = all_of(ends, ends_of(touched.rows))
         scope = AuditScope(
