@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -24,7 +24,7 @@ from proxy.dead_letters.letter import (
     summary_of,
 )
 from proxy.dead_letters.replay import OnDecision, Replay, preview
-from proxy.dead_letters.replay_plan import Mark, Selection, is_original
+from proxy.dead_letters.replay_plan import Mark, Selection
 from proxy.dead_letters.topics import (
     DeadLettersMissing,
     DeadLetterTopics,
@@ -34,8 +34,9 @@ from proxy.errors import ProxyError
 from proxy.kafka.access import Connection, TopicUnknown, explain, is_refusal
 from proxy.kafka.log_ranges import answered_offset
 from proxy.lineage.links import NotAllRead
-from proxy.lineage.topics import Bounds, KafkaTopics
-from proxy.lineage.tracer import NoSuchRecord, RecordTrace, trace_record
+from proxy.lineage.story import Story
+from proxy.lineage.topics import KafkaTopics
+from proxy.lineage.tracer import NoSuchRecord, trace_record
 
 PAGE_S: Final = 4.0
 """A page is returned after this time, full or not: a narrow filter reads many records."""
@@ -144,8 +145,8 @@ class KafkaLetters:
             topics = DeadLetterTopics(self._settings, group, pace)
             letter = topics.letter(place)
             marks = _marks(topics, [summary_of(letter)], pace) or {}
-            value = _original_value(topics, letter) if letter.lacks_value else None
-            return SeenLetter(letter, marks.get(letter.place), value)
+            original = topics.original(letter) if letter.lacks_value else None
+            return SeenLetter(letter, marks.get(letter.place), original and original[1])
 
     def replay(
         self,
@@ -208,12 +209,6 @@ def _marks(
         pace.until_s = None
 
 
-def _original_value(topics: DeadLetterTopics, letter: Letter) -> bytes | None:
-    with closing(topics.originals()) as originals:
-        original = originals.find(letter)
-    return original[1] if original is not None and is_original(letter, original) else None
-
-
 def _below(span: range, end: int | None) -> range:
     """Cut the span at `end`. A partition added since the list began is not cut."""
     return span if end is None else range(span.start, max(span.start, min(span.stop, end)))
@@ -255,12 +250,14 @@ class KafkaTraces:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def trace(self, named: Origin, timeout_s: float, retries_within_ms: int) -> RecordTrace:
+    def trace(self, named: Origin, timeout_s: float, retries_within_ms: int) -> Story:
         """Trace an ingress record, a delivery, or a dead letter."""
-        settings, bounds = self._settings, Bounds(timeout_s, MOST_RECORDS)
+        settings = self._settings
         with _refusing_traces(settings):
             pace = ReadingPace()
-            topics = KafkaTopics(settings, bounds, after_poll=pace, skips_refused=True)
+            topics = KafkaTopics(
+                settings, timeout_s, MOST_RECORDS, after_poll=pace, skips_refused=True
+            )
             return trace_record(topics, settings, named, retries_within_ms, wall_clock_ms())
 
 

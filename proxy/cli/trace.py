@@ -22,9 +22,9 @@ from proxy.cli.terminal import (
 )
 from proxy.clock import wall_clock_ms
 from proxy.kafka.access import explained
-from proxy.lineage.story import DELIVERED, WAITING, Step
-from proxy.lineage.topics import Bounds, KafkaTopics, silent
-from proxy.lineage.tracer import RecordTrace, trace_record
+from proxy.lineage.story import DELIVERED, WAITING, Step, Story
+from proxy.lineage.topics import KafkaTopics, silent
+from proxy.lineage.tracer import trace_record
 from proxy.logs import plain
 
 WHOLE = ("time", "where")
@@ -41,9 +41,9 @@ LEADS_ON = {
 }
 
 
-def say_story(found: RecordTrace) -> None:
+def say_story(story: Story) -> None:
     """Print a line for each step, and the gaps."""
-    origin, story = found
+    origin = story.origin
     since = "" if origin == story.first_origin else f", which began as {story.first_origin}"
     say(f"{origin}{since}: {story.state}")
     if story.trace_id is not None:
@@ -111,10 +111,10 @@ def trace(
     settings = settings_for(config, bootstrap)
     now_ms = wall_clock_ms()
     with explained(settings):
-        topics = KafkaTopics(settings, Bounds(timeout_s), silent if as_json else progress)
-        found = trace_record(topics, settings, named, within_ms, now_ms)
+        topics = KafkaTopics(settings, timeout_s, progress=silent if as_json else progress)
+        story = trace_record(topics, settings, named, within_ms, now_ms)
     if as_json:
-        say_json(found.data())
+        say_json(story.data())
     else:
-        say_story(found)
-    raise typer.Exit(0 if found.story.is_whole else 1)
+        say_story(story)
+    raise typer.Exit(0 if story.is_whole else 1)

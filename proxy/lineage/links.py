@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 from proxy.dead_letters.letter import Origin, read_origin
 from proxy.dead_letters.replay_plan import Mark
@@ -91,25 +91,6 @@ class NotAllRead(ProxyError):
         super().__init__(f"{bound} before {', '.join(topics)} had been read.")
 
 
-class Topics(Protocol):
-    """The topics of a trace. Raises NotAllRead, or another ProxyError."""
-
-    def partitions_of(self, topic: str) -> int:
-        """Return 0 for a missing topic."""
-
-    def offsets(self, topic: str, partition: int) -> range:
-        """Return the offsets of committed records."""
-
-    def at(self, place: Origin) -> TracedRecord | None:
-        """Return the record at a place, if there is one."""
-
-    def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
-        """Read spans in parallel until `visit` returns True. May repeat records."""
-
-    def unread(self) -> list[str]:
-        """Return sentences about skipped topics."""
-
-
 DELIVERY: Final = "delivery"
 HALF_MESSAGE: Final = "half message"
 REJECTED: Final = "rejected"
@@ -153,7 +134,13 @@ def read_asked(record: TracedRecord, reader: RequestReader) -> Asked:
     )
     match parsed:
         case Scheduled() | Prepare():
-            return _asked_by_entry(parsed)
+            one, ident = delivery_of(parsed.entry), parsed.ident
+            kind, check_topic = DELIVERY, None
+            if isinstance(parsed, Prepare):
+                kind, check_topic = HALF_MESSAGE, parsed.check_topic
+            return Asked(
+                kind, one.target, parsed.due_ms, one.partition, one.key, ident, check_topic
+            )
         case Cancel(ident):
             return Asked("cancel", ident=ident)
         case Recall(offset):
@@ -161,14 +148,6 @@ def read_asked(record: TracedRecord, reader: RequestReader) -> Asked:
         case Decision(ident, what, _):
             return Asked(what, ident=ident)
     return Asked(REJECTED, record.text(TOPIC), ident=record.header(ID))
-
-
-def _asked_by_entry(parsed: Scheduled | Prepare) -> Asked:
-    kind, check_topic = DELIVERY, None
-    if isinstance(parsed, Prepare):
-        kind, check_topic = HALF_MESSAGE, parsed.check_topic
-    one, ident = delivery_of(parsed.entry), parsed.ident
-    return Asked(kind, one.target, parsed.due_ms, one.partition, one.key, ident, check_topic)
 
 
 BY_ANOTHER: Final = frozenset({CANCELLED, ROLLED_BACK, EXPIRED})
@@ -316,14 +295,9 @@ def original_of(record: TracedRecord) -> Origin | None:
     return Origin(topic, partition, offset)
 
 
-def is_delivery_of(record: TracedRecord, origin: Origin) -> bool:
-    """Whether a record of a target was delivered from `origin`."""
-    return record.text(ORIGIN) == str(origin) and record.header(ERROR) is None
-
-
-def is_letter_of(record: TracedRecord, origin: Origin) -> bool:
-    """Whether a dead letter was made from `origin`."""
-    return record.text(ORIGIN) == str(origin) and record.header(ERROR) is not None
+def is_made_of(record: TracedRecord, origin: Origin, *, as_letter: bool) -> bool:
+    """Whether a record was delivered from `origin`, or is its dead letter."""
+    return record.text(ORIGIN) == str(origin) and (record.header(ERROR) is not None) == as_letter
 
 
 def is_check_back(record: TracedRecord, ident: bytes) -> bool:

@@ -70,8 +70,9 @@ class Step(NamedTuple):
 
 
 class Story(NamedTuple):
-    """All steps in order of time."""
+    """All steps of `origin`'s chain in order of time."""
 
+    origin: Origin
     state: str
     """DELIVERED, WAITING, UNKNOWN, or the last record's outcome."""
     first_origin: Origin
@@ -80,10 +81,10 @@ class Story(NamedTuple):
     unknown: list[str]
     is_whole: bool
 
-    def data(self, asked: Origin) -> dict[str, Any]:
-        """Return the story of `asked` as JSON values."""
+    def data(self) -> dict[str, Any]:
+        """Return JSON values. Times are epoch ms."""
         steps = [step.data() for step in self.steps]
-        named = {"origin": str(asked), "first_origin": str(self.first_origin)}
+        named = {"origin": str(self.origin), "first_origin": str(self.first_origin)}
         return {**self._asdict(), **named, "steps": steps}
 
 
@@ -101,7 +102,7 @@ class Storyteller:
         state = self._state(trace.links[-1], is_whole=trace.is_whole)
         trace_id = next((one for one in ids if one is not None), None)
         first = trace.links[0].origin
-        return Story(state, first, trace_id, steps, unknown, trace.is_whole)
+        return Story(trace.asked, state, first, trace_id, steps, unknown, trace.is_whole)
 
     def _steps(self, link: Link, trace: Trace) -> Iterator[Step]:
         if link.arrival != HOPPED or link.record is None:
@@ -267,14 +268,9 @@ def ending(link: Link, end: End) -> Words:
     if end.what in {DEAD_LETTERED, EXPIRED}:
         return _dead(link, end)
     if end.what in {APPLIED, MISSED}:
-        return _applied(link, end)
+        ended = link.ended
+        return (ended.origin, f"that record ended as {ended.what}") if ended else (None, end.detail)
     return end.place, end.detail
-
-
-def _applied(link: Link, end: End) -> Words:
-    if link.ended is None:
-        return None, end.detail
-    return link.ended.origin, f"that record ended as {link.ended.what}"
 
 
 def _taken_back(link: Link, end: End) -> Words:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
@@ -20,7 +20,6 @@ from proxy.kafka.reader import (
 )
 from proxy.kafka.unreadable import unreadable_batch
 from proxy.lineage.links import NotAllRead, TimeSpan, TracedRecord, Visit
-from proxy.protocol.body import Message
 from proxy.protocol.position import NEVER_MS
 
 GROUP: Final = "kafka-delay-proxy-trace"
@@ -30,13 +29,6 @@ Ranges = dict[tuple[str, int], range]
 
 Progress: TypeAlias = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 """Takes a text and the number of records. Yields a function for the number read."""
-
-
-class Bounds(NamedTuple):
-    """The limits of a trace."""
-
-    timeout_s: float
-    most_records: int | None = None
 
 
 @contextmanager
@@ -58,16 +50,18 @@ class ReadRefused(BrokerRefused):
 
 
 class KafkaTopics:
-    """The topics of a trace on a broker. Raises KafkaException, too.
+    """The topics of a trace on a broker. Raises NotAllRead, KafkaException, or a ProxyError.
 
-    `after_poll` is called after a few hundred records. With `skips_refused`, `unread` names topics
-    that the user may not read.
+    A trace ends after `timeout_s`, or when `most_records` were looked at. `after_poll` is called
+    after a few hundred records. With `skips_refused`, `unread` names topics that the user may not
+    read.
     """
 
     def __init__(
         self,
         settings: Settings,
-        bounds: Bounds,
+        timeout_s: float,
+        most_records: int | None = None,
         progress: Progress = silent,
         after_poll: Callable[[], None] = lambda: None,
         now_s: Callable[[], float] = time.monotonic,
@@ -77,21 +71,32 @@ class KafkaTopics:
         self._settings, self._connection = settings, Connection(settings)
         self._config = client_config(settings, group_id=GROUP, **READER_CONFIG)
         self._progress, self._after_poll, self._now_s = progress, after_poll, now_s
-        self._ends_s, self._most_records = now_s() + bounds.timeout_s, bounds.most_records
+        self._ends_s, self._most_records = now_s() + timeout_s, most_records
         self._passed, self._skips_refused = 0, skips_refused
         self._refused: dict[str, ReadRefused] = {}
         self._partitions: dict[str, int] = {}
 
     def partitions_of(self, topic: str) -> int:
+        """Return 0 for a missing topic."""
         if topic not in self._partitions:
-            self._partitions[topic] = self._ask_partitions(topic)
+            try:
+                described = self._connection.describe_topic(topic, "Read")
+                self._partitions[topic] = len(described.partitions)
+            except TopicUnknown:
+                self._partitions[topic] = 0
+            except BrokerRefused as refused:
+                if "TOPIC_AUTHORIZATION_FAILED" in refused.found:
+                    raise ReadRefused(topic, self._settings) from None
+                raise
         return self._partitions[topic]
 
     def offsets(self, topic: str, partition: int) -> range:
+        """Return the offsets of committed records."""
         with self._consumer(topic) as consumer:
             return offsets_of(consumer, topic, partition)
 
     def at(self, place: Origin) -> TracedRecord | None:
+        """Return the record at a place, if there is one."""
         topic, partition, offset = place
         found: list[TracedRecord] = []
 
@@ -106,37 +111,25 @@ class KafkaTopics:
         return found[0] if found else None
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
+        """Read spans in parallel until `visit` returns True. May repeat records."""
         while left := [span for span in spans if span.topic not in self._refused]:
             try:
-                self._search(left, visit)
+                with self._consumer(*(span.topic for span in left)) as consumer:
+                    ranges: Ranges = {}
+                    for span in left:
+                        with self._naming(span.topic):
+                            ranges |= self._ranges(consumer, span)
+                    if ranges:
+                        self._read(consumer, ranges, visit)
+                return
             except ReadRefused as refused:
                 if not self._skips_refused:
                     raise
                 self._refused[refused.topic] = refused
-            else:
-                return
 
     def unread(self) -> list[str]:
+        """Return sentences about skipped topics."""
         return [f"What lies in {topic}. {why}" for topic, why in self._refused.items()]
-
-    def _search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
-        with self._consumer(*(span.topic for span in spans)) as consumer:
-            ranges: Ranges = {}
-            for span in spans:
-                with self._naming(span.topic):
-                    ranges |= self._ranges(consumer, span)
-            if ranges:
-                self._read(consumer, ranges, visit)
-
-    def _ask_partitions(self, topic: str) -> int:
-        try:
-            return len(self._connection.describe_topic(topic, "Read").partitions)
-        except TopicUnknown:
-            return 0
-        except BrokerRefused as refused:
-            if "TOPIC_AUTHORIZATION_FAILED" in refused.found:
-                raise ReadRefused(topic, self._settings) from None
-            raise
 
     @contextmanager
     def _consumer(self, *topics: str) -> Iterator[Consumer]:
@@ -179,7 +172,14 @@ class KafkaTopics:
                 for topic, message in reading.poll():
                     passed += 1
                     self._passed += 1
-                    if visit(_traced(topic, message)):
+                    record = TracedRecord(
+                        Origin(topic, message.partition(), message.offset()),
+                        message.timestamp()[1],
+                        message.key(),
+                        message.value(),
+                        message.headers() or [],
+                    )
+                    if visit(record):
                         return
                 show(passed)
                 self._after_poll()
@@ -198,13 +198,3 @@ class KafkaTopics:
 
 def _possible(time_ms: int) -> int:
     return min(max(0, time_ms), NEVER_MS)
-
-
-def _traced(topic: str, message: Message) -> TracedRecord:
-    return TracedRecord(
-        Origin(topic, message.partition(), message.offset()),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        message.headers() or [],
-    )

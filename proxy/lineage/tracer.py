@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings, TopicSettings
@@ -26,15 +26,13 @@ from proxy.lineage.links import (
     Link,
     NotAllRead,
     TimeSpan,
-    Topics,
     Trace,
     TracedRecord,
     came_from,
     hop_from,
     is_about,
     is_check_back,
-    is_delivery_of,
-    is_letter_of,
+    is_made_of,
     is_move,
     is_retry_of,
     is_successor_of,
@@ -42,6 +40,7 @@ from proxy.lineage.links import (
     read_asked,
 )
 from proxy.lineage.story import Story, Storyteller
+from proxy.lineage.topics import KafkaTopics
 from proxy.protocol.headers import FIRST_ORIGIN, HOP_FROM, ORIGIN, RETRY_GROUP
 from proxy.protocol.outcomes import APPLIED, DEAD_LETTERED, EXPIRED, MISSED
 from proxy.protocol.request_reader import RequestReader
@@ -55,20 +54,9 @@ CLOCKS_APART_MS: Final = 60_000
 """Brokers, the proxy and its transactions stamp records. Their clocks may differ this much."""
 
 
-class RecordTrace(NamedTuple):
-    """The traced ingress record, and its story."""
-
-    origin: Origin
-    story: Story
-
-    def data(self) -> dict[str, Any]:
-        """Return JSON values. Times are epoch ms."""
-        return self.story.data(self.origin)
-
-
 def trace_record(
-    topics: Topics, settings: Settings, named: Origin, retries_within_ms: int, now_ms: int
-) -> RecordTrace:
+    topics: KafkaTopics, settings: Settings, named: Origin, retries_within_ms: int, now_ms: int
+) -> Story:
     """Trace the record at `named` in any topic of the proxy. Consumers' failures are found within
     `retries_within_ms` of a delivery. Raises NoSuchRecord, and errors of `topics`."""
     names, policy = settings.topics, replace(policy_of(settings, None), roll_after_ms=None)
@@ -77,14 +65,14 @@ def trace_record(
     tracer = Tracer(topics, names, RequestReader(policy), retries_within_ms)
     found = tracer.trace(origin)
     refuse_untold(found, there, names.outcomes)
-    return RecordTrace(origin, Storyteller(names, now_ms).story(found))
+    return Storyteller(names, now_ms).story(found)
 
 
 class NoSuchRecord(ProxyError):
     """No record that the proxy knows lies at the place."""
 
 
-def find_beginning(topics: Topics, named: Origin, ingress: str, bootstrap: str) -> Origin:
+def find_beginning(topics: KafkaTopics, named: Origin, ingress: str, bootstrap: str) -> Origin:
     """Return the ingress record at `named`, or the origin of the record there. Raises TopicUnknown,
     NoSuchRecord.
 
@@ -213,93 +201,22 @@ class Ingested(NamedTuple):
     asked: Asked
 
 
-class Ancestry(NamedTuple):
-    """The first record of a chain."""
-
-    root: Origin
-    successors: dict[Origin, Origin]
-    """The next record by rewritten record."""
-    unknown: list[str]
-
-
-class IngressRecords:
-    """Reads ingress records and their requests, each once."""
-
-    def __init__(self, topics: Topics, ingress: str, reader: RequestReader) -> None:
-        self._topics, self._ingress, self._reader = topics, ingress, reader
-        self._read: dict[Origin, Ingested | None] = {}
-
-    def read(self, origin: Origin) -> Ingested | None:
-        """Return the record, unless it is deleted."""
-        if origin not in self._read:
-            record = self._topics.at(origin)
-            self._read[origin] = None
-            if record is not None:
-                asked = read_asked(record, self._reader)
-                self._read[origin] = Ingested(record.without_value(), asked)
-        return self._read[origin]
-
-    def ancestry(self, origin: Origin) -> Ancestry:
-        found = Ancestry(origin, {}, [])
-        seen = {origin}
-        while (before := self._before(found)) is not None and before not in seen:
-            seen.add(before)
-            found = found._replace(root=before)
-            if len(seen) > MOST_STEPS_BACK:
-                found.unknown.append(f"What was before {before}: it is too long a way back.")
-                break
-        return found
-
-    def _before(self, found: Ancestry) -> Origin | None:
-        here = self.read(found.root)
-        before = None if here is None else came_from(here.record)
-        if here is None or before is None:
-            return None
-        if here.record.header(HOP_FROM) is not None:
-            return self._rewritten(here.record, before, found)
-        if before.topic == self._ingress:
-            return before
-        return self._delivered(before, found)
-
-    def _rewritten(self, record: TracedRecord, before: Origin, found: Ancestry) -> Origin:
-        """Continue with the half message if the successor names its commit."""
-        first = record.origin(FIRST_ORIGIN)
-        ingested = self.read(before)
-        if ingested is not None and ingested.asked.kind == "commit" and first is not None:
-            before = first
-        found.successors[before] = record.place
-        if ingested is None and first not in {None, before}:
-            found.unknown.append(f"What lies between {first}, the first origin, and {before}.")
-        return before
-
-    def _delivered(self, place: Origin, found: Ancestry) -> Origin | None:
-        record = self._topics.at(place)
-        if record is None:
-            found.unknown.append(f"What was before the retry: {place} is not there any more.")
-            return None
-        return record.origin(ORIGIN)
-
-
-class _Arrival(NamedTuple):
-    origin: Origin
-    how: str
-
-
 class Tracer:
     """Traces records forward and back."""
 
     def __init__(
         self,
-        topics: Topics,
+        topics: KafkaTopics,
         names: TopicSettings,
         reader: RequestReader,
         retries_within_ms: int,
     ) -> None:
-        self._topics, self._names = topics, names
-        self._records = IngressRecords(topics, names.ingress, reader)
+        self._topics, self._names, self._reader = topics, names, reader
         self._spans = Spans(names, topics.partitions_of)
         self._retries_within_ms = retries_within_ms
+        self._ingested: dict[Origin, Ingested | None] = {}
         self._successors: dict[Origin, Origin] = {}
+        """The next record by rewritten record."""
 
     def trace(self, origin: Origin) -> Trace:
         trace = Trace(origin)
@@ -319,17 +236,62 @@ class Tracer:
         if self._took_no_place(origin):
             self._follow(trace, origin)
             return
-        ancestry = self._records.ancestry(origin)
-        trace.unknown += ancestry.unknown
-        self._successors = ancestry.successors
-        self._follow(trace, ancestry.root)
+        root = self._root(trace, origin)
+        self._follow(trace, root)
         if origin not in {link.origin for link in trace.links}:
-            trace.unknown.append(f"How the record went on from {ancestry.root} to {origin}.")
+            trace.unknown.append(f"How the record went on from {root} to {origin}.")
             self._follow(trace, origin)
+
+    def _read(self, origin: Origin) -> Ingested | None:
+        """Return an ingress record, unless it is deleted. Each is read once."""
+        if origin not in self._ingested:
+            record = self._topics.at(origin)
+            self._ingested[origin] = None
+            if record is not None:
+                asked = read_asked(record, self._reader)
+                self._ingested[origin] = Ingested(record.without_value(), asked)
+        return self._ingested[origin]
+
+    def _root(self, trace: Trace, origin: Origin) -> Origin:
+        """Return the first record of the chain."""
+        root, seen = origin, {origin}
+        while (before := self._before(trace, root)) is not None and before not in seen:
+            seen.add(before)
+            root = before
+            if len(seen) > MOST_STEPS_BACK:
+                trace.unknown.append(f"What was before {before}: it is too long a way back.")
+                break
+        return root
+
+    def _before(self, trace: Trace, origin: Origin) -> Origin | None:
+        here = self._read(origin)
+        before = None if here is None else came_from(here.record)
+        if here is None or before is None:
+            return None
+        if here.record.header(HOP_FROM) is not None:
+            return self._rewritten(trace, here.record, before)
+        if before.topic == self._names.ingress:
+            return before
+        failed = self._topics.at(before)
+        if failed is None:
+            trace.unknown.append(f"What was before the retry: {before} is not there any more.")
+            return None
+        return failed.origin(ORIGIN)
+
+    def _rewritten(self, trace: Trace, record: TracedRecord, before: Origin) -> Origin:
+        """Continue with the half message if the successor names its commit."""
+        first = record.origin(FIRST_ORIGIN)
+        ingested = self._read(before)
+        if ingested is not None and ingested.asked.kind == "commit" and first is not None:
+            before = first
+        self._successors[before] = record.place
+        if ingested is None and first not in {None, before}:
+            trace.unknown.append(f"What lies between {first}, the first origin, and {before}.")
+        return before
 
     def _took_no_place(self, origin: Origin) -> bool:
         """Whether it was a move that came too late."""
-        found = self._records.read(origin)
+        found = self._read(origin)
         if found is None or not is_move(found.record):
             return False
         link = Link(origin, INGESTED, *found)
@@ -337,22 +299,22 @@ class Tracer:
         return link.end is not None and link.end.what == MISSED
 
     def _follow(self, trace: Trace, start: Origin) -> None:
-        coming = deque([_Arrival(start, INGESTED)])
+        coming = deque([Link(start, INGESTED)])
         seen = {link.origin for link in trace.links}
         while coming:
-            arrival = coming.popleft()
-            if arrival.origin in seen:
+            link = coming.popleft()
+            if link.origin in seen:
                 continue
             if len(trace.links) >= MOST_LINKS:
-                trace.unknown.append(f"What came after: trace {arrival.origin} shows it.")
+                trace.unknown.append(f"What came after: trace {link.origin} shows it.")
                 return
-            seen.add(arrival.origin)
-            coming.extend(self._look(trace, arrival))
+            seen.add(link.origin)
+            coming.extend(self._look(trace, link))
 
-    def _look(self, trace: Trace, arrival: _Arrival) -> list[_Arrival]:
-        link = Link(arrival.origin, arrival.how)
+    def _look(self, trace: Trace, link: Link) -> list[Link]:
+        """Complete a link, and return those that follow it."""
         trace.links.append(link)
-        if (ingested := self._records.read(arrival.origin)) is not None:
+        if (ingested := self._read(link.origin)) is not None:
             link.record, link.asked = ingested
         self._find_end(link)
         self._find_controls(link)
@@ -373,18 +335,18 @@ class Tracer:
                 if record.key == key:
                     link.end = outcome_in(record)
                     link.unreadable = record.place if link.end is None else None
-            elif is_delivery_of(record, origin):
+            elif is_made_of(record, origin, as_letter=False):
                 link.delivery = record.without_value()
             return link.ended_ms is not None
 
-        if (after := self._successors.get(origin)) and (successor := self._records.read(after)):
+        if (after := self._successors.get(origin)) and (successor := self._read(after)):
             near = self._spans.near(self._names.outcomes, successor.record.timestamp_ms)
             self._topics.search(near, is_end)
         for spans in self._spans.ends(link):
             if link.ended_ms is None:
                 self._topics.search(spans, is_end)
 
-    def _successor(self, trace: Trace, link: Link) -> list[_Arrival]:
+    def _successor(self, trace: Trace, link: Link) -> list[Link]:
         """Return the next record of the chain that still exists. A direct successor was written in
         the transaction of the outcome."""
         origin, ended_ms = link.origin, link.ended_ms
@@ -406,10 +368,10 @@ class Tracer:
             span = TimeSpan(origin.topic, from_ms, None, (origin.partition,))
             self._topics.search([span], goes_on)
         if link.successor is not None:
-            return [_Arrival(link.successor, AFTER_A_GAP if link.end is None else HOPPED)]
+            return [Link(link.successor, AFTER_A_GAP if link.end is None else HOPPED)]
         if link.end is not None:
             trace.unknown.append(f"What came right after {origin}: its successor is not found.")
-        return [_Arrival(place, AFTER_A_GAP) for place in later[:1]]
+        return [Link(place, AFTER_A_GAP) for place in later[:1]]
 
     def _find_controls(self, link: Link) -> None:
         """Find the controls that decided about it, or the record that a control ended."""
@@ -437,7 +399,7 @@ class Tracer:
         by_id = ident is not None and is_about(applied, link.origin, ident)
         if not by_id and not is_about(applied, link.origin, None):
             return None
-        ingested = self._records.read(applied.origin)
+        ingested = self._read(applied.origin)
         if by_id or ingested is None:
             kind = None if ingested is None else ingested.asked.kind
             return Control(applied, kind) if by_id else None
@@ -481,10 +443,10 @@ class Tracer:
         until_ms = link.controls[0].end.timestamp_ms if link.controls else link.ended_ms
         self._topics.search(self._spans.between(asked.check_topic, from_ms, until_ms), note)
 
-    def _replay(self, link: Link, end: End) -> list[_Arrival]:
+    def _replay(self, link: Link, end: End) -> list[Link]:
 
         def is_letter(record: TracedRecord) -> bool:
-            if is_letter_of(record, link.origin):
+            if is_made_of(record, link.origin, as_letter=True):
                 link.letter = record.without_value()
             return link.letter is not None
 
@@ -503,15 +465,15 @@ class Tracer:
         written_ms = link.letter.timestamp_ms
         self._topics.search(self._spans.between(names.replay_marks, written_ms, None), note)
         again = None if link.replay is None else read_origin(link.replay.replayed_as)
-        return [] if again is None else [_Arrival(again, REPLAYED)]
+        return [] if again is None else [Link(again, REPLAYED)]
 
-    def _retries(self, link: Link, delivery: TracedRecord) -> list[_Arrival]:
+    def _retries(self, link: Link, delivery: TracedRecord) -> list[Link]:
         group = None if link.record is None else link.record.header(RETRY_GROUP)
-        found: list[_Arrival] = []
+        found: list[Link] = []
 
         def note(record: TracedRecord) -> bool:
             if is_retry_of(record, delivery, group):
-                found.append(_Arrival(record.place, RETRIED))
+                found.append(Link(record.place, RETRIED))
             return len(found) >= MOST_RETRIES
 
         self._topics.search(self._spans.retries(delivery, self._retries_within_ms), note)

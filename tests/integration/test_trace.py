@@ -13,7 +13,7 @@ from kafka_delay import Received, RetryConsumer
 from proxy.config.settings import Settings
 from proxy.dead_letters.letter import read_origin
 from proxy.lineage.links import NotAllRead, TimeSpan
-from proxy.lineage.topics import Bounds, KafkaTopics
+from proxy.lineage.topics import KafkaTopics
 from tests.integration.tracing import await_state, in_ingress, place, run_command, trace
 from tests.support.installation.installation import Installation
 from tests.support.installation.rights import allow
@@ -264,7 +264,7 @@ def test_user_who_may_not_read_is_told_which_topic_and_how_to_grant_it(
     assert (told.code, told.out) == (1, "")
     assert f"does not let this user read the topic {site.ingress}" in told.err
     assert f"--operation Read --topic {site.ingress}" in told.err
-    topics = KafkaTopics(Settings(kafka=site.kafka()), Bounds(60), skips_refused=True)
+    topics = KafkaTopics(Settings(kafka=site.kafka()), 60, skips_refused=True)
     topics.search([TimeSpan(site.ingress), TimeSpan(site.outcomes)], lambda _: False)
     (said,) = topics.unread()
     assert said.startswith(f"What lies in {site.ingress}. ")
@@ -275,7 +275,7 @@ def test_reading_ends_when_the_time_is_over(site: Site) -> None:
     assert origin is not None
     now_s = iter([0.0, 1.0, 2.0, *[61.0] * 100])
     settings = Settings(kafka={"bootstrap.servers": site.bootstrap})
-    topics = KafkaTopics(settings, Bounds(60), now_s=lambda: next(now_s))
+    topics = KafkaTopics(settings, 60, now_s=lambda: next(now_s))
     assert topics.offsets(site.ingress, 0).stop > 0
     with pytest.raises(NotAllRead, match=site.ingress):
         topics.search([TimeSpan(site.ingress)], lambda _: False)

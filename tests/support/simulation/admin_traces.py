@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from proxy.dead_letters.letter import Origin
 from proxy.lineage.story import Step, Story
-from proxy.lineage.tracer import RecordTrace
 
 
 @dataclass
@@ -24,7 +23,7 @@ class MadeUpTraces:
     def __post_init__(self) -> None:
         self.go_on.set()
 
-    def trace(self, named: Origin, timeout_s: float, retries_within_ms: int) -> RecordTrace:
+    def trace(self, named: Origin, timeout_s: float, retries_within_ms: int) -> Story:
         self.asked.append((named, timeout_s, retries_within_ms))
         self.begun.release()
         self.go_on.wait()
@@ -35,4 +34,4 @@ class MadeUpTraces:
             Step(2_000, "waiting", named, "", named, 6_000),
         ]
         unknown = [] if self.is_whole else ["What came after this."]
-        return RecordTrace(named, Story("waiting", named, None, steps, unknown, self.is_whole))
+        return Story(named, "waiting", named, None, steps, unknown, self.is_whole)

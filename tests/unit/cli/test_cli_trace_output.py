@@ -8,7 +8,6 @@ from proxy.cli.terminal import shown_time
 from proxy.cli.trace import detail_of, say_story
 from proxy.dead_letters.letter import Origin
 from proxy.lineage.story import Step, Story
-from proxy.lineage.tracer import RecordTrace
 
 HERE, THERE = Origin("timer.ingress", 0, 1), Origin("orders", 0, 7)
 NOW_MS = 1_800_000_000_000
@@ -40,8 +39,8 @@ def test_a_step_says_its_times_in_words(step: Step, words: str) -> None:
 
 def test_a_story_cut_short_says_how_to_hear_more(capsys: pytest.CaptureFixture[str]) -> None:
     steps = [Step(NOW_MS, "ingested", HERE, "for orders", HERE)]
-    story = Story("unknown", HERE, None, steps, ["What came after this."], is_whole=False)
-    say_story(RecordTrace(HERE, story))
+    story = Story(HERE, "unknown", HERE, None, steps, ["What came after this."], is_whole=False)
+    say_story(story)
     out = capsys.readouterr().out
     assert f"{HERE}: unknown" in out
     assert "Not known:\n  What came after this." in out

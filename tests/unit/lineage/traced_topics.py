@@ -17,6 +17,7 @@ from proxy.dispatch.hops import moved, successor
 from proxy.dispatch.partitioning import partition_of
 from proxy.lineage.links import NotAllRead, TimeSpan, Trace, TracedRecord, Visit
 from proxy.lineage.story import Story, Storyteller
+from proxy.lineage.topics import KafkaTopics
 from proxy.lineage.tracer import Tracer
 from proxy.protocol.body import Delivery, Headers, IngressPartition, delivery_of
 from proxy.protocol.outcomes import (
@@ -40,11 +41,11 @@ START_MS = 1_800_000_000_000
 WITHIN_MS = 600_000
 
 
-class TopicsInMemory:
-    """Fake `Topics`. `read` counts the records looked at, by topic."""
+class TopicsInMemory(KafkaTopics):
+    """Topics without a broker. `read` counts the records looked at, by topic."""
 
     def __init__(self, partitions: dict[str, int]) -> None:
-        self._partitions = partitions
+        self._counts = partitions
         self._records: dict[tuple[str, int], list[TracedRecord]] = {}
         self._starts: dict[tuple[str, int], int] = {}
         self.holes = set[Origin]()
@@ -55,7 +56,7 @@ class TopicsInMemory:
     def write(
         self, time_ms: int, topic: str, key: bytes | None, value: bytes | None, headers: Headers
     ) -> TracedRecord:
-        count = self._partitions.setdefault(topic, 1)
+        count = self._counts.setdefault(topic, 1)
         number = 0 if key is None else partition_of(key, count)
         records = self._records.setdefault((topic, number), [])
         place = Origin(topic, number, len(records))
@@ -63,13 +64,13 @@ class TopicsInMemory:
         return records[-1]
 
     def grow(self, topic: str, partitions: int) -> None:
-        self._partitions[topic] = partitions
+        self._counts[topic] = partitions
 
     def delete(self, topic: str, before: int) -> None:
         self._starts[topic, 0] = before
 
     def partitions_of(self, topic: str) -> int:
-        return self._partitions.get(topic, 0)
+        return self._counts.get(topic, 0)
 
     def offsets(self, topic: str, partition: int) -> range:
         place = topic, partition
@@ -223,7 +224,10 @@ class TracedSite:
         return Tracer(self.topics, NAMES, self.reader, WITHIN_MS).trace(origin)
 
     def story(self, origin: Origin) -> Story:
-        return Storyteller(NAMES, self.now_ms).story(self.trace(origin))
+        """Return the story, which is the same for each record of the chain."""
+        story = Storyteller(NAMES, self.now_ms).story(self.trace(origin))
+        assert story.origin == origin
+        return story._replace(origin=story.first_origin)
 
     def _into_ingress(self, key: bytes | None, headers: Headers) -> Origin:
         return self.topics.write(self.now_ms, NAMES.ingress, key, b"v", headers).place
