@@ -19,19 +19,10 @@ from proxy.dead_letters.replay_plan import (
     Rate,
     Replayable,
     ReplayDecision,
-    Replayed,
     ReplayPlanner,
     mark_key,
-    transactional_id,
 )
-from proxy.dead_letters.topics import (
-    DeadLetterTopics,
-    await_settled,
-    await_there,
-    create_marks_topic,
-    read_replayed,
-    refuse_forgetful,
-)
+from proxy.dead_letters.topics import DeadLetterTopics
 from proxy.errors import BrokerRefused, ProxyError, TopicMissing
 from proxy.kafka.access import Right, client_config, grant
 from proxy.kafka.client_settings import TUNED_PRODUCER, silent_logger, transaction_timeout_ms
@@ -249,16 +240,6 @@ WAIT_SLICE_S: Final = 0.1
 OnDecision = Callable[[ReplayDecision, str | None], None]
 
 
-class MarksMissing(ProxyError):
-    """The marks topic does not exist and may not be created."""
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(
-            f"The topic {topic}, which keeps account of what has been replayed, does not exist.",
-            "Create it (1 partition, cleanup.policy=compact), or set `topics: create: true`.",
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """The options of a replay."""
@@ -292,22 +273,16 @@ def replay_planner(
         )
 
 
-def replayed_so_far(topics: DeadLetterTopics) -> Replayed:
-    """Return the replayed letters for display: another replay may add to them."""
-    replayed = Replayed(topics.topic_id, topics.spans())
-    if partitions := topics.partitions_of(topics.marks_name):
-        read_replayed(topics.reader(topics.marks_name, partitions), replayed)
-    return replayed
-
-
 def preview(
     topics: DeadLetterTopics,
     letters: Iterable[Letter],
     options: ReplayOptions,
     on_decision: OnDecision,
 ) -> None:
-    """Report a replay's decisions, and change nothing."""
-    with replay_planner(topics, options, replayed_so_far(topics)) as planner:
+    """Report a replay's decisions, and change nothing. Another replay may add marks meanwhile."""
+    partitions = topics.partitions_of(topics.marks_name)
+    replayed = topics.replayed(partitions, is_settled=False)
+    with replay_planner(topics, options, replayed) as planner:
         for decision in _limited(letters, planner, options.limit):
             on_decision(decision, None)
 
@@ -319,7 +294,7 @@ class Replay:
         self._topics, self._options = topics, options
         self._sent = 0
         self._started_s = 0.0
-        partitions = self._ensure_marks()
+        partitions = topics.ensure_marks()
         names = topics.settings.topics
         producer = Producer(_producer_config(topics))
         self._replayer = Replayer(
@@ -330,13 +305,13 @@ class Replay:
         except KafkaException as raised:
             if raised.args[0].code() != KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                 raise
-            ident = transactional_id(topics.name)
+            ident = topics.transactional_id
             rights = [Right(one, "transactional-id", ident) for one in ("Write", "Describe")]
             raise BrokerRefused(
                 f"The user may not use the transactional id {ident}.",
                 grant(rights, topics.settings),
             ) from None
-        self._replayed = self._read_marks(partitions)
+        self._replayed = topics.replayed(partitions, is_settled=True)
 
     def run(
         self, letters: Iterable[Letter], on_decision: OnDecision, is_stopping: Callable[[], bool]
@@ -361,28 +336,6 @@ class Replay:
                 self._send(batch, on_decision)
         self._replayer.forget(self._replayed.outdated)
 
-    def _ensure_marks(self) -> int:
-        topics, admin = self._topics, self._topics.connection
-        if partitions := topics.partitions_of(topics.marks_name):
-            refuse_forgetful(topics.marks_name, admin)
-            return partitions
-        if not topics.settings.topics.create:
-            raise MarksMissing(topics.marks_name)
-        create_marks_topic(topics.marks_name, admin)
-        await_there(topics.reader(topics.marks_name, 1))
-        return 1
-
-    def _read_marks(self, partitions: int) -> Replayed:
-        topics = self._topics
-        reader = topics.reader(topics.marks_name, partitions)
-        uncommitted = topics.reader(
-            topics.marks_name, partitions, isolation_level="read_uncommitted"
-        )
-        await_settled(reader, uncommitted)
-        replayed = Replayed(topics.topic_id, topics.spans())
-        read_replayed(reader, replayed)
-        return replayed
-
     def _is_full(self, batch: list[Replayable]) -> bool:
         rate = self._options.rate
         most = rate.at_once(BATCH_RECORDS) if rate else BATCH_RECORDS
@@ -394,7 +347,9 @@ class Replay:
                 self._sent += 1
                 on_decision(result.replayable, result.replayed_as)
             else:
-                on_decision(_refused(result), None)
+                why = f"the ingress topic does not take the record: {result.error.str()}"
+                kept = NotReplayed(result.replayable.letter, "ingress-refused", why)
+                on_decision(kept, None)
 
     def _wait(self, is_stopping: Callable[[], bool]) -> None:
         rate = self._options.rate
@@ -419,11 +374,6 @@ def _limited(
                 return
 
 
-def _refused(failed: Failed) -> NotReplayed:
-    why = f"the ingress topic does not take the record: {failed.error.str()}"
-    return NotReplayed(failed.replayable.letter, "ingress-refused", why)
-
-
 def _refusal(targets: Targets, target: str, partition: int) -> Rejection | None:
     """Return the broker's refusal. Missing rights are only the caller's, and the proxy retries for
     an unavailable partition, so neither counts."""
@@ -437,7 +387,7 @@ def _producer_config(topics: DeadLetterTopics) -> dict[str, Any]:
     """Return settings without the library's log: losing the producer raises an error."""
     own = client_config(
         topics.settings,
-        transactional_id=transactional_id(topics.name),
+        transactional_id=topics.transactional_id,
         transaction_timeout_ms=transaction_timeout_ms(topics.settings),
         enable_idempotence=True,
         partitioner="murmur2_random",

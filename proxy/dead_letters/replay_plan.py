@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
-from proxy.dead_letters.letter import GroupLetter, Letter, Place
+from proxy.dead_letters.letter import Letter, Place
 from proxy.protocol.body import Headers, delivery_of
 from proxy.protocol.bounded_json import read_object, whole
 from proxy.protocol.headers import (
@@ -155,20 +155,16 @@ def read_edits(to_set: Sequence[str], to_unset: Iterable[str]) -> Edits:
         values[name] = value.encode()
     taken_out = frozenset(to_unset)
     for name in [*values, *taken_out]:
-        _check_name(name)
+        if "=" in name:
+            raise ValueError(f"{name!r} is no header's name: --unset takes the name alone")
+        if is_stamp(name):
+            raise ValueError(
+                f"{name} is a stamp of the proxy's own and cannot be changed: a replay drops all "
+                f"of them, and keeps {FIRST_ORIGIN}"
+            )
     if both := sorted(taken_out & values.keys()):
         raise ValueError(f"the header {both[0]} is both set and unset: say one of them")
     return Edits(values, taken_out)
-
-
-def _check_name(name: str) -> None:
-    if "=" in name:
-        raise ValueError(f"{name!r} is no header's name: --unset takes the name alone")
-    if is_stamp(name):
-        raise ValueError(
-            f"{name} is a stamp of the proxy's own and cannot be changed: a replay drops all of "
-            f"them, and keeps {FIRST_ORIGIN}"
-        )
 
 
 def is_stamp(name: str) -> bool:
@@ -176,21 +172,20 @@ def is_stamp(name: str) -> bool:
     return name in STAMPS or name in PURGES or name.startswith(HOP_PREFIX)
 
 
-def requests_of(letter: Letter, headers: Headers, edits: Edits) -> Headers:
-    """Return a replayed record's headers. Only the first origin's stamp stays."""
-    own = [header for header in headers if not is_stamp(header[0])]
+def requests_of(letter: Letter, edits: Edits, group: str | None = None) -> Headers:
+    """Return a replayed record's headers. Only the first origin's stamp stays.
+
+    A letter of a group goes back to the group at once, as if it had never failed. The edits may
+    change delay and topic.
+    """
+    own = [one for one in letter.headers if not is_stamp(one[0])]
+    if group is not None:
+        asked: Headers = [(RETRY_GROUP, group.encode()), (ATTEMPT, b"0"), (DELAY, b"0")]
+        dropped = {RETRY_ATTEMPT, RETRY_EXCEPTION}
+        return edits.applied([*asked, *(one for one in own if one[0] not in dropped)])
     first = letter.first_origin or letter.text(ORIGIN)
     stamp: Headers = [(FIRST_ORIGIN, first.encode())] if first else []
     return [*edits.applied(own), *stamp]
-
-
-def group_requests_of(letter: Letter, edits: Edits, group: str) -> Headers:
-    """Return headers for a letter's way back to its group at once, as if it had never failed. The
-    edits may change delay and topic."""
-    asked: Headers = [(RETRY_GROUP, group.encode()), (ATTEMPT, b"0"), (DELAY, b"0")]
-    dropped = {RETRY_ATTEMPT, RETRY_EXCEPTION}
-    own = [one for one in letter.headers if not is_stamp(one[0]) and one[0] not in dropped]
-    return edits.applied([*asked, *own])
 
 
 # RequestReader reads the edited headers under the caller's settings.
@@ -262,7 +257,7 @@ class ReplayPlanner:
         return self._decide_requests(letter, value, now_ms)
 
     def _decide_requests(self, letter: Letter, value: bytes | None, now_ms: int) -> ReplayDecision:
-        headers, partition = self._requests_of(letter), self._partition_of(letter)
+        headers, partition = requests_of(letter, self.edits, self.group), self._partition_of(letter)
         parsed = self.reader.read(
             headers, letter.key, value, now_ms, max(partition, 0), LAST_OFFSET
         )
@@ -276,11 +271,6 @@ class ReplayPlanner:
         if refusal := self.refusal(asked.target, asked.partition):
             return NotReplayed(letter, refusal.code, refusal.detail)
         return Replayable(letter, asked.target, asked.due_ms, partition, value, headers)
-
-    def _requests_of(self, letter: Letter) -> Headers:
-        if self.group is not None and isinstance(letter, GroupLetter):
-            return group_requests_of(letter, self.edits, self.group)
-        return requests_of(letter, letter.headers, self.edits)
 
     def _partition_of(self, letter: Letter) -> int:
         """Return the old partition: an id counts within its ingress partition only."""
@@ -392,11 +382,6 @@ class Mark:
         return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def transactional_id(dead_letters: str) -> str:
-    """Return the id of all replays from this topic: a later one fences an earlier one."""
-    return dead_letters + ".replay"
-
-
 def mark_key(topic_id: str, place: Place) -> bytes:
     """Return the permanent key of a letter."""
     return f"{topic_id} {place}".encode()
@@ -437,7 +422,7 @@ class Replayed:
         topic_id, place = key
         if raw_value is None:
             self.outdated.discard(raw_key)
-        elif topic_id != self._topic_id or self._is_gone(place):
+        elif topic_id != self._topic_id or place.offset < self._span(place).start:
             if len(self.outdated) < FORGOTTEN_AT_ONCE:
                 self.outdated.add(raw_key)
         else:
@@ -456,7 +441,3 @@ class Replayed:
 
     def _span(self, place: Place) -> range:
         return self._spans.get(place.partition, range(0))
-
-    def _is_gone(self, place: Place) -> bool:
-        span = self._spans.get(place.partition)
-        return span is not None and place.offset < span.start

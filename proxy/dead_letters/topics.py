@@ -1,7 +1,7 @@
 """The topics of dead letters and of marks."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Final
@@ -57,11 +57,14 @@ class Originals:
         origin = letter.origin
         if origin is None:
             return None
-        lookup = self._lookup_in(origin.topic)
+        if self._lookup is None or origin.topic != self._topic:
+            self.close()
+            self._topic, self._partitions = origin.topic, self._partitions_of(origin.topic)
+            self._lookup = IngressLookup(self._new_consumer, origin.topic, lambda: None)
         if origin.partition >= self._partitions:
             return None
         try:
-            record = lookup.read(origin.partition, [origin.offset], 0).get(origin.offset)
+            record = self._lookup.read(origin.partition, [origin.offset], 0).get(origin.offset)
         except KafkaException as error:
             if error.args[0].code() not in {NOT_IN_THE_LOG, *UNREADABLE_BATCH}:
                 raise
@@ -74,13 +77,6 @@ class Originals:
     def close(self) -> None:
         if self._lookup is not None:
             self._lookup.close()
-
-    def _lookup_in(self, topic: str) -> IngressLookup:
-        if self._lookup is None or topic != self._topic:
-            self.close()
-            self._topic, self._partitions = topic, self._partitions_of(topic)
-            self._lookup = IngressLookup(self._new_consumer, topic, lambda: None)
-        return self._lookup
 
 
 MARKS_TIMEOUT_S: Final = 10.0
@@ -103,7 +99,7 @@ CONFIG: Final = {
 }
 
 
-def create_marks_topic(topic: str, admin: AdminClient) -> None:
+def _create_marks_topic(topic: str, admin: AdminClient) -> None:
     """Create the topic, unless another replay just did. Raises BrokerRefused."""
     wanted = NewTopic(topic, num_partitions=1, config=CONFIG)
     try:
@@ -130,7 +126,7 @@ def await_there(reader: TopicReader, sleep: Callable[[float], None] = time.sleep
     reader.spans()
 
 
-def refuse_forgetful(topic: str, admin: AdminClient) -> None:
+def _refuse_forgetful(topic: str, admin: AdminClient) -> None:
     """Raise BrokerRefused if the topic deletes marks, as letters could be replayed twice. Without
     the right to ask, nothing is refused."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -149,7 +145,7 @@ def refuse_forgetful(topic: str, admin: AdminClient) -> None:
         )
 
 
-def await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
+def _await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
     """Wait until no transaction is open on the topic. Raises BrokerRefused."""
     deadline_s = time.monotonic() + SETTLED_WITHIN_S
     while reader.spans() != uncommitted.spans():
@@ -162,37 +158,22 @@ def await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
-def read_replayed(reader: TopicReader, replayed: Replayed) -> None:
-    """Note every mark."""
-    for partition, span in reader.spans().items():
-        for message in reader.records(partition, span):
-            replayed.note(message.key(), message.value())
-
-
-def read_marks(
-    reader: TopicReader, topic_id: str, places: Collection[Place], since_ms: int
-) -> Mapping[Place, Mark]:
-    """Return the marks at these places. The oldest letter was written at `since_ms`."""
-    marks: dict[Place, Mark] = {}
-    if not places:
-        return marks
-    spans = reader.spans()
-    starts = reader.first_since(max(0, since_ms - MARKS_APART_MS), spans)
-    for partition, span in spans.items():
-        for message in reader.records(partition, range(starts[partition], span.stop)):
-            key = read_mark_key(message.key())
-            mark = read_mark(message.value(), message.timestamp()[1])
-            if key and mark and key[0] == topic_id and key[1] in places:
-                marks[key[1]] = mark
-    return marks
-
-
 GROUP: Final = "kafka-delay-proxy-dead-letters"
 """A name for the client library. Nothing joins the group or commits."""
 READ_ON: Final = 200
 """A gap of this many letters is read through."""
 
 OnRead = Callable[[int], None]
+
+
+class MarksMissing(ProxyError):
+    """The marks topic does not exist and may not be created."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"The topic {topic}, which keeps account of what has been replayed, does not exist.",
+            "Create it (1 partition, cleanup.policy=compact), or set `topics: create: true`.",
+        )
 
 
 class DeadLettersMissing(ProxyError):
@@ -238,6 +219,8 @@ class DeadLetterTopics:
         topics = settings.topics
         self.name = topics.dead_letters if group is None else topics.dlq_prefix + group
         self.marks_name = topics.replay_marks_of(self.name)
+        self.transactional_id = self.name + ".replay"
+        """The id of all replays from this topic: a later one fences an earlier one."""
         self._letter_of = partial(letter_of, Letter if group is None else GroupLetter)
         try:
             described = self.connection.describe_topic(self.name, "Read")
@@ -314,12 +297,49 @@ class DeadLetterTopics:
         return self._at(named) if isinstance(named, Place) else self._of(named, on_read)
 
     def marks(self, shown: Sequence[LetterSummary]) -> Mapping[Place, Mark]:
+        """Return the marks of these letters."""
+        marks: dict[Place, Mark] = {}
         partitions = self.partitions_of(self.marks_name)
         if not partitions or not shown:
-            return {}
+            return marks
+        places = {one.place for one in shown}
         since_ms = min(one.timestamp_ms for one in shown)
         reader = self.reader(self.marks_name, partitions)
-        return read_marks(reader, self.topic_id, {one.place for one in shown}, since_ms)
+        spans = reader.spans()
+        starts = reader.first_since(max(0, since_ms - MARKS_APART_MS), spans)
+        for partition, span in spans.items():
+            for message in reader.records(partition, range(starts[partition], span.stop)):
+                key = read_mark_key(message.key())
+                mark = read_mark(message.value(), message.timestamp()[1])
+                if key and mark and key[0] == self.topic_id and key[1] in places:
+                    marks[key[1]] = mark
+        return marks
+
+    def ensure_marks(self) -> int:
+        """Create the marks topic if it is missing. Return its partitions. Raises MarksMissing,
+        BrokerRefused."""
+        topic, admin = self.marks_name, self.connection
+        if partitions := self.partitions_of(topic):
+            _refuse_forgetful(topic, admin)
+            return partitions
+        if not self.settings.topics.create:
+            raise MarksMissing(topic)
+        _create_marks_topic(topic, admin)
+        await_there(self.reader(topic, 1))
+        return 1
+
+    def replayed(self, marks_partitions: int, *, is_settled: bool) -> Replayed:
+        """Return the replayed letters. If `is_settled`, wait until no replay is under way first."""
+        reader = self.reader(self.marks_name, marks_partitions)
+        if is_settled:
+            own = {"isolation_level": "read_uncommitted"}
+            _await_settled(reader, self.reader(self.marks_name, marks_partitions, **own))
+        replayed = Replayed(self.topic_id, self.spans())
+        if marks_partitions:
+            for partition, span in reader.spans().items():
+                for message in reader.records(partition, span):
+                    replayed.note(message.key(), message.value())
+        return replayed
 
     def _at(self, place: Place) -> Letter:
         spans = self.spans()
@@ -335,6 +355,7 @@ class DeadLetterTopics:
         raise NoSuchLetter(_nothing_at(place, span, self.name), "`dead-letters list` says where.")
 
     def _of(self, origin: Origin, on_read: OnRead) -> Letter:
+        """Return the letter of an origin, which is searched from the end on."""
         for partition, span in self.spans().items():
             for window in windows(span):
                 for letter in self.letters(Selection(), on_read, partition, window):

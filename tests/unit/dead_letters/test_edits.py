@@ -11,7 +11,7 @@ from tests.support.records import Headers
 
 def requests(headers: Headers, edits: Edits | None = None) -> Headers:
     letter = a_letter(headers=headers)
-    return requests_of(letter, letter.headers, edits or Edits())
+    return requests_of(letter, edits or Edits())
 
 
 def test_requests_and_the_users_headers_stay_and_the_origin_becomes_the_first() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.dead_letters.letter import GroupLetter, Place
-from proxy.dead_letters.replay_plan import Edits, Selection, group_requests_of, read_edits
+from proxy.dead_letters.replay_plan import Edits, Selection, read_edits, requests_of
 from proxy.protocol.body import Headers
 
 GIVEN_UP: Headers = [
@@ -48,7 +48,7 @@ def test_a_null_value_is_the_records_own() -> None:
 
 
 def test_it_goes_back_to_its_group_at_once_as_if_it_had_never_failed() -> None:
-    assert group_requests_of(a_letter(), Edits(), "billing") == [
+    assert requests_of(a_letter(), Edits(), "billing") == [
         ("timer-retry-group", b"billing"),
         ("timer-attempt", b"0"),
         ("timer-delay", b"0"),
@@ -61,7 +61,7 @@ def test_it_goes_back_to_its_group_at_once_as_if_it_had_never_failed() -> None:
 
 def test_edits_say_when_and_where_instead() -> None:
     edits = read_edits(["timer-delay=5m", "timer-topic=again"], ["trace"])
-    headers = group_requests_of(a_letter(), edits, "billing")
+    headers = requests_of(a_letter(), edits, "billing")
     assert dict(headers)["timer-delay"] == b"5m"
     assert headers[-1] == ("timer-topic", b"again")
     assert "trace" not in dict(headers)

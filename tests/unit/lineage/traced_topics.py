@@ -192,7 +192,7 @@ class TracedSite:
     def replayed(self, letter: TracedRecord) -> Origin:
         place = Place(*letter.place[1:])
         whole = Letter(place, letter.timestamp_ms, letter.key, letter.value, letter.headers)
-        again = self._into_ingress(letter.key, requests_of(whole, whole.headers, Edits()))
+        again = self._into_ingress(letter.key, requests_of(whole, Edits()))
         value = Mark(self.now_ms, str(again)).value(whole)
         self.topics.write(self.now_ms, NAMES.replay_marks, mark_key("id", place), value, [])
         return again
