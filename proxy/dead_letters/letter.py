@@ -8,20 +8,9 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final, NamedTuple, TypeAlias
 
+from proxy.protocol import headers as header
 from proxy.protocol.body import Headers, Message, last_header
-from proxy.protocol.headers import (
-    ERROR,
-    ERROR_DETAIL,
-    FIRST_ORIGIN,
-    ORIGIN,
-    ORIGINAL_OFFSET,
-    ORIGINAL_PARTITION,
-    ORIGINAL_TOPIC,
-    RETRY_ATTEMPT,
-    RETRY_EXCEPTION,
-    TOPIC,
-    text_of,
-)
+from proxy.protocol.headers import text_of
 from proxy.protocol.outcomes import REASONS
 from proxy.protocol.position import LAST_OFFSET
 
@@ -65,28 +54,28 @@ class Letter:
 
     @property
     def is_ours(self) -> bool:
-        return any(name == ERROR for name, _ in self.headers)
+        return any(name == header.ERROR for name, _ in self.headers)
 
     @property
     def reason(self) -> str | None:
         """The error code. None if the proxy did not write the record."""
-        return self.text(ERROR)
+        return self.text(header.ERROR)
 
     @property
     def detail(self) -> str | None:
-        return self.text(ERROR_DETAIL)
+        return self.text(header.ERROR_DETAIL)
 
     @property
     def origin(self) -> Origin | None:
-        return read_origin(self.text(ORIGIN) or "")
+        return read_origin(self.text(header.ORIGIN) or "")
 
     @property
     def first_origin(self) -> str | None:
-        return self.text(FIRST_ORIGIN)
+        return self.text(header.FIRST_ORIGIN)
 
     @property
     def target(self) -> str | None:
-        return self.text(TOPIC)
+        return self.text(header.TOPIC)
 
     @property
     def lacks_value(self) -> bool:
@@ -113,22 +102,22 @@ class GroupLetter(Letter):
 
     @property
     def is_ours(self) -> bool:
-        return self.text(ORIGIN) is not None
+        return self.text(header.ORIGIN) is not None
 
     @property
     def reason(self) -> str | None:
         if not self.is_ours:
             return None
-        lines = (self.text(RETRY_EXCEPTION) or "").strip().splitlines()
+        lines = (self.text(header.RETRY_EXCEPTION) or "").strip().splitlines()
         return lines[0][:LONGEST_REASON] if lines else NOT_SAID
 
     @property
     def detail(self) -> str | None:
-        return self.text(RETRY_EXCEPTION)
+        return self.text(header.RETRY_EXCEPTION)
 
     @property
     def target(self) -> str | None:
-        return self.text(ORIGINAL_TOPIC)
+        return self.text(header.ORIGINAL_TOPIC)
 
     @property
     def lacks_value(self) -> bool:
@@ -137,9 +126,12 @@ class GroupLetter(Letter):
 
     @property
     def meaning(self) -> str:
-        place = [self.text(one) for one in (ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET)]
+        place = [
+            self.text(one)
+            for one in (header.ORIGINAL_TOPIC, header.ORIGINAL_PARTITION, header.ORIGINAL_OFFSET)
+        ]
         where = "/".join(one or "?" for one in place) if any(place) else "a place that is not said"
-        failures = self.text(RETRY_ATTEMPT) or "?"
+        failures = self.text(header.RETRY_ATTEMPT) or "?"
         return f"its consumers gave up after {failures} failures with {where}"
 
     @property
@@ -278,7 +270,7 @@ def summary_of(letter: Letter) -> LetterSummary:
         letter.reason,
         _cut(letter.detail),
         _cut(letter.target),
-        _cut(letter.text(ORIGIN)),
+        _cut(letter.text(header.ORIGIN)),
         _cut(letter.first_origin),
         None if letter.key is None else letter.key[:BYTES_KEPT],
         None if letter.value is None else len(letter.value),

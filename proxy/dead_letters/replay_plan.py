@@ -9,20 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 
 from proxy.dead_letters.letter import Letter, Place
+from proxy.protocol import headers as header
 from proxy.protocol.body import Headers, delivery_of
 from proxy.protocol.bounded_json import read_object, whole
-from proxy.protocol.headers import (
-    ATTEMPT,
-    DELAY,
-    FIRST_ORIGIN,
-    ORIGIN,
-    PURGES,
-    RETRY_ATTEMPT,
-    RETRY_EXCEPTION,
-    RETRY_GROUP,
-    STAMPS,
-    UNREADABLE,
-)
 from proxy.protocol.outcomes import REASONS, Rejection
 from proxy.protocol.parsed import Cancel, Decision, Purge, Recall, RejectedHop
 from proxy.protocol.position import LAST_OFFSET
@@ -160,7 +149,7 @@ def read_edits(to_set: Sequence[str], to_unset: Iterable[str]) -> Edits:
         if is_stamp(name):
             raise ValueError(
                 f"{name} is a stamp of the proxy's own and cannot be changed: a replay drops all "
-                f"of them, and keeps {FIRST_ORIGIN}"
+                f"of them, and keeps {header.FIRST_ORIGIN}"
             )
     if both := sorted(taken_out & values.keys()):
         raise ValueError(f"the header {both[0]} is both set and unset: say one of them")
@@ -169,7 +158,7 @@ def read_edits(to_set: Sequence[str], to_unset: Iterable[str]) -> Edits:
 
 def is_stamp(name: str) -> bool:
     """Whether the proxy wrote this header."""
-    return name in STAMPS or name in PURGES or name.startswith(HOP_PREFIX)
+    return name in header.STAMPS or name in header.PURGES or name.startswith(HOP_PREFIX)
 
 
 def requests_of(letter: Letter, edits: Edits, group: str | None = None) -> Headers:
@@ -180,11 +169,15 @@ def requests_of(letter: Letter, edits: Edits, group: str | None = None) -> Heade
     """
     own = [one for one in letter.headers if not is_stamp(one[0])]
     if group is not None:
-        asked: Headers = [(RETRY_GROUP, group.encode()), (ATTEMPT, b"0"), (DELAY, b"0")]
-        dropped = {RETRY_ATTEMPT, RETRY_EXCEPTION}
+        asked: Headers = [
+            (header.RETRY_GROUP, group.encode()),
+            (header.ATTEMPT, b"0"),
+            (header.DELAY, b"0"),
+        ]
+        dropped = {header.RETRY_ATTEMPT, header.RETRY_EXCEPTION}
         return edits.applied([*asked, *(one for one in own if one[0] not in dropped)])
-    first = letter.first_origin or letter.text(ORIGIN)
-    stamp: Headers = [(FIRST_ORIGIN, first.encode())] if first else []
+    first = letter.first_origin or letter.text(header.ORIGIN)
+    stamp: Headers = [(header.FIRST_ORIGIN, first.encode())] if first else []
     return [*edits.applied(own), *stamp]
 
 
@@ -287,7 +280,7 @@ def is_original(letter: Letter, original: Original) -> bool:
 
 
 def _own(headers: Headers) -> Headers:
-    return [header for header in headers if not is_stamp(header[0]) and header[0] != UNREADABLE]
+    return [one for one in headers if not is_stamp(one[0]) and one[0] != header.UNREADABLE]
 
 
 def _gone(letter: Letter) -> str:
@@ -378,7 +371,7 @@ class Mark:
     replayed_as: str
 
     def value(self, letter: Letter) -> bytes:
-        fields = {"at": self.at_ms, "as": self.replayed_as, "origin": letter.text(ORIGIN)}
+        fields = {"at": self.at_ms, "as": self.replayed_as, "origin": letter.text(header.ORIGIN)}
         return json.dumps(fields, separators=(",", ":")).encode()
 
 

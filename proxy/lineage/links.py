@@ -7,35 +7,11 @@ from typing import Final, NamedTuple, Self
 from proxy.dead_letters.letter import Origin, read_origin
 from proxy.dead_letters.replay_plan import Mark
 from proxy.errors import ProxyError
+from proxy.protocol import headers as header
+from proxy.protocol import outcomes
 from proxy.protocol.body import Headers, delivery_of, last_header
-from proxy.protocol.headers import (
-    CHECK,
-    CHECK_BACK,
-    ERROR,
-    FIRST_ORIGIN,
-    HOP_FIRES,
-    HOP_FROM,
-    ID,
-    ORIGIN,
-    ORIGINAL_OFFSET,
-    ORIGINAL_PARTITION,
-    ORIGINAL_TOPIC,
-    RETRY_ATTEMPT,
-    RETRY_GROUP,
-    TOPIC,
-    TRANSACTION,
-    text_of,
-)
-from proxy.protocol.outcomes import (
-    CANCELLED,
-    EXPIRED,
-    MOVED,
-    REPLACED,
-    REQUEUED,
-    ROLLED,
-    ROLLED_BACK,
-    read_outcome,
-)
+from proxy.protocol.headers import text_of
+from proxy.protocol.outcomes import read_outcome
 from proxy.protocol.parsed import Cancel, Decision, Prepare, Recall, Scheduled
 from proxy.protocol.request_reader import RequestReader
 
@@ -147,10 +123,10 @@ def read_asked(record: TracedRecord, reader: RequestReader) -> Asked:
             return Asked("recall", recalled=offset)
         case Decision(ident, what, _):
             return Asked(what, ident=ident)
-    return Asked(REJECTED, record.text(TOPIC), ident=record.header(ID))
+    return Asked(REJECTED, record.text(header.TOPIC), ident=record.header(header.ID))
 
 
-BY_ANOTHER: Final = frozenset({CANCELLED, ROLLED_BACK, EXPIRED})
+BY_ANOTHER: Final = frozenset({outcomes.CANCELLED, outcomes.ROLLED_BACK, outcomes.EXPIRED})
 """Outcomes that an unnamed control record may have caused."""
 
 
@@ -169,12 +145,12 @@ class End(NamedTuple):
     @property
     def is_move(self) -> bool:
         """Whether `next_origin` replaced it with another due time."""
-        return self.what in {REPLACED, REQUEUED} and self.detail == MOVED
+        return self.what in {outcomes.REPLACED, outcomes.REQUEUED} and self.detail == outcomes.MOVED
 
     @property
     def is_hop(self) -> bool:
         """Whether a successor continues it."""
-        return self.what in {ROLLED, REQUEUED} or self.is_move
+        return self.what in {outcomes.ROLLED, outcomes.REQUEUED} or self.is_move
 
 
 def outcome_in(record: TracedRecord) -> End | None:
@@ -256,13 +232,13 @@ class Trace:
 
 def hop_from(record: TracedRecord) -> Origin | None:
     """Return the ingress record, or its commit, that this one continues."""
-    offset = record.number(HOP_FROM)
+    offset = record.number(header.HOP_FROM)
     return None if offset is None else record.place._replace(offset=offset)
 
 
 def is_move(record: TracedRecord) -> bool:
     """Whether it was written to replace a pending record."""
-    return record.header(HOP_FIRES) is not None
+    return record.header(header.HOP_FIRES) is not None
 
 
 def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> bool:
@@ -270,26 +246,29 @@ def is_successor_of(record: TracedRecord, origin: Origin, *, is_half: bool) -> b
     successor continues the commit, with `origin` as its first origin."""
     if is_move(record):
         return False
-    if is_half and record.header(HOP_FROM) is not None:
-        return record.text(FIRST_ORIGIN) == str(origin)
+    if is_half and record.header(header.HOP_FROM) is not None:
+        return record.text(header.FIRST_ORIGIN) == str(origin)
     return hop_from(record) == origin
 
 
 def came_from(record: TracedRecord) -> Origin | None:
     """Return the origin of an ingress record. A retry's origin is the consumer's record."""
-    if record.header(HOP_FROM) is not None:
+    if record.header(header.HOP_FROM) is not None:
         return hop_from(record)
-    is_retry = bool(record.header(RETRY_GROUP))
+    is_retry = bool(record.header(header.RETRY_GROUP))
     if is_retry and (original := original_of(record)) is not None:
         return original
-    first = record.origin(FIRST_ORIGIN)
-    return record.origin(ORIGIN) if first is None and is_retry else first
+    first = record.origin(header.FIRST_ORIGIN)
+    return record.origin(header.ORIGIN) if first is None and is_retry else first
 
 
 def original_of(record: TracedRecord) -> Origin | None:
     """Return the consumer's record that a retry names (docs/client.md#retries)."""
-    topic = record.text(ORIGINAL_TOPIC)
-    partition, offset = record.number(ORIGINAL_PARTITION), record.number(ORIGINAL_OFFSET)
+    topic = record.text(header.ORIGINAL_TOPIC)
+    partition, offset = (
+        record.number(header.ORIGINAL_PARTITION),
+        record.number(header.ORIGINAL_OFFSET),
+    )
     if topic is None or partition is None or offset is None:
         return None
     return Origin(topic, partition, offset)
@@ -297,31 +276,37 @@ def original_of(record: TracedRecord) -> Origin | None:
 
 def is_made_of(record: TracedRecord, origin: Origin, *, as_letter: bool) -> bool:
     """Whether a record was delivered from `origin`, or is its dead letter."""
-    return record.text(ORIGIN) == str(origin) and (record.header(ERROR) is not None) == as_letter
+    return (
+        record.text(header.ORIGIN) == str(origin)
+        and (record.header(header.ERROR) is not None) == as_letter
+    )
 
 
 def is_check_back(record: TracedRecord, ident: bytes) -> bool:
     """Whether it asks to decide about the half message with this id."""
-    is_question = record.header(TRANSACTION) == CHECK_BACK and record.number(CHECK) is not None
-    return is_question and record.header(ID) == ident
+    is_question = (
+        record.header(header.TRANSACTION) == header.CHECK_BACK
+        and record.number(header.CHECK) is not None
+    )
+    return is_question and record.header(header.ID) == ident
 
 
 def is_retry_of(record: TracedRecord, delivery: TracedRecord, group: bytes | None) -> bool:
     """Whether an ingress record retries a failed delivery. `group` is None unless the delivery was
     a retry. A consumer without our client may return the record with its stamps."""
-    asking = record.header(RETRY_GROUP)
-    if not asking or record.header(HOP_FROM) is not None or group not in {None, asking}:
+    asking = record.header(header.RETRY_GROUP)
+    if not asking or record.header(header.HOP_FROM) is not None or group not in {None, asking}:
         return False
     if (original := original_of(record)) is None:
-        stamp = record.header(ORIGIN)
-        return stamp is not None and stamp == delivery.header(ORIGIN)
-    if record.header(FIRST_ORIGIN) is not None:
+        stamp = record.header(header.ORIGIN)
+        return stamp is not None and stamp == delivery.header(header.ORIGIN)
+    if record.header(header.FIRST_ORIGIN) is not None:
         return False  # a dead letter that was replayed
     first, failures = delivery.place, 0
     if group is not None:
         first = original_of(delivery) or first
-        failures = delivery.number(RETRY_ATTEMPT) or 0
-    return original == first and record.number(RETRY_ATTEMPT) == failures + 1
+        failures = delivery.number(header.RETRY_ATTEMPT) or 0
+    return original == first and record.number(header.RETRY_ATTEMPT) == failures + 1
 
 
 def is_about(end: End, origin: Origin, ident: bytes | None) -> bool:

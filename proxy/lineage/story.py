@@ -18,33 +18,9 @@ from proxy.lineage.links import (
     TracedRecord,
     is_move,
 )
-from proxy.protocol.headers import (
-    CHECK,
-    DUE,
-    ERROR,
-    ERROR_DETAIL,
-    HOP_NOT_BEFORE,
-    PARKED,
-    RETRY_ATTEMPT,
-    RETRY_EXCEPTION,
-    RETRY_GROUP,
-    TRACEPARENT,
-    read_traceparent,
-    text_of,
-)
-from proxy.protocol.outcomes import (
-    APPLIED,
-    CANCELLED,
-    DEAD_LETTERED,
-    EXPIRED,
-    MISSED,
-    PURGED_BY,
-    RECORD_UNREADABLE,
-    REPLACED,
-    REQUEUED,
-    ROLLED,
-    ROLLED_BACK,
-)
+from proxy.protocol import headers as header
+from proxy.protocol import outcomes
+from proxy.protocol.headers import read_traceparent, text_of
 
 DELIVERED: Final = "delivered"
 WAITING: Final = "waiting"
@@ -156,7 +132,7 @@ class Storyteller:
     def _meanwhile(self, link: Link) -> Iterator[Step]:
         for check in link.checks:
             detail = "asked its producer: commit or roll back?"
-            what = f"check-back {check.number(CHECK)}"
+            what = f"check-back {check.number(header.CHECK)}"
             yield Step(check.timestamp_ms, what, check.place, detail, link.origin)
         if (commit := commit_of(link)) is not None:
             is_gone = commit.kind is None
@@ -183,10 +159,10 @@ class Storyteller:
             detail, due_ms = "nobody has committed or rolled it back", None
         elif due_ms is None:
             detail = "the proxy has not read it yet"
-        elif link.record.header(HOP_NOT_BEFORE) == PARKED:
+        elif link.record.header(header.HOP_NOT_BEFORE) == header.PARKED:
             detail, due_ms = "its target was paused: it waits to be resumed", None
         else:
-            due_ms = max(due_ms, link.record.number(HOP_NOT_BEFORE) or 0)
+            due_ms = max(due_ms, link.record.number(header.HOP_NOT_BEFORE) or 0)
         return Step(self._now_ms, WAITING, link.origin, detail, link.origin, due_ms)
 
 
@@ -217,7 +193,7 @@ def _may_wait(link: Link) -> bool:
 
 def _is_skipped(link: Link) -> bool:
     """Whether it lies in a skipped batch."""
-    return link.end is not None and link.end.detail.startswith(RECORD_UNREADABLE)
+    return link.end is not None and link.end.detail.startswith(outcomes.RECORD_UNREADABLE)
 
 
 def _gaps(link: Link) -> Iterator[str]:
@@ -230,23 +206,23 @@ def _gaps(link: Link) -> Iterator[str]:
             yield f"How {link.origin} ended: no outcome of it is there (any more)."
     if link.unreadable is not None and link.ended_ms is None:
         yield f"How {link.origin} ended: its outcome, {link.unreadable}, cannot be read."
-    if link.end is not None and link.end.what == DEAD_LETTERED and link.letter is None:
+    if link.end is not None and link.end.what == outcomes.DEAD_LETTERED and link.letter is None:
         yield f"What the dead letter of {link.origin} holds: it is not there any more."
 
 
 def _trace_id(link: Link) -> str | None:
     record = link.record or link.delivery
-    parent = None if record is None else read_traceparent(record.header(TRACEPARENT))
+    parent = None if record is None else read_traceparent(record.header(header.TRACEPARENT))
     return None if parent is None else parent.trace_id
 
 
 def _retry_name(record: TracedRecord) -> str:
-    failures = record.number(RETRY_ATTEMPT)
+    failures = record.number(header.RETRY_ATTEMPT)
     return "retry" if failures is None else f"retry {failures}"
 
 
 def _failure(record: TracedRecord, request: str) -> str:
-    why, group = record.text(RETRY_EXCEPTION), record.text(RETRY_GROUP)
+    why, group = record.text(header.RETRY_EXCEPTION), record.text(header.RETRY_GROUP)
     return f"the group {group} failed at it{f' ({why})' if why else ''}; {request}"
 
 
@@ -258,24 +234,24 @@ def ending(link: Link, end: End) -> Words:
     """Explain an outcome."""
     if end.is_move:
         return end.next_origin, "moved to another time"
-    if end.what in {ROLLED, REQUEUED}:
-        why = "before retention could delete it" if end.what == ROLLED else end.detail
+    if end.what in {outcomes.ROLLED, outcomes.REQUEUED}:
+        why = "before retention could delete it" if end.what == outcomes.ROLLED else end.detail
         return link.successor, why
-    if end.what == REPLACED:
+    if end.what == outcomes.REPLACED:
         return end.next_origin, "a later record with the same id"
-    if end.what in {CANCELLED, ROLLED_BACK}:
+    if end.what in {outcomes.CANCELLED, outcomes.ROLLED_BACK}:
         return _taken_back(link, end)
-    if end.what in {DEAD_LETTERED, EXPIRED}:
+    if end.what in {outcomes.DEAD_LETTERED, outcomes.EXPIRED}:
         return _dead(link, end)
-    if end.what in {APPLIED, MISSED}:
+    if end.what in {outcomes.APPLIED, outcomes.MISSED}:
         ended = link.ended
         return (ended.origin, f"that record ended as {ended.what}") if ended else (None, end.detail)
     return end.place, end.detail
 
 
 def _taken_back(link: Link, end: End) -> Words:
-    if end.detail.startswith(PURGED_BY):
-        return read_origin(end.detail.removeprefix(PURGED_BY)), "purged"
+    if end.detail.startswith(outcomes.PURGED_BY):
+        return read_origin(end.detail.removeprefix(outcomes.PURGED_BY)), "purged"
     control = _ender(link)
     if control is None:
         return None, "by whom is not known any more"
@@ -286,13 +262,13 @@ def _dead(link: Link, end: End) -> Words:
     letter = link.letter
     if letter is None:
         return None, end.detail
-    code, detail = letter.text(ERROR) or "", letter.text(ERROR_DETAIL) or ""
+    code, detail = letter.text(header.ERROR) or "", letter.text(header.ERROR_DETAIL) or ""
     return letter.place, f"{code}: {detail}. {remedy(code)}"
 
 
 def due_ms_of(link: Link) -> int | None:
     """Return the due time that the proxy wrote, else of the request under today's settings."""
-    if link.delivery is not None and (stamp_ms := link.delivery.number(DUE)) is not None:
+    if link.delivery is not None and (stamp_ms := link.delivery.number(header.DUE)) is not None:
         return stamp_ms
     if link.end is not None and link.end.due_ms is not None:
         return link.end.due_ms
@@ -312,7 +288,11 @@ def committed_ms(link: Link, commit: Control) -> int:
 
 
 def _ender(link: Link) -> Control | None:
-    kinds = {CANCELLED: {"cancel", "recall"}, ROLLED_BACK: {"rollback"}, EXPIRED: {"expire"}}
+    kinds = {
+        outcomes.CANCELLED: {"cancel", "recall"},
+        outcomes.ROLLED_BACK: {"rollback"},
+        outcomes.EXPIRED: {"expire"},
+    }
     wanted = None if link.end is None else kinds.get(link.end.what)
     if wanted is None:
         return None

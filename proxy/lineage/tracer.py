@@ -13,35 +13,11 @@ from proxy.dead_letters.replay_plan import read_mark, read_mark_key
 from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
 from proxy.kafka.access import TopicUnknown
-from proxy.lineage.links import (
-    AFTER_A_GAP,
-    BY_ANOTHER,
-    HOPPED,
-    INGESTED,
-    REPLAYED,
-    RETRIED,
-    Asked,
-    Control,
-    End,
-    Link,
-    NotAllRead,
-    TimeSpan,
-    Trace,
-    TracedRecord,
-    came_from,
-    hop_from,
-    is_about,
-    is_check_back,
-    is_made_of,
-    is_move,
-    is_retry_of,
-    is_successor_of,
-    outcome_in,
-    read_asked,
-)
+from proxy.lineage import links
+from proxy.lineage.links import Asked, Control, End, Link, NotAllRead, TimeSpan, Trace, TracedRecord
 from proxy.lineage.story import Story, Storyteller
 from proxy.lineage.topics import KafkaTopics
-from proxy.protocol.headers import FIRST_ORIGIN, HOP_FROM, ORIGIN, RETRY_GROUP
+from proxy.protocol import headers as header
 from proxy.protocol.outcomes import APPLIED, DEAD_LETTERED, EXPIRED, MISSED
 from proxy.protocol.request_reader import RequestReader
 
@@ -90,10 +66,10 @@ def find_beginning(topics: KafkaTopics, named: Origin, ingress: str, bootstrap: 
     record = topics.at(named)
     if record is None:
         raise NoSuchRecord(*_nothing_at(named, there))
-    origin = record.origin(ORIGIN)
+    origin = record.origin(header.ORIGIN)
     if origin is None or origin.topic != ingress:
         raise NoSuchRecord(
-            f"{named} was not made of a record of {ingress}: its header {ORIGIN} "
+            f"{named} was not made of a record of {ingress}: its header {header.ORIGIN} "
             + ("is missing." if origin is None else f"is {origin}."),
             "Name the proxy's settings file with --config if its ingress topic has another name.",
         )
@@ -160,7 +136,7 @@ class Spans:
     def controls(self, link: Link) -> list[TimeSpan]:
         record, ended_ms = link.record, link.ended_ms
         from_ms = ended_ms
-        if record is not None and (link.is_half or record.header(HOP_FROM) is not None):
+        if record is not None and (link.is_half or record.header(header.HOP_FROM) is not None):
             from_ms = record.timestamp_ms
         return self.between(self._names.outcomes, from_ms, ended_ms)
 
@@ -248,7 +224,7 @@ class Tracer:
             record = self._topics.at(origin)
             self._ingested[origin] = None
             if record is not None:
-                asked = read_asked(record, self._reader)
+                asked = links.read_asked(record, self._reader)
                 self._ingested[origin] = Ingested(record.without_value(), asked)
         return self._ingested[origin]
 
@@ -265,10 +241,10 @@ class Tracer:
 
     def _before(self, trace: Trace, origin: Origin) -> Origin | None:
         here = self._read(origin)
-        before = None if here is None else came_from(here.record)
+        before = None if here is None else links.came_from(here.record)
         if here is None or before is None:
             return None
-        if here.record.header(HOP_FROM) is not None:
+        if here.record.header(header.HOP_FROM) is not None:
             return self._rewritten(trace, here.record, before)
         if before.topic == self._names.ingress:
             return before
@@ -276,11 +252,11 @@ class Tracer:
         if failed is None:
             trace.unknown.append(f"What was before the retry: {before} is not there any more.")
             return None
-        return failed.origin(ORIGIN)
+        return failed.origin(header.ORIGIN)
 
     def _rewritten(self, trace: Trace, record: TracedRecord, before: Origin) -> Origin:
         """Continue with the half message if the successor names its commit."""
-        first = record.origin(FIRST_ORIGIN)
+        first = record.origin(header.FIRST_ORIGIN)
         ingested = self._read(before)
         if ingested is not None and ingested.asked.kind == "commit" and first is not None:
             before = first
@@ -292,14 +268,14 @@ class Tracer:
     def _took_no_place(self, origin: Origin) -> bool:
         """Whether it was a move that came too late."""
         found = self._read(origin)
-        if found is None or not is_move(found.record):
+        if found is None or not links.is_move(found.record):
             return False
-        link = Link(origin, INGESTED, *found)
+        link = Link(origin, links.INGESTED, *found)
         self._find_end(link)
         return link.end is not None and link.end.what == MISSED
 
     def _follow(self, trace: Trace, start: Origin) -> None:
-        coming = deque([Link(start, INGESTED)])
+        coming = deque([Link(start, links.INGESTED)])
         seen = {link.origin for link in trace.links}
         while coming:
             link = coming.popleft()
@@ -333,9 +309,9 @@ class Tracer:
         def is_end(record: TracedRecord) -> bool:
             if record.place.topic == self._names.outcomes:
                 if record.key == key:
-                    link.end = outcome_in(record)
+                    link.end = links.outcome_in(record)
                     link.unreadable = record.place if link.end is None else None
-            elif is_made_of(record, origin, as_letter=False):
+            elif links.is_made_of(record, origin, as_letter=False):
                 link.delivery = record.without_value()
             return link.ended_ms is not None
 
@@ -353,9 +329,9 @@ class Tracer:
         later: list[Origin] = []
 
         def goes_on(record: TracedRecord) -> bool:
-            if is_successor_of(record, origin, is_half=link.is_half):
+            if links.is_successor_of(record, origin, is_half=link.is_half):
                 link.successor = record.place
-            elif record.text(FIRST_ORIGIN) == str(origin):
+            elif record.text(header.FIRST_ORIGIN) == str(origin):
                 later.append(record.place)
             is_past = ended_ms is None or record.timestamp_ms > ended_ms + CLOCKS_APART_MS
             return link.successor is not None or (is_past and bool(later))
@@ -368,10 +344,10 @@ class Tracer:
             span = TimeSpan(origin.topic, from_ms, None, (origin.partition,))
             self._topics.search([span], goes_on)
         if link.successor is not None:
-            return [Link(link.successor, AFTER_A_GAP if link.end is None else HOPPED)]
+            return [Link(link.successor, links.AFTER_A_GAP if link.end is None else links.HOPPED)]
         if link.end is not None:
             trace.unknown.append(f"What came right after {origin}: its successor is not found.")
-        return [Link(place, AFTER_A_GAP) for place in later[:1]]
+        return [Link(place, links.AFTER_A_GAP) for place in later[:1]]
 
     def _find_controls(self, link: Link) -> None:
         """Find the controls that decided about it, or the record that a control ended."""
@@ -379,12 +355,12 @@ class Tracer:
         if asked is not None and asked.is_control:
             self._find_ended(link)
             return
-        if not (link.is_half or (end is not None and end.what in BY_ANOTHER)):
+        if not (link.is_half or (end is not None and end.what in links.BY_ANOTHER)):
             return
-        first = link.origin if link.record is None else hop_from(link.record) or link.origin
+        first = link.origin if link.record is None else links.hop_from(link.record) or link.origin
 
         def note(record: TracedRecord) -> bool:
-            found = outcome_in(record)
+            found = links.outcome_in(record)
             if found is not None and found.what == APPLIED and found.origin.offset > first.offset:
                 control = self._control(link, found)
                 link.controls += [] if control is None else [control]
@@ -396,14 +372,14 @@ class Tracer:
     def _control(self, link: Link, applied: End) -> Control | None:
         """Return the control record if it acted on this record, by id or origin."""
         ident = _ident(link)
-        by_id = ident is not None and is_about(applied, link.origin, ident)
-        if not by_id and not is_about(applied, link.origin, None):
+        by_id = ident is not None and links.is_about(applied, link.origin, ident)
+        if not by_id and not links.is_about(applied, link.origin, None):
             return None
         ingested = self._read(applied.origin)
         if by_id or ingested is None:
             kind = None if ingested is None else ingested.asked.kind
             return Control(applied, kind) if by_id else None
-        names = {str(link.origin), link.record and link.record.text(FIRST_ORIGIN)}
+        names = {str(link.origin), link.record and link.record.text(header.FIRST_ORIGIN)}
         recalled = applied.origin._replace(offset=ingested.asked.recalled or 0)
         is_its = ingested.asked.kind == "recall" and str(recalled) in names
         return Control(applied, ingested.asked.kind) if is_its else None
@@ -415,12 +391,12 @@ class Tracer:
             return
 
         def note(record: TracedRecord) -> bool:
-            found = outcome_in(record)
+            found = links.outcome_in(record)
             if (
                 found is not None
-                and found.what in BY_ANOTHER
+                and found.what in links.BY_ANOTHER
                 and found.origin.offset < link.origin.offset
-                and (recalled is not None or is_about(found, link.origin, ident))
+                and (recalled is not None or links.is_about(found, link.origin, ident))
                 and recalled in (None, found.origin.offset)
             ):
                 link.ended = found
@@ -435,7 +411,7 @@ class Tracer:
         ident = asked.ident
 
         def note(record: TracedRecord) -> bool:
-            if is_check_back(record, ident):
+            if links.is_check_back(record, ident):
                 link.checks.append(record.without_value())
             return len(link.checks) >= MOST_CHECKS
 
@@ -446,7 +422,7 @@ class Tracer:
     def _replay(self, link: Link, end: End) -> list[Link]:
 
         def is_letter(record: TracedRecord) -> bool:
-            if is_made_of(record, link.origin, as_letter=True):
+            if links.is_made_of(record, link.origin, as_letter=True):
                 link.letter = record.without_value()
             return link.letter is not None
 
@@ -465,15 +441,15 @@ class Tracer:
         written_ms = link.letter.timestamp_ms
         self._topics.search(self._spans.between(names.replay_marks, written_ms, None), note)
         again = None if link.replay is None else read_origin(link.replay.replayed_as)
-        return [] if again is None else [Link(again, REPLAYED)]
+        return [] if again is None else [Link(again, links.REPLAYED)]
 
     def _retries(self, link: Link, delivery: TracedRecord) -> list[Link]:
-        group = None if link.record is None else link.record.header(RETRY_GROUP)
+        group = None if link.record is None else link.record.header(header.RETRY_GROUP)
         found: list[Link] = []
 
         def note(record: TracedRecord) -> bool:
-            if is_retry_of(record, delivery, group):
-                found.append(Link(record.place, RETRIED))
+            if links.is_retry_of(record, delivery, group):
+                found.append(Link(record.place, links.RETRIED))
             return len(found) >= MOST_RETRIES
 
         self._topics.search(self._spans.retries(delivery, self._retries_within_ms), note)
