@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias
 
 from proxy.protocol import headers as header
 from proxy.protocol.body import Headers, Message, last_header
@@ -51,6 +51,12 @@ class Letter:
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+    @classmethod
+    def of(cls, message: Message) -> Self:
+        """Return the letter in a message with readable headers."""
+        place, stamp_ms = Place(message.partition(), message.offset()), message.timestamp()[1]
+        return cls(place, stamp_ms, message.key(), message.value(), message.headers() or [])
 
     @property
     def is_ours(self) -> bool:
@@ -140,17 +146,6 @@ class GroupLetter(Letter):
             "Mend the consumer, then replay: its group alone gets the record again, at once and "
             "with all its attempts."
         )
-
-
-def letter_of(kind: type[Letter], message: Message) -> Letter:
-    """Return the letter in a message with readable headers."""
-    return kind(
-        Place(message.partition(), message.offset()),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
-        message.headers() or [],
-    )
 
 
 def read_origin(text: str) -> Origin | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -78,18 +78,8 @@ class ReplayInDoubt(ProxyError):
         )
 
 
-class Done(NamedTuple):
-    """A replayed letter, and its new ingress record."""
-
-    replayable: Replayable
-    replayed_as: str
-
-
-class Failed(NamedTuple):
-    """A letter that the ingress refuses."""
-
-    replayable: Replayable
-    error: KafkaError
+Result: TypeAlias = tuple[ReplayDecision, str | None]
+"""A letter, and its new ingress record if it was replayed."""
 
 
 class _Aborted(Exception):
@@ -112,7 +102,7 @@ class Replayer:
         """End any other replay. Read the marks afterwards. Raises KafkaException."""
         self._producer.init_transactions(CALL_TIMEOUT_S * 3)
 
-    def send(self, batch: Sequence[Replayable], now_ms: int) -> Iterator[Done | Failed]:
+    def send(self, batch: Sequence[Replayable], now_ms: int) -> Iterator[Result]:
         """Replay the batch in one transaction, and yield each result. A bad record makes the broker
         refuse its whole batch, which is then halved. Raises ReplayTakenOver, ReplayInDoubt,
         KafkaException."""
@@ -127,7 +117,8 @@ class Replayer:
                 if attempt == ATTEMPTS or not error.retriable():
                     raise KafkaException(error) from None
         if len(batch) == 1:
-            yield Failed(batch[0], error)
+            why = f"the ingress topic does not take the record: {error.str()}"
+            yield NotReplayed(batch[0].letter, "ingress-refused", why), None
             return
         middle = len(batch) // 2
         yield from self.send(batch[:middle], now_ms)
@@ -142,17 +133,18 @@ class Replayer:
             self._produce(self._marks, None, key)
         self._call(self._producer.commit_transaction, CALL_TIMEOUT_S)
 
-    def _attempt(self, batch: Sequence[Replayable], now_ms: int) -> list[Done]:
+    def _attempt(self, batch: Sequence[Replayable], now_ms: int) -> list[Result]:
         self._call(self._producer.begin_transaction)
-        done = self._send_back(batch)
-        for replayable, replayed_as in done:
-            letter = replayable.letter
+        places = self._send_back(batch)
+        letters = [replayable.letter for replayable in batch]
+        for letter, replayed_as in zip(letters, places, strict=True):
             mark = Mark(now_ms, replayed_as).value(letter)
             self._produce(self._marks, mark, mark_key(self._topic_id, letter.place))
-        self._commit([replayable.letter for replayable in batch])
-        return done
+        self._commit(letters)
+        return list(zip(batch, places, strict=True))
 
-    def _send_back(self, batch: Sequence[Replayable]) -> list[Done]:
+    def _send_back(self, batch: Sequence[Replayable]) -> list[str]:
+        """Return the places of the new ingress records."""
         errors: list[KafkaError] = []
         places: dict[int, str] = {}
 
@@ -174,7 +166,7 @@ class Replayer:
         self._call(self._producer.flush, CALL_TIMEOUT_S)
         if errors or len(places) < len(batch):
             self._abort(_cause(errors))
-        return [Done(replayable, places[number]) for number, replayable in enumerate(batch)]
+        return [places[number] for number in range(len(batch))]
 
     def _produce(self, *args: Any, **kwargs: Any) -> None:
         while True:
@@ -342,14 +334,9 @@ class Replay:
         return len(batch) >= most or sum(one.size_bytes for one in batch) >= BATCH_BYTES
 
     def _send(self, batch: list[Replayable], on_decision: OnDecision) -> None:
-        for result in self._replayer.send(batch, wall_clock_ms()):
-            if isinstance(result, Done):
-                self._sent += 1
-                on_decision(result.replayable, result.replayed_as)
-            else:
-                why = f"the ingress topic does not take the record: {result.error.str()}"
-                kept = NotReplayed(result.replayable.letter, "ingress-refused", why)
-                on_decision(kept, None)
+        for decision, replayed_as in self._replayer.send(batch, wall_clock_ms()):
+            self._sent += replayed_as is not None
+            on_decision(decision, replayed_as)
 
     def _wait(self, is_stopping: Callable[[], bool]) -> None:
         rate = self._options.rate

@@ -17,7 +17,6 @@ from proxy.dead_letters.letter import (
     LetterSummary,
     Origin,
     Place,
-    letter_of,
     windows,
 )
 from proxy.dead_letters.replay_plan import (
@@ -221,7 +220,7 @@ class DeadLetterTopics:
         self.marks_name = topics.replay_marks_of(self.name)
         self.transactional_id = self.name + ".replay"
         """The id of all replays from this topic: a later one fences an earlier one."""
-        self._letter_of = partial(letter_of, Letter if group is None else GroupLetter)
+        self._letter_of = (Letter if group is None else GroupLetter).of
         try:
             described = self.connection.describe_topic(self.name, "Read")
         except TopicUnknown:

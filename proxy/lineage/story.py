@@ -74,9 +74,10 @@ class Storyteller:
         steps = [step for link in trace.links for step in self._steps(link, trace)]
         steps.sort(key=lambda step: (step.time_ms is not None, step.time_ms or 0))
         unknown = [*trace.unknown, *(gap for link in trace.links for gap in _gaps(link))]
-        ids = (_trace_id(link) for link in trace.links)
+        records = (link.record or link.delivery for link in trace.links)
+        parents = (read_traceparent(one.header(header.TRACEPARENT)) for one in records if one)
         state = self._state(trace.links[-1], is_whole=trace.is_whole)
-        trace_id = next((one for one in ids if one is not None), None)
+        trace_id = next((one.trace_id for one in parents if one is not None), None)
         first = trace.links[0].origin
         return Story(trace.asked, state, first, trace_id, steps, unknown, trace.is_whole)
 
@@ -208,12 +209,6 @@ def _gaps(link: Link) -> Iterator[str]:
         yield f"How {link.origin} ended: its outcome, {link.unreadable}, cannot be read."
     if link.end is not None and link.end.what == outcomes.DEAD_LETTERED and link.letter is None:
         yield f"What the dead letter of {link.origin} holds: it is not there any more."
-
-
-def _trace_id(link: Link) -> str | None:
-    record = link.record or link.delivery
-    parent = None if record is None else read_traceparent(record.header(header.TRACEPARENT))
-    return None if parent is None else parent.trace_id
 
 
 def _retry_name(record: TracedRecord) -> str:

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.dead_letters.letter import Place
-from proxy.dead_letters.replay import Done, Failed, Replayer, ReplayInDoubt, ReplayTakenOver
-from proxy.dead_letters.replay_plan import Replayable, Replayed
+from proxy.dead_letters.replay import Replayer, ReplayInDoubt, ReplayTakenOver
+from proxy.dead_letters.replay_plan import NotReplayed, Replayable, Replayed
 from tests.support.dead_letters import a_letter
 
 LETTERS = 7
@@ -169,9 +169,8 @@ def test_letter_and_its_mark_say_the_same_record() -> None:
     broker = Broker()
     replayer = a_replayer(broker)
     replayer.take_over()
-    (done,) = replayer.send([goes(4)], 1_000)
-    assert isinstance(done, Done)
-    assert done.replayed_as == "ingress/0/0"
+    ((_, replayed_as),) = replayer.send([goes(4)], 1_000)
+    assert replayed_as == "ingress/0/0"
     ((key, value),) = broker.log("marks")
     assert key == b"id 0/4"
     assert b'"at":1000,"as":"ingress/0/0"' in (value or b"")
@@ -183,8 +182,9 @@ def test_record_that_the_ingress_does_not_take_holds_back_no_other() -> None:
     replayer.take_over()
     batch = [goes(n, b"LARGE" if n == 3 else b"v") for n in range(LETTERS)]
     results = list(replayer.send(batch, 0))
-    (failed,) = [result for result in results if isinstance(result, Failed)]
-    assert failed.replayable is batch[3]
+    (failed,) = [decision for decision, replayed_as in results if replayed_as is None]
+    assert isinstance(failed, NotReplayed)
+    assert failed.letter is batch[3].letter
     assert len(results) == LETTERS
     assert len(broker.log("ingress")) == len(broker.log("marks")) == LETTERS - 1
 
