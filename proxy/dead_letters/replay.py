@@ -29,7 +29,7 @@ from proxy.kafka.client_settings import TUNED_PRODUCER, silent_logger, transacti
 from proxy.protocol.outcomes import Rejection
 from proxy.protocol.request_reader import RequestReader
 from proxy.publishing.targets import Targets
-from proxy.publishing.transaction import REFUSAL_CODES
+from proxy.publishing.tracked_sender import REFUSAL_CODES
 
 # Letters and marks are committed together, so no letter is replayed twice, even by replays that are
 # killed or concurrent:

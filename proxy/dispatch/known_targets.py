@@ -64,6 +64,10 @@ class KnownTargets:
         """Partitions that cannot be written to now, and why. Other topics have no entry."""
         self.untimely: dict[str, Rejection] = {}
         """Why the time of records was refused."""
+        self.until_ms: dict[str, int] = {}
+        """Until when an answer counts."""
+        self.are_awaited = False
+        """Whether newer answers are on their way."""
         self._refusals: dict[str, Rejection] = {}
         self._is_compressing = is_compressing
 
@@ -86,6 +90,14 @@ class KnownTargets:
         for memory in (self.partitions, self.rules, self.tried, self.unavailable, self._refusals):
             memory.clear()
         self.untimely.clear()
+        self.until_ms.clear()
+
+    def are_current(self, topics: Iterable[str], now_ms: int) -> bool:
+        """Return whether the answers about these topics count, and no newer fact can be learnt."""
+        if self.are_awaited or self.untimely or self.tried:
+            return False
+        until_ms = self.until_ms
+        return all(until_ms.get(topic, 0) > now_ms for topic in topics)
 
     def shrink_batches(self, topic: str, refused_bytes: int) -> None:
         """Halve the next record batches: batches of at most `refused_bytes` were refused."""
@@ -115,6 +127,9 @@ class KnownTargets:
 
     def take_all(self, topics: Iterable[str]) -> bool:
         """Return whether each topic takes records, and none has refused a record batch."""
+        if not (self.unavailable or self.untimely or self.rules or self.tried):
+            partitions = self.partitions
+            return all(partitions.get(topic, NONE) != NONE for topic in topics)
         return all(self.takes(topic) and self.batch_limit_bytes(topic) is None for topic in topics)
 
     def refusal(self, topic: str) -> Rejection | None:

@@ -1,4 +1,4 @@
-"""A producer's transactional calls, with time-outs and failures sorted by meaning."""
+"""A producer's records and transactional calls, with time-outs and failures sorted by meaning."""
 
 import math
 import time
@@ -12,56 +12,24 @@ from threading import Lock, Thread
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from proxy.kafka.access import refuse_beyond_limit
+from proxy.protocol.body import BY_KEY, unpacked
+from proxy.protocol.headers import DUE, ORIGIN, PREFIX
+from proxy.publishing.failures import (
+    AbortUnfinished,
+    ClientStuck,
+    GroupMoved,
+    NotFlushed,
+    PartitionsUnavailable,
+    SessionLost,
+    TransactionAborted,
+)
 from proxy.publishing.throttling import Throttling
+from proxy.scheduling.batch import Batch, OutgoingRecord
 
 log = structlog.get_logger(__name__)
-
-
-class SessionLost(Exception):
-    """This producer cannot go on: drop all shards and recover them from the broker."""
-
-
-class ClientStuck(SessionLost):
-    """A call of the client library ignores its time-out. librdkafka 2.16, issues 5456 and 5511:
-    send_offsets_to_transaction, after the group's coordinator has been away."""
-
-    def __init__(self, waited_s: float) -> None:
-        super().__init__(f"the client library has not answered a call for {waited_s:.0f} s")
-
-
-class TransactionAborted(Exception):
-    """Aborted, and may be made again. `code`: the error code behind it."""
-
-    def __init__(self, why: str, code: int | None = None) -> None:
-        super().__init__(why)
-        self.code = code
-
-
-class PartitionsUnavailable(Exception):
-    """Given up. Another producer may repeat it without the unavailable partitions. This producer's
-    next transaction would wait until the end of this one is written there."""
-
-
-class AbortUnfinished(Exception):
-    """Given up, never committed. Another producer may abort and repeat it, while this one still
-    waits for answers about its sent records."""
-
-
-class GroupMoved(Exception):
-    """Aborted: the group has gone on. Poll the consumer, then plan the owned shards anew
-    (KIP-447)."""
-
-
-class Throttled(Exception):
-    """Given up, never committed: too large for the broker's quota. Plan the shards anew,
-    smaller."""
-
-
-class NotFlushed(Exception):
-    """Sent records do not arrive, so no record can be sent alone: abort and try again."""
 
 
 class CommitThread(Executor):
@@ -94,6 +62,9 @@ class CommitThread(Executor):
             del work, future, call
 
 
+UNPACKED_AT_ONCE: Final = 128
+QUEUE_FULL_WAIT_S: Final = 0.1
+METADATA_TIMEOUT_S: Final = 2.0
 CALL_TIMEOUT_S: Final = 10.0
 LOOK_EVERY_S: Final = 0.5
 SLOW_AFTER_S: Final = 1.0
@@ -149,6 +120,7 @@ class KafkaTransactions:
 
     `new_producer` takes the number of its transactional id. It fences every producer with the same
     id, and settles their open transactions. `timeout_s` is the producers' transaction.timeout.ms.
+    Records carry the time of `stamp_ms`: a broker refuses the time of a wrong wall clock.
     """
 
     def __init__(
@@ -158,13 +130,14 @@ class KafkaTransactions:
         heartbeat: Callable[[], None],
         timeout_s: float,
         throttling: Throttling,
+        stamp_ms: Callable[[], int],
     ) -> None:
         self._new_producer, self._new_commits = new_producer, new_commits
-        self._heartbeat, self._timeout_s = heartbeat, timeout_s
+        self._heartbeat, self._timeout_s, self._stamp_ms = heartbeat, timeout_s, stamp_ms
         self._throttling, self._has_sent_offsets = throttling, False
         self._watched_s = throttling.now_s()
-        self._sent_until_s = self.write_until_s = math.inf
-        self._id_number = 0
+        self._sent_until_s = self._write_until_s = math.inf
+        self._time_ms = self._id_number = 0
         self._replaced_at_s: deque[float] = deque(maxlen=DOUBLED_AT_MOST)
         self._open()
 
@@ -172,12 +145,62 @@ class KafkaTransactions:
         """Begin a transaction. Raises like `wait_for`. While the broker throttles, the offsets go
         first: on the same connection they would wait behind the records."""
         self.producer.begin_transaction()
-        now_s, self._watched_s = time.monotonic(), self._throttling.now_s()
-        self.write_until_s = now_s + WRITTEN_WITHIN * self._timeout_s
+        throttling, now_s = self._throttling, time.monotonic()
+        self._watched_s, self._time_ms = throttling.now_s(), self._stamp_ms()
+        self._write_until_s = now_s + WRITTEN_WITHIN * self._timeout_s
         self._sent_until_s = now_s + SENT_WITHIN * self._timeout_s
-        self._has_sent_offsets = self._throttling.is_recent
+        self._has_sent_offsets = throttling.until_s > 0 and throttling.is_recent
         if self._has_sent_offsets:
-            self._send_offsets(PendingCommit(), list(offsets), group_metadata)
+            self._send_offsets(self.producer, PendingCommit(), list(offsets), group_metadata)
+
+    def deliver(self, batch: Batch) -> None:
+        """Stamp and produce deliveries without delivery reports. Entries are unpacked just before
+        they are produced, while their bytes are in the caches. Arguments by name make `produce` a
+        quarter slower."""
+        prefix, produce, time_ms = batch.ingress.prefix, self.producer.produce, self._time_ms
+        for start in range(0, len(batch.deliveries), UNPACKED_AT_ONCE):
+            part = batch.deliveries[start : start + UNPACKED_AT_ONCE]
+            for (due_ms, offset, target, _), kept in zip(part, unpacked(part), strict=True):
+                partition, key, value, headers = kept
+                stamped: Any = [(ORIGIN, f"{prefix}{offset}"), (DUE, f"{due_ms}")]
+                if headers is None or isinstance(headers, bytes):
+                    partition = BY_KEY
+                else:
+                    stamped = [header for header in headers if header[0][:6] != PREFIX] + stamped
+                try:
+                    produce(target, value, key, partition, None, None, time_ms, stamped)
+                except BufferError:
+                    self.produce(OutgoingRecord(target, value, key, partition, stamped))
+
+    def produce(
+        self,
+        record: OutgoingRecord,
+        on_delivery: Callable[[KafkaError | None, Message], None] | None = None,
+    ) -> None:
+        """Produce one record. Raises NotFlushed if there is no room for too long. The report is
+        passed as `callback`: the client library ignores `on_delivery` behind that."""
+        topic, value, key, partition, headers, _ref, _is_dead_letter = record
+        named: Any = headers
+        while True:
+            try:
+                return self.producer.produce(
+                    topic, value, key, partition, on_delivery, None, self._time_ms, named
+                )
+            except BufferError:
+                if time.monotonic() > self._write_until_s:
+                    raise NotFlushed("the client library has no room for more records") from None
+                self.producer.poll(QUEUE_FULL_WAIT_S)
+                self._heartbeat()
+
+    def flush(self, timeout_s: float) -> int:
+        left_s = self._write_until_s - time.monotonic()
+        return self.producer.flush(max(0.0, min(timeout_s, left_s)))
+
+    def renew_metadata(self, topic: str) -> None:
+        """Let the producer ask for the topic's partitions, which it does every 5 minutes itself."""
+        with suppress(KafkaException):
+            self.producer.list_topics(topic, METADATA_TIMEOUT_S)
+        self._heartbeat()
 
     def commit(self, offsets: Sequence[TopicPartition], group_metadata: object) -> PendingCommit:
         """Ask for the commit of the produced records and of `offsets`, without waiting for it."""
@@ -202,8 +225,10 @@ class KafkaTransactions:
                 return pending.result.result(LOOK_EVERY_S)
             except TimeoutError:
                 self._heartbeat()
-                stands_s = time.monotonic() - pending.moved_at_s
-                is_slow = stands_s >= self._patience_s() and not pending.is_claimed
+                now_s = time.monotonic()
+                replaced = sum(at_s > now_s - DOUBLED_FOR_S for at_s in self._replaced_at_s)
+                stands_s, patience_s = now_s - pending.moved_at_s, SLOW_AFTER_S * 2**replaced
+                is_slow = stands_s >= patience_s and not pending.is_claimed
                 if is_slow and finds_unavailable() and pending.claim():
                     raise PartitionsUnavailable("what was produced does not arrive") from None
                 if stands_s > CALL_TIMEOUT_S + STUCK_AFTER_S:
@@ -248,10 +273,6 @@ class KafkaTransactions:
         self.producer.purge(blocking=False)
         del self.producer
 
-    def _patience_s(self) -> float:
-        since_s = time.monotonic() - DOUBLED_FOR_S
-        return float(SLOW_AFTER_S * 2 ** sum(at_s > since_s for at_s in self._replaced_at_s))
-
     def _open(self) -> None:
         """Make a producer whose transactional id is not held by a transaction that cannot end."""
         for _ in range(TRANSACTIONAL_IDS):
@@ -277,7 +298,7 @@ class KafkaTransactions:
     ) -> None:
         """Commit, in the thread of the commits. `offsets` is empty if they were sent before."""
         if offsets:
-            self._send_offsets(pending, offsets, group_metadata, producer)
+            self._send_offsets(producer, pending, offsets, group_metadata)
         least_left = math.inf
         while left := producer.flush(FLUSH_SLICE_S):
             if left < least_left:
@@ -293,13 +314,12 @@ class KafkaTransactions:
 
     def _send_offsets(
         self,
+        producer: Producer,
         pending: PendingCommit,
         offsets: list[TopicPartition],
         group_metadata: object,
-        producer: Producer | None = None,
     ) -> None:
         """Send the offsets. Raises AbortUnfinished if throttled: no commit was asked for yet."""
-        producer = producer or self.producer
         try:
             _call(producer, pending, producer.send_offsets_to_transaction, offsets, group_metadata)
         except SessionLost as lost:
@@ -312,27 +332,10 @@ class KafkaTransactions:
 def _call(
     producer: Producer, pending: PendingCommit, call: Callable[..., None], *args: object
 ) -> None:
-    """Make one call. Raises SessionLost if its result is unknown (docs/exactly-once.md, rule 6).
-    The next session asks the broker. Repeating a call after a time-out can wait for ever
-    (librdkafka 2.16: send_offsets_to_transaction, after a broker was killed)."""
+    """Make one call. Repeat it while the broker writes the end of the last transaction: with
+    hundreds of partitions that takes longer than the client library waits."""
     pending.moved_at_s = time.monotonic()
-    try:
-        _call_until_free(pending, call, *args)
-    except KafkaException as raised:
-        error: KafkaError = raised.args[0]
-        if not error.txn_requires_abort():
-            raise SessionLost(error.str()) from raised
-        pending.moved_at_s = time.monotonic()
-        _abort(producer)
-        if error.code() in OTHER_GENERATION:
-            raise GroupMoved(error.str()) from raised
-        raise TransactionAborted(error.str(), error.code()) from raised
-
-
-def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: object) -> None:
-    """Repeat the call while the broker writes the end of the last transaction. With hundreds of
-    partitions that takes longer than the client library waits."""
-    until_s = time.monotonic() + CALL_TIMEOUT_S
+    until_s = pending.moved_at_s + CALL_TIMEOUT_S
     while True:
         try:
             return call(*args, CALL_TIMEOUT_S)
@@ -340,8 +343,21 @@ def _call_until_free(pending: PendingCommit, call: Callable[..., None], *args: o
             error: KafkaError = raised.args[0]
             is_busy = error.code() == KafkaError.CONCURRENT_TRANSACTIONS and error.retriable()
             if not is_busy or time.monotonic() > until_s or pending.is_claimed:
-                raise
+                raise _failure(producer, pending, error) from raised
         time.sleep(BUSY_PAUSE_S)
+
+
+def _failure(producer: Producer, pending: PendingCommit, error: KafkaError) -> Exception:
+    """Abort if that is possible. Otherwise the result is unknown (docs/exactly-once.md, rule 6),
+    and the next session asks the broker. Repeating a call after a time-out can wait for ever
+    (librdkafka 2.16: send_offsets_to_transaction, after a broker was killed)."""
+    if not error.txn_requires_abort():
+        return SessionLost(error.str())
+    pending.moved_at_s = time.monotonic()
+    _abort(producer)
+    if error.code() in OTHER_GENERATION:
+        return GroupMoved(error.str())
+    return TransactionAborted(error.str(), error.code())
 
 
 def _abort(producer: Producer) -> None:

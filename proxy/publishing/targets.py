@@ -41,14 +41,6 @@ class PartitionState(NamedTuple):
     replicas: int
 
 
-def states_of(description: TopicDescription) -> list[PartitionState]:
-    """Read the answer to `describe_topics`."""
-    return [
-        PartitionState(p.id, p.leader is not None, len(p.isr), len(p.replicas))
-        for p in description.partitions
-    ]
-
-
 def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[PartitionState]]:
     """Read the metadata of existing topics from any broker, perhaps not of all. Asking for a
     missing topic can create it."""
@@ -67,13 +59,6 @@ def listed_states(admin: AdminClient, topics: set[str]) -> dict[str, list[Partit
                 for p in partitions
             ]
     return found
-
-
-def find_controller(admin: AdminClient, topic: str | None) -> None:
-    """Let the client learn the controller, by a question about any existing topic. Only the
-    controller describes topics. If it is gone, the client waits for minutes."""
-    with suppress(KafkaException):
-        admin.list_topics(topic, ANSWER_TIMEOUT_S)
 
 
 def read_configs(
@@ -174,36 +159,29 @@ class Targets:
         self._admin, self._create = admin, create
         self.known = KnownTargets(is_compressing=is_compressing)
         self._unavailable = UnavailablePartitions(admin)
-        self._known_until_ms: dict[str, int] = {}
         self._waited_for_ms: dict[str, int] = {}
         """Time of the last awaited answer about a topic: it is no older."""
         self._renewed: dict[str, Future[TopicDescription]] = {}
         self._tried_until_ms: dict[str, int] = {}
         self._untimely_until_ms: dict[str, int] = {}
 
-    def take_all(self, topics: Iterable[str]) -> bool:
-        """Return whether each topic takes records, and none has refused a record batch."""
-        known = self.known
-        if known.unavailable or known.untimely or known.rules or known.tried:
-            return known.take_all(topics)
-        return all(known.partitions.get(topic, NONE) != NONE for topic in topics)
-
     def learn(self, topics: set[str], now_ms: int) -> None:
         """Make sure that the answers about `topics` are current, or ask the broker. Known topics
         are renewed without waiting, and the old answers count until then."""
         if self.known.untimely or self.known.tried:
             self._try_again(topics, now_ms)
-        until_ms = self._known_until_ms
+        until_ms, takes = self.known.until_ms, self.known.takes
         old = [topic for topic in topics if until_ms.get(topic, 0) <= now_ms]
-        if not old and not self._renewed:
-            return
-        self._renew([topic for topic in old if self._may_be_renewed(topic, now_ms)], now_ms)
+        since_ms = now_ms - KNOWN_FOR_MS
+        renewed = [topic for topic in old if until_ms.get(topic, 0) > since_ms and takes(topic)]
+        self._renew(renewed, now_ms)
         stale = [topic for topic in old if until_ms.get(topic, 0) <= now_ms]
         if len(until_ms) + len(stale) > REMEMBERED:
             self._forget_all()
             stale = list(topics)
         self._ask(stale, now_ms)
         self._create_missing(stale, now_ms)
+        self.known.are_awaited = bool(self._renewed)
 
     def ask_again(self, topics: Iterable[str], now_ms: int) -> bool:
         """Ask about topics with answers older than DOUBTED_AFTER_MS. Return whether there were any.
@@ -236,13 +214,12 @@ class Targets:
     def forget(self, topics: Iterable[str]) -> None:
         """Ask about these topics again next time, since the broker contradicted the answers."""
         for topic in topics:
-            self._known_until_ms.pop(topic, None)
+            self.known.until_ms.pop(topic, None)
             self._renewed.pop(topic, None)
             self.known.rules.pop(topic, None)
 
     def _forget_all(self) -> None:
-        for times_ms in (self._known_until_ms, self._waited_for_ms):
-            times_ms.clear()
+        self._waited_for_ms.clear()
         self._tried_until_ms.clear()
         self._untimely_until_ms.clear()
         self._renewed.clear()
@@ -275,24 +252,21 @@ class Targets:
             if created:
                 time.sleep(CREATED_PAUSE_S)
 
-    def _may_be_renewed(self, topic: str, now_ms: int) -> bool:
-        until_ms = self._known_until_ms.get(topic)
-        return until_ms is not None and until_ms + KNOWN_FOR_MS > now_ms and self.known.takes(topic)
-
     def _renew(self, topics: Sequence[str], now_ms: int) -> None:
         """Ask about these without waiting, and note the answers that have come."""
         for some in _pieces(topics):
             self._renewed |= self._describe(some, ASK_TIMEOUT_S)
-        self._known_until_ms |= dict.fromkeys(topics, now_ms + RENEWED_WITHIN_MS)
+        self.known.until_ms |= dict.fromkeys(topics, now_ms + RENEWED_WITHIN_MS)
         come = {topic: answer for topic, answer in self._renewed.items() if answer.done()}
         for topic, answer in come.items():
             del self._renewed[topic]
             if _is_unanswered(answer):
-                self._known_until_ms.pop(topic, None)
+                self.known.until_ms.pop(topic, None)
         self._note_answers({t: one for t, one in come.items() if not _is_unanswered(one)}, now_ms)
 
     def _ask(self, topics: Sequence[str], now_ms: int) -> None:
-        """Ask about these and wait. A client that waits for an absent controller finds another."""
+        """Ask about these and wait. Only the controller describes topics. If it is gone, the client
+        would wait for minutes. A question about any existing topic shows it another one."""
         for some in _pieces(topics):
             self._waited_for_ms |= dict.fromkeys(some, now_ms)
             for timeout_s in (FIRST_ASK_TIMEOUT_S, ASK_TIMEOUT_S):
@@ -300,7 +274,8 @@ class Targets:
                 if not any(map(_is_unanswered, answers.values())):
                     break
                 known = filter(self.known.takes, self.known.partitions)
-                find_controller(self._admin, next(known, None))
+                with suppress(KafkaException):
+                    self._admin.list_topics(next(known, None), ANSWER_TIMEOUT_S)
             self._note_answers(answers, now_ms)
 
     def _describe(self, topics: list[str], timeout_s: float) -> dict[str, Future[TopicDescription]]:
@@ -321,7 +296,13 @@ class Targets:
             may_write = not operations or AclOperation.WRITE in operations
             refusal = None if may_write else _not_authorised(topic, "may not write to it")
             self._note(topic, len(description.partitions), refusal, now_ms)
-        states = {topic: states_of(description) for topic, description in described.items()}
+        states = {
+            topic: [
+                PartitionState(p.id, p.leader is not None, len(p.isr), len(p.replicas))
+                for p in description.partitions
+            ]
+            for topic, description in described.items()
+        }
         for topic, reasons in self._unavailable.of(states).items():
             self._note_unavailable(topic, reasons, now_ms)
 
@@ -340,11 +321,11 @@ class Targets:
     def _note_unavailable(self, topic: str, reasons: Mapping[int, str], now_ms: int) -> None:
         self.known.learn_unavailable(topic, reasons)
         if reasons:
-            self._known_until_ms[topic] = now_ms + MISSING_FOR_MS
+            self.known.until_ms[topic] = now_ms + MISSING_FOR_MS
 
     def _note(self, topic: str, partitions: int, refusal: Rejection | None, now_ms: int) -> None:
         self.known.learn(topic, partitions, refusal)
-        self._known_until_ms[topic] = now_ms + (MISSING_FOR_MS if refusal else KNOWN_FOR_MS)
+        self.known.until_ms[topic] = now_ms + (MISSING_FOR_MS if refusal else KNOWN_FOR_MS)
 
 
 def _pieces(topics: Sequence[str]) -> Iterator[list[str]]:

@@ -53,8 +53,9 @@ class Throttling:
         self.most_bytes = UNBOUNDED
         self.until_s = 0.0
         """When the broker reads the producer's requests again. 0: it never throttled."""
-        self._heard_s = self._read_until_s = 0.0
-        self._size_bytes, self._began_s, self._given_up_s = 0, 0.0, -SETTLED_AFTER_S
+        self.read_until_s = 0.0
+        """When the broker reads the consumers' requests again. 0: it never throttled them."""
+        self._heard_s, self._given_up_s = 0.0, -SETTLED_AFTER_S
         self._logged_s: dict[Direction, float] = {}
 
     def written(self, event: ThrottleEvent) -> None:
@@ -65,7 +66,7 @@ class Throttling:
 
     def read(self, event: ThrottleEvent) -> None:
         if event.throttle_time > 0:
-            self._read_until_s = self.now_s() + event.throttle_time
+            self.read_until_s = self.now_s() + event.throttle_time
             self._tell("reading", event)
 
     def wait_ms(self) -> int:
@@ -82,22 +83,19 @@ class Throttling:
     def is_reading_recent(self) -> bool:
         """Whether the broker throttled a consumer in the last minute. A second fetch of bytes is
         costly then."""
-        return bool(self._read_until_s) and self.now_s() < self._read_until_s + RECENT_S
+        return bool(self.read_until_s) and self.now_s() < self.read_until_s + RECENT_S
 
     def has_held_up_since(self, since_s: float) -> bool:
         """Return whether the producer's requests had to wait since then (of `now_s`)."""
         return bool(self.until_s) and (self.until_s > since_s or self._heard_s >= since_s)
 
-    def begin(self, size_bytes: int) -> None:
-        self._size_bytes, self._began_s = size_bytes, self.now_s()
-
-    def committed(self, took_s: float) -> None:
-        """Note the commit, and adapt the bound. A throttled transaction bounds the next ones to
+    def committed(self, size_bytes: int, began_s: float, took_s: float) -> None:
+        """Note a commit, and adapt the bound. A throttled transaction bounds the next ones to
         `LONG_S` at its pace. A full one lets the bound grow if quick, and halves it if slow."""
         if not self.until_s:
             return
-        size_bytes, whole_s = self._size_bytes, took_s + self.wait_ms() / 1_000
-        is_throttled = self.has_held_up_since(self._began_s)
+        whole_s = took_s + self.wait_ms() / 1_000
+        is_throttled = self.has_held_up_since(began_s)
         if is_throttled:
             passed_bytes = int(size_bytes / max(whole_s, 0.001) * LONG_S)
             told_bytes = max(TELLING_BYTES, size_bytes, passed_bytes)
@@ -106,11 +104,11 @@ class Throttling:
             return
         if is_throttled and took_s > SLOW_S:
             self.most_bytes = max(LEAST_BYTES, size_bytes // 2)
-        elif whole_s <= LONG_S and self._began_s >= self._given_up_s + SETTLED_AFTER_S:
+        elif whole_s <= LONG_S and began_s >= self._given_up_s + SETTLED_AFTER_S:
             self.most_bytes = min(UNBOUNDED, int(self.most_bytes * GROWN_BY))
 
-    def given_up(self) -> None:
-        too_large_bytes = min(self.most_bytes, max(TELLING_BYTES, self._size_bytes))
+    def given_up(self, size_bytes: int) -> None:
+        too_large_bytes = min(self.most_bytes, max(TELLING_BYTES, size_bytes))
         self.most_bytes = max(LEAST_BYTES, too_large_bytes // SHRUNK_TO)
         self._given_up_s = self.now_s()
 

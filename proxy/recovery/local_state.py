@@ -106,10 +106,15 @@ class FetchedBodies:
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         found = self._inner.due(now_ms, max_entries, max_bytes)
         fitting = _fitting(found.entries, max_bytes)
-        if self._held_bytes > 2 * max_bytes:
-            self._keep_only(fitting)
+        if self._held_bytes > 2 * max_bytes:  # entries due earlier may have come since
+            self._hold(self._held[entry[1]] for entry in fitting if entry[1] in self._held)
         self._fetch(fitting)
-        whole = self._whole(fitting)
+        whole: list[Entry] = []
+        for entry in fitting:
+            made = self._held.get(entry[1]) or entry
+            if made is entry and is_stub(entry[3]):
+                break
+            whole.append(made)
         return Due(whole, found.is_all and len(whole) == len(found.entries))
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
@@ -121,15 +126,12 @@ class FetchedBodies:
         self._held = {entry[1]: entry for entry in entries}
         self._held_bytes = sum(len(entry[3]) for entry in self._held.values())
 
-    def _keep_only(self, fitting: Sequence[Entry]) -> None:
-        """Bound memory: entries that are due earlier may have come before those read back."""
-        self._hold([self._held[entry[1]] for entry in fitting if entry[1] in self._held])
-
     def _fetch(self, entries: Sequence[Entry]) -> None:
         missing = [e for e in entries if e[1] not in self._held and is_stub(e[3])]
         until_s = self._now_s() + BUDGET_S
         while missing and (left_s := until_s - self._now_s()) > 0:
-            gap = _gap(missing)
+            size_bytes = sum(body_bytes(entry[3]) for entry in missing)
+            gap = min(JUMP_RECORDS, JUMP_BYTES * len(missing) // max(size_bytes, 1))
             chunk = _chunk(missing, gap, left_s)
             records = self._read_back(sorted(entry[1] for entry in chunk), gap)
             for entry in chunk:
@@ -146,15 +148,6 @@ class FetchedBodies:
         assert parsed.entry[:3] == entry[:3], (entry, parsed.entry[:3])
         return parsed.entry
 
-    def _whole(self, fitting: Sequence[Entry]) -> list[Entry]:
-        whole: list[Entry] = []
-        for entry in fitting:
-            made = self._held.get(entry[1]) or entry
-            if made is entry and is_stub(entry[3]):
-                break
-            whole.append(made)
-        return whole
-
 
 def _stubbed(entry: Entry) -> Entry:
     """Return the entry without its body, unless the body is of another offset's record."""
@@ -170,11 +163,6 @@ def _fitting(entries: list[Entry], max_bytes: int) -> list[Entry]:
         if size_bytes > max_bytes and index:
             return entries[:index]
     return entries
-
-
-def _gap(entries: Sequence[Entry]) -> int:
-    size_bytes = sum(body_bytes(entry[3]) for entry in entries)
-    return min(JUMP_RECORDS, JUMP_BYTES * len(entries) // max(size_bytes, 1))
 
 
 def _chunk(entries: Sequence[Entry], gap: int, left_s: float) -> Sequence[Entry]:
@@ -197,7 +185,6 @@ def _cost_s(entries: Sequence[Entry], gap: int) -> float:
 
 EVERY_S: Final = 10.0
 LOOK_S: Final = 0.002
-FILES_AT_ONCE: Final = 50
 
 
 class FolderSizes:
@@ -205,44 +192,41 @@ class FolderSizes:
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._sizes: Iterator[int] | None = None
-        self._sum_bytes = 0
-        self._next_s = now_s()
+        self._files: Iterator[Path] | None = None
+        self._sum_bytes, self._next_s = 0, now_s()
 
     def look(self, folders: Iterable[Path]) -> int | None:
         """Measure for about LOOK_S. Return the sum at the end of a round, before that None."""
-        if self._sizes is None:
+        if self._files is None:
             if self._now_s() < self._next_s:
                 return None
-            self._sizes, self._sum_bytes = _sizes(list(folders)), 0
+            self._files, self._sum_bytes = _files(list(folders)), 0
         until_s = self._now_s() + LOOK_S
-        for size_bytes in self._sizes:
-            self._sum_bytes += size_bytes
+        for file in self._files:
+            with suppress(FileNotFoundError):
+                self._sum_bytes += file.stat().st_blocks * 512
             if self._now_s() > until_s:
                 return None
-        self._sizes, self._next_s = None, self._now_s() + EVERY_S
+        self._files, self._next_s = None, self._now_s() + EVERY_S
         return self._sum_bytes
 
 
-def _sizes(folders: Iterable[Path]) -> Iterator[int]:
+def _files(folders: Iterable[Path]) -> Iterator[Path]:
     for top in folders:
         for folder, _, names in os.walk(top):
-            for start in range(0, len(names), FILES_AT_ONCE):
-                some = names[start : start + FILES_AT_ONCE]
-                yield sum(_disk_bytes(Path(folder, name)) for name in some)
-
-
-def _disk_bytes(file: Path) -> int:
-    try:
-        return file.stat().st_blocks * 512
-    except FileNotFoundError:
-        return 0
+            yield from (Path(folder, name) for name in names)
 
 
 FILES_EACH: Final = 64
 """Approximate number of open files and mappings of a busy partition."""
 FILES_BESIDE: Final = 256
 """Open files of connections, clients and libraries."""
+
+
+def size_and_free_bytes(folder: Path) -> tuple[int, int]:
+    """Return the size of the folder's disk, and its free bytes."""
+    size_bytes, _used, free_bytes = shutil.disk_usage(folder)
+    return size_bytes, free_bytes
 
 
 def raise_open_files() -> None:
@@ -379,8 +363,7 @@ class LocalState:
         return [self._folder(partition) for partition in partitions]
 
     def disk_size_and_free_bytes(self) -> tuple[int, int]:
-        size_bytes, _used, free_bytes = shutil.disk_usage(self._data_dir)
-        return size_bytes, free_bytes
+        return size_and_free_bytes(self._data_dir)
 
     def _folder(self, partition: int) -> Path:
         return self._data_dir / f"{self._topic}-{partition}@{self._topic_id}"
@@ -395,18 +378,16 @@ class LocalState:
                 why=report.detail,
                 aside=str(report.aside),
             )
+        marker = folder / STUBS
         try:
-            self._mark_stubs(folder / STUBS, store)
+            if self._stores_stubs:
+                _create_durably(marker)
+            elif marker.exists() and not store.pending():
+                marker.unlink()
         except OSError as error:
             store.close()
             raise StorageFull(folder, error) from error
         return store
-
-    def _mark_stubs(self, marker: Path, store: Store) -> None:
-        if self._stores_stubs:
-            _create_durably(marker)
-        elif marker.exists() and not store.pending():
-            marker.unlink()
 
 
 def _committed(at: Position) -> Committed:

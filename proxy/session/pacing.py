@@ -45,40 +45,24 @@ class Pacing:
         self, limits: ReleaseSettings, rate: WorkerRateLimit, throttling: Throttling | None = None
     ) -> None:
         self._limits, self._rate = limits, rate
-        self._throttling = throttling or Throttling()
+        self.throttling = throttling or Throttling()
         self._began_ms = self._progress_ms = self._idle_ms = -IDLE_COMMIT_MS
         self._idle: deque[int] = deque()
-        self._interval_ms = 0
-        self._twice_the_last = 0
+        self._interval_ms = self._last_records = self._last_bytes = 0
         self._largest = FIRST_RECORDS
-
-    @property
-    def is_gathering(self) -> bool:
-        return self._interval_ms > 0
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether the last transaction held BUSY_RECORDS or more."""
-        return self._twice_the_last >= 2 * BUSY_RECORDS
-
-    @property
-    def is_light(self) -> bool:
-        """Whether records flow in small transactions, so that stores have little to write."""
-        return self._interval_ms > 0 and self._twice_the_last <= 2 * AMPLE_RECORDS
+        self.is_busy = self.is_gathering = self.is_light = False
+        """The last transaction held BUSY_RECORDS or more; the next one waits for more records; both
+        are small, so that stores have little to write."""
 
     @property
     def largest_records(self) -> int:
         """Most records of any transaction, by the duration of the last ones."""
-        most_throttled = max(1, self._throttling.most_bytes // RECORD_BYTES)
+        most_throttled = max(1, self.throttling.most_bytes // RECORD_BYTES)
         return min(self._limits.transaction_records, self._largest, most_throttled)
 
     @property
-    def most_bytes(self) -> int:
-        return self._throttling.most_bytes
-
-    @property
     def next_records(self) -> int:
-        return min(self.largest_records, max(FIRST_RECORDS, self._twice_the_last))
+        return min(self.largest_records, max(FIRST_RECORDS, 2 * self._last_records))
 
     def fetch_records(self, shards: int) -> int:
         if FETCHED_A_SHARD * shards <= FETCH_RECORDS:
@@ -87,22 +71,21 @@ class Pacing:
 
     def records_available(self, ending: int, elapsed_ms: int) -> int:
         """Return the number of records that the rate lets end beside `ending`, which end anyway."""
+        rate = self._rate.limit
+        if rate is None and not self.throttling.until_s:
+            return UNBOUNDED - ending
         if self.rate_wait_ms(elapsed_ms):
             return 0
-        rate = self._rate.limit
         return (UNBOUNDED if rate is None else rate.records_available(elapsed_ms)) - ending
 
     def may_begin(self, elapsed_ms: int) -> bool:
-        return elapsed_ms - self._began_ms >= self._interval_ms and not self.is_throttled
-
-    @property
-    def is_throttled(self) -> bool:
-        """Whether a transaction that begins now would wait for a quota."""
-        return self._throttling.until_s > 0 and self._throttling.wait_ms() > 0
+        """Return whether the interval is over, and a transaction would wait for no quota."""
+        is_throttled = self.throttling.until_s > 0 and self.throttling.wait_ms() > 0
+        return not is_throttled and elapsed_ms - self._began_ms >= self._interval_ms
 
     @property
     def is_reading_throttled(self) -> bool:
-        return self._throttling.is_reading_recent
+        return self.throttling.read_until_s > 0 and self.throttling.is_reading_recent
 
     def is_progress_due(self, elapsed_ms: int) -> bool:
         """Return whether to commit shards that were only read on. Each costs a plan, so this is
@@ -119,42 +102,42 @@ class Pacing:
         return {self._idle.popleft() for _ in range(min(IDLE_AT_ONCE, len(self._idle)))}
 
     def begin(self, records: int, elapsed_ms: int, unrated: int = 0, size_bytes: int = 0) -> None:
-        """Begin a transaction with bodies of `size_bytes`. No rate counts the `unrated` records."""
-        self._throttling.begin(size_bytes + records * RECORD_BYTES)
+        """Begin a transaction with bodies of `size_bytes`. No rate counts the `unrated` records. A
+        full transaction has a backlog that must not wait for the next one."""
         if self._rate.limit is not None:
             self._rate.limit.take(records - unrated, elapsed_ms)
-        self._interval_ms = self._interval_after(records)
-        self._twice_the_last = 2 * records
+        self.is_busy = records >= BUSY_RECORDS
+        self._interval_ms = 0
+        if BUSY_RECORDS <= records < self.next_records:
+            beyond_ms = max(0, records - AMPLE_RECORDS) // AMPLE_RECORDS_A_MS
+            self._interval_ms = min(LONGEST_INTERVAL_MS, BUSY_INTERVAL_MS + beyond_ms)
+        self.is_gathering = self._interval_ms > 0
+        self.is_light = self.is_gathering and records <= AMPLE_RECORDS
+        self._last_records, self._last_bytes = records, size_bytes + records * RECORD_BYTES
         if self.is_progress_due(elapsed_ms):
             self._progress_ms = elapsed_ms
         self._began_ms = elapsed_ms
 
     def committed(self, took_s: float) -> None:
         """Adapt the largest transaction: half after a long commit, otherwise twice."""
-        self._throttling.committed(took_s)
+        if self.throttling.until_s:
+            self.throttling.committed(self._last_bytes, self._began_ms / 1_000, took_s)
         if took_s > LONG_TRANSACTION_S:
-            self._largest = max(LEAST_RECORDS, self._twice_the_last // 4)
+            self._largest = max(LEAST_RECORDS, self._last_records // 2)
         else:
             self._largest = min(self._limits.transaction_records, 2 * self._largest)
 
     def throttled(self) -> None:
-        self._throttling.given_up()
+        self.throttling.given_up(self._last_bytes)
 
     def wait_ms(self, elapsed_ms: int) -> int:
         return self._began_ms + self._interval_ms - elapsed_ms
 
     def rate_wait_ms(self, elapsed_ms: int) -> int:
         """Return the time for which the rate, or a throttling broker, lets nothing through."""
-        rate, throttling = self._rate.limit, self._throttling
+        rate, throttling = self._rate.limit, self.throttling
         rate_ms = 0 if rate is None else rate.wait_ms(elapsed_ms)
         return max(rate_ms, throttling.wait_ms()) if throttling.until_s else rate_ms
-
-    def _interval_after(self, records: int) -> int:
-        """Return the interval. A full transaction has a backlog that must not wait."""
-        if not BUSY_RECORDS <= records < self.next_records:
-            return 0
-        beyond_ms = max(0, records - AMPLE_RECORDS) // AMPLE_RECORDS_A_MS
-        return min(LONGEST_INTERVAL_MS, BUSY_INTERVAL_MS + beyond_ms)
 
 
 REST_MS: Final = 250
@@ -188,9 +171,12 @@ class RestingShards:
         return min(at_most_ms, min(self._due_ms.values()) - elapsed_ms)
 
     def let_rest(self, partition: int, shard: Shard, at: Moment) -> None:
-        """Note that the store is tidy. The shard rests until an entry is due if it has no work."""
+        """Note that the store is tidy. The shard rests until an entry is due if all its records are
+        committed and no purge sweeps. Entries of a transaction under way still count as due, which
+        ends the rest at once."""
         self._tidy.add(partition)
-        if not _has_nothing_to_do(shard):
+        has_work = shard.has_moved or shard.waiting or shard.ending or shard.is_sweeping
+        if has_work or shard.state is not State.READY:
             return
         rest_ms = REST_MS - partition // LOOKED_AT_TOGETHER * SPREAD_BY % SPREAD_MS
         if shard.view.due_ms <= at.now_ms + rest_ms:
@@ -204,21 +190,6 @@ class RestingShards:
             self._until_ms.pop(partition, None)
             self._due_ms.pop(partition, None)
 
-    def wake_rested(self, elapsed_ms: int) -> None:
-        if over := [p for p, until_ms in self._until_ms.items() if until_ms <= elapsed_ms]:
-            self.wake(over)
-
-    def wake_all(self) -> None:
-        self.wake(list(self._until_ms))
-
-
-def _has_nothing_to_do(shard: Shard) -> bool:
-    """Return whether all read records are committed and no purge sweeps. Entries of a transaction
-    under way still count as due, which ends the rest at once."""
-    return (
-        shard.state is State.READY
-        and not shard.has_moved
-        and not shard.waiting
-        and not shard.ending
-        and not shard.is_sweeping
-    )
+    def rested(self, elapsed_ms: float) -> list[int]:
+        """Return the shards whose rest is over."""
+        return [p for p, until_ms in self._until_ms.items() if until_ms <= elapsed_ms]

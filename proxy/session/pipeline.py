@@ -1,6 +1,7 @@
 """The journey of a record: `Pipeline.turn`. One loop without locks. While a transaction commits,
 the next records are fetched. Nothing is ingested or planned before the commit is confirmed."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -13,17 +14,18 @@ from proxy.clock import Clock, Moment
 from proxy.dispatch.hops import named_hop
 from proxy.dispatch.parked_records import ParkedRecords
 from proxy.kafka.ingress import Fetched, Ingress
-from proxy.publishing.kafka_transactions import GroupMoved, Throttled
+from proxy.publishing.failures import GroupMoved, Throttled
 from proxy.publishing.transaction import Publisher, Transaction
 from proxy.recovery.recovery import Recovery
 from proxy.scheduling.batch import Batch, Plan
 from proxy.scheduling.purges import SweepLimits
 from proxy.scheduling.shard import Shard, State
+from proxy.session.ends import PurgeLog, count_ends
 from proxy.session.limits import BackPressure, MemoryBudget
 from proxy.session.pacing import REST_MS, Pacing, RestingShards
-from proxy.session.transaction_metrics import TransactionMetrics
 from proxy.telemetry.metrics import Metrics
 from storage.errors import StorageError, StorageFull
+from storage.store import dues_of, targets_of
 
 LONGEST_WAIT_MS: Final = 50
 SWEPT_AT_ONCE: Final = 300
@@ -75,7 +77,7 @@ class Pipeline:
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing = clock, pacing
         self.memory, self.back_pressure, self._parked = memory, back_pressure, parked
-        self._metrics, self._trace = TransactionMetrics(metrics), trace
+        self._metrics, self._purge_log, self._trace = metrics, PurgeLog(metrics), trace
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._resting, self._awake = RestingShards(), dict[int, Shard]()
@@ -138,11 +140,11 @@ class Pipeline:
             done = under_way.transaction.wait()
         except GroupMoved as moved:
             log.info("the group has moved on: planned anew after the next fetch", why=str(moved))
-            self._metrics.aborted(time.monotonic() - under_way.started_s)
+            self._metrics.count_transaction("aborted", time.monotonic() - under_way.started_s)
             self._ingress.group_moved()
             return
         except Throttled as throttled:
-            self._metrics.aborted(time.monotonic() - under_way.started_s)
+            self._metrics.count_transaction("aborted", time.monotonic() - under_way.started_s)
             self._note_throttled(throttled)
             return
         took_s = under_way.transaction.committed_at_s - under_way.started_s
@@ -150,7 +152,7 @@ class Pipeline:
         for (partition, plan), batch in zip(under_way.plans.items(), done, strict=True):
             shard = self.shards[partition]
             if shard.purges.offsets:
-                self._metrics.count_purges(shard, plan.position, batch.outcomes)
+                self._purge_log.note(shard, plan.position, batch.outcomes)
             shard.confirm(plan, map(named_hop, batch.hops))
             if self._parked.passes:
                 last_moved = self._parked.told(partition, batch.auxiliary)
@@ -160,22 +162,30 @@ class Pipeline:
         if first := self._uncommitted_at_first & under_way.plans.keys():
             self._uncommitted_at_first -= first
             self._recovery.record_first_commit({p: self.shards[p].position.policies for p in first})
-        now_ms = self._clock.now_ms()
-        self._metrics.committed(done, took_s, now_ms)
+        self._count(done, took_s, self._clock.now_ms())
+
+    def _count(self, done: Sequence[Batch], took_s: float, now_ms: int) -> None:
+        self._metrics.count_transaction("committed", took_s)
+        deliveries = [delivery for batch in done for delivery in batch.deliveries]
+        if deliveries:
+            self._metrics.count_deliveries(targets_of(deliveries), now_ms - dues_of(deliveries))
+        for batch in done:
+            if batch.outcomes or batch.hops or batch.dead_letters:
+                count_ends(self._metrics, batch)
         if self._trace is not None:
             self._trace(done, took_s, now_ms)
 
     def _note_throttled(self, throttled: Throttled) -> None:
         self._pacing.throttled()
-        most_bytes, shards = self._pacing.most_bytes, self.shards.values()
-        ending_bytes = sum(shard.ending_bytes for shard in shards)
+        most_bytes, shards = self._pacing.throttling.most_bytes, self.shards.values()
         log.warning(
             "transaction given up, since the broker throttles: the next ones are smaller",
             why=str(throttled),
             most_bytes=most_bytes,
         )
+        self.memory.begin(sum(shard.ending_bytes for shard in shards), most_bytes)
         self._is_too_large = (
-            self.memory.left_bytes(ending_bytes, most_bytes) < 0
+            self.memory.left_bytes < 0
             or sum(shard.ending for shard in shards) > self._pacing.largest_records
         )
 
@@ -210,10 +220,11 @@ class Pipeline:
         moved = {
             p: plan
             for p, plan in plans.items()
-            if self._has_moved(p, self.shards[p])
+            if self.shards[p].has_moved
+            or p in self._uncommitted_at_first
             or plan.position.floor > self.shards[p].position.floor
         }
-        if not self._pacing.is_throttled:
+        if not self._pacing.throttling.wait_ms():
             self._publish(moved, at)
             self.confirm()
         self._drop(owned)
@@ -236,49 +247,47 @@ class Pipeline:
 
     def _wake(self, fetched: Fetched, at: Moment) -> None:
         """Find the shards for this turn: all if pauses have changed or memory is exceeded."""
-        release = self._parked.release
-        if self.memory.is_exceeded or self._pauses_version != release.version:
-            self._resting.wake_all()
+        release, is_everything = self._parked.release, self.memory.is_exceeded
+        is_everything |= self._pauses_version != release.version
         self._pauses_version = release.version
         self._lets_go = bool(release.resumed) and release.looks_for_held(at.now_ms)
         self._may_begin = self._pacing.may_begin(at.elapsed_ms)
         self._idle = frozenset()
         if self._may_begin:
             self._idle = self._pacing.take_idle(self.shards, at.elapsed_ms)
-        self._resting.wake_rested(at.elapsed_ms)
-        self._resting.wake((*self._idle, *fetched.records))
-        if fetched.ends:
-            self._resting.wake(p for p, end in fetched.ends.items() if self._is_beyond(p, end))
+        rested = self._resting.rested(math.inf if is_everything else at.elapsed_ms)
+        shards, ends = self.shards, fetched.ends.items()
+        ended = [p for p, end in ends if p in shards and end > shards[p].next_offset]
+        self._resting.wake((*rested, *self._idle, *fetched.records, *ended))
         self._awake = self._resting.awake(self.shards)
 
     def _put(self, fetched: Fetched, at: Moment) -> int:
         """Ingest fetched and waiting records. Return the records that the rate still lets end."""
-        awake = self._awake.values()
-        ending_anyway = sum(shard.ending for shard in awake)
+        awake, memory, pressure = self._awake, self.memory, self.back_pressure
+        ending_anyway = sum(shard.ending for shard in awake.values())
         records_available = self._pacing.records_available(ending_anyway, at.elapsed_ms)
-        self.back_pressure.look_at_disk(at.elapsed_ms)
-        ending_bytes = sum(shard.ending_bytes for shard in awake)
-        bytes_available = self.memory.left_bytes(ending_bytes, self._pacing.most_bytes)
-        for partition, shard in self._awake.items():
+        pressure.look_at_disk(at.elapsed_ms)
+        ending_bytes = sum(shard.ending_bytes for shard in awake.values())
+        memory.begin(ending_bytes, self._pacing.throttling.most_bytes)
+        for partition, shard in awake.items():
             records = fetched.records.get(partition, [])
             if records or shard.waiting:
-                ending, ending_bytes = shard.ending, shard.ending_bytes
+                ending, before_bytes = shard.ending, shard.ending_bytes
                 max_records = min(self._pacing.largest_records, ending + max(0, records_available))
-                max_bytes = ending_bytes + max(0, bytes_available)
+                max_bytes = before_bytes + max(0, memory.left_bytes)
                 shard.ingest(records, at.now_ms, max_records, max_bytes)
                 records_available -= shard.ending - ending
-                bytes_available -= shard.ending_bytes - ending_bytes
+                memory.left_bytes -= shard.ending_bytes - before_bytes
+                ending_bytes += shard.ending_bytes - before_bytes
             if partition in fetched.ends:
                 shard.reach(fetched.ends[partition])
-            self.memory.look(shard, at.now_ms + REST_MS + 1)
-            if self.back_pressure.has_limits and (records or self.back_pressure.is_full(partition)):
-                self.back_pressure.look_at_limits(partition, shard)
-        heaviest = self.memory.judge(self.shards, sum(shard.ending_bytes for shard in awake))
+            memory.look(shard, at.now_ms + REST_MS + 1)
+            if pressure.has_limits and (records or pressure.is_full(partition)):
+                pressure.look_at_limits(partition, shard)
+        heaviest = memory.judge(self.shards, ending_bytes)
         if heaviest is not None:
             self._resting.wake([heaviest])
-        self.back_pressure.apply(
-            self.shards, self._awake, is_memory_exceeded=self.memory.is_exceeded
-        )
+        pressure.apply(self.shards, awake, is_memory_exceeded=memory.is_exceeded)
         return records_available
 
     def _due(self, at: Moment, records_available: int) -> dict[int, Plan]:
@@ -289,15 +298,12 @@ class Pipeline:
         until_s = time.monotonic() + PLAN_S
         records_left, sweep_left = self._pacing.next_records, SWEPT_AT_ONCE
         plans, is_cut, looked_at, has_records = dict[int, Plan](), False, False, False
-        ending_bytes = sum(shard.ending_bytes for shard in self._awake.values())
-        self.memory.begin(ending_bytes, self._pacing.most_bytes)
         is_progress_due = self._pacing.is_progress_due(at.elapsed_ms)
         order = _rotated(self._awake, self._first_planned)
         for partition in order:
             shard = self._awake[partition]
-            is_due = partition in self._idle or (
-                is_progress_due and self._has_moved(partition, shard)
-            )
+            has_moved = shard.has_moved or partition in self._uncommitted_at_first
+            is_due = partition in self._idle or (is_progress_due and has_moved)
             if shard.state is State.REPLAYING or not (is_due or self._has_work(shard, at)):
                 continue
             if looked_at and not is_cut and (not records_left or time.monotonic() > until_s):
@@ -342,7 +348,7 @@ class Pipeline:
 
     def _tidy(self, at: Moment) -> None:
         self._has_more_to_tidy = False
-        if not self.back_pressure.may_write(at.elapsed_ms):
+        if at.elapsed_ms < self.back_pressure.disk_full_until_ms:
             return
         until_s = time.monotonic() + TIDY_S
         try:
@@ -363,7 +369,7 @@ class Pipeline:
                     self._has_more_to_tidy = True
                     break
             else:
-                self.back_pressure.disk_has_space()
+                self.back_pressure.disk_full_until_ms = 0
         except StorageFull as full:
             self.back_pressure.disk_full(full, at.elapsed_ms)
 
@@ -375,7 +381,16 @@ class Pipeline:
             self.back_pressure.forget(partition)
             self._parked.forget(partition)
             self._parked.serve(len(self.shards))
-            _flush_and_close(partition, shard)
+            try:
+                shard.flush_and_close()
+            except StorageError as error:
+                log.error(
+                    "local state not written; the broker has it all",
+                    partition=partition,
+                    why=str(error),
+                )
+            next_offset = shard.position.next_offset
+            log.info("shard given up", partition=partition, next_offset=next_offset)
 
     def _wait_ms(self) -> int:
         """Return the longest wait of the next fetch for a first record."""
@@ -399,22 +414,6 @@ class Pipeline:
             return True
         return self._lets_go and self._parked.is_needed(shard, at.now_ms)
 
-    def _is_beyond(self, partition: int, end_offset: int) -> bool:
-        return partition in self.shards and end_offset > self.shards[partition].next_offset
-
-    def _has_moved(self, partition: int, shard: Shard) -> bool:
-        return shard.has_moved or partition in self._uncommitted_at_first
-
 
 def _rotated(partitions: Iterable[int], first: int) -> list[int]:
     return sorted(partitions, key=lambda partition: (partition < first, partition))
-
-
-def _flush_and_close(partition: int, shard: Shard) -> None:
-    try:
-        shard.flush_and_close()
-    except StorageError as error:
-        log.error(
-            "local state not written; the broker has it all", partition=partition, why=str(error)
-        )
-    log.info("shard given up", partition=partition, next_offset=shard.position.next_offset)

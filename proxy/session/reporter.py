@@ -7,10 +7,12 @@ from typing import Final, Self
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.clock import Clock
+from proxy.dispatch.release_control import ReleaseControl, WorkerRateLimit
+from proxy.kafka.ingress import Ingress
 from proxy.kafka.log_ranges import RetentionWatch
 from proxy.recovery.local_state import FolderSizes, LocalState
 from proxy.scheduling.shard import Shard, State
-from proxy.session.assembly import Parts
+from proxy.session.pipeline import Pipeline
 from proxy.telemetry.metrics import Metrics
 from proxy.telemetry.status import ShardState, ShardStatus, Status, StatusBoard
 from storage.store import NO_COUNTS, added
@@ -54,14 +56,17 @@ class Reporter:
 
     def __init__(
         self,
-        parts: Parts,
+        pipeline: Pipeline,
+        ingress: Ingress,
+        release: ReleaseControl,
+        rate: WorkerRateLimit,
         clock: Clock,
         side: AdminSide,
         retention: RetentionWatch,
         local: LocalState,
     ) -> None:
-        self._pipeline, self._ingress = parts.pipeline, parts.ingress
-        self._release, self._rate, self._clock = parts.release, parts.rate, clock
+        self._pipeline, self._ingress = pipeline, ingress
+        self._release, self._rate, self._clock = release, rate, clock
         self._board, self._metrics = side.board, side.metrics
         self._retention, self._local = retention, local
         self._sizes = FolderSizes()
@@ -90,7 +95,12 @@ class Reporter:
             )
         )
         self._show_gauges(now_ms)
-        self._show_disk()
+        store_bytes = self._sizes.look(self._local.folders(shards))
+        if store_bytes is not None:
+            size_bytes, free_bytes = self._local.disk_size_and_free_bytes()
+            self._metrics.show(
+                store_bytes=store_bytes, disk_bytes=size_bytes, disk_free_bytes=free_bytes
+            )
         self._retention.look(shards)
 
     def _count_by_target(self) -> None:
@@ -158,11 +168,3 @@ class Reporter:
             memory_used_bytes=self._pipeline.memory.used_bytes,
             memory_exceeded=self._pipeline.memory.is_exceeded,
         )
-
-    def _show_disk(self) -> None:
-        store_bytes = self._sizes.look(self._local.folders(self._pipeline.shards))
-        if store_bytes is not None:
-            size_bytes, free_bytes = self._local.disk_size_and_free_bytes()
-            self._metrics.show(
-                store_bytes=store_bytes, disk_bytes=size_bytes, disk_free_bytes=free_bytes
-            )

@@ -4,33 +4,45 @@ An uncertain transaction ends the whole session, and the next one recovers its s
 broker (docs/exactly-once.md#6-commits-of-unknown-outcome).
 """
 
+import ctypes
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.clock import Clock
+from proxy.config.machine import DiskReserve
 from proxy.config.policy_from_settings import aging_after_ms, policy_of, refuse_unfit
 from proxy.config.settings import Settings
+from proxy.dispatch.dispatcher import OutgoingRecords
+from proxy.dispatch.parked_records import ParkedRecords
 from proxy.dispatch.refusals import Refusals
-from proxy.dispatch.release_control import WorkerRateLimit, release_control
-from proxy.errors import BrokerRefused
-from proxy.kafka.broker_clock import STAMP_IT, BrokerClock, ClockAnswer, clock_producer_config
+from proxy.dispatch.release_control import (
+    ReleaseControl,
+    WorkerRateLimit,
+    overdue_rules_json,
+    release_control,
+)
+from proxy.kafka.broker_clock import BrokerClock, clock_producer_config
 from proxy.kafka.client_settings import (
     admin_config,
     common_config,
     connected,
     consumer_config,
+    is_compressing,
     listener_config,
     lookup_config,
     producer_config,
     session_timeout_ms,
+    transaction_timeout_ms,
 )
 from proxy.kafka.group import (
     Place,
@@ -40,125 +52,104 @@ from proxy.kafka.group import (
     force_rebalance,
     group_members,
 )
+from proxy.kafka.ingress import Ingress
 from proxy.kafka.log_ranges import RetentionWatch
-from proxy.kafka.settings_topic import open_settings_topic
-from proxy.kafka.topics import TopicWatch, describe_topic, ingress_config, retention_ms
+from proxy.kafka.reader import IngressLookup
+from proxy.kafka.settings_topic import SettingsTopic, open_settings_topic
+from proxy.kafka.topics import (
+    DerivedTopics,
+    TopicFacts,
+    TopicWatch,
+    describe_topic,
+    ingress_config,
+    retention_ms,
+)
 from proxy.protocol.body import BODY_FORMAT
-from proxy.publishing.kafka_transactions import CommitThread, SessionLost
+from proxy.protocol.policy import Policy
+from proxy.protocol.proofs import HopAuthenticator
+from proxy.publishing.failures import SessionLost
+from proxy.publishing.kafka_transactions import CommitThread, KafkaTransactions
+from proxy.publishing.targets import Targets
 from proxy.publishing.throttling import Throttling
+from proxy.publishing.transaction import Publisher
 from proxy.recovery.local_state import LocalState, say_if_too_few
-from proxy.session.assembly import KafkaClients, Parts, assemble
-from proxy.session.limits import FreedMemory
+from proxy.recovery.recovery import Recovery
+from proxy.session.clock_watch import ClockWatch
+from proxy.session.limits import BackPressure, MemoryBudget
+from proxy.session.pacing import Pacing
 from proxy.session.pipeline import Pipeline, TraceCommitted
 from proxy.session.reporter import AdminSide, Reporter
+from proxy.session.waiting_limits import WaitingLimits
+from proxy.telemetry.metrics import Metrics
 from storage.options import Options
 
 log = structlog.get_logger(__name__)
 
 
-# Nothing is delivered before the broker has told its time (docs/exactly-once.md#7-never-early).
+@dataclass(frozen=True, slots=True)
+class KafkaClients:
+    """A session's access to Kafka. `settings_topic` is loaded.
 
-ASK_EVERY_S: Final = 900.0
-"""Two free-running clocks drift apart by a tenth of a second in this time."""
-ASK_SOON_S: Final = 10.0
-"""Interval while the clocks disagree. A corrected clock is believed after at most this time."""
-WAIT_S: Final = 0.5
+    `new_producer` takes the number of a transactional id. `new_listener` makes a consumer that
+    waits in place of the group's member, `new_reader` one that reads single records again.
+    `new_commits` makes an executor that waits for one producer's commits.
+    """
+
+    topic: TopicFacts
+    settings_topic: SettingsTopic
+    admin: AdminClient
+    new_producer: Callable[[int], Producer]
+    new_consumer: Callable[[], Consumer]
+    new_listener: Callable[[], Consumer]
+    new_reader: Callable[[], Consumer]
+    new_commits: Callable[[], Executor]
 
 
-class ClockWatch:
-    """Sets the broker's time in `clock`, and logs when the two disagree."""
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of one session. Its producer has fenced its predecessor's."""
 
-    def __init__(
-        self,
-        broker: BrokerClock,
-        clock: Clock,
-        topic: str,
-        heartbeat: Callable[[], None],
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._broker, self._clock, self._topic = broker, clock, topic
-        self._heartbeat, self._now_s = heartbeat, now_s
-        self._asked_s = 0.0
-        self._standing = "agrees"
+    settings_topic: SettingsTopic
+    ingress: Ingress
+    lookup: IngressLookup
+    publisher: Publisher
+    release: ReleaseControl
+    rate: WorkerRateLimit
+    pipeline: Pipeline
 
-    def begin(self) -> None:
-        """Wait for the broker's time. Raises BrokerRefused, or KafkaException if asking again may
-        help."""
-        self._ask()
-        while (answer := self._broker.answer(WAIT_S)) is None:
-            self._heartbeat()
-        if answer.error is not None:
-            raise _explained(answer.error, self._topic)
-        self._take(answer)
-        self._say()
 
-    def look(self) -> None:
-        """Take an answer that has come, and ask when it is time. Called often."""
-        answer = self._broker.answer()
-        if answer is not None and answer.error is not None:
-            log.warning("the broker's time is not known for now", error=answer.error.str())
-        elif answer is not None:
-            self._take(answer)
-        every_s = ASK_SOON_S if self._disagrees() else ASK_EVERY_S
-        if self._now_s() >= self._asked_s + every_s:
-            self._ask()
-        self._say()
+CALM_FOR_S: Final = 4.0
+FEW_RECORDS: Final = 1_000
+"""More records within CALM_FOR_S need the memory again at once."""
+TRIMS: Final = 8
+"""After this many looks the memtables are on disk, which frees most memory."""
 
-    def close(self) -> None:
-        self._broker.close()
 
-    def _ask(self) -> None:
-        self._asked_s = self._now_s()
-        self._broker.ask()
+def _trim() -> None:
+    """Return freed memory to the system. Only glibc keeps much freed memory."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
-    def _take(self, answer: ClockAnswer) -> None:
-        self._clock.set_broker_time(answer.time)
 
-    def _disagrees(self) -> bool:
-        lead_ms = self._clock.lead_ms
-        return lead_ms is not None and abs(lead_ms) > self._clock.max_step_ms
+class FreedMemory:
+    """Gives freed memory back to the system in calm times. A trim takes about 10 ms."""
 
-    def _say(self) -> None:
-        lead_ms = self._clock.lead_ms
-        standing = _standing(lead_ms, self._clock.max_step_ms)
-        if standing == self._standing:
+    def __init__(self, trim: Callable[[], None] = _trim) -> None:
+        self._trim = trim
+        self._next_look_s = 0.0
+        self._read_to = self._calm_looks = 0
+
+    def look(self, now_s: float, read_to: int, *, is_busy: bool) -> None:
+        """Trim if few records were read and delivered. `read_to` is the sum of the offsets read."""
+        if now_s < self._next_look_s:
             return
-        self._standing = standing
-        if standing == "ahead":
-            log.error(
-                "clock ahead of the broker's: nothing fires before the broker's clock has reached "
-                "its due",
-                lead_ms=lead_ms,
-                max_step_ms=self._clock.max_step_ms,
-            )
-        elif standing == "behind":
-            log.error("clock behind the broker's: everything is late by as much", lead_ms=lead_ms)
-        elif standing == "agrees":
-            log.info("clock agrees with the broker's", lead_ms=lead_ms)
-        else:
-            log.warning(
-                "clock not held against the broker's, whose topic keeps the producers' time: one "
-                "that is ahead delivers early",
-                topic=self._topic,
-                remedy=STAMP_IT.format(self._topic),
-            )
-
-
-def _standing(lead_ms: int | None, max_step_ms: int) -> str:
-    if lead_ms is None:
-        return "unknown"
-    if abs(lead_ms) <= max_step_ms:
-        return "agrees"
-    return "ahead" if lead_ms > 0 else "behind"
-
-
-def _explained(error: KafkaError, topic: str) -> Exception:
-    if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-        return BrokerRefused(
-            f"The proxy's user may not write to {topic}, which tells it the broker's time.",
-            "Grant Write on the topic.",
-        )
-    return KafkaException(error)
+        self._next_look_s = now_s + CALM_FOR_S
+        is_calm = not is_busy and read_to - self._read_to < FEW_RECORDS
+        self._calm_looks = self._calm_looks + 1 if is_calm else 0
+        self._read_to = read_to
+        if 0 < self._calm_looks <= TRIMS:
+            self._trim()
 
 
 LOOK_EVERY_S: Final = 0.25
@@ -168,53 +159,48 @@ PAUSE_PER_LOOK: Final = 10
 shards."""
 
 
+@dataclass
 class Session:
     """A member of the group that turns the pipeline until told to stop, or until an error."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        mailbox: QueryMailbox,
-        reporter: Reporter,
-        unassigned: UnassignedPartitions,
-        clock_watch: ClockWatch,
-        ingress_topic: TopicWatch,
-        joined: Callable[[str], None] | None = None,
-    ) -> None:
-        """`joined` is called with the member id of the group's member."""
-        self._settings_topic, self._release = parts.settings_topic, parts.release
-        self._rate = parts.rate
-        self._ingress, self._lookup = parts.ingress, parts.lookup
-        self._publisher, self._pipeline = parts.publisher, parts.pipeline
-        self._mailbox, self._reporter, self._unassigned = mailbox, reporter, unassigned
-        self._clock_watch, self._ingress_topic = clock_watch, ingress_topic
-        self._joined, self._freed_memory = joined, FreedMemory()
-        self._next_look_s = 0.0
+    parts: Parts
+    mailbox: QueryMailbox
+    reporter: Reporter
+    unassigned: UnassignedPartitions
+    clock_watch: ClockWatch
+    ingress_topic: TopicWatch
+    joined: Callable[[str], None] | None = None
+    """Called with the member id of the group's member."""
+    _freed_memory: FreedMemory = field(default_factory=FreedMemory)
+    _next_look_s: float = 0.0
 
     def run(self, is_stopping: Callable[[], bool]) -> None:
-        """Join, turn until stopped, then leave. After an error commit nothing more."""
+        """Join, turn until stopped, then leave. After an error commit nothing more. Closing the
+        consumer hands the shards over, which needs the producer."""
         try:
             self._join()
             while not is_stopping():
                 self._turn()
-            self._leave()
+            for close in self._closings:
+                close()
         except BaseException:
             self._drop()
             raise
 
     def _join(self) -> None:
         """Join the group. Pauses and the broker's time must be known before the first turn."""
-        self._clock_watch.begin()
-        self._settings_topic.catch_up()
+        self.clock_watch.begin()
+        self.parts.settings_topic.catch_up()
         self._apply_controls()
-        self._ingress.join(_Owner(self._pipeline), self._joined)
+        self.parts.ingress.join(_Owner(self.parts.pipeline), self.joined)
 
     def _turn(self) -> None:
-        self._pipeline.turn()
-        timed = self._pipeline.steps.timed
-        if not self._mailbox.is_empty:
+        pipeline = self.parts.pipeline
+        pipeline.turn()
+        timed = pipeline.steps.timed
+        if not self.mailbox.is_empty:
             timed("answer", self._answer)
-        if self._pipeline.is_lost:
+        if pipeline.is_lost:
             raise SessionLost("the group has given this member's partitions away")
         if (began_s := time.monotonic()) >= self._next_look_s:
             timed("look", self._look_around)
@@ -223,22 +209,14 @@ class Session:
             self._next_look_s = began_s + min(pause_s, LATEST_LOOK_S)
 
     def _answer(self) -> None:
-        pipeline = self._pipeline
-        self._mailbox.answer_one(lambda: pipeline.shards, is_busy=pipeline.is_busy)
-
-    def _leave(self) -> None:
-        """Close the parts. Closing the consumer hands the shards over, which needs the producer."""
-        for close in self._closings:
-            close()
+        pipeline = self.parts.pipeline
+        self.mailbox.answer_one(lambda: pipeline.shards, is_busy=pipeline.is_busy)
 
     @property
     def _closings(self) -> tuple[Callable[[], None], ...]:
-        return (
-            self._ingress.close,
-            self._lookup.close,
-            self._settings_topic.close,
-            self._clock_watch.close,
-        )
+        parts = self.parts
+        closing = parts.ingress, parts.lookup, parts.settings_topic, self.clock_watch
+        return tuple(part.close for part in closing)
 
     def _drop(self) -> None:
         """Close everything after an error, even if a close fails. The producer goes first: it would
@@ -246,53 +224,51 @@ class Session:
         with ExitStack() as last_first:
             for close in reversed(self._closings):
                 last_first.callback(close)
-            last_first.callback(self._pipeline.abandon)
-            last_first.callback(self._publisher.close)
+            last_first.callback(self.parts.pipeline.abandon)
+            last_first.callback(self.parts.publisher.kafka.close)
 
     def _look_around(self) -> None:
-        if self._ingress_topic.is_another():
+        pipeline = self.parts.pipeline
+        if self.ingress_topic.is_another():
             raise SessionLost("the ingress topic was deleted and created anew")
-        if self._settings_topic.look():
+        if self.parts.settings_topic.look():
             self._apply_controls()
-        self._clock_watch.look()
-        self._reporter.report()
-        self._unassigned.look()
-        self._lookup.stop_if_idle()
-        read_to = sum(shard.next_offset for shard in self._pipeline.shards.values())
-        is_busy = self._pipeline.is_busy
-        self._freed_memory.look(time.monotonic(), read_to, is_busy=is_busy)
+        self.clock_watch.look()
+        self.reporter.report()
+        self.unassigned.look()
+        self.parts.lookup.stop_if_idle()
+        read_to = sum(shard.next_offset for shard in pipeline.shards.values())
+        self._freed_memory.look(time.monotonic(), read_to, is_busy=pipeline.is_busy)
 
     def _apply_controls(self) -> None:
-        wanted, release = self._settings_topic.controls, self._release
+        wanted, release = self.parts.settings_topic.controls, self.parts.release
+        pipeline = self.parts.pipeline
         before = self._set_at_run_time()
         release.pause(wanted.paused, wanted.resumed)
         release.limit(wanted.limits)
-        self._rate.set(wanted.max_per_second)
+        self.parts.rate.set(wanted.max_per_second)
         if before != (now := self._set_at_run_time()):
             log.info("set at run time", **now)
-        if wanted.is_ingest_paused != self._pipeline.back_pressure.is_ingest_paused:
-            self._pipeline.pause_ingest(wanted.is_ingest_paused)
-            _log_ingest(is_paused=wanted.is_ingest_paused)
+        if wanted.is_ingest_paused == pipeline.back_pressure.is_ingest_paused:
+            return
+        pipeline.pause_ingest(wanted.is_ingest_paused)
+        if wanted.is_ingest_paused:
+            log.warning(
+                "taking in is paused by an operator: nothing more is read of the ingress, cancels, "
+                "purges and rewritten records among it; what waits goes on being delivered",
+                resume="kafka-delay-proxy resume --ingest",
+            )
+        else:
+            log.info("taking in goes on")
 
     def _set_at_run_time(self) -> Mapping[str, object]:
-        release = self._release
+        release = self.parts.release
         return {
             "paused": sorted(release.paused),
             "release_rates": release.release_rates,
             "limits": {name: one.model_dump() for name, one in release.limits.items()},
-            "max_per_second": self._rate.set_at_run_time,
+            "max_per_second": self.parts.rate.set_at_run_time,
         }
-
-
-def _log_ingest(*, is_paused: bool) -> None:
-    if is_paused:
-        log.warning(
-            "taking in is paused by an operator: nothing more is read of the ingress, cancels, "
-            "purges and rewritten records among it; what waits goes on being delivered",
-            resume="kafka-delay-proxy resume --ingest",
-        )
-    else:
-        log.info("taking in goes on")
 
 
 class _Owner:
@@ -308,6 +284,92 @@ class _Owner:
         return {} if self._pipeline.is_lost else self._pipeline.take_over(partitions)
 
 
+def assemble(
+    kafka: KafkaClients,
+    settings: Settings,
+    policy: Policy,
+    release: ReleaseControl,
+    rate: WorkerRateLimit,
+    folders: LocalState,
+    clock: Clock,
+    metrics: Metrics,
+    heartbeat: Callable[[], None],
+    now_s: Callable[[], float] = time.monotonic,
+    trace: TraceCommitted | None = None,
+    *,
+    refusals: Refusals,
+    throttling: Throttling,
+) -> Parts:
+    """Wire a session. `heartbeat` is called during waits for the broker, `trace` after commits.
+    Policy and overdue rules are written before anything refers to them. The producer comes before
+    the consumer: it fences a predecessor and settles committed offsets."""
+    topic, asked = kafka.topic, settings.release
+    policy = replace(policy, hop_key=kafka.settings_topic.signing_key().digest)
+    digest = kafka.settings_topic.ensure(policy)
+    kafka.settings_topic.ensure_overdue_rules(overdue_rules_json(asked))
+    publisher = _publisher(kafka, settings, policy, release, clock, heartbeat, refusals, throttling)
+    skipped = kafka.settings_topic.skipped(topic.topic_id)
+    ingress = Ingress(kafka.new_consumer(), topic.name, kafka.new_listener, now_s, skipped)
+    lookup = IngressLookup(kafka.new_reader, topic.name, heartbeat, now_s, skipped)
+    recovery = Recovery(
+        topic,
+        settings,
+        kafka.admin,
+        kafka.settings_topic,
+        ingress,
+        lookup,
+        folders,
+        digest,
+        clock,
+        metrics.intake.count,
+        now_s,
+    )
+    reserve, limits = DiskReserve(settings.disk_reserve_bytes), WaitingLimits(settings.admission)
+    pipeline = Pipeline(
+        ingress,
+        recovery,
+        publisher,
+        clock,
+        Pacing(asked, rate, throttling),
+        MemoryBudget(settings.memory_shares),
+        metrics,
+        BackPressure(ingress, reserve, folders.disk_size_and_free_bytes, limits),
+        ParkedRecords(release, topic.partitions),
+        trace,
+    )
+    return Parts(kafka.settings_topic, ingress, lookup, publisher, release, rate, pipeline)
+
+
+def _publisher(
+    kafka: KafkaClients,
+    settings: Settings,
+    policy: Policy,
+    release: ReleaseControl,
+    clock: Clock,
+    heartbeat: Callable[[], None],
+    refusals: Refusals,
+    throttling: Throttling,
+) -> Publisher:
+    authenticator = HopAuthenticator(kafka.settings_topic.signing_key(), kafka.topic.topic_id)
+    create = DerivedTopics(kafka.admin, settings).create
+    transactions = KafkaTransactions(
+        kafka.new_producer,
+        kafka.new_commits,
+        heartbeat,
+        transaction_timeout_ms(settings) / 1_000,
+        throttling,
+        clock.stamp_ms,
+    )
+    return Publisher(
+        transactions,
+        Targets(kafka.admin, create, is_compressing=is_compressing(settings)),
+        OutgoingRecords(settings.topics.dead_letters, settings.topics.outcomes, authenticator),
+        policy.retry_of(""),
+        release,
+        refusals,
+    )
+
+
 def open_session(
     settings: Settings,
     worker: int,
@@ -319,74 +381,87 @@ def open_session(
 ) -> Session:
     """Return a session that is ready to run. Raises SettingsError if the retention of the ingress
     is too short, InstanceConflict if another process of the same name is alive."""
+    group_id, ingress = settings.group_id, settings.topics.ingress
+    heartbeat, metrics = side.board.heartbeat, side.metrics
     admin = AdminClient(admin_config(settings))
-    members = partial(group_members, admin, settings.group_id)
+    members = partial(group_members, admin, group_id)
     member = StaticMember(settings.instance_name, worker, settings.data_dir, members)
-    member.refuse_twin(session_timeout_ms(settings) / 1000, side.board.heartbeat)
-    kafka = _kafka_clients(settings, worker, admin, side, throttling)
-    config = ingress_config(kafka.topic.name, admin)
+    member.refuse_twin(session_timeout_ms(settings) / 1000, heartbeat)
+    kafka = _kafka_clients(settings, worker, admin, heartbeat, throttling)
+    config = ingress_config(ingress, admin)
     kept_ms = retention_ms(config)
     refuse_unfit(settings, config, kept_ms)
     policy = policy_of(settings, kept_ms)
-    folders = _local_state(settings, kafka.topic.topic_id)
+    local = _local_state(settings, kafka.topic.topic_id)
     parts = assemble(
         kafka,
         settings,
         policy,
         release_control(settings.release),
         WorkerRateLimit(settings.release.max_per_second),
-        folders,
+        local,
         clock,
-        side.metrics,
-        side.board.heartbeat,
+        metrics,
+        heartbeat,
         trace=trace,
         refusals=refusals,
         throttling=throttling,
     )
-    side.metrics.show(
-        ingress_partitions=kafka.topic.partitions,
-        memory_budget_bytes=settings.memory.per_worker_bytes,
+    metrics.show(memory_budget_bytes=settings.memory.per_worker_bytes)
+    retention = RetentionWatch(admin, ingress, aging_after_ms(policy.roll_after_ms, kept_ms))
+    reporter = Reporter(
+        parts.pipeline, parts.ingress, parts.release, parts.rate, clock, side, retention, local
     )
-    say_if_too_few(kafka.topic.partitions)
-    age_ms = aging_after_ms(policy.roll_after_ms, kept_ms)
-    retention = RetentionWatch(admin, kafka.topic.name, age_ms)
-    reporter = Reporter(parts, clock, side, retention, folders)
-    unassigned = _unassigned_partitions(settings, kafka.topic.partitions)
-    watch = _clock_watch(settings, clock, side)
+    common = common_config(settings)
+    unassigned = UnassignedPartitions(
+        partial(ask_in_thread, common, group_id),
+        _places(ingress, kafka.topic.partitions),
+        partial(force_rebalance, common, group_id, ingress),
+    )
 
     def on_growth(partitions: int) -> None:
-        side.metrics.show(ingress_partitions=partitions)
-        say_if_too_few(partitions)
-        unassigned.watch(_places(settings, partitions))
+        _note_partitions(metrics, partitions)
+        unassigned.watch(_places(ingress, partitions))
         parts.pipeline.share_rates_among(partitions)
 
+    _note_partitions(metrics, kafka.topic.partitions)
     topic = TopicWatch(admin, kafka.topic, on_growth)
+    watch = _clock_watch(settings, clock, heartbeat)
     return Session(parts, side.mailbox, reporter, unassigned, watch, topic, member.joined)
 
 
-def _clock_watch(settings: Settings, clock: Clock, side: AdminSide) -> ClockWatch:
-    topic = settings.topics.settings
+def _note_partitions(metrics: Metrics, partitions: int) -> None:
+    metrics.show(ingress_partitions=partitions)
+    say_if_too_few(partitions)
 
-    def new_producer() -> Producer:
-        return connected(Producer(clock_producer_config(settings)), topic)
 
-    broker = BrokerClock(new_producer, topic, settings.group_id)
-    return ClockWatch(broker, clock, topic, side.board.heartbeat)
+def _places(topic: str, partitions: int) -> set[Place]:
+    return {(topic, number) for number in range(partitions)}
+
+
+def _clock_watch(settings: Settings, clock: Clock, heartbeat: Callable[[], None]) -> ClockWatch:
+    topic, config = settings.topics.settings, clock_producer_config(settings)
+    broker = BrokerClock(lambda: connected(Producer(config), topic), topic, settings.group_id)
+    return ClockWatch(broker, clock, topic, heartbeat)
 
 
 def _kafka_clients(
-    settings: Settings, worker: int, admin: AdminClient, side: AdminSide, throttling: Throttling
+    settings: Settings,
+    worker: int,
+    admin: AdminClient,
+    heartbeat: Callable[[], None],
+    throttling: Throttling,
 ) -> KafkaClients:
     ingress = settings.topics.ingress
-    writing, reading = {"throttle_cb": throttling.written}, {"throttle_cb": throttling.read}
+    reading = {"throttle_cb": throttling.read}
 
     def new_producer(number: int) -> Producer:
-        config = producer_config(settings, worker, number) | writing
-        return connected(Producer(config), ingress)
+        config = producer_config(settings, worker, number)
+        return connected(Producer(config | {"throttle_cb": throttling.written}), ingress)
 
     return KafkaClients(
         describe_topic(ingress, admin, settings),
-        open_settings_topic(settings, side.board.heartbeat),
+        open_settings_topic(settings, heartbeat),
         admin,
         new_producer,
         lambda: Consumer(consumer_config(settings, worker) | reading),
@@ -397,28 +472,12 @@ def _kafka_clients(
 
 
 def _local_state(settings: Settings, topic_id: str) -> LocalState:
+    wheel = settings.wheel
     return LocalState(
         settings.data_dir,
         settings.topics.ingress,
         topic_id,
-        Options(
-            precision_ms=settings.wheel.precision_ms,
-            slots=settings.wheel.slots,
-            body_format=BODY_FORMAT,
-        ),
+        Options(precision_ms=wheel.precision_ms, slots=wheel.slots, body_format=BODY_FORMAT),
         settings.store,
         stores_stubs=settings.bodies == "kafka",
     )
-
-
-def _unassigned_partitions(settings: Settings, partitions: int) -> UnassignedPartitions:
-    group_id, ingress = settings.group_id, settings.topics.ingress
-    return UnassignedPartitions(
-        partial(ask_in_thread, common_config(settings), group_id),
-        _places(settings, partitions),
-        partial(force_rebalance, common_config(settings), group_id, ingress),
-    )
-
-
-def _places(settings: Settings, partitions: int) -> set[Place]:
-    return {(settings.topics.ingress, number) for number in range(partitions)}

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final
@@ -65,15 +65,11 @@ class SnapshotSender:
         self._connection.close()
 
     def _run(self) -> None:
-        try:
-            while not self._stop.wait(INTERVAL_S):
-                self._send()
-            self._send()
-        except OSError:
-            return
-
-    def _send(self) -> None:
-        self._connection.send((self._read_status(), list(self._registry.collect())))
+        is_last = False
+        with suppress(OSError):
+            while not is_last:
+                is_last = self._stop.wait(INTERVAL_S)
+                self._connection.send((self._read_status(), list(self._registry.collect())))
 
 
 class WorkerSnapshots(Collector):

@@ -2,7 +2,6 @@
 
 import gc
 import re
-import shutil
 import sys
 import time
 import zlib
@@ -24,8 +23,9 @@ from proxy.errors import BrokerRefused, ClientUnusable, InstanceConflict, ProxyE
 from proxy.kafka.access import log_missing_rights
 from proxy.kafka.client_settings import common_config
 from proxy.kafka.group import GroupOwners, OwnersUnknown, ask_in_thread
-from proxy.publishing.kafka_transactions import ClientStuck, SessionLost
+from proxy.publishing.failures import ClientStuck, SessionLost
 from proxy.publishing.throttling import Throttling
+from proxy.recovery.local_state import size_and_free_bytes
 from proxy.session.reporter import AdminSide
 from proxy.session.session import open_session
 from proxy.tracing.tracer import open_tracer
@@ -117,7 +117,11 @@ class DiskRoom:
             size_bytes, free_bytes = self._disk_space()
             self._reserve.observe(size_bytes, free_bytes)
             if not self._reserve.is_short:
-                self._probe()
+                probe = self._data_dir / PROBE
+                try:
+                    probe.write_bytes(bytes(PROBE_BYTES))
+                finally:
+                    probe.unlink(missing_ok=True)
                 return None
         except OSError as error:
             return why_and_remedy(self._data_dir, error)
@@ -127,13 +131,6 @@ class DiskRoom:
             f"Free some space on the disk of {self._data_dir}, or lower `disk_reserve`",
         )
 
-    def _probe(self) -> None:
-        place = self._data_dir / PROBE
-        try:
-            place.write_bytes(bytes(PROBE_BYTES))
-        finally:
-            place.unlink(missing_ok=True)
-
     def _is_alone_known(self) -> bool:
         """Take the newest answer and ask again at intervals. Return False before one has come."""
         if self._answer is None and self._now_s() >= self._asked_s + ASK_EVERY_S:
@@ -142,15 +139,12 @@ class DiskRoom:
             return False
         answer, self._answer = self._answer, None
         try:
-            self._has_others = any(map(self._is_other, answer.result().members))
+            found = map(STATIC_MEMBER.fullmatch, answer.result().members)
+            self._has_others = any(one is not None and one[1] != self._instance for one in found)
         except OwnersUnknown as unknown:
             log.debug("members of the group not known", why=str(unknown))
             return False
         return True
-
-    def _is_other(self, member: str) -> bool:
-        found = STATIC_MEMBER.fullmatch(member)
-        return found is not None and found[1] != self._instance
 
 
 BACKOFF_S: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -232,15 +226,11 @@ def run_worker(
 
 
 def _disk_room(settings: Settings, side: AdminSide) -> DiskRoom:
-    def disk_space() -> tuple[int, int]:
-        size_bytes, _used, free_bytes = shutil.disk_usage(settings.data_dir)
-        return size_bytes, free_bytes
-
     return DiskRoom(
         settings.instance_name,
         settings.data_dir,
         DiskReserve(settings.disk_reserve_bytes),
-        disk_space,
+        partial(size_and_free_bytes, settings.data_dir),
         partial(ask_in_thread, common_config(settings), settings.group_id),
         side.board.heartbeat,
     )

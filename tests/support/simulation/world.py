@@ -30,11 +30,11 @@ from proxy.protocol.body import Headers
 from proxy.protocol.policy import Policy
 from proxy.protocol.position import PolicyFrom, Position
 from proxy.protocol.proofs import HopAuthenticator, HopKey
-from proxy.publishing.kafka_transactions import SessionLost
+from proxy.publishing.failures import SessionLost
 from proxy.publishing.throttling import Throttling
 from proxy.scheduling.shard import Shard
-from proxy.session.assembly import KafkaClients, Parts, assemble
 from proxy.session.pipeline import Pipeline, TraceCommitted
+from proxy.session.session import KafkaClients, Parts, assemble
 from proxy.telemetry.metrics import Metrics
 from storage.ids.register import Register
 from storage.store import Store

@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, ThrottleEvent, TopicPartition
 
-from proxy.publishing.kafka_transactions import GroupMoved, SessionLost, Throttled
+from proxy.publishing.failures import GroupMoved, SessionLost, Throttled
 from proxy.publishing.throttling import Throttling
 from tests.support.simulation.stand_in import StandInKafka, StandInProducer, kafka_error
-from tests.unit.publishing.test_transaction import BATCH, GENERATION, OFFSET, a_publisher
+from tests.unit.publishing.test_transaction import (
+    BATCH,
+    GENERATION,
+    OFFSET,
+    a_publisher,
+    assert_given_up,
+)
 
 MINUTE = ThrottleEvent("broker", 1, 60)
 TIMED_OUT = kafka_error(KafkaError._TIMED_OUT, retriable=True)
@@ -78,7 +84,7 @@ def test_it_is_given_up_and_the_next_producer_goes_on(
     transaction = publisher.publish([BATCH], [OFFSET], GENERATION, 1_000)
     with pytest.raises(Throttled):
         transaction.wait()
-    assert transaction.state.value == "throttled"
+    assert_given_up(transaction, Throttled)
     assert (made, kafka.read("orders"), kafka.committed) == ([0, 0], [], {})
     publisher.publish([BATCH], [OFFSET], GENERATION, 1_000).wait()
     assert len(kafka.read("orders")) == 1
@@ -115,5 +121,5 @@ def test_group_that_has_moved_is_noticed_by_offsets_that_go_first(kafka: StandIn
     )
     with pytest.raises(GroupMoved):
         transaction.wait()
-    assert transaction.state.value == "group-moved"
+    assert_given_up(transaction, GroupMoved)
     assert kafka.read("orders") == []

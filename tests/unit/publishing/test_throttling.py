@@ -36,10 +36,10 @@ class Throttled:
 
     def transaction(self, size_bytes: int, took_s: float, throttled_s: float = 0) -> None:
         """Commit a transaction after `took_s`. Its last answer has `throttled_s`."""
-        self.throttling.begin(size_bytes)
+        began_s = self.now_s
         self.now_s += took_s
         self.hear(throttled_s)
-        self.throttling.committed(took_s)
+        self.throttling.committed(size_bytes, began_s, took_s)
 
 
 @pytest.fixture
@@ -85,11 +85,10 @@ def test_mild_throttling_bounds_a_transaction_to_what_passes_in_a_few_seconds(
 def test_one_given_up_makes_the_next_far_smaller_and_none_smaller_than_the_least(
     worker: Throttled,
 ) -> None:
-    worker.throttling.begin(10_000_000)
     worker.hear(30)
     bounds = []
     for _ in range(6):
-        worker.throttling.given_up()
+        worker.throttling.given_up(10_000_000)
         bounds.append(worker.throttling.most_bytes)
     assert bounds == [1_250_000, 156_250, 19_531, 2_441, LEAST_BYTES, LEAST_BYTES]
 
@@ -99,10 +98,9 @@ def test_full_transactions_grow_until_they_take_long_under_a_steady_quota(
 ) -> None:
     """Two of three record batches are throttled within the transaction, the last one after it."""
     throttling = worker.throttling
-    throttling.begin(10_000_000)
     worker.hear(10)
-    throttling.given_up()
-    throttling.given_up()
+    throttling.given_up(10_000_000)
+    throttling.given_up(10_000_000)
     worker.now_s += SETTLED_AFTER_S
     for _ in range(50):
         worker.now_s += throttling.wait_ms() / 1_000
@@ -137,9 +135,8 @@ def test_a_small_one_that_waits_for_long_does_not_make_large_ones_small(
 
 
 def test_no_bound_grows_while_the_broker_counts_what_was_given_up(worker: Throttled) -> None:
-    worker.throttling.begin(8_000_000)
     worker.hear(1)
-    worker.throttling.given_up()
+    worker.throttling.given_up(8_000_000)
     bounds = []
     for _ in range(3):
         worker.now_s += SETTLED_AFTER_S / 2
@@ -162,9 +159,8 @@ def test_requests_that_are_throttled_whatever_they_hold_make_no_transaction_smal
 ) -> None:
     """A quota on broker time (request_percentage) throttles each request by up to a second. Smaller
     transactions would only make more requests."""
-    worker.throttling.begin(100_000)
     worker.hear(1)
-    worker.throttling.given_up()
+    worker.throttling.given_up(100_000)
     bound = worker.throttling.most_bytes
     for _ in range(20):
         worker.now_s += 1

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from proxy.dispatch.known_targets import KnownTargets, TopicRules, record_batch_bytes
 from proxy.dispatch.refusals import Refusals
-from proxy.publishing.kafka_transactions import NotFlushed
-from proxy.publishing.transaction import TrackedSender
+from proxy.publishing.failures import NotFlushed
+from proxy.publishing.tracked_sender import TrackedSender
 from proxy.scheduling.batch import OutgoingRecord
 from tests.support.simulation.stand_in import kafka_error
 

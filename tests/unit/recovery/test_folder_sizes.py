@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from proxy.recovery.local_state import EVERY_S, FILES_AT_ONCE, LOOK_S, FolderSizes
+from proxy.recovery.local_state import EVERY_S, LOOK_S, FolderSizes
 
 
 class World:
@@ -16,7 +16,7 @@ class World:
         self.folders = [folder / "a", folder / "b"]
         for top in self.folders:
             (top / "inner").mkdir(parents=True)
-            for number in range(2 * FILES_AT_ONCE):
+            for number in range(2):
                 (top / "inner" / str(number)).write_bytes(bytes(5_000))
         self.sizes = FolderSizes(self._now_s)
 

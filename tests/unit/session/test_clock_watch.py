@@ -17,7 +17,7 @@ from confluent_kafka import (
 from proxy.clock import Clock
 from proxy.errors import BrokerRefused
 from proxy.kafka.broker_clock import BrokerClock
-from proxy.session.session import ASK_EVERY_S, ASK_SOON_S, ClockWatch
+from proxy.session.clock_watch import ASK_EVERY_S, ASK_SOON_S, ClockWatch
 from tests.support.simulation.manual_clock import START_MS, ManualTime
 
 TOPIC = "timer.settings"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from proxy.session.limits import CALM_FOR_S, FEW_RECORDS, TRIMS, FreedMemory
+from proxy.session.session import CALM_FOR_S, FEW_RECORDS, TRIMS, FreedMemory
 
 
 class Calls:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from proxy.admin.query_mailbox import QueryMailbox
 from proxy.config.settings import Resumed, TargetLimit
-from proxy.publishing.kafka_transactions import SessionLost
+from proxy.publishing.failures import SessionLost
 from proxy.session import session as session_module
 from proxy.session.session import Session
 from tests.support.simulation.world import World
@@ -122,7 +122,7 @@ def test_looks_that_take_long_are_farther_apart_but_never_so_far_that_status_is_
         return len(begun_s) > 3
 
     session, _ = a_session(World())
-    session._reporter = cast(Any, SimpleNamespace(report=report))
+    session.reporter = cast(Any, SimpleNamespace(report=report))
     session.run(has_passed)
     assert [b - a for a, b in pairwise(begun_s)] == pytest.approx([apart_s] * 3, abs=0.005)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.errors import ClientUnusable, InstanceConflict
-from proxy.publishing.kafka_transactions import ClientStuck, SessionLost
+from proxy.publishing.failures import ClientStuck, SessionLost
 from proxy.worker.worker import (
     BACKOFF_S,
     FENCED_AT_MOST,

@@ -12,7 +12,7 @@ import pytest
 from proxy.admin.pages import health, readiness
 from proxy.config.settings import Settings
 from proxy.errors import BrokerRefused
-from proxy.publishing.kafka_transactions import SessionLost
+from proxy.publishing.failures import SessionLost
 from proxy.session.reporter import AdminSide
 from proxy.telemetry.status import ShardStatus, Status
 from proxy.worker import worker

@@ -1,0 +1,45 @@
+"""Failures of a transaction, sorted by what can be done after them."""
+
+
+class SessionLost(Exception):
+    """This producer cannot go on: drop all shards and recover them from the broker."""
+
+
+class ClientStuck(SessionLost):
+    """A call of the client library ignores its time-out. librdkafka 2.16, issues 5456 and 5511:
+    send_offsets_to_transaction, after the group's coordinator has been away."""
+
+    def __init__(self, waited_s: float) -> None:
+        super().__init__(f"the client library has not answered a call for {waited_s:.0f} s")
+
+
+class TransactionAborted(Exception):
+    """Aborted, and may be made again. `code`: the error code behind it."""
+
+    def __init__(self, why: str, code: int | None = None) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class PartitionsUnavailable(Exception):
+    """Given up. Another producer may repeat it without the unavailable partitions. This producer's
+    next transaction would wait until the end of this one is written there."""
+
+
+class AbortUnfinished(Exception):
+    """Given up, never committed. Another producer may abort and repeat it, while this one still
+    waits for answers about its sent records."""
+
+
+class GroupMoved(Exception):
+    """Aborted: the group has gone on. Poll the consumer, then plan the owned shards anew
+    (KIP-447)."""
+
+
+class Throttled(Exception):
+    """Given up, never committed: too large for the broker's quota. Plan the shards anew,
+    smaller."""
+
+
+class NotFlushed(Exception):
+    """Sent records do not arrive, so no record can be sent alone: abort and try again."""
