@@ -20,6 +20,7 @@ log = structlog.get_logger(__name__)
 
 
 def count_ends(metrics: Metrics, batch: Batch) -> None:
+    """Count the outcomes, hops and dead letters of a committed batch. Log the dead letters."""
     metrics.targets.ended(_ends_by_target(batch))
     for hop in batch.hops:
         if hop.failures and hop.not_before_ms is not None:
