@@ -11,6 +11,8 @@ from typing import Final, NamedTuple, Self
 from proxy.protocol.bounded_json import read_object, whole
 
 VERSION: Final = 1
+READ_VERSIONS: Final = range(1, 5)
+"""Earlier builds counted the version up for `a`, `r` and `p`."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor if all entries at the watermark have ended."""
 NEVER_MS: Final = 2**62
@@ -160,7 +162,7 @@ class Position:
         """Parse the metadata. Raises MetadataUnreadable."""
         try:
             fields = read_object(metadata)
-            if fields["v"] != VERSION:
+            if fields["v"] not in READ_VERSIONS:
                 raise ValueError(f"version {fields['v']} is not {VERSION}")
             policies = tuple(PolicyFrom(whole(first), str(digest)) for first, digest in fields["s"])
             floor = whole(fields["f"])
