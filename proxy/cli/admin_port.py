@@ -4,13 +4,15 @@ import json
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from http.client import HTTPException, InvalidURL
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from proxy.cli.terminal import say
-from proxy.config.settings import AdminSettings, Settings
+from proxy.cli.terminal import Configured, option, say
+from proxy.config.settings import AdminSettings
 from proxy.errors import ProxyError
 from proxy.logs import plain
 from proxy.protocol.bounded_json import MOST_BYTES, JsonRefused, read_object
@@ -79,53 +81,58 @@ def ask(
         raise no_proxy(address) from None
 
 
-class Replies(NamedTuple):
+class Replies(NamedTuple, Generic[T]):
     """The answers of all instances asked, and the instances without one."""
 
-    answers: list[Answer]
+    answers: list[T]
     silent: dict[str, str]
     """Address -> why it did not answer."""
 
 
-class Instances:
+@dataclass(frozen=True, kw_only=True)
+class Instances(Configured):
     """The proxies named with --admin, else the proxy of the settings."""
 
-    def __init__(self, settings: Settings, named: Sequence[str] | None) -> None:
-        self.addresses = addresses_of(settings.admin, named)
-        self._token = settings.admin.token
+    admin: list[str] | None = option(
+        "host:port or URL of an admin port; name that of each instance, or a name that stands for "
+        "all their addresses. Repeatable."
+    )
 
-    def ask(self, path: str, **how: Any) -> Replies:
-        return Replies(*self.each(lambda address: self.ask_one(address, path, **how)))
+    @cached_property
+    def addresses(self) -> Sequence[str]:
+        """Each named address, or those behind it: a headless Service has several."""
+        named = self.admin or [address_of(self.settings.admin)]
+        return [one for address in named for one in _all_of(address)]
+
+    def ask(self, path: str, **how: Any) -> Replies[Answer]:
+        return self.each(lambda address: self.ask_one(address, path, **how))
 
     def ask_one(self, address: str, path: str, **how: Any) -> Answer:
-        return ask(address, path, self._token, **how)
+        return ask(address, path, self.settings.admin.token, **how)
 
-    def each(self, asking: Callable[[str], T]) -> tuple[list[T], dict[str, str]]:
-        return ask_each(self.addresses, asking)
+    def each(self, asking: Callable[[str], T]) -> Replies[T]:
+        """Return the answers, and errors by address. Raises ProxyError if none answers."""
+        answers, silent, errors = list[T](), dict[str, str](), list[ProxyError]()
+        for address in self.addresses:
+            try:
+                answers.append(asking(address))
+            except ProxyError as error:
+                silent[address] = str(error)
+                errors.append(error)
+        if not answers:
+            raise errors[0]
+        return Replies(answers, silent)
 
 
-def ask_any(
-    settings: Settings, admin: str | None, method: str, path: str, body: object, within_s: float
-) -> Answer:
-    """Send a request to one instance: `admin`, else the proxy of the settings."""
-    address = admin or address_of(settings.admin)
-    return ask(address, path, settings.admin.token, method=method, body=body, within_s=within_s)
+@dataclass(frozen=True, kw_only=True)
+class Instance(Configured):
+    """The proxy named with --admin, else the proxy of the settings."""
 
+    admin: str | None = option("host:port of the admin port of the instance to ask.")
 
-def ask_each(
-    addresses: Iterable[str], asking: Callable[[str], T]
-) -> tuple[list[T], dict[str, str]]:
-    """Return the answers, and errors by address. Raises ProxyError if none answers."""
-    answers, silent, errors = list[T](), dict[str, str](), list[ProxyError]()
-    for address in addresses:
-        try:
-            answers.append(asking(address))
-        except ProxyError as error:
-            silent[address] = str(error)
-            errors.append(error)
-    if not answers:
-        raise errors[0]
-    return answers, silent
+    def ask(self, path: str, **how: Any) -> Answer:
+        admin = self.settings.admin
+        return ask(self.admin or address_of(admin), path, admin.token, **how)
 
 
 def say_silent(silent: Mapping[str, str]) -> None:
@@ -144,13 +151,6 @@ def address_of(admin: AdminSettings) -> str:
     """Return the address of the proxy with these settings, for this machine."""
     host = "127.0.0.1" if admin.host in {"0.0.0.0", "::"} else admin.host  # noqa: S104
     return f"[{host}]:{admin.port}" if ":" in host else f"{host}:{admin.port}"
-
-
-def addresses_of(admin: AdminSettings, named: Sequence[str] | None) -> Sequence[str]:
-    """Return the named addresses, else the address of the settings.
-
-    A headless Service has several."""
-    return [one for address in named or [address_of(admin)] for one in _all_of(address)]
 
 
 def _all_of(address: str) -> Sequence[str]:
@@ -188,7 +188,10 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return no_proxy(base)
     if code == "no-such-path":
-        return too_old(base)
+        return ProxyUnreachable(
+            f"The proxy at {base} does not know this call: it is older.",
+            "Upgrade it, or use the command of its version.",
+        )
     if error.code == 404:
         return NotThere(f"The proxy at {base} does not have it: {detail}", ANOTHER)
     return ProxyUnreachable(f"The proxy at {base} refuses: {detail}")
@@ -202,14 +205,6 @@ def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachab
         return no_proxy(base)
     shown = why.strerror if isinstance(why, OSError) and why.strerror else why
     return ProxyUnreachable(f"No proxy answers at {base}: {shown}.", NAME_IT)
-
-
-def too_old(base: str) -> ProxyUnreachable:
-    """Return the error for a proxy without this call."""
-    return ProxyUnreachable(
-        f"The proxy at {base} does not know this call: it is older.",
-        "Upgrade it, or use the command of its version.",
-    )
 
 
 def no_proxy(base: str) -> ProxyUnreachable:

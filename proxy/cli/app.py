@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Final, NoReturn
 
 import typer
@@ -22,6 +22,7 @@ from proxy.cli import (
     trial,
     watch,
 )
+from proxy.cli.terminal import with_options
 from proxy.config.sources import variable_name
 from proxy.errors import ProxyError
 from proxy.logs import configure_logs, plain, plain_lines, show_any_text
@@ -49,18 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(plain_lines(f"Error: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001 (a person gets a sentence for any error)
-        _tell_defect(error)
+        text = plain(f"{type(error).__name__}: {error}")
+        print(f"Error: a defect of kafka-delay-proxy, please report it: {text}", file=sys.stderr)
+        if os.environ.get(DEBUG, "").lower() == "debug":
+            print(plain_lines("".join(traceback.format_exception(error))), file=sys.stderr)
+        else:
+            print(f"With {DEBUG}=debug in the environment it shows where.", file=sys.stderr)
         sys.exit(1)
     sys.exit(0)
-
-
-def _tell_defect(error: Exception) -> None:
-    text = plain(f"{type(error).__name__}: {error}")
-    print(f"Error: a defect of kafka-delay-proxy, please report it: {text}", file=sys.stderr)
-    if os.environ.get(DEBUG, "").lower() == "debug":
-        print(plain_lines("".join(traceback.format_exception(error))), file=sys.stderr)
-    else:
-        print(f"With {DEBUG}=debug in the environment it shows where.", file=sys.stderr)
 
 
 def _version(wanted: bool) -> None:
@@ -79,34 +76,48 @@ def _options(
     configure_logs("warning", "auto")
 
 
-COMMANDS: Final = (
-    trial.dev,
-    run.run,
-    check.check,
-    send.send,
-    send.cancel,
-    send.recall,
-    pending.purge,
-    pending.reschedule,
-    release.pause,
-    release.resume,
-    release.pauses,
-    release.skip,
-    send.commit,
-    send.rollback,
-    watch.watch,
-    trace.trace,
-    audit.audit,
-    trial.broker,
-    pending.find,
-)
-for command in COMMANDS:
-    app.command(command.__name__)(command)
-_pending = typer.Typer(invoke_without_command=True)
-_pending.callback()(pending.pending)
-_pending.command("list")(pending.list_pending)
-app.add_typer(_pending, name="pending")
-app.add_typer(release.limits_app, name="limits")
-app.add_typer(run.topics_app, name="topics")
-app.add_typer(store.app, name="store")
-app.add_typer(dead_letters.app, name="dead-letters")
+COMMANDS: Final[dict[str, Callable[..., None]]] = {
+    "dev": trial.dev,
+    "run": run.run,
+    "check": check.check,
+    "send": send.send,
+    "cancel": send.cancel,
+    "recall": send.recall,
+    "purge": pending.purge,
+    "reschedule": pending.reschedule,
+    "pause": release.pause,
+    "resume": release.resume,
+    "pauses": release.pauses,
+    "skip": release.skip,
+    "commit": send.commit,
+    "rollback": send.rollback,
+    "watch": watch.watch,
+    "trace": trace.trace,
+    "audit": audit.audit,
+    "broker": trial.broker,
+    "find": pending.find,
+    "pending list": pending.list_pending,
+    "limits set": release.set_limit,
+    "limits clear": release.clear_limit,
+    "topics create": run.create_topics,
+    "store verify": store.verify_store,
+    "store dump": store.dump_store,
+    "dead-letters list": dead_letters.list_letters,
+    "dead-letters show": dead_letters.show_letter,
+    "dead-letters replay": dead_letters.replay_letters,
+}
+GROUPS: Final = {
+    "pending": typer.Typer(invoke_without_command=True),
+    "limits": typer.Typer(invoke_without_command=True),
+    "topics": typer.Typer(help="The proxy's own topics.", no_args_is_help=True),
+    "store": typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True),
+    "dead-letters": typer.Typer(help="Records that could not be delivered.", no_args_is_help=True),
+}
+for words, command in COMMANDS.items():
+    group, _, name = words.rpartition(" ")
+    GROUPS.get(group, app).command(name)(with_options(command))
+GROUPS["pending"].callback()(with_options(pending.pending))
+GROUPS["limits"].callback()(with_options(release.limits))
+GROUPS["topics"].callback()(lambda: None)  # keeps `create` a command of its own
+for group, commands in GROUPS.items():
+    app.add_typer(commands, name=group)

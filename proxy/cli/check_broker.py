@@ -1,11 +1,12 @@
 """Questions of `check` to the broker: clocks, topics, rights, the group."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import (
     Consumer,
@@ -21,7 +22,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ConfigResource,
     DescribeClusterResult,
-    MemberDescription,
     ResourceType,
     TopicDescription,
 )
@@ -30,16 +30,11 @@ from confluent_kafka.cimpl import NewTopic
 from proxy.cli.check_configs import (
     Finding,
     Severity,
+    Subject,
     TopicConfig,
-    advice,
     broker_config_findings,
-    coordinator_findings,
-    lacks,
-    ok,
     replication_findings,
-    stop,
     topic_findings,
-    warn,
 )
 from proxy.cli.terminal import shown_duration
 from proxy.clock import wall_clock_ms
@@ -80,6 +75,14 @@ class Refused:
 Described = TopicDescription | Refused
 
 
+def _answer(asked: Future[Any]) -> Any:
+    """Wait for the broker's answer. Return it, or Refused."""
+    try:
+        return asked.result()
+    except KafkaException as error:
+        return Refused(error.args[0])
+
+
 def missing_rights(answer: Described, needed: Sequence[Right]) -> list[Right]:
     """Return the rights that the user lacks on a topic, all if it is hidden."""
     if isinstance(answer, Refused):
@@ -94,16 +97,10 @@ def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Descr
         include_authorized_operations=True,
         request_timeout=Connection.limit_s,
     )
-    described: dict[str, Described] = {}
-    for name, answer in answers.items():
-        try:
-            described[name] = answer.result()
-        except KafkaException as error:
-            described[name] = Refused(error.args[0])
-    return described
+    return {name: _answer(asked) for name, asked in answers.items()}
 
 
-def read_configs(
+def _read_configs(
     admin: AdminClient, topics: list[str], broker_id: str
 ) -> dict[str, dict[str, str]]:
     """Return the readable configuration by topic, and of one broker under the empty name."""
@@ -111,85 +108,64 @@ def read_configs(
     resources.append(ConfigResource(ResourceType.BROKER, broker_id))
     configs: dict[str, dict[str, str]] = {}
     answers = admin.describe_configs(resources, request_timeout=Connection.limit_s)
-    for resource, answer in answers.items():
-        name = resource.name if resource.restype == ResourceType.TOPIC else ""
-        try:
-            entries = answer.result()
-        except KafkaException:
-            continue
-        configs[name] = {key: entry.value for key, entry in entries.items() if entry.value}
+    for resource, asked in answers.items():
+        if not isinstance(entries := _answer(asked), Refused):
+            name = resource.name if resource.restype == ResourceType.TOPIC else ""
+            configs[name] = {key: entry.value for key, entry in entries.items() if entry.value}
     return configs
 
 
-def may_create(admin: AdminClient, topic: str) -> bool:
+def _may_create(admin: AdminClient, topic: str) -> bool:
     """Whether the broker would let the user create the topic. Creates none."""
     wanted = NewTopic(topic, num_partitions=1)
     answers = admin.create_topics([wanted], validate_only=True, request_timeout=Connection.limit_s)
-    try:
-        answers[topic].result()
-    except KafkaException as error:
-        return not is_refusal(error.args[0])
-    return True
-
-
-SUBJECT = "clock"
+    answer = _answer(answers[topic])
+    return not (isinstance(answer, Refused) and is_refusal(answer.error))
 
 
 def clock_findings(settings: Settings) -> Iterator[Finding]:
     """Yield findings about clocks.
 
     The settings topic must exist: the broker stamps a record there."""
-    topic = settings.topics.settings
-    answer = _answer(settings)
+    topic, limit_ms = settings.topics.settings, int(Connection.limit_s * 1000)
+    config = client_config(settings, acks=1, linger_ms=0, message_timeout_ms=limit_ms)
+    clock = BrokerClock(lambda: Producer(config), topic, settings.group_id)
+    clock.ask()
+    late = ClockAnswer(None, KafkaError(KafkaError._TIMED_OUT))
+    answer = clock.answer(2 * Connection.limit_s) or late
     wall_ms = wall_clock_ms()
     if answer.error is not None:
-        yield advice(
-            SUBJECT,
+        yield Subject("clock").advice(
             f"the broker's time is not known: {answer.error.str()}",
             f"Grant Write on {topic}: the proxy learns the broker's time by writing there.",
         )
-    elif answer.time is None:
-        yield warn(
-            SUBJECT,
+        return
+    if answer.time is None:
+        yield Subject("clock").warn(
             f"{topic} keeps the producers' time, so the proxy's clock cannot be held against the "
             "broker's: one that is ahead delivers early",
             f"Let the broker stamp it: {STAMP_IT.format(topic)}",
         )
-    else:
-        broker_ms = answer.time.epoch_ms
-        yield _lead(wall_ms - broker_ms, settings.clock.max_step_ms)
-        yield from _watermarks(settings, broker_ms)
-
-
-def _answer(settings: Settings) -> ClockAnswer:
-    limit_ms = int(Connection.limit_s * 1000)
-    config = client_config(settings, acks=1, linger_ms=0, message_timeout_ms=limit_ms)
-    clock = BrokerClock(lambda: Producer(config), settings.topics.settings, settings.group_id)
-    clock.ask()
-    answer = clock.answer(2 * Connection.limit_s)
-    return answer or ClockAnswer(None, KafkaError(KafkaError._TIMED_OUT))
-
-
-def _lead(lead_ms: int, max_step_ms: int) -> Finding:
-    if abs(lead_ms) <= max_step_ms:
-        return ok(SUBJECT, f"agrees with the broker's to {abs(lead_ms)} ms")
-    wrong = shown_duration(abs(lead_ms))
+        return
+    broker_ms = answer.time.epoch_ms
+    lead_ms, wrong = wall_ms - broker_ms, shown_duration(abs(wall_ms - broker_ms))
     mend = "Mend the time service of this machine, or of the broker."
-    if lead_ms > 0:
-        return warn(
-            SUBJECT,
-            f"{wrong} ahead of the broker's: the proxy goes by the broker's until they agree",
-            mend,
-        )
-    return warn(SUBJECT, f"{wrong} behind the broker's: everything would be late by that", mend)
+    if abs(lead_ms) <= settings.clock.max_step_ms:
+        yield Subject("clock").ok(f"agrees with the broker's to {abs(lead_ms)} ms")
+    elif lead_ms > 0:
+        ahead = "ahead of the broker's: the proxy goes by the broker's until they agree"
+        yield Subject("clock").warn(f"{wrong} {ahead}", mend)
+    else:
+        behind = "behind the broker's: everything would be late by that"
+        yield Subject("clock").warn(f"{wrong} {behind}", mend)
+    yield from _watermarks(settings, broker_ms)
 
 
 def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
     for partition, watermark_ms in sorted(_committed_watermarks(settings)):
         ahead_ms = watermark_ms - broker_ms
         if ahead_ms > settings.clock.max_step_ms:
-            yield warn(
-                f"partition {partition}",
+            yield Subject(f"partition {partition}").warn(
                 f"its watermark lies {shown_duration(ahead_ms)} ahead of the broker's clock: until "
                 "then nothing of it fires",
                 f"Wait, or set `recovery: set_back_watermark: [{partition}]` for one start.",
@@ -211,61 +187,51 @@ def _committed_watermarks(settings: Settings) -> list[tuple[int, int]]:
     return found
 
 
-ANY_GROUP = "group"
-
-
 def retry_settings_findings(settings: Settings) -> Iterator[Finding]:
     """Yield findings about retries from the settings alone."""
     retry, levels_ms = settings.retry, settings.levels_ms
     if retry.first_level > len(levels_ms):
-        yield advice(
-            "retry",
+        yield Subject("retry").advice(
             f"first_level is {retry.first_level}, the highest level is {len(levels_ms)}",
             f"Each retry waits {shown_duration(levels_ms[-1])}; lower `retry: first_level` for "
             "shorter ones.",
         )
-    names = settings.topics
+    names, policy = settings.topics, policy_of(settings, None)
     if names.retry_prefix == names.dlq_prefix:
-        yield warn(
-            "topics",
+        yield Subject("topics").warn(
             f"retry_prefix and dlq_prefix are both {names.retry_prefix!r}",
             "Give them two prefixes: what has failed too often would be tried again for ever.",
         )
-    yield from _names(settings)
-    if policy_of(settings, None).group_refusal(ANY_GROUP) and not settings.retry.groups:
-        yield advice(
-            "retry",
+    for topic in group_topics(settings) or _topics_of(settings, [ANY_GROUP]):
+        refusal = policy.refusal(topic, is_derived=True)
+        if not is_legal_topic(topic):
+            yield Subject("topics").stop(
+                f"{topic!r} is no topic name: what is to be tried again ends as a dead letter",
+                "Correct `topics: retry_prefix` and `dlq_prefix`: a topic name has 1 to 249 of the "
+                "characters a-z A-Z 0-9 . _ -",
+            )
+        elif refusal is not None:
+            yield Subject("topics").warn(
+                f"{refusal}: what is to be tried again ends as a dead letter",
+                "Correct `targets: deny`, or `topics: retry_prefix` and `dlq_prefix`.",
+            )
+    if policy.group_refusal(ANY_GROUP) and not retry.groups:
+        yield Subject("retry").advice(
             "targets.allow is narrowed and no consumer group is named: retries end as dead letters",
             "Name the groups under `retry: groups`, or add their `retry.<group>` to "
             "`targets: allow`.",
         )
 
 
-def _names(settings: Settings) -> Iterator[Finding]:
-    policy = policy_of(settings, None)
-    for topic in group_topics(settings) or _pairs(settings, [ANY_GROUP]):
-        refusal = policy.refusal(topic, is_derived=True)
-        if not is_legal_topic(topic):
-            yield stop(
-                "topics",
-                f"{topic!r} is no topic name: what is to be tried again ends as a dead letter",
-                "Correct `topics: retry_prefix` and `dlq_prefix`: a topic name has 1 to 249 of the "
-                "characters a-z A-Z 0-9 . _ -",
-            )
-        elif refusal is not None:
-            yield warn(
-                "topics",
-                f"{refusal}: what is to be tried again ends as a dead letter",
-                "Correct `targets: deny`, or `topics: retry_prefix` and `dlq_prefix`.",
-            )
+ANY_GROUP = "group"
 
 
 def group_topics(settings: Settings) -> list[str]:
     """Return the retry and dead-letter topics of the named consumer groups."""
-    return _pairs(settings, sorted(settings.retry.groups))
+    return _topics_of(settings, sorted(settings.retry.groups))
 
 
-def _pairs(settings: Settings, groups: list[str]) -> list[str]:
+def _topics_of(settings: Settings, groups: list[str]) -> list[str]:
     prefixes = (settings.topics.retry_prefix, settings.topics.dlq_prefix)
     return [prefix + group for group, prefix in product(groups, prefixes)]
 
@@ -275,26 +241,29 @@ def group_topic_findings(
 ) -> Iterator[Finding]:
     """Yield findings about the topics of the groups in the settings."""
     for topic in group_topics(settings):
-        answer, subject = described[topic], f"topic {topic}"
+        answer, subject = described[topic], Subject(f"topic {topic}")
         if missing := missing_rights(answer, topic_rights(topic, "Write", "Describe")):
-            yield lacks(subject, missing, settings, Severity.WARN)
+            yield subject.lacks(missing, settings, WARN)
         elif not isinstance(answer, Refused) or not answer.is_absent:
             continue
         elif not settings.topics.create:
-            yield warn(
-                subject,
+            yield subject.warn(
                 "does not exist; records for it are put off, and end as dead letters",
                 "Create it, or set `topics: create: true`.",
             )
         elif not may_create(topic):
-            yield lacks(
-                f"{subject}, not there yet", topic_rights(topic, "Create"), settings, Severity.WARN
-            )
+            absent = Subject(f"{subject}, not there yet")
+            yield absent.lacks(topic_rights(topic, "Create"), settings, WARN)
 
 
 MOST_TARGETS: Final = 200
 """Most topics to ask about. A pattern may fit thousands."""
 SHOWN: Final = 20
+UNDELIVERABLE: Final = (
+    "Create the topic, or take it out of `targets: allow`. Until then its records are tried "
+    "again, and end as dead letters after the last attempt."
+)
+WARN, ADVICE = Severity.WARN, Severity.ADVICE
 
 
 def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]:
@@ -309,32 +278,23 @@ def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]
     asked = names[:MOST_TARGETS]
     if not asked:
         return
-    described = describe_topics(admin, asked)
-    findings = (_finding(name, described[name], settings, name in named) for name in asked)
-    found = [one for one in findings if one is not None]
-    yield from found[:SHOWN]
-    if len(found) > SHOWN:
-        rest = len(found) - SHOWN
-        yield advice("targets", f"{rest} more topics have such faults", "Mend those above first.")
-    good = len(asked) - len(found)
+    described, faults = describe_topics(admin, asked), list[Finding]()
+    for name in asked:
+        # A topic that only fits a pattern may not be meant: its faults are advice.
+        subject, severity = Subject(f"target {name}"), WARN if name in named else ADVICE
+        answer = described[name]
+        if missing := missing_rights(answer, topic_rights(name, "Write", "Describe")):
+            faults.append(subject.lacks(missing, settings, severity))
+        elif isinstance(answer, Refused):
+            found = f"cannot be delivered to: {answer.error.str()}"
+            faults.append(Finding(severity, subject, found, UNDELIVERABLE))
+    yield from faults[:SHOWN]
+    targets, rest = Subject("targets"), len(faults) - SHOWN
+    if rest > 0:
+        yield targets.advice(f"{rest} more topics have such faults", "Mend those above first.")
+    good = len(asked) - len(faults)
     more = f"; {len(names) - len(asked)} more were not asked about" if names != asked else ""
-    yield ok("targets", f"{good} of {len(asked)} topics may be written to{more}")
-
-
-def _finding(name: str, answer: Described, settings: Settings, is_named: bool) -> Finding | None:
-    """A topic that only fits a pattern may not be meant: its faults are advice."""
-    subject, severity = f"target {name}", Severity.WARN if is_named else Severity.ADVICE
-    if missing := missing_rights(answer, topic_rights(name, "Write", "Describe")):
-        return lacks(subject, missing, settings, severity)
-    if not isinstance(answer, Refused):
-        return None
-    return Finding(
-        severity,
-        subject,
-        f"cannot be delivered to: {answer.error.str()}",
-        "Create the topic, or take it out of `targets: allow`. Until then its records are tried "
-        "again, and end as dead letters after the last attempt.",
-    )
+    yield targets.ok(f"{good} of {len(asked)} topics may be written to{more}")
 
 
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
@@ -353,30 +313,26 @@ def broker_findings(settings: Settings) -> list[Finding]:
     """Return all findings, or only that the broker is unreachable."""
     admin = Connection(settings)
     try:
-        cluster = admin.describe_cluster(request_timeout=Connection.limit_s).result()
+        cluster = admin.describe_cluster(request_timeout=admin.limit_s).result()
     except KafkaException as error:
         sentence = admin.sentence(error)
-        return [stop("broker", sentence.found, sentence.remedy)]
-    return [*_cluster(cluster, settings), *_questions(admin, settings, cluster)]
+        return [Subject("broker").stop(sentence.found, sentence.remedy)]
+    return list(_findings(admin, settings, cluster))
 
 
-def _cluster(cluster: DescribeClusterResult, settings: Settings) -> Iterator[Finding]:
-    nodes = len(cluster.nodes)
-    yield ok("broker", f"{nodes} reachable through {settings.bootstrap_servers}")
-    if nodes < 3:
-        yield advice(
-            "broker", f"{nodes} in the cluster", "For data that must survive a disk, use three."
-        )
-
-
-def _questions(
+def _findings(
     admin: AdminClient, settings: Settings, cluster: DescribeClusterResult
 ) -> Iterator[Finding]:
+    brokers = len(cluster.nodes)
+    yield Subject("broker").ok(f"{brokers} reachable through {settings.bootstrap_servers}")
+    if brokers < 3:
+        remedy = "For data that must survive a disk, use three."
+        yield Subject("broker").advice(f"{brokers} in the cluster", remedy)
     own = settings.topics.own
     described = describe_topics(admin, [*own, *group_topics(settings)])
     there = {name: one for name, one in described.items() if isinstance(one, TopicDescription)}
     present = [name for name in own if name in there]
-    configs = read_configs(admin, present, str(cluster.nodes[0].id))
+    configs = _read_configs(admin, present, str(cluster.nodes[0].id))
     found = {}
     for role in ROLES:
         name = getattr(settings.topics, role)
@@ -386,12 +342,10 @@ def _questions(
             replicas = min((len(one.replicas) for one in partitions), default=None)
             found[role] = TopicConfig(name, len(partitions), configs.get(name, {}), replicas)
     yield from topic_findings(settings, found)
-    wanted = replication_for(settings.topics, len(cluster.nodes))
-    yield from replication_findings(found.values(), wanted)
-    yield from group_topic_findings(settings, described, partial(may_create, admin))
+    yield from replication_findings(found.values(), replication_for(settings.topics, brokers))
+    yield from group_topic_findings(settings, described, partial(_may_create, admin))
     yield from target_findings(settings, admin)
-    yield from broker_config_findings(settings, configs.get("", {}))
-    yield from coordinator_findings(configs.get("", {}), len(cluster.nodes))
+    yield from broker_config_findings(settings, configs.get("", {}), brokers)
     yield from _group(admin, settings)
     if settings.topics.settings in there:
         yield from clock_findings(settings)
@@ -405,90 +359,81 @@ def _topic(
     configs: dict[str, dict[str, str]],
     settings: Settings,
 ) -> Iterator[Finding]:
-    subject = f"topic {name}"
+    subject = Subject(f"topic {name}")
     if missing := missing_rights(answer, rights_on(name, settings)):
-        yield lacks(subject, missing, settings)
+        yield subject.lacks(missing, settings)
     elif isinstance(answer, Refused):
         yield _absent(admin, name, answer, settings)
     else:
-        yield ok(subject, f"there; partitions: {len(answer.partitions)}")
+        yield subject.ok(f"there; partitions: {len(answer.partitions)}")
     if isinstance(answer, Refused):
         return
-    if unread := lacking(answer, _read_by_the_api(name, settings)):
-        yield advice(
-            subject,
+    reads = topic_rights(name, "Read") if name == settings.topics.outcomes else []
+    if unread := lacking(answer, reads):
+        yield subject.advice(
             "the admin API cannot wait for what becomes of a cancel",
             grant(unread, settings),
         )
     if name not in configs:
-        yield advice(
-            subject,
+        yield subject.advice(
             "its configuration may not be read",
             f"To have it checked: {grant(topic_rights(name, 'DescribeConfigs'), settings)}",
         )
 
 
-def _read_by_the_api(topic: str, settings: Settings) -> list[Right]:
-    return topic_rights(topic, "Read") if topic == settings.topics.outcomes else []
-
-
 def _absent(admin: AdminClient, name: str, answer: Refused, settings: Settings) -> Finding:
-    subject = f"topic {name}"
+    subject = Subject(f"topic {name}")
     if not answer.is_absent:
-        return stop(subject, answer.error.str(), "See the broker's log.")
+        return subject.stop(answer.error.str(), "See the broker's log.")
     if not settings.topics.create:
-        return stop(
-            subject,
+        return subject.stop(
             "does not exist",
             "Create it: `kafka-delay-proxy topics create`, or set `topics: create: true`.",
         )
-    if not may_create(admin, name):
-        return lacks(f"{subject}, not there yet", topic_rights(name, "Create"), settings)
-    return ok(subject, "not there; `run` creates it")
+    if not _may_create(admin, name):
+        return Subject(f"{subject}, not there yet").lacks(topic_rights(name, "Create"), settings)
+    return subject.ok("not there; `run` creates it")
 
 
 def _group(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
-    subject = f"group {settings.group_id}"
+    subject = Subject(f"group {settings.group_id}")
     answers = admin.describe_consumer_groups(
         [settings.group_id], include_authorized_operations=True, request_timeout=Connection.limit_s
     )
-    try:
-        group = answers[settings.group_id].result()
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            yield lacks(subject, [group_right(settings)], settings)
-        elif error.args[0].code() in NO_GROUP_YET:
-            yield ok(subject, "not there yet")
+    group = _answer(answers[settings.group_id])
+    if isinstance(group, Refused):
+        if group.error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            yield subject.lacks([group_right(settings)], settings)
+        elif group.error.code() in NO_GROUP_YET:
+            yield subject.ok("not there yet")
         else:
-            yield stop(subject, error.args[0].str(), "See the broker's log.")
+            yield subject.stop(group.error.str(), "See the broker's log.")
         return
     allowed = set(group.authorized_operations or [])
     if allowed and AclOperation.READ not in allowed:
-        yield lacks(subject, [group_right(settings)], settings)
+        yield subject.lacks([group_right(settings)], settings)
     elif group.state in {ConsumerGroupState.DEAD, ConsumerGroupState.UNKNOWN}:
-        yield ok(subject, "not there yet")
+        yield subject.ok("not there yet")
     else:
-        yield ok(subject, f"{group.state.name.lower()}, {len(group.members)} members")
-        yield from _twins(settings, group.members)
-
-
-def _twins(settings: Settings, members: Iterable[MemberDescription]) -> Iterator[Finding]:
-    for worker in range(settings.workers or usable_cores()):
-        own = StaticMember(settings.instance_name, worker, settings.data_dir, list)
-        for member in members:
+        yield subject.ok(f"{group.state.name.lower()}, {len(group.members)} members")
+        for worker, member in product(range(settings.workers or usable_cores()), group.members):
+            own = StaticMember(settings.instance_name, worker, settings.data_dir, list)
             if own.is_other(member.member_id):
-                yield warn(
-                    f"instance {settings.instance_name}",
-                    f"a process with another data folder, at {member.host}, has this instance id",
-                    "Give every process its own `instance_id`. If that process has just ended, it "
-                    f"is out of the group after {session_timeout_ms(settings) / 1000:g} s.",
-                )
+                yield _twin(settings, member.host)
+
+
+def _twin(settings: Settings, host: str) -> Finding:
+    return Subject(f"instance {settings.instance_name}").warn(
+        f"a process with another data folder, at {host}, has this instance id",
+        "Give every process its own `instance_id`. If that process has just ended, it is out of "
+        f"the group after {session_timeout_ms(settings) / 1000:g} s.",
+    )
 
 
 def _transactional_ids(settings: Settings) -> Finding:
     """Try an id that no proxy uses: no request tells the rights on ids."""
     right = transactional_right(settings)
-    subject = f"transactional ids {right.name}…"
+    subject = Subject(f"transactional ids {right.name}…")
     ident = f"{right.name}{settings.instance_name}-check"
     timeout_ms = transaction_timeout_ms(settings)
     producer = Producer(
@@ -498,6 +443,6 @@ def _transactional_ids(settings: Settings) -> Finding:
         producer.init_transactions(Connection.limit_s)
     except KafkaException as error:
         if is_refusal(error.args[0]):
-            return lacks(subject, [right], settings)
-        return warn(subject, error.args[0].str(), "See the broker's log.")
-    return ok(subject, "may be used")
+            return subject.lacks([right], settings)
+        return subject.warn(error.args[0].str(), "See the broker's log.")
+    return subject.ok("may be used")

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from operator import gt, lt
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from proxy.cli.terminal import shown_duration
 from proxy.config.policy_from_settings import (
@@ -49,19 +48,30 @@ class Finding:
         return dict(zip(names, self.as_row(), strict=True))
 
 
-ok = partial(Finding, Severity.OK)
-advice = partial(Finding, Severity.ADVICE)
-warn = partial(Finding, Severity.WARN)
-stop = partial(Finding, Severity.STOP)
+class Subject(str):
+    """What a finding is about."""
 
+    __slots__ = ()
 
-def lacks(
-    subject: str, missing: Sequence[Right], settings: Settings, severity: Severity = Severity.STOP
-) -> Finding:
-    """Return the finding that the broker grants too few rights."""
-    operations = ", ".join(right.operation for right in missing)
-    found = f"the proxy's user lacks {operations}"
-    return Finding(severity, subject, found, grant(missing, settings))
+    def ok(self, found: str) -> Finding:
+        return Finding(Severity.OK, self, found)
+
+    def advice(self, found: str, remedy: str) -> Finding:
+        return Finding(Severity.ADVICE, self, found, remedy)
+
+    def warn(self, found: str, remedy: str) -> Finding:
+        return Finding(Severity.WARN, self, found, remedy)
+
+    def stop(self, found: str, remedy: str) -> Finding:
+        return Finding(Severity.STOP, self, found, remedy)
+
+    def lacks(
+        self, missing: Sequence[Right], settings: Settings, severity: Severity = Severity.STOP
+    ) -> Finding:
+        """Return the finding that the broker grants too few rights."""
+        operations = ", ".join(right.operation for right in missing)
+        found = f"the proxy's user lacks {operations}"
+        return Finding(severity, self, found, grant(missing, settings))
 
 
 def number_in(config: Mapping[str, str], key: str) -> int | None:
@@ -80,8 +90,8 @@ class TopicConfig:
     replicas: int | None = None
 
     @property
-    def subject(self) -> str:
-        return f"topic {self.name}"
+    def subject(self) -> Subject:
+        return Subject(f"topic {self.name}")
 
     def number(self, key: str) -> int | None:
         return number_in(self.config, key)
@@ -98,28 +108,39 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
     if kept_ms is None:
         if settings.roll_after_ms is None:
             right = Right("DescribeConfigs", "topic", ingress.name)
-            yield warn(
-                subject,
+            yield subject.warn(
                 "how long it keeps records may not be read: none is rewritten before it is deleted",
                 f"Set `roll_after` to half its retention.ms. Or: {grant([right], settings)}",
             )
     elif kept_ms < 0:
-        yield ok(subject, "keeps records for ever (retention.ms=-1)")
+        yield subject.ok("keeps records for ever (retention.ms=-1)")
     else:
         yield _retention_time(subject, kept_ms, settings)
-        yield from _half_messages(subject, kept_ms, settings)
-        yield from _segments(subject, kept_ms, ingress.number("segment.ms"))
+        undecided_ms = longest_undecided_ms(settings)
+        if kept_ms < 2 * undecided_ms:
+            yield subject.warn(
+                f"keeps records {shown_duration(kept_ms)}; a half message may stay undecided for "
+                f"{shown_duration(undecided_ms)}",
+                "Undecided half messages are not rewritten: raise retention.ms to "
+                f"{2 * undecided_ms} at least, or ask less often (`transactions`).",
+            )
+        closed_ms = ingress.number("segment.ms")
+        if closed_ms is not None and closed_ms > kept_ms:
+            yield subject.advice(
+                f"closes a segment after {shown_duration(closed_ms)} (segment.ms={closed_ms}): "
+                f"records take room on disk for up to {shown_duration(kept_ms + closed_ms)}",
+                f"Set segment.ms={max(kept_ms // SEGMENTS, 1)}.",
+            )
     kept_bytes = ingress.number("retention.bytes")
     if kept_bytes is not None and kept_bytes >= 0:
-        yield warn(
-            subject,
+        yield subject.warn(
             f"keeps {kept_bytes} bytes a partition, however long records wait: under load they are "
             "deleted before they are rewritten",
             "Set retention.bytes=-1: let time alone decide.",
         )
 
 
-def _retention_time(subject: str, kept_ms: int, settings: Settings) -> Finding:
+def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Finding:
     """The spare time is how long the proxy may be down: it must rewrite records before deletion."""
     after_ms = roll_after_ms(settings, kept_ms) or kept_ms
     least_ms = needed_ms(settings, kept_ms)
@@ -131,43 +152,19 @@ def _retention_time(subject: str, kept_ms: int, settings: Settings) -> Finding:
         else f"max_delay is {shown_duration(settings.max_delay_ms)}"
     )
     if is_too_short(settings, kept_ms):
-        return stop(
-            subject,
+        return subject.stop(
             f"{kept}; {waits}: it is deleted before",
             f"Raise retention.ms to {least_ms * ROLL_AT} (-1 keeps all), or set "
             "`roll_after: auto`.",
         )
     found = f"{kept}; {waits}, so the proxy may be down for {shown_duration(spare_ms)}"
     if spare_ms >= DAY_MS:
-        return ok(subject, found)
-    return warn(
-        subject,
+        return subject.ok(found)
+    return subject.warn(
         found,
         "After that it finds records deleted that it still needs, and refuses to start: raise "
         f"retention.ms to {least_ms + DAY_MS} at least, or lower `roll_after`.",
     )
-
-
-def _half_messages(subject: str, kept_ms: int, settings: Settings) -> Iterator[Finding]:
-    undecided_ms = longest_undecided_ms(settings)
-    if kept_ms < 2 * undecided_ms:
-        yield warn(
-            subject,
-            f"keeps records {shown_duration(kept_ms)}; a half message may stay undecided for "
-            f"{shown_duration(undecided_ms)}",
-            "Undecided half messages are not rewritten: raise retention.ms to "
-            f"{2 * undecided_ms} at least, or ask less often (`transactions`).",
-        )
-
-
-def _segments(subject: str, kept_ms: int, closed_ms: int | None) -> Iterator[Finding]:
-    if closed_ms is not None and closed_ms > kept_ms:
-        yield advice(
-            subject,
-            f"closes a segment after {shown_duration(closed_ms)} (segment.ms={closed_ms}): records "
-            f"take room on disk for up to {shown_duration(kept_ms + closed_ms)}",
-            f"Set segment.ms={max(kept_ms // SEGMENTS, 1)}.",
-        )
 
 
 STAMPS_BYTES: Final = 1024
@@ -178,45 +175,37 @@ HOP_BYTES: Final = 512
 def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Iterator[Finding]:
     """Yield findings about existing topics, by role."""
     if ingress := topics.get("ingress"):
-        yield from (stop(ingress.subject, *why) for why in unfit(settings, ingress.config))
+        yield from (ingress.subject.stop(*why) for why in unfit(settings, ingress.config))
         if problem := takes_bombs(ingress.config):
-            yield warn(ingress.subject, *problem)
-        yield from _timestamps(ingress, settings)
+            yield ingress.subject.warn(*problem)
+        kind = ingress.config.get("message.timestamp.type")
+        if kind == "LogAppendTime":
+            yield ingress.subject.ok(f"message.timestamp.type is {kind}")
+        elif kind is not None and settings.topics.allow_create_time:
+            yield ingress.subject.advice(
+                f"message.timestamp.type is {kind}: delays count from the producer's clock",
+                "Set message.timestamp.type=LogAppendTime, so that one clock decides.",
+            )
         yield from retention_findings(settings, ingress)
         yield from _partitions(ingress, settings)
         yield from _sizes(ingress, topics.get("dead_letters"), settings)
     own = topics.get("settings")
     if own and own.config and "compact" not in own.config.get("cleanup.policy", ""):
-        yield warn(
-            own.subject,
+        yield own.subject.warn(
             f"cleanup.policy is {own.config.get('cleanup.policy')}",
             "Set cleanup.policy=compact: it must never forget a policy still in use.",
-        )
-
-
-def _timestamps(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
-    kind = ingress.config.get("message.timestamp.type")
-    if kind == "LogAppendTime":
-        yield ok(ingress.subject, f"message.timestamp.type is {kind}")
-    elif kind is not None and settings.topics.allow_create_time:
-        yield advice(
-            ingress.subject,
-            f"message.timestamp.type is {kind}: delays count from the producer's clock",
-            "Set message.timestamp.type=LogAppendTime, so that one clock decides.",
         )
 
 
 def _partitions(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
     workers, named = settings.workers or 1, settings.topics.partitions
     if workers > ingress.partitions:
-        yield advice(
-            ingress.subject,
+        yield ingress.subject.advice(
             f"has {ingress.partitions} partitions for {workers} workers",
             "Workers beyond the number of partitions stay idle.",
         )
     if settings.topics.create and ingress.partitions > named:
-        yield advice(
-            ingress.subject,
+        yield ingress.subject.advice(
             f"has {ingress.partitions} partitions, `topics: partitions` says {named}",
             "If partitions were added while records waited: keys have moved to other partitions, "
             "and ids count within one partition. A cancel or a replacement by id misses a record "
@@ -232,11 +221,10 @@ def _sizes(
     if taken is None:
         return
     least, subject = taken + STAMPS_BYTES, ingress.subject
-    yield ok(subject, f"takes {taken} bytes a record; one that is rewritten grows by {HOP_BYTES}")
+    yield subject.ok(f"takes {taken} bytes a record; one that is rewritten grows by {HOP_BYTES}")
     sent = number_in(settings.kafka, "message.max.bytes")
     if sent is not None and sent < least:
-        yield warn(
-            subject,
+        yield subject.warn(
             f"takes {taken} bytes a record, the proxy's own client sends {sent}",
             "Take `message.max.bytes` out of `kafka`, or set it to "
             f"{least} at least, more where records are compressed: what is larger "
@@ -244,8 +232,7 @@ def _sizes(
         )
     kept = None if dead_letters is None else dead_letters.number("max.message.bytes")
     if dead_letters is not None and kept is not None and kept < least:
-        yield warn(
-            dead_letters.subject,
+        yield dead_letters.subject.warn(
             f"takes {kept} bytes a record, {ingress.name} takes {taken}",
             f"Set max.message.bytes={least} at least: a dead letter has more "
             "headers than its record, and one too large goes without its value.",
@@ -257,21 +244,18 @@ def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> 
     for topic in topics:
         replicas, confirming = topic.replicas, topic.number(MIN_INSYNC)
         if replicas is not None and replicas < wanted.factor:
-            yield warn(
-                topic.subject,
+            yield topic.subject.warn(
                 f"replicas: {replicas}, where {wanted.factor} are wanted",
                 "Add replicas with kafka-reassign-partitions.sh, or say in `topics: "
                 "replication_factor` that so few will do.",
             )
         if confirming is not None and replicas is not None and confirming > replicas:
-            yield stop(
-                topic.subject,
+            yield topic.subject.stop(
                 f"{MIN_INSYNC} is {confirming}, replicas: {replicas}. No write is accepted",
                 f"Add replicas, or set {MIN_INSYNC}={replicas}.",
             )
         if confirming is not None and confirming < min(wanted.min_insync, replicas or 0):
-            yield warn(
-                topic.subject,
+            yield topic.subject.warn(
                 f"{MIN_INSYNC} is {confirming}, where {wanted.min_insync} are wanted: what so few "
                 "have confirmed can be lost with them",
                 f"Set {MIN_INSYNC}={wanted.min_insync}.",
@@ -282,84 +266,85 @@ WEEK_MINUTES: Final = 7 * 24 * 60
 METADATA_BYTES: Final = 1024
 
 
-class _Limit(NamedTuple):
-    """A finding if `is_wrong(value, limit)`. Its texts may use key, value, limit."""
-
-    finding: Callable[[str, str, str], Finding]
-    key: str
-    is_wrong: Callable[[int, int], bool]
-    limit: int
-    found: str
-    remedy: str
-
-
-def _beyond(limits: Iterable[_Limit], config: Mapping[str, str]) -> Iterator[Finding]:
-    for one in limits:
-        value = number_in(config, one.key)
-        if value is not None and one.is_wrong(value, one.limit):
-            names = {"key": one.key, "value": value, "limit": one.limit}
-            minutes = shown_duration(value * 60_000)
-            found = one.found.format(**names, minutes=minutes)
-            yield one.finding("broker", found, one.remedy.format(**names))
-
-
-def broker_config_findings(settings: Settings, config: Mapping[str, str]) -> Iterator[Finding]:
+def broker_config_findings(
+    settings: Settings, config: Mapping[str, str], brokers: int
+) -> Iterator[Finding]:
     """Yield findings about the broker's configuration, none if unreadable."""
+    for finding, key, is_wrong, limit, found, remedy in _limits(settings, brokers):
+        value = number_in(config, key)
+        if value is not None and is_wrong(value, limit):
+            names = {"key": key, "value": value, "limit": limit}
+            minutes = shown_duration(value * 60_000)
+            yield finding(found.format(**names, minutes=minutes), remedy.format(**names))
+    protocols = config.get("group.coordinator.rebalance.protocols", "")
+    if protocols and "classic" not in protocols:
+        yield Subject("broker").stop(
+            f"group.coordinator.rebalance.protocols is {protocols}",
+            "Add classic: the proxy's consumer group uses that protocol.",
+        )
+
+
+Limit: TypeAlias = tuple[
+    Callable[[str, str], Finding], str, Callable[[int, int], bool], int, str, str
+]
+
+
+def _limits(settings: Settings, brokers: int) -> Iterable[Limit]:
+    """Return the finding if `is_wrong(value, limit)` of a key, its texts with key, value, limit."""
+    broker = Subject("broker")
     session_ms, asks = session_timeout_ms(settings), "{key} is {value}, the proxy asks for {limit}"
     session = "Set `kafka: session.timeout.ms: {value}`, or change {key}."
-    limits = (
-        _Limit(stop, "group.min.session.timeout.ms", gt, session_ms, asks, session),
-        _Limit(stop, "group.max.session.timeout.ms", lt, session_ms, asks, session),
-        _Limit(
-            stop,
+    replicas = "{key} is {value}, brokers: {limit}"
+    add_brokers = (
+        "If no broker is away, Kafka cannot create that topic and `run` waits for it: add "
+        "brokers, or set {key}={limit} and restart the broker."
+    )
+    memory = (
+        "The offsets are the proxy's memory: raise {key} above the longest time the proxy may be "
+        "stopped."
+    )
+    return (
+        (broker.stop, "group.min.session.timeout.ms", gt, session_ms, asks, session),
+        (broker.stop, "group.max.session.timeout.ms", lt, session_ms, asks, session),
+        (
+            broker.stop,
             "group.max.size",
             lt,
             settings.workers or 1,
             "{key} is {value}, the proxy has {limit} workers",
             "Run fewer workers, or raise {key}.",
         ),
-        _Limit(
-            stop,
+        (
+            broker.stop,
             "transaction.max.timeout.ms",
             lt,
             transaction_timeout_ms(settings),
             asks,
             "Raise it, or set `kafka: transaction.timeout.ms: {value}`.",
         ),
-        _Limit(
-            stop,
+        (
+            broker.stop,
             "offset.metadata.max.bytes",
             lt,
             METADATA_BYTES,
             "{key} is {value}",
             "Raise it to {limit} at least: the watermark is kept there.",
         ),
-        _Limit(
-            warn,
+        (
+            broker.warn,
             "offsets.retention.minutes",
             lt,
             WEEK_MINUTES,
             "forgets offsets {minutes} after the group has gone",
-            "The offsets are the proxy's memory: raise {key} above the longest "
-            "time the proxy may be stopped.",
+            memory,
+        ),
+        (broker.warn, "offsets.topic.replication.factor", gt, brokers, replicas, add_brokers),
+        (
+            broker.warn,
+            "transaction.state.log.replication.factor",
+            gt,
+            brokers,
+            replicas,
+            add_brokers,
         ),
     )
-    yield from _beyond(limits, config)
-    protocols = config.get("group.coordinator.rebalance.protocols", "")
-    if protocols and "classic" not in protocols:
-        yield stop(
-            "broker",
-            f"group.coordinator.rebalance.protocols is {protocols}",
-            "Add classic: the proxy's consumer group uses that protocol.",
-        )
-
-
-def coordinator_findings(config: Mapping[str, str], brokers: int) -> Iterator[Finding]:
-    """Yield findings about Kafka's own topics, which groups and transactions need."""
-    keys = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
-    found = "{key} is {value}, brokers: {limit}"
-    remedy = (
-        "If no broker is away, Kafka cannot create that topic and `run` waits for it: add "
-        "brokers, or set {key}={limit} and restart the broker."
-    )
-    yield from _beyond([_Limit(warn, key, gt, brokers, found, remedy) for key in keys], config)

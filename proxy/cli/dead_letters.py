@@ -3,27 +3,28 @@
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from math import inf
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
+from rich.console import Console
+from rich.progress import Progress
 
 from proxy.cli.terminal import (
-    AsJson,
-    Bootstrap,
-    Config,
-    Utc,
+    AtBroker,
+    Times,
+    argument,
     checked,
     counted,
-    progress,
+    flag,
+    option,
     say,
     say_json,
     say_table,
-    settings_for,
-    show_utc,
     shown_bytes,
     shown_time,
     text_of,
@@ -39,12 +40,11 @@ from proxy.dead_letters.letter import (
     read_place,
     summary_of,
 )
-from proxy.dead_letters.replay import OnDecision, Replay, ReplayOptions, preview
+from proxy.dead_letters.replay import Replay, ReplayOptions, preview
 from proxy.dead_letters.replay_plan import (
     ALREADY,
     Mark,
     Original,
-    ReasonCount,
     Replayable,
     ReplayCounts,
     ReplayDecision,
@@ -62,177 +62,159 @@ from proxy.protocol.headers import ERROR, ERROR_DETAIL, ORIGIN
 from proxy.worker.stop_signals import stop_signals
 
 MOST_LISTED: Final = 100_000
-app = typer.Typer(help="Records that could not be delivered.", no_args_is_help=True)
+WHOLE: Final = ("place", "written")
 
-Reasons = Annotated[
-    list[str] | None,
-    typer.Option(
+
+@dataclass(frozen=True, kw_only=True)
+class OfGroup(Times, AtBroker):
+    """Options that name the dead-letter topic."""
+
+    group: str | None = option(
+        "Those of a group's consumers, instead of the proxy's.", "--group", "-g"
+    )
+
+    def topics(self) -> DeadLetterTopics:
+        return DeadLetterTopics(self.settings, checked(checked_group, self.group))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen(OfGroup):
+    """Options that choose letters."""
+
+    reason: list[str] | None = option(
+        "Only those with this timer-error, with --group an exception like this; repeatable.",
         "--reason",
         "-r",
-        help="Only those with this timer-error, with --group an exception like this; repeatable.",
-    ),
-]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option("--target", "-t", help="Only those for topics like this (orders.*); repeatable."),
-]
-Origins = Annotated[
-    list[str] | None,
-    typer.Option("--origin", "-o", help="Only those from there (timer.ingress/0/*); repeatable."),
-]
-From = Annotated[
-    str | None,
-    typer.Option("--from", help="Written then or later: RFC 3339, epoch ms, or an age (2h)."),
-]
-To = Annotated[str | None, typer.Option("--to", help="Written before: as --from.")]
-Group = Annotated[
-    str | None,
-    typer.Option("--group", "-g", help="Those of a group's consumers, instead of the proxy's."),
-]
+    )
+    target: list[str] | None = option(
+        "Only those for topics like this (orders.*); repeatable.", "--target", "-t"
+    )
+    origin: list[str] | None = option(
+        "Only those from there (timer.ingress/0/*); repeatable.", "--origin", "-o"
+    )
+    from_: str | None = option(
+        "Written then or later: RFC 3339, epoch ms, or an age (2h).", "--from"
+    )
+    to: str | None = option("Written before: as --from.")
+
+    @cached_property
+    def selection(self) -> Selection:
+        now_ms = wall_clock_ms()
+        from_ms, to_ms = (
+            None if text is None else checked(read_moment_ms, text, now_ms)
+            for text in (self.from_, self.to)
+        )
+        if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+            raise typer.BadParameter("--from must be before --to")
+        reasons = self.reason or []
+        codes = tuple(reasons) if self.group else checked(read_reasons, reasons)
+        return Selection(codes, tuple(self.target or ()), tuple(self.origin or ()), from_ms, to_ms)
+
+    def nothing_in(self, topic: str) -> str:
+        """Return the sentence that no letter was found."""
+        if self.selection.is_all:
+            return f"There are no dead letters in {topic}."
+        hint = "`dead-letters list` without filters shows the last."
+        return f"No dead letter in {topic} matches; {hint}"
 
 
-@app.command("list")
-def list_letters(
-    reason: Reasons = None,
-    target: Targets = None,
-    origin: Origins = None,
-    from_: From = None,
-    to: To = None,
-    group: Group = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST_LISTED)] = 20,
-    oldest_first: Annotated[
-        bool, typer.Option("--oldest-first", help="The first ones instead of the last.")
-    ] = False,
-    bootstrap: Bootstrap = None,
-    config: Config = None,
-    as_json: AsJson = False,
-    utc: Utc = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ListedLetters(Chosen):
+    """Options of `dead-letters list`."""
+
+    limit: int = option("Show so many.", "--limit", "-n", default=20, min=1, max=MOST_LISTED)
+    oldest_first: bool = flag("The first ones instead of the last.")
+
+
+def list_letters(asked: ListedLetters) -> None:
     """List dead letters, the newest first, and whether they have been replayed."""
-    show_utc(is_wanted=utc)
-    selection = _selection(reason, target, origin, from_, to, group)
-    settings = settings_for(config, bootstrap)
-    with explained(settings):
-        topics = DeadLetterTopics(settings, checked(checked_group, group))
+    selection = asked.selection
+    with explained(asked.settings):
+        topics = asked.topics()
         spans = topics.spans(selection)
-        with _reading("looking", spans.values(), is_silent=as_json) as on_read:
+        with _reading("looking", spans.values(), is_silent=asked.as_json) as on_read:
             letters = partial(topics.letters, selection, on_read)
-            if oldest_first:
-                shown = oldest(letters, spans, limit)
+            if asked.oldest_first:
+                shown = oldest(letters, spans, asked.limit)
             else:
-                shown = LetterPages(letters, spans, time.monotonic).read(limit, inf).letters
+                shown = LetterPages(letters, spans, time.monotonic).read(asked.limit, inf).letters
             marks = topics.marks(shown)
-    if as_json:
+    if asked.as_json:
         for one in shown:
-            say_json(summary_json(one, marks.get(one.place)))
-    elif not shown:
-        say(_nothing_there(topics.name, selection))
-    else:
-        say_summaries(shown, marks, group)
-        if len(shown) == limit:
-            say(f"These are the {'first' if oldest_first else 'last'} {limit}; --limit shows more.")
+            size = {"origin": one.origin, "key": text_of(one.key), "value_bytes": one.value_bytes}
+            say_json({**_known_json(one, marks.get(one.place)), **size})
+        return
+    if not shown:
+        say(asked.nothing_in(topics.name))
+        return
+    target = "target" if asked.group is None else "from"
+    columns = ["place", "written", "reason", target, "key", "origin", "replayed"]
+    say_table(columns, [_row(one, marks.get(one.place)) for one in shown], WHOLE)
+    if len(shown) == asked.limit:
+        which = "first" if asked.oldest_first else "last"
+        say(f"These are the {which} {asked.limit}; --limit shows more.")
 
 
-@app.command("show")
-def show_letter(
-    place: Annotated[str, typer.Argument(help="partition/offset there, or the letter's origin.")],
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Write the value to stdout, byte for byte, and no more.")
-    ] = False,
-    group: Group = None,
-    bootstrap: Bootstrap = None,
-    config: Config = None,
-    as_json: AsJson = False,
-    utc: Utc = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ShownLetter(OfGroup):
+    """Options of `dead-letters show`."""
+
+    place: str = argument("partition/offset there, or the letter's origin.")
+    raw: bool = flag("Write the value to stdout, byte for byte, and no more.")
+
+
+def show_letter(asked: ShownLetter) -> None:
     """Show everything about one dead letter: why it is one, what to do, headers, key and value."""
-    show_utc(is_wanted=utc)
-    named = checked(read_place, place)
-    settings = settings_for(config, bootstrap)
-    with explained(settings):
-        topics = DeadLetterTopics(settings, checked(checked_group, group))
+    named = checked(read_place, asked.place)
+    with explained(asked.settings):
+        topics = asked.topics()
         letter = _find_letter(topics, named)
-        asks_original = letter.lacks_value and (raw or not as_json)
+        asks_original = letter.lacks_value and (asked.raw or not asked.as_json)
         original = topics.original(letter) if asks_original else None
-        if raw:
+        if asked.raw:
             value = letter.value if original is None else original[1]
             sys.stdout.buffer.write(value or b"")
             sys.stdout.buffer.flush()
             return
         mark = topics.marks([summary_of(letter)]).get(letter.place)
-        if as_json:
+        if asked.as_json:
             say_json(letter_json(letter, mark))
         else:
             note = _value_note(original) if letter.lacks_value else None
             say_letter(letter, topics.name, mark, note)
 
 
-@app.command("replay")
-def replay_letters(
-    place: Annotated[
-        list[str] | None, typer.Argument(help="Letters by place or origin; without: the filters.")
-    ] = None,
-    reason: Reasons = None,
-    target: Targets = None,
-    origin: Origins = None,
-    from_: From = None,
-    to: To = None,
-    group: Group = None,
-    to_set: Annotated[
-        list[str] | None, typer.Option("--set", help="Give a header this value: name=value.")
-    ] = None,
-    to_unset: Annotated[
-        list[str] | None, typer.Option("--unset", help="Take a header out: its name.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen, and change nothing.")
-    ] = False,
-    rate: Annotated[str | None, typer.Option(help="At most so many: 100/s, 30/m, 5/h.")] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Replay so many, the oldest first.")
-    ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Also those that have been replayed already.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it.")] = False,
-    bootstrap: Bootstrap = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ReplayedLetters(Chosen):
+    """Options of `dead-letters replay`."""
+
+    place: list[str] | None = argument(
+        "Letters by place or origin; without: the filters.", default=None
+    )
+    to_set: list[str] | None = option("Give a header this value: name=value.", "--set")
+    to_unset: list[str] | None = option("Take a header out: its name.", "--unset")
+    dry_run: bool = flag("Say what would happen, and change nothing.")
+    rate: str | None = option("At most so many: 100/s, 30/m, 5/h.")
+    limit: int | None = option("Replay so many, the oldest first.", "--limit", "-n", min=1)
+    again: bool = flag("Also those that have been replayed already.")
+    yes: bool = flag("Do it.", "--yes", "-y")
+
+
+def replay_letters(asked: ReplayedLetters) -> None:
     """Send dead letters in again, with edited headers if need be; none twice unless asked to.
 
     Look first with --dry-run, then say --yes."""
-    selection = _selection(reason, target, origin, from_, to, group)
-    named = [checked(read_place, text) for text in place or []]
-    if named and not selection.is_all:
+    named = [checked(read_place, text) for text in asked.place or []]
+    if named and not asked.selection.is_all:
         raise typer.BadParameter("name letters, or choose them by filters; not both")
-    edits = checked(read_edits, to_set or [], to_unset or [])
-    options = ReplayOptions(edits, again, limit, None if rate is None else checked(read_rate, rate))
-    if not (dry_run or yes):
+    edits = checked(read_edits, asked.to_set or [], asked.to_unset or [])
+    rate = None if asked.rate is None else checked(read_rate, asked.rate)
+    if not (asked.dry_run or asked.yes):
         raise typer.BadParameter("look first with --dry-run, then say --yes")
-    settings = settings_for(config, bootstrap)
-    with explained(settings):
-        topics = DeadLetterTopics(settings, checked(checked_group, group))
-        replay = _ReplayRun(topics, selection, named, options, as_json=as_json)
-        replay.preview() if dry_run else replay.replay()
-    raise typer.Exit(replay.exit_code)
-
-
-def _selection(
-    reasons: list[str] | None,
-    targets: list[str] | None,
-    origins: list[str] | None,
-    from_: str | None,
-    to: str | None,
-    group: str | None,
-) -> Selection:
-    now_ms = wall_clock_ms()
-    from_ms = None if from_ is None else checked(read_moment_ms, from_, now_ms)
-    to_ms = None if to is None else checked(read_moment_ms, to, now_ms)
-    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
-        raise typer.BadParameter("--from must be before --to")
-    codes = tuple(reasons or ()) if group else checked(read_reasons, reasons or [])
-    return Selection(codes, tuple(targets or ()), tuple(origins or ()), from_ms, to_ms)
+    with explained(asked.settings):
+        run = _ReplayRun(asked, named, ReplayOptions(edits, asked.again, asked.limit, rate))
+        run.preview() if asked.dry_run else run.replay()
+    raise typer.Exit(1 if run.counts.needs_action or run.is_stopped else 0)
 
 
 def _find_letter(topics: DeadLetterTopics, named: Place | Origin) -> Letter:
@@ -259,18 +241,8 @@ def _value_note(original: Original | None) -> str:
 
 @contextmanager
 def _reading(text: str, parts: Iterable[Sized], *, is_silent: bool) -> Iterator[OnRead]:
-    if is_silent:
-        yield lambda _: None
-        return
-    passed = 0
-    with progress(text, sum(map(len, parts))) as show:
-
-        def on_read(more: int) -> None:
-            nonlocal passed
-            passed += more
-            show(passed)
-
-        yield on_read
+    with Progress(transient=True, disable=is_silent or not Console().is_terminal) as bar:
+        yield partial(bar.advance, bar.add_task(text, total=sum(map(len, parts))))
 
 
 ROWS_SHOWN: Final = 50
@@ -279,137 +251,90 @@ SAY_EVERY_S: Final = 10.0
 
 class _ReplayRun:
     def __init__(
-        self,
-        topics: DeadLetterTopics,
-        selection: Selection,
-        named: Sequence[Place | Origin],
-        options: ReplayOptions,
-        *,
-        as_json: bool,
+        self, asked: ReplayedLetters, named: Sequence[Place | Origin], options: ReplayOptions
     ) -> None:
-        self._counts, self._is_stopped = ReplayCounts(), False
-        self._topics, self._selection, self._options = topics, selection, options
-        self._as_json = as_json
-        self._spans = topics.spans(selection)
-        found = [_find_letter(topics, one) for one in named]
+        self.counts, self.is_stopped = ReplayCounts(), False
+        self._asked, self._options = asked, options
+        self._topics = asked.topics()
+        self._spans = self._topics.spans(asked.selection)
+        found = [_find_letter(self._topics, one) for one in named]
         self._named = list({letter.place: letter for letter in found}.values())
-
-    @property
-    def exit_code(self) -> int:
-        return 1 if self._counts.needs_action or self._is_stopped else 0
+        self._first: list[ReplayDecision] = []
+        self._said_s = time.monotonic()
 
     def preview(self) -> None:
-        rows: list[ReplayDecision] = []
-
-        def keep(decision: ReplayDecision) -> None:
-            if len(rows) < ROWS_SHOWN:
-                rows.append(decision)
-
-        with self._progress("looking") as on_read:
-            preview(self._topics, self._letters(on_read), self._options, self._noting(keep))
-        if rows and not self._as_json:
-            say_decisions(rows, wall_clock_ms())
-            more = self._counts.replayable + self._counts.kept - len(rows)
+        with self._letters("looking") as letters:
+            preview(self._topics, letters, self._options, self._note)
+        if not self._asked.as_json and self._first:
+            say_decisions(self._first, wall_clock_ms())
+            more = self.counts.replayable + self.counts.kept - len(self._first)
             say(*([f"… and {more:,} more"] if more else []), "")
-        self._conclude(was_done=False)
+        self._conclude()
 
     def replay(self) -> None:
         """Replay. Print the counts even after an error."""
         replay = Replay(self._topics, self._options)
         try:
-            with stop_signals() as is_stopping, self._progress("replaying") as on_read:
-                on_decision = self._noting(self._now_and_then())
-                replay.run(self._letters(on_read), on_decision, is_stopping)
-                self._is_stopped = is_stopping()
+            with stop_signals() as is_stopping, self._letters("replaying") as letters:
+                replay.run(letters, self._note, is_stopping)
+                self.is_stopped = is_stopping()
         finally:
-            self._conclude(was_done=True)
+            self._conclude()
 
-    def _letters(self, on_read: OnRead) -> Iterator[Letter]:
-        if not self._named:
-            yield from self._topics.every(self._selection, self._spans, on_read)
-        for letter in self._named:
-            on_read(1)
-            yield letter
+    def _note(self, decision: ReplayDecision, replayed_as: str | None) -> None:
+        self.counts.note(decision)
+        if len(self._first) < ROWS_SHOWN:
+            self._first.append(decision)
+        if self._asked.as_json:
+            say_json(decision_json(decision, replayed_as))
+        elif not self._asked.dry_run and time.monotonic() - self._said_s > SAY_EVERY_S:
+            self._said_s = time.monotonic()
+            say(f"{self.counts.replayable:,} replayed so far")
 
     @contextmanager
-    def _progress(self, text: str) -> Iterator[OnRead]:
+    def _letters(self, text: str) -> Iterator[Iterator[Letter]]:
         parts: Iterable[Sized] = [self._named] if self._named else self._spans.values()
-        with _reading(text, parts, is_silent=self._as_json) as on_read:
-            yield on_read
+        with _reading(text, parts, is_silent=self._asked.as_json) as on_read:
+            if self._named:
+                yield iter(self._named)
+            else:
+                yield self._topics.every(self._asked.selection, self._spans, on_read)
 
-    def _noting(self, also: Callable[[ReplayDecision], None]) -> OnDecision:
-        def note(decision: ReplayDecision, replayed_as: str | None) -> None:
-            self._counts.note(decision)
-            also(decision)
-            if self._as_json:
-                say_json(decision_json(decision, replayed_as))
-
-        return note
-
-    def _now_and_then(self) -> Callable[[ReplayDecision], None]:
-        last_line_s = time.monotonic()
-
-        def tell(_: ReplayDecision) -> None:
-            nonlocal last_line_s
-            if not self._as_json and time.monotonic() - last_line_s > SAY_EVERY_S:
-                last_line_s = time.monotonic()
-                say(f"{self._counts.replayable:,} replayed so far")
-
-        return tell
-
-    def _conclude(self, *, was_done: bool) -> None:
-        counts = self._counts
-        if self._as_json:
+    def _conclude(self) -> None:
+        counts = self.counts
+        if self._asked.as_json:
             stayed = {kind: left.letters for kind, left in counts.by_reason.items()}
-            done = {"replayed" if was_done else "would_replay": counts.replayable}
-            say_json({**done, "stayed": stayed, "stopped": self._is_stopped})
+            did = "would_replay" if self._asked.dry_run else "replayed"
+            say_json({did: counts.replayable, "stayed": stayed, "stopped": self.is_stopped})
             return
-        if not counts.replayable and not counts.kept:
-            say(_nothing_there(self._topics.name, self._selection))
+        if counts.replayable or counts.kept:
+            say_counts(counts, wall_clock_ms(), was_done=not self._asked.dry_run)
         else:
-            say_counts(counts, wall_clock_ms(), was_done=was_done)
-        if self._is_stopped:
-            goes_on = (
-                "would begin anew (--again)" if self._options.is_again else "goes on from there"
-            )
+            say(self._asked.nothing_in(self._topics.name))
+        if self.is_stopped:
+            anew = "would begin anew (--again)"
+            goes_on = anew if self._options.is_again else "goes on from there"
             say(f"Stopped before the end; the same command {goes_on}.")
 
 
-NOT_THE_PROXYS: Final = "not the proxy's"
 SHOWN_AS_FACTS: Final = (ERROR, ERROR_DETAIL, ORIGIN)
 TEXT_SHOWN: Final = 2_000
 HEX_SHOWN: Final = 512
 HEX_ROW: Final = 16
-WHOLE: Final = ("place", "written")
 TARGETS_SHOWN: Final = 10
 TOGETHER_MS: Final = 1_000
 
 
-def say_summaries(
-    shown: Sequence[LetterSummary], marks: Mapping[Place, Mark], group: str | None
-) -> None:
-    """Print one row per letter."""
-    target = "target" if group is None else "from"
-    columns = ["place", "written", "reason", target, "key", "origin", "replayed"]
-    rows = [
-        (
-            str(one.place),
-            shown_time(one.timestamp_ms),
-            plain(one.reason) or NOT_THE_PROXYS,
-            plain(one.target),
-            shown_bytes(one.key),
-            plain(one.origin),
-            _replayed(marks.get(one.place)),
-        )
-        for one in shown
-    ]
-    say_table(columns, rows, WHOLE)
-
-
-def summary_json(one: LetterSummary, mark: Mark | None) -> dict[str, Any]:
-    """Return a row of the list, for a program. Times are epoch ms."""
-    size = {"origin": one.origin, "key": text_of(one.key), "value_bytes": one.value_bytes}
-    return {**_known_json(one, mark), **size}
+def _row(one: LetterSummary, mark: Mark | None) -> tuple[str, ...]:
+    return (
+        str(one.place),
+        shown_time(one.timestamp_ms),
+        plain(one.reason) or "not the proxy's",
+        plain(one.target),
+        shown_bytes(one.key),
+        plain(one.origin),
+        _replayed(mark),
+    )
 
 
 def letter_json(letter: Letter, mark: Mark | None) -> dict[str, Any]:
@@ -451,15 +376,10 @@ def say_letter(letter: Letter, topic: str, mark: Mark | None, value_note: str | 
     say(f"{letter.place} of {topic}, written {shown_time(letter.timestamp_ms)}", "")
     for name, text in _facts(letter, mark):
         say(f"{name:<10}{text}")
-    shown = SHOWN_AS_FACTS if letter.is_ours else ()
-    own = [header for header in letter.headers if header[0] not in shown]
-    for index, (name, value) in enumerate(own):
-        say(f"{'headers' if index == 0 else '':<10}{plain(name)}: {_header(value)}")
     if letter.value is None:
         say(f"{'value':<10}{value_note or 'null'}")
     else:
-        say(f"{'value':<10}{counted(len(letter.value), 'byte')}")
-        say(*value_lines(letter.value))
+        say(f"{'value':<10}{counted(len(letter.value), 'byte')}", *value_lines(letter.value))
 
 
 def _facts(letter: Letter, mark: Mark | None) -> Iterator[tuple[str, str]]:
@@ -475,53 +395,48 @@ def _facts(letter: Letter, mark: Mark | None) -> Iterator[tuple[str, str]]:
     if letter.reason is not None:
         yield "replayed", _replayed(mark) or "no"
     yield "key", shown_bytes(letter.key)
+    shown = SHOWN_AS_FACTS if letter.is_ours else ()
+    title = "headers"
+    for name, raw in letter.headers:
+        if name not in shown:
+            text = "null" if raw is None else plain(text_of(raw))
+            if len(text) > TEXT_SHOWN:
+                text = f"{text[:TEXT_SHOWN]}… ({len(raw or b''):,} bytes)"
+            yield title, f"{plain(name)}: {text}"
+            title = ""
 
 
 def _replayed(mark: Mark | None) -> str:
     return f"{shown_time(mark.at_ms)} as {mark.replayed_as}" if mark else ""
 
 
-def _header(raw: bytes | None) -> str:
-    text = "null" if raw is None else plain(text_of(raw))
-    return text if len(text) <= TEXT_SHOWN else f"{text[:TEXT_SHOWN]}… ({len(raw or b''):,} bytes)"
-
-
 def value_lines(value: bytes) -> Iterator[str]:
     """Yield the value as text, else in hex. A long value is cut, with a hint."""
-    text = _readable(value)
-    if text is not None:
+    try:
+        text = value.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        text = "\0"  # to be shown in hex
+    if all(c.isprintable() or c in "\n\t" for c in text):
         yield from text[:TEXT_SHOWN].expandtabs().split("\n")
         left, unit = len(text) - TEXT_SHOWN, "characters"
     else:
-        yield from _hex_rows(value[:HEX_SHOWN])
+        yield from map(partial(_hex_row, value), range(0, min(len(value), HEX_SHOWN), HEX_ROW))
         left, unit = len(value) - HEX_SHOWN, "bytes"
     if left > 0:
         yield f"… {left:,} {unit} more; --raw writes all of it to stdout"
 
 
-def _readable(value: bytes) -> str | None:
-    try:
-        text = value.decode().replace("\r\n", "\n")
-    except UnicodeDecodeError:
-        return None
-    return text if all(c.isprintable() or c in "\n\t" for c in text) else None
-
-
-def _hex_rows(value: bytes) -> Iterator[str]:
-    for start in range(0, len(value), HEX_ROW):
-        row = value[start : start + HEX_ROW]
-        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-        yield f"{start:08x}  {row.hex(' '):<{HEX_ROW * 3 - 1}}  {text}"
+def _hex_row(value: bytes, start: int) -> str:
+    row = value[start : start + HEX_ROW]
+    text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+    return f"{start:08x}  {row.hex(' '):<{HEX_ROW * 3 - 1}}  {text}"
 
 
 def say_counts(counts: ReplayCounts, now_ms: int, *, was_done: bool) -> None:
     """Print where letters go or went, and why others stay."""
     total = counted(counts.replayable + counts.kept, "letter")
-    head = (
-        f"Replayed {counted(counts.replayable, 'letter')}"
-        if was_done
-        else f"Would replay {counts.replayable:,} of {total}"
-    )
+    would = f"Would replay {counts.replayable:,} of {total}"
+    head = f"Replayed {counted(counts.replayable, 'letter')}" if was_done else would
     say(f"{head}{':' if counts.by_target else '.'}")
     most = sorted(counts.by_target.items(), key=lambda one: -one[1].letters)
     for target, one in most[:TARGETS_SHOWN]:
@@ -531,7 +446,11 @@ def say_counts(counts: ReplayCounts, now_ms: int, *, was_done: bool) -> None:
     if counts.by_reason:
         say(f"{'Did' if was_done else 'Would'} not replay {counts.kept:,}:")
     for kind, left in sorted(counts.by_reason.items(), key=lambda one: -one[1].letters):
-        say(f"  {left.letters:,} {_why(kind, left)}")
+        others = f" and {left.letters - 1:,} more" if left.letters > 1 else ""
+        why = f"{kind}: {plain(left.detail)} ({left.place}{others})"
+        if kind == ALREADY:
+            why = "replayed already (--again replays once more)"
+        say(f"  {left.letters:,} {why}")
 
 
 def _when(count: TargetCount, now_ms: int) -> str:
@@ -543,13 +462,6 @@ def _when(count: TargetCount, now_ms: int) -> str:
 
 def _due(due_ms: int, now_ms: int) -> str:
     return "at once" if due_ms <= now_ms else f"at {shown_time(due_ms)}"
-
-
-def _why(kind: str, left: ReasonCount) -> str:
-    if kind == ALREADY:
-        return "replayed already (--again replays once more)"
-    others = f" and {left.letters - 1:,} more" if left.letters > 1 else ""
-    return f"{kind}: {plain(left.detail)} ({left.place}{others})"
 
 
 def say_decisions(decisions: Sequence[ReplayDecision], now_ms: int) -> None:
@@ -572,9 +484,3 @@ def decision_json(decision: ReplayDecision, replayed_as: str | None = None) -> d
         replayable = {"target": decision.target, "due_ms": decision.due_ms}
         return {**named, "replay": True, **replayable, "replayed_as": replayed_as}
     return {**named, "replay": False, "why": decision.kind, "detail": decision.detail}
-
-
-def _nothing_there(topic: str, selection: Selection) -> str:
-    if selection.is_all:
-        return f"There are no dead letters in {topic}."
-    return f"No dead letter in {topic} matches; `dead-letters list` without filters shows the last."

@@ -1,26 +1,27 @@
 """`send`, `cancel`, `recall`, `commit` and `rollback`: one record to the ingress topic."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
-from typing import Annotated, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 import typer
 from confluent_kafka import Consumer, KafkaException, Message, Producer
 
 from proxy.cli.terminal import (
-    AsJson,
-    Bootstrap,
-    Config,
+    AtBroker,
+    argument,
     checked_delay_ms,
     checked_ident,
     checked_instant_ms,
+    flag,
+    option,
     say,
     say_json,
-    settings_for,
     shown_duration,
     shown_time,
 )
+from proxy.cli.watch import open_consumer
 from proxy.clock import wall_clock_ms
 from proxy.config.policy_from_settings import policy_of
 from proxy.config.settings import Settings
@@ -35,33 +36,133 @@ from proxy.kafka.control import (
     Request,
     Unconfirmed,
     await_results,
-    go_to_end,
     origin_of,
     write,
 )
 from proxy.kafka.ingress import NOT_IN_THE_LOG
 from proxy.kafka.reader import IngressLookup
 from proxy.kafka.topics import group_named_in
+from proxy.protocol import headers as names
 from proxy.protocol.body import Headers
-from proxy.protocol.body import Message as IngressMessage
-from proxy.protocol.headers import (
-    ATTEMPT,
-    CANCEL,
-    CHECK_TOPIC,
-    DELAY,
-    DELIVER_AT,
-    ID,
-    KEY,
-    LEVEL,
-    RECALL,
-    RETRY_GROUP,
-    TOPIC,
-    TRANSACTION,
-)
 from proxy.protocol.outcomes import MISSED, Rejection
 from proxy.protocol.parsed import Prepare, Scheduled
 from proxy.protocol.request_reader import RequestReader
 from proxy.telemetry.collectors import LONG_PAST_MS
+
+SET_BY: Final = {
+    names.CANCEL: "the command `cancel`",
+    names.RECALL: "the command `recall`",
+    names.TRANSACTION: "`--prepare`, and the commands `commit` and `rollback`",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A request, and the record to deliver."""
+
+    topic: str | None = option("Where it should appear.", "--topic", "-t")
+    delay: str | None = option("How long from now: 500ms 30s 5m 2h 7d.")
+    deliver_at: str | None = option("When: epoch milliseconds, or RFC 3339 with a zone.")
+    level: int | None = option("Delay level, 1 the shortest.", min=0)
+    key: str | None = option("The record's key.", "--key", "-k")
+    value: str | None = option("The record's value.", "--value", "-v")
+    header: list[str] | None = option("A header, name=value; repeatable.", "--header", "-H")
+    ident: str | None = option(
+        "Name it, to replace or `cancel` it while it waits.", "--id", parser=checked_ident
+    )
+    retry_group: str | None = option(
+        "It failed in this consumer group: to its retry topic, or --topic."
+    )
+    attempt: int | None = option("How often it failed there before.", min=0)
+    prepare: bool = flag("A half message: it waits for `commit` of its --id.")
+    check_topic: str | None = option("Where to ask about an undecided half message.")
+
+    def record(self) -> Request:
+        """Return the record for the ingress. Raises a usage error.
+
+        With an id it is keyed by the id, so that a cancel finds it. `timer-key` has its own key."""
+        self._refuse_contradictions()
+        asked = {
+            names.RETRY_GROUP: self.retry_group,
+            names.ATTEMPT: None if self.retry_group is None else self.attempt or 0,
+            names.TOPIC: self.topic,
+            names.DELIVER_AT: self.deliver_at,
+            names.DELAY: self.delay,
+            names.LEVEL: self.level,
+            names.TRANSACTION: "prepare" if self.prepare else None,
+            names.CHECK_TOPIC: self.check_topic,
+        }
+        headers: Headers = [
+            (name, str(value).encode()) for name, value in asked.items() if value is not None
+        ]
+        headers += map(_user_header, self.header or [])
+        key, value = (None if text is None else text.encode() for text in (self.key, self.value))
+        if self.ident is None:
+            return Request(headers, key, value)
+        raw_id = self.ident.encode()
+        return Request([*headers, (names.ID, raw_id), (names.KEY, key)], raw_id, value)
+
+    def _refuse_contradictions(self) -> None:
+        times = [one for one in (self.delay, self.deliver_at, self.level) if one is not None]
+        is_retry = self.retry_group is not None
+        wrong = {
+            "--attempt belongs to --retry-group: name the group": (
+                self.attempt is not None and not is_retry
+            ),
+            "say where: --topic, or --retry-group": self.topic is None and not is_retry,
+            "give one of --delay, --deliver-at and --level": len(times) > 1,
+            "--check-topic belongs to --prepare": (
+                self.check_topic is not None and not self.prepare
+            ),
+            "--prepare needs an --id, by which it is committed": (
+                self.prepare and self.ident is None
+            ),
+        }
+        for sentence, is_wrong in wrong.items():
+            if is_wrong:
+                raise typer.BadParameter(sentence)
+        if self.delay is not None:
+            checked_delay_ms(self.delay)
+        if self.deliver_at is not None:
+            checked_instant_ms(self.deliver_at)
+
+
+def _user_header(text: str) -> tuple[str, bytes]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(f"{text!r} is no header: write name=value")
+    if how := SET_BY.get(name):
+        raise typer.BadParameter(f"{name} is set by {how}")
+    return name, value.encode()
+
+
+def send(asked: Asked, to: AtBroker) -> None:
+    """Send one record that appears in its topic later. Without a time it appears at once."""
+    record, settings = asked.record(), to.settings
+    report = write_to_ingress(settings, record)
+    expected = expected_end(record, settings, report.timestamp()[1])
+    target, rejection = expected.target, expected.rejection
+    if to.as_json:
+        shown = {"origin": origin_of(report), "topic": target, "due_ms": expected.due_ms}
+        shown["topic_exists"] = target and _exists(target, settings)
+        if rejection is not None:
+            shown["error"] = rejection.code
+        say_json(shown if asked.ident is None else {**shown, "id": asked.ident})
+        return
+    if rejection is not None:
+        why = f"{rejection.code}, {rejection.detail}"
+        say(f"sent as {origin_of(report)}; it will be a dead letter: {why}")
+        return
+    waits = f", if it is committed: `commit {asked.ident}`" if asked.prepare else ""
+    say(f"sent as {origin_of(report)}; due in {target}: {_when(expected.due_ms or 0)}{waits}")
+    topics = settings.topics
+    is_made = topics.create and target and group_named_in(target, topics) is not None
+    if target and not is_made and _exists(target, settings) is False:
+        tries = settings.retry.max_attempts
+        say(
+            f"The topic {target} does not exist: create it by then. The proxy does "
+            f"not; it tries {tries} times, later and later, then the record is a dead letter."
+        )
 
 
 class ExpectedEnd(NamedTuple):
@@ -70,57 +171,6 @@ class ExpectedEnd(NamedTuple):
     target: str | None
     due_ms: int | None
     rejection: Rejection | None
-
-
-def named(ident: str, headers: Headers, key: bytes | None, value: bytes | None) -> Request:
-    """Return a record keyed by its id, so that a cancel finds it. `timer-key` has its own key."""
-    asked: Headers = [*headers, (ID, ident.encode()), (KEY, key)]
-    return Request(asked, ident.encode(), value)
-
-
-def cancel_of(ident: str, partition: int | None = None) -> Request:
-    """Return the request that cancels the record with this id."""
-    return _control([(CANCEL, ident.encode())], ident, partition)
-
-
-def decision_on(ident: str, what: str, partition: int | None = None) -> Request:
-    """Return the request that commits or rolls back a half message."""
-    return _control([(TRANSACTION, what.encode()), (ID, ident.encode())], ident, partition)
-
-
-def _control(headers: Headers, ident: str, partition: int | None) -> Request:
-    chosen = BY_KEY if partition is None else partition
-    return Request(headers, ident.encode(), None, chosen)
-
-
-def recall_of(origin: Origin, key: bytes | None = None, ident: bytes | None = None) -> Request:
-    """Return the recall of a record, proven by its key or id."""
-    headers: Headers = [(RECALL, str(origin).encode())]
-    if ident is not None:
-        headers.append((ID, ident))
-    return Request(headers, key, None, origin.partition)
-
-
-def proven_recall(settings: Settings, origin: Origin) -> Request:
-    """Read the record and return its recall, without a proof if the record is gone."""
-    record = _read(settings, origin)
-    if record is None:
-        return recall_of(origin)
-    return recall_of(origin, record.key(), dict(record.headers() or []).get(ID))
-
-
-def _read(settings: Settings, origin: Origin) -> IngressMessage | None:
-    topic, partition, offset = origin
-    if partition >= len(Connection(settings).describe_topic(topic, "Read").partitions):
-        return None
-    lookup = IngressLookup(lambda: Consumer(lookup_config(settings)), topic, lambda: None)
-    with closing(lookup):
-        try:
-            return lookup.read(partition, [offset], 0).get(offset)
-        except KafkaException as error:
-            if error.args[0].code() == NOT_IN_THE_LOG:
-                return None
-            raise explain(error.args[0], settings, topic, "Read") from None
 
 
 def expected_end(record: Request, settings: Settings, timestamp_ms: int) -> ExpectedEnd:
@@ -134,6 +184,25 @@ def expected_end(record: Request, settings: Settings, timestamp_ms: int) -> Expe
     if not isinstance(parsed, Scheduled | Prepare):
         return ExpectedEnd(None, None, None)
     return ExpectedEnd(parsed.entry[2], parsed.due_ms, None)
+
+
+def _exists(topic: str, settings: Settings) -> bool | None:
+    try:
+        Connection(settings).describe_topic(topic)
+    except TopicUnknown:
+        return False
+    except ProxyError:
+        return None
+    return True
+
+
+def _when(due_ms: int) -> str:
+    wait_ms = due_ms - wall_clock_ms()
+    if wait_ms > 0:
+        return f"{shown_time(due_ms)}, in {shown_duration(wait_ms)}"
+    if -wait_ms < LONG_PAST_MS:
+        return "at once"
+    return f"at once, for {shown_time(due_ms)} has passed (--deliver-at takes milliseconds)"
 
 
 class PartitionUnknown(ProxyError):
@@ -164,24 +233,59 @@ def write_to_ingress(settings: Settings, record: Request) -> Message:
         raise explain(error.args[0], settings, ingress, "Write") from None
 
 
-def write_and_wait(
+SILENCE: Final = (
+    "The proxy may not be running, or be behind: see `pending` and its /readyz. The request stands "
+    "in the ingress and counts as soon as it is read."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Control(AtBroker):
+    """Options of a request about another record."""
+
+    wait: str = option("How long to wait for the answer; 0: not at all.", default="5s")
+
+    @property
+    def limit_s(self) -> float:
+        return checked_delay_ms(self.wait) / 1000
+
+    def carry_out(
+        self, record: Request, named: str, applied: Callable[[ControlResult], str]
+    ) -> None:
+        """Write a control record about `named`, and say its outcome. Raises typer.Exit."""
+        limit_s = self.limit_s
+        if limit_s:
+            result = _write_and_wait(self.settings, record, named, limit_s)
+        else:
+            result = ControlResult(origin_of(write_to_ingress(self.settings, record)))
+        if self.as_json:
+            about = "recalls" if names.RECALL in dict(record.headers) else "id"
+            say_json({about: named, **result._asdict(), "detail": result.detail or ""})
+        elif result.exit_code == 0:
+            say(f"applied: {applied(result)}")
+        elif result.outcome == MISSED:
+            why = result.detail or "nothing pends with this id"
+            where_else = (
+                " If the record was not keyed by its id, name its ingress partition: --partition."
+                if record.partition == BY_KEY
+                else ""
+            )
+            say(f"missed: {why}: {named} (asked as {result.origin}).{where_else}")
+        elif result.outcome is not None:
+            say(f"{result.outcome}: {result.detail or ''} (asked as {result.origin})")
+        elif limit_s:
+            waited = shown_duration(round(limit_s * 1000))
+            say(f"no answer to {result.origin} within {waited}. {SILENCE}")
+        else:
+            say(f"written as {result.origin}; not waited for")
+        raise typer.Exit(result.exit_code if limit_s else 0)
+
+
+def _write_and_wait(
     settings: Settings, record: Request, named: str, limit_s: float
 ) -> ControlResult:
-    """Write a control record about `named`, and wait for its outcome. Raises ProxyError."""
     outcomes = settings.topics.outcomes
-    partitions = range(len(Connection(settings).describe_topic(outcomes, "Read").partitions))
-    config = client_config(
-        settings,
-        group_id="kafka-delay-proxy-watch",
-        enable_auto_commit=False,
-        isolation_level="read_committed",
-        fetch_wait_max_ms=50,
-    )
-    with explained(settings):
-        consumer = Consumer(config)
-    with closing(consumer):
-        with explained(settings):
-            go_to_end(consumer, outcomes, partitions, Connection.limit_s)
+    with closing(open_consumer(settings, outcomes)) as consumer:
         origin = origin_of(write_to_ingress(settings, record))
         try:
             return await_results(consumer, [origin], limit_s, named)[0]
@@ -189,307 +293,92 @@ def write_and_wait(
             raise explain(error.args[0], settings, outcomes, "Read") from None
 
 
-SET_BY: Final = {
-    CANCEL: "the command `cancel`",
-    RECALL: "the command `recall`",
-    TRANSACTION: "`--prepare`, and the commands `commit` and `rollback`",
-}
+@dataclass(frozen=True, kw_only=True)
+class ById(Control):
+    """A request about the record with an id."""
+
+    ident: str = argument("The record's timer-id.", metavar="ID", parser=checked_ident)
+    partition: int | None = option(
+        "Its ingress partition, where it was not keyed by its id.", min=0
+    )
+
+    def request(self, headers: Headers) -> Request:
+        """Return the control record, keyed by the id as the record is."""
+        partition = BY_KEY if self.partition is None else self.partition
+        return Request(headers, self.ident.encode(), None, partition)
+
+    def decide(self, decision: str, applied: str) -> None:
+        """Write a decision on a half message. Raises typer.Exit."""
+        raw_id = self.ident.encode()
+        record = self.request([(names.TRANSACTION, decision.encode()), (names.ID, raw_id)])
+        self.carry_out(record, self.ident, lambda _: f"the half message {self.ident} {applied}")
 
 
-def send(
-    topic: Annotated[
-        str | None, typer.Option("--topic", "-t", help="Where it should appear.")
-    ] = None,
-    delay: Annotated[
-        str | None, typer.Option(help="How long from now: 500ms 30s 5m 2h 7d.")
-    ] = None,
-    deliver_at: Annotated[
-        str | None, typer.Option(help="When: epoch milliseconds, or RFC 3339 with a zone.")
-    ] = None,
-    level: Annotated[int | None, typer.Option(min=0, help="Delay level, 1 the shortest.")] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The record's key.")] = None,
-    value: Annotated[str | None, typer.Option("--value", "-v", help="The record's value.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", help="A header, name=value; repeatable.")
-    ] = None,
-    ident: Annotated[
-        str | None,
-        typer.Option("--id", help="Name it, to replace or `cancel` it while it waits."),
-    ] = None,
-    retry_group: Annotated[
-        str | None,
-        typer.Option(help="It failed in this consumer group: to its retry topic, or --topic."),
-    ] = None,
-    attempt: Annotated[
-        int | None, typer.Option(min=0, help="How often it failed there before.")
-    ] = None,
-    prepare: Annotated[
-        bool, typer.Option("--prepare", help="A half message: it waits for `commit` of its --id.")
-    ] = False,
-    check_topic: Annotated[
-        str | None, typer.Option(help="Where to ask about an undecided half message.")
-    ] = None,
-    bootstrap: Bootstrap = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Send one record that appears in its topic later. Without a time it appears at once."""
-    headers = [
-        *retry_headers(topic, retry_group, attempt),
-        *request_headers(topic, delay, deliver_at, level),
-        *half_headers(ident, check_topic, is_half=prepare),
-        *user_headers(header or []),
-    ]
-    raw_key, raw_value = (None if text is None else text.encode() for text in (key, value))
-    record = Request(headers, raw_key, raw_value)
-    if ident is not None:
-        record = named(checked_ident(ident), headers, raw_key, raw_value)
-    _send(settings_for(config, bootstrap), record, ident, as_json=as_json, is_half=prepare)
-
-
-def _send(
-    settings: Settings, record: Request, ident: str | None, *, as_json: bool, is_half: bool
-) -> None:
-    report = write_to_ingress(settings, record)
-    expected = expected_end(record, settings, report.timestamp()[1])
-    if as_json:
-        shown = {"origin": origin_of(report), "topic": expected.target, "due_ms": expected.due_ms}
-        shown["topic_exists"] = expected.target and _exists(expected.target, settings)
-        if expected.rejection is not None:
-            shown["error"] = expected.rejection.code
-        say_json(shown if ident is None else {**shown, "id": ident})
-    elif expected.rejection is not None:
-        why = f"{expected.rejection.code}, {expected.rejection.detail}"
-        say(f"sent as {origin_of(report)}; it will be a dead letter: {why}")
-    else:
-        when = _when(expected.due_ms or 0)
-        waits = f", if it is committed: `commit {ident}`" if is_half else ""
-        say(f"sent as {origin_of(report)}; due in {expected.target}: {when}{waits}")
-        if expected.target and _is_to_be_made(expected.target, settings):
-            tries = settings.retry.max_attempts
-            say(
-                f"The topic {expected.target} does not exist: create it by then. The proxy does "
-                f"not; it tries {tries} times, later and later, then the record is a dead letter."
-            )
-
-
-def _is_to_be_made(topic: str, settings: Settings) -> bool:
-    names = settings.topics
-    is_made = names.create and group_named_in(topic, names) is not None
-    return not is_made and _exists(topic, settings) is False
-
-
-def _exists(topic: str, settings: Settings) -> bool | None:
-    try:
-        Connection(settings).describe_topic(topic)
-    except TopicUnknown:
-        return False
-    except ProxyError:
-        return None
-    return True
-
-
-def _when(due_ms: int) -> str:
-    wait_ms = due_ms - wall_clock_ms()
-    if wait_ms > 0:
-        return f"{shown_time(due_ms)}, in {shown_duration(wait_ms)}"
-    if -wait_ms < LONG_PAST_MS:
-        return "at once"
-    return f"at once, for {shown_time(due_ms)} has passed (--deliver-at takes milliseconds)"
-
-
-def request_headers(
-    topic: str | None, delay: str | None, deliver_at: str | None, level: int | None
-) -> Headers:
-    """Return the headers for target and time. Raises a usage error."""
-    asked: Headers = [
-        (name, str(text).encode())
-        for name, text in ((DELIVER_AT, deliver_at), (DELAY, delay), (LEVEL, level))
-        if text is not None
-    ]
-    if len(asked) > 1:
-        raise typer.BadParameter("give one of --delay, --deliver-at and --level")
-    if delay is not None:
-        checked_delay_ms(delay)
-    if deliver_at is not None:
-        checked_instant_ms(deliver_at)
-    return asked if topic is None else [(TOPIC, topic.encode()), *asked]
-
-
-def retry_headers(topic: str | None, group: str | None, attempt: int | None) -> Headers:
-    """Return the headers of a record that a consumer group returns."""
-    if group is None:
-        if attempt is not None:
-            raise typer.BadParameter("--attempt belongs to --retry-group: name the group")
-        if topic is None:
-            raise typer.BadParameter("say where: --topic, or --retry-group")
-        return []
-    return [(RETRY_GROUP, group.encode()), (ATTEMPT, str(attempt or 0).encode())]
-
-
-def half_headers(ident: str | None, check_topic: str | None, *, is_half: bool) -> Headers:
-    """Return the headers of a half message."""
-    if not is_half:
-        if check_topic is not None:
-            raise typer.BadParameter("--check-topic belongs to --prepare")
-        return []
-    if ident is None:
-        raise typer.BadParameter("--prepare needs an --id, by which it is committed")
-    asked: Headers = [(TRANSACTION, b"prepare")]
-    return asked if check_topic is None else [*asked, (CHECK_TOPIC, check_topic.encode())]
-
-
-def user_headers(texts: Sequence[str]) -> Headers:
-    """Parse `name=value`. Raises a usage error."""
-    headers: Headers = []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise typer.BadParameter(f"{text!r} is no header: write name=value")
-        if how := SET_BY.get(name):
-            raise typer.BadParameter(f"{name} is set by {how}")
-        headers.append((name, value.encode()))
-    return headers
-
-
-Ident = Annotated[str, typer.Argument(metavar="ID", help="The record's timer-id.")]
-Partition = Annotated[
-    int | None,
-    typer.Option(min=0, help="Its ingress partition, where it was not keyed by its id."),
-]
-Wait = Annotated[str, typer.Option(help="How long to wait for the answer; 0: not at all.")]
-DEFAULT_WAIT: Final = "5s"
-SILENCE: Final = (
-    "The proxy may not be running, or be behind: see `pending` and its /readyz. The request stands "
-    "in the ingress and counts as soon as it is read."
-)
-
-
-def cancel(
-    ident: Ident,
-    partition: Partition = None,
-    wait: Wait = DEFAULT_WAIT,
-    bootstrap: Bootstrap = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
+def cancel(asked: ById) -> None:
     """Take back what waits with this id. Exit code 1 where nothing did, or no answer came."""
 
     def applied(result: ControlResult) -> str:
         if result.ended is None:
-            return f"applied: what waited with the id {ident} will not be delivered"
+            return f"what waited with the id {asked.ident} will not be delivered"
         due_ms = result.ended.get("due")
         due = "" if due_ms is None else f", due {shown_time(due_ms)},"
-        return f"applied: {result.ended['origin']}{due} will not be delivered"
+        return f"{result.ended['origin']}{due} will not be delivered"
 
-    settings, record = settings_for(config, bootstrap), cancel_of(checked_ident(ident), partition)
-    _carry_out(settings, record, ident, wait, applied, as_json=as_json)
+    record = asked.request([(names.CANCEL, asked.ident.encode())])
+    asked.carry_out(record, asked.ident, applied)
 
 
-def recall(
-    origin: Annotated[
-        str, typer.Argument(metavar="ORIGIN", help="Where it was written: topic/partition/offset.")
-    ],
-    key: Annotated[
-        str | None,
-        typer.Option(help="The key that it has in the ingress; without: it is read there."),
-    ] = None,
-    ident: Annotated[
-        str | None, typer.Option("--id", help="Its timer-id, in place of the key.")
-    ] = None,
-    wait: Wait = DEFAULT_WAIT,
-    bootstrap: Bootstrap = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
+def commit(asked: ById) -> None:
+    """Let a half message be delivered. Exit code 1 where none was undecided, or no answer came."""
+    asked.decide("commit", "is delivered at its due, or now if that has passed")
+
+
+def rollback(asked: ById) -> None:
+    """Drop a half message. Exit code 1 where none was undecided, or no answer came."""
+    asked.decide("rollback", "will not be delivered")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recalled(Control):
+    """Options of `recall`."""
+
+    origin: str = argument("Where it was written: topic/partition/offset.", metavar="ORIGIN")
+    key: str | None = option("The key that it has in the ingress; without: it is read there.")
+    ident: str | None = option("Its timer-id, in place of the key.", "--id", parser=checked_ident)
+
+
+def recall(asked: Recalled) -> None:
     """Take back the record that was written there, with or without an id. The proxy asks for its
     key or id, which are read there. Exit code 1 where it had ended, or no answer came."""
-    settings, place = settings_for(config, bootstrap), read_origin(origin)
+    settings, place = asked.settings, read_origin(asked.origin)
     ingress = settings.topics.ingress
-    if place is None or place.topic != ingress or str(place) != origin:
+    if place is None or place.topic != ingress or str(place) != asked.origin:
         raise typer.BadParameter(
             f"name where `send` wrote it: {ingress}/partition/offset, as the receipt says"
         )
-    checked_delay_ms(wait)  # before the broker is asked for the record
-    if key is None and ident is None:
-        record = proven_recall(settings, place)
-    else:
-        by_id = None if ident is None else checked_ident(ident).encode()
-        record = recall_of(place, None if key is None else key.encode(), by_id)
-    applied = f"applied: {origin} will not be delivered"
-    _carry_out(settings, record, origin, wait, lambda _: applied, as_json=as_json)
+    checked_delay_ms(asked.wait)  # before the broker is asked for the record
+    raw_key, raw_id = (None if text is None else text.encode() for text in (asked.key, asked.ident))
+    if asked.key is None and asked.ident is None:
+        raw_key, raw_id = _key_and_id(settings, place)
+    headers: Headers = [(names.RECALL, asked.origin.encode())]
+    if raw_id is not None:
+        headers.append((names.ID, raw_id))
+    record = Request(headers, raw_key, None, place.partition)
+    asked.carry_out(record, asked.origin, lambda _: f"{asked.origin} will not be delivered")
 
 
-def commit(
-    ident: Ident,
-    partition: Partition = None,
-    wait: Wait = DEFAULT_WAIT,
-    bootstrap: Bootstrap = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Let a half message be delivered. Exit code 1 where none was undecided, or no answer came."""
-    settings = settings_for(config, bootstrap)
-    record = decision_on(checked_ident(ident), "commit", partition)
-    applied = (
-        f"applied: the half message {ident} is delivered at its due, or now if that has passed"
-    )
-    _carry_out(settings, record, ident, wait, lambda _: applied, as_json=as_json)
-
-
-def rollback(
-    ident: Ident,
-    partition: Partition = None,
-    wait: Wait = DEFAULT_WAIT,
-    bootstrap: Bootstrap = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Drop a half message. Exit code 1 where none was undecided, or no answer came."""
-    settings = settings_for(config, bootstrap)
-    record = decision_on(checked_ident(ident), "rollback", partition)
-    applied = f"applied: the half message {ident} will not be delivered"
-    _carry_out(settings, record, ident, wait, lambda _: applied, as_json=as_json)
-
-
-def _carry_out(
-    settings: Settings,
-    record: Request,
-    named: str,
-    wait: str,
-    applied: Callable[[ControlResult], str],
-    *,
-    as_json: bool,
-) -> None:
-    limit_s = checked_delay_ms(wait) / 1000
-    if not limit_s:
-        result = ControlResult(origin_of(write_to_ingress(settings, record)))
-    else:
-        result = write_and_wait(settings, record, named, limit_s)
-    if as_json:
-        about = "recalls" if RECALL in dict(record.headers) else "id"
-        say_json({about: named, **result._asdict(), "detail": result.detail or ""})
-    elif result.exit_code == 0:
-        say(applied(result))
-    else:
-        say(_not_applied(result, named, record, limit_s))
-    raise typer.Exit(result.exit_code if limit_s else 0)
-
-
-def _not_applied(result: ControlResult, named: str, record: Request, limit_s: float) -> str:
-    if result.outcome == MISSED:
-        why = result.detail or "nothing pends with this id"
-        return f"missed: {why}: {named} (asked as {result.origin}).{_where_else(record)}"
-    if result.outcome is not None:
-        return f"{result.outcome}: {result.detail or ''} (asked as {result.origin})"
-    if not limit_s:
-        return f"written as {result.origin}; not waited for"
-    waited = shown_duration(round(limit_s * 1000))
-    return f"no answer to {result.origin} within {waited}. {SILENCE}"
-
-
-def _where_else(record: Request) -> str:
-    """Ids are unique per ingress partition, so the record may lie in another one."""
-    if record.partition >= 0:
-        return ""
-    return " If the record was not keyed by its id, name its ingress partition: --partition."
+def _key_and_id(settings: Settings, origin: Origin) -> tuple[bytes | None, bytes | None]:
+    """Read the proof that a recall may be asked for. There is none if the record is gone."""
+    topic, partition, offset = origin
+    record = None
+    if partition < len(Connection(settings).describe_topic(topic, "Read").partitions):
+        lookup = IngressLookup(lambda: Consumer(lookup_config(settings)), topic, lambda: None)
+        with closing(lookup):
+            try:
+                record = lookup.read(partition, [offset], 0).get(offset)
+            except KafkaException as error:
+                if error.args[0].code() != NOT_IN_THE_LOG:
+                    raise explain(error.args[0], settings, topic, "Read") from None
+    if record is None:
+        return None, None
+    return record.key(), dict(record.headers() or []).get(names.ID)

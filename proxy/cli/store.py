@@ -10,14 +10,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from proxy.cli.terminal import (
-    AsJson,
-    Config,
-    Utc,
+    Configured,
+    Times,
+    option,
     say,
     say_json,
     say_table,
-    settings_for,
-    show_utc,
     shown_bytes,
     shown_time,
     text_of,
@@ -26,7 +24,6 @@ from proxy.errors import ProxyError, require_store
 from proxy.protocol.body import Delivery, LeftInKafka, body_bytes, delivery_of, is_stub
 from storage.errors import StorageError
 from storage.folder import kind_of
-from storage.store import Entry
 from storage.tier import FolderReport
 
 SHARD_FOLDER: Final = re.compile(r"(?P<shard>.+-\d+)@[^.]+")
@@ -67,7 +64,11 @@ class LocalShard:
 
         try:
             for row in dump(self.folder):
-                yield _opened((row["due_ms"], row["offset"], row["target"], row["body"]))
+                entry = row["due_ms"], row["offset"], row["target"], row["body"]
+                if is_stub(entry[3]):
+                    yield LeftInKafka(*entry[:3], body_bytes(entry[3]))
+                else:
+                    yield delivery_of(entry)
         except FileNotFoundError:
             return
         except (StorageError, ValueError) as error:
@@ -82,13 +83,6 @@ class LocalShard:
             require_store(kind)
 
 
-def _opened(entry: Entry) -> Delivery | LeftInKafka:
-    due_ms, offset, target, body = entry
-    if is_stub(body):
-        return LeftInKafka(due_ms, offset, target, body_bytes(body))
-    return delivery_of(entry)
-
-
 def local_shards(data_dir: Path) -> list[LocalShard]:
     """Return the shards of a data folder by name, except folders put aside. Raises NoLocalData."""
     folders = [folder for folder in sorted(data_dir.glob("*@*")) if folder.is_dir()]
@@ -99,19 +93,21 @@ def local_shards(data_dir: Path) -> list[LocalShard]:
     return shards
 
 
-app = typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True)
+@dataclass(frozen=True, kw_only=True)
+class LocalData(Times, Configured):
+    """Options of the commands on local data."""
 
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="The proxy's data folder; beats the settings.")
-]
+    data_dir: Path | None = option("The proxy's data folder; beats the settings.")
+
+    def shards(self) -> list[LocalShard]:
+        return local_shards(self.data_dir or self.settings.data_dir)
 
 
-@app.command("verify")
-def verify_store(data_dir: DataDir = None, config: Config = None, as_json: AsJson = False) -> None:
+def verify_store(asked: LocalData) -> None:
     """Check every file of every shard; exit code 1 when one is damaged."""
-    reports = [(shard.name, shard.verify()) for shard in _shards(data_dir, config)]
+    reports = [(shard.name, shard.verify()) for shard in asked.shards()]
     damaged = sum(bool(report.findings) for _, report in reports)
-    if as_json:
+    if asked.as_json:
         say_json({"shards": [_report_json(*one) for one in reports], "damaged": damaged})
     else:
         columns = ["shard", "pending", "runs", "segments", "covered", "watermark"]
@@ -123,26 +119,17 @@ def verify_store(data_dir: DataDir = None, config: Config = None, as_json: AsJso
     raise typer.Exit(1 if damaged else 0)
 
 
-@app.command("dump")
 def dump_store(
-    data_dir: DataDir = None,
+    asked: LocalData,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many a shard.")] = None,
-    config: Config = None,
-    as_json: AsJson = False,
-    utc: Utc = False,
 ) -> None:
     """Print what waits on disk, by shard and due time; a running proxy has more in memory."""
-    show_utc(is_wanted=utc)
-    for shard in _shards(data_dir, config):
+    for shard in asked.shards():
         for entry in islice(shard.entries(), limit):
-            if as_json:
+            if asked.as_json:
                 say_json(_entry_json(shard, entry))
             else:
                 say("  ".join(_entry_cells(shard, entry)))
-
-
-def _shards(data_dir: Path | None, config: Path | None) -> list[LocalShard]:
-    return local_shards(data_dir or settings_for(config).data_dir)
 
 
 def _row(name: str, report: FolderReport) -> list[str]:

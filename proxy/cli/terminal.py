@@ -5,7 +5,10 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
+from functools import cached_property, partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final, ParamSpec, TypeVar
@@ -87,18 +90,14 @@ def say_table(
     plain_rows = [[*map(plain, row)] for row in rows]
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
-        say(*_aligned([columns, *plain_rows]))
+        lines = [columns, *plain_rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        say(*("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines))
         return
     table = Table(*(Column(name, overflow="fold", no_wrap=name in whole) for name in columns))
     for row in plain_rows:
         table.add_row(*row)
     console.print(table)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    padded = (map(str.ljust, row, widths) for row in rows)
-    return ("  ".join(cells).rstrip() for cells in padded)
 
 
 @contextmanager
@@ -131,9 +130,10 @@ def shown_time(epoch_ms: int) -> str:
         return str(epoch_ms)
 
 
-def show_utc(*, is_wanted: bool) -> None:
+def show_utc(is_wanted: bool) -> bool:
     """Show times in UTC from now on, else in the local zone."""
     _shows_utc.set(is_wanted)
+    return is_wanted
 
 
 def shown_duration(duration_ms: int) -> str:
@@ -144,24 +144,7 @@ def shown_duration(duration_ms: int) -> str:
     return f"{duration_ms} ms"
 
 
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, help="Settings file (YAML)."),
-]
-Bootstrap = Annotated[
-    str | None,
-    typer.Option("--bootstrap", "-b", help="Broker, host:port; beats the settings."),
-]
-EachAdmin = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--admin",
-        help="host:port or URL of an admin port; name that of each instance, or a name that "
-        "stands for all their addresses. Repeatable.",
-    ),
-]
-Utc = Annotated[bool, typer.Option("--utc", help="Show times in UTC, not in the local zone.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for a program to read.")]
+# Arguments and options. Their parsers raise usage errors.
 
 
 def checked(read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
@@ -173,14 +156,14 @@ def checked(read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
 
 
 def checked_ident(text: str) -> str:
-    """Check an id. Raises a usage error."""
+    """Check an id."""
     if not is_ident(text.encode()):
         raise typer.BadParameter(f"an id has 1 to {LONGEST_ID_BYTES} bytes")
     return text
 
 
 def checked_pattern(text: str) -> str:
-    """Check a pattern of targets. Raises a usage error."""
+    """Check a pattern of targets."""
     if TARGETS_PATTERN.fullmatch(text) is None:
         raise typer.BadParameter(
             f"{text!r} is no pattern of targets: 1 to 249 of the characters "
@@ -190,19 +173,19 @@ def checked_pattern(text: str) -> str:
 
 
 def checked_instant_ms(text: str) -> int:
-    """Parse a time to epoch ms. Raises a usage error."""
+    """Parse a time to epoch ms."""
     return checked(parse_instant_ms, text)
 
 
 def checked_delay_ms(text: str) -> int:
-    """Parse a duration to ms. Raises a usage error, also for a number without a unit."""
+    """Parse a duration to ms. A number needs a unit."""
     if text.isdecimal() and text.strip("0"):
         raise typer.BadParameter(f"{text} has no unit: write {text}s for seconds, or {text}ms")
     return checked(parse_delay_ms, text)
 
 
 def checked_origin(text: str) -> Origin:
-    """Parse the place of a record. Raises a usage error."""
+    """Parse the place of a record."""
     if (found := read_origin(text)) is not None:
         return found
     shown = text if len(text) <= 60 else text[:57] + "..."
@@ -211,19 +194,97 @@ def checked_origin(text: str) -> Origin:
     )
 
 
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, help="Settings file (YAML)."),
+]
+
+
+def option(
+    about: str, *names: str, default: Any = None, kind: Any = typer.Option, **how: Any
+) -> Any:
+    """Return the field of an option, by default `--` and the field's name. `how` is for typer."""
+    return field(default=default, metadata={"kind": kind, "names": names, "help": about, **how})
+
+
+flag = partial(option, default=False)
+argument = partial(option, default=MISSING, kind=typer.Argument)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configured:
+    """Options of a command that reads the settings."""
+
+    config: Path | None = option("Settings file (YAML).", "--config", "-c", envvar=CONFIG_VARIABLE)
+    as_json: bool = flag("Print JSON, for a program to read.", "--json")
+
+    @cached_property
+    def settings(self) -> Settings:
+        return load_settings(self.config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtBroker(Configured):
+    """Options of a command that asks the broker."""
+
+    bootstrap: str | None = option("Broker, host:port; beats the settings.", "--bootstrap", "-b")
+
+    @cached_property
+    def settings(self) -> Settings:
+        settings = load_settings(self.config)
+        if self.bootstrap is None:
+            return settings
+        try:
+            refuse_no_addresses(self.bootstrap)
+        except ValueError as error:
+            raise SettingsError(f"{error}.") from None
+        kafka = {**settings.kafka, "bootstrap.servers": self.bootstrap}
+        return settings.model_copy(update={"kafka": kafka})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Times:
+    """Options of a command that shows times."""
+
+    utc: bool = flag("Show times in UTC, not in the local zone.", callback=show_utc)
+
+
+SHARED: Final = ("admin", "bootstrap", "config", "as_json", "utc")
+"""Options of many commands. The help shows them last."""
+
+
+def with_options(run: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter whose type is a class of options by its fields."""
+    own = signature(run).parameters
+    kinds: dict[str, Any] = {name: one.annotation for name, one in own.items()}
+    groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+    options: list[Parameter] = []
+    for name, one in own.items():
+        options += map(_parameter, fields(groups[name])) if name in groups else [one]
+
+    @wraps(run)
+    def command(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        run(**given)
+
+    options = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in options]
+    options.sort(key=lambda one: one.name in SHARED)
+    command.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in options}
+    return command
+
+
+def _parameter(one: Field[Any]) -> Parameter:
+    how = dict(one.metadata)
+    kind, names = how.pop("kind"), how.pop("names")
+    if kind is typer.Option:
+        names = names or (f"--{one.name.rstrip('_').replace('_', '-')}",)
+    default = Parameter.empty if one.default is MISSING else one.default
+    annotation = Annotated[one.type, kind(*names, **how)]  # type: ignore[name-defined]
+    return Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
 def settings_for_embedded(bootstrap: str, config: Path | None = None) -> Settings:
     """Return the settings for a broker just started, which needs no password."""
     return load_settings(config).model_copy(update={"kafka": {"bootstrap.servers": bootstrap}})
-
-
-def settings_for(config: Path | None, bootstrap: str | None = None) -> Settings:
-    """Return the settings, with the broker that was named."""
-    settings = load_settings(config)
-    if bootstrap is None:
-        return settings
-    try:
-        refuse_no_addresses(bootstrap)
-    except ValueError as error:
-        raise SettingsError(f"{error}.") from None
-    kafka = {**settings.kafka, "bootstrap.servers": bootstrap}
-    return settings.model_copy(update={"kafka": kafka})

@@ -15,16 +15,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.cli.admin_port import DIRECTLY
-from proxy.cli.terminal import (
-    Config,
-    StopAsked,
-    say,
-    settings_for,
-    settings_for_embedded,
-    stop_raises,
-)
+from proxy.cli.terminal import Config, StopAsked, say, settings_for_embedded, stop_raises
 from proxy.config.settings import Settings, TopicSettings
-from proxy.config.sources import CONFIG_VARIABLE, variable_name
+from proxy.config.sources import CONFIG_VARIABLE, load_settings, variable_name
 from proxy.embedded import EmbeddedBroker
 from proxy.embedded.server import GuardedProcess, is_free, pick_free
 from proxy.errors import ProxyError
@@ -58,7 +51,9 @@ class ProxyProcess:
         self, environment: Mapping[str, str], admin_port: int, log: Path | None = None
     ) -> None:
         self.admin_port = admin_port
-        self.environment = {**_without_broker(os.environ), **environment}
+        kept = os.environ.items()
+        others = {n: text for n, text in kept if not n.upper().startswith(NAMES_A_BROKER)}
+        self.environment = {**others, **environment}
         self._log = log
         self._process: GuardedProcess | None = None
 
@@ -114,11 +109,6 @@ class ProxyProcess:
         self.stop()
 
 
-def _without_broker(environment: Mapping[str, str]) -> dict[str, str]:
-    kept = environment.items()
-    return {name: text for name, text in kept if not name.upper().startswith(NAMES_A_BROKER)}
-
-
 Port = Annotated[
     int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
 ]
@@ -151,7 +141,7 @@ def dev(
     config: Config = None,
 ) -> None:
     """Start a real Kafka broker and the proxy in front of it; say what to paste where."""
-    settings = settings_for(config)
+    settings = load_settings(config)
     configure_logs(settings.log.level, settings.log.format)
     with suppress(StopAsked), stop_raises():
         _serve(config, port, data_dir)
@@ -161,8 +151,10 @@ def _serve(config: Path | None, port: int, data_dir: Path) -> None:
     say("starting the broker …")
     with EmbeddedBroker(data_dir / "broker", port=port) as broker:
         settings = settings_for_embedded(broker.bootstrap_servers, config)
-        make_topics(settings, {TRIAL_TOPIC: {}})
-        admin_port = _admin_port(settings)
+        _make_topics(settings)
+        wanted = settings.admin.port
+        is_usable = wanted and is_free("127.0.0.1", wanted)
+        admin_port = wanted if is_usable else pick_free("127.0.0.1")
         say("starting the proxy …")
         environment = proxy_environment(settings, data_dir / "proxy", admin_port)
         named = {CONFIG_VARIABLE: str(config)} if config else {}
@@ -177,22 +169,17 @@ def _serve(config: Path | None, port: int, data_dir: Path) -> None:
             raise ProxyEnded("The broker ended by itself.", f"Its log is {broker.log_path}.")
 
 
-def make_topics(settings: Settings, topics: dict[str, dict[str, str]]) -> None:
-    """Create the proxy's own topics, and `topics` for trials: configuration by name."""
+def _make_topics(settings: Settings) -> None:
     with explained(settings):
         ensure_topics(settings)
         admin = admin_client(settings)
-        wanted = [
-            NewTopic(name, num_partitions=TRIAL_PARTITIONS, config=config)
-            for name, config in topics.items()
-        ]
-        for answer in admin.create_topics(wanted).values():
-            try:
-                answer.result()
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
-        await_known(list(topics), admin)
+        wanted = NewTopic(TRIAL_TOPIC, num_partitions=TRIAL_PARTITIONS)
+        try:
+            admin.create_topics([wanted])[TRIAL_TOPIC].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        await_known([TRIAL_TOPIC], admin)
 
 
 def command_name() -> str:
@@ -230,8 +217,3 @@ What ended otherwise than by delivery, and why, is in two topics to watch: {outc
 Any Kafka client can do all of this with a few headers: see examples/.
 What waits, in a browser: http://127.0.0.1:{admin_port}/   Ctrl-C stops both.
 """
-
-
-def _admin_port(settings: Settings) -> int:
-    wanted = settings.admin.port
-    return wanted if wanted and is_free("127.0.0.1", wanted) else pick_free("127.0.0.1")

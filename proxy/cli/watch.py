@@ -3,10 +3,10 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from confluent_kafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_NOT_AVAILABLE,
@@ -16,15 +16,14 @@ from confluent_kafka import (
 )
 
 from proxy.cli.terminal import (
-    AsJson,
-    Bootstrap,
-    Config,
+    AtBroker,
     StopAsked,
-    Utc,
+    Times,
+    argument,
+    flag,
+    option,
     say,
     say_json,
-    settings_for,
-    show_utc,
     shown_bytes,
     shown_time,
     stop_raises,
@@ -35,60 +34,50 @@ from proxy.config.settings import Settings
 from proxy.kafka.access import Connection, client_config, explain, explained
 from proxy.kafka.control import go_to_end
 from proxy.logs import plain
-from proxy.protocol.headers import (
-    CHECK,
-    DUE,
-    ERROR,
-    ERROR_DETAIL,
-    ID,
-    ORIGIN,
-    UNREADABLE,
-    read_headers,
-)
+from proxy.protocol import headers as names
 from proxy.protocol.outcomes import DEAD_LETTERED, read_outcome
 
 WHAT_WIDTH = len(DEAD_LETTERED)
 MOST_DIGITS = 18
 
 
-def watch(
-    topic: Annotated[str, typer.Argument(help="The topic to read.")],
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Show what is there already, too.")
-    ] = False,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")] = None,
-    timeout_s: Annotated[
-        float | None, typer.Option("--timeout", min=0, help="Stop after so many seconds.")
-    ] = None,
-    bootstrap: Bootstrap = None,
-    config: Config = None,
-    as_json: AsJson = False,
-    utc: Utc = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Watched(Times, AtBroker):
+    """Options of `watch`."""
+
+    topic: str = argument("The topic to read.")
+    from_beginning: bool = flag("Show what is there already, too.")
+    count: int | None = option("Stop after so many records.", min=1)
+    timeout_s: float | None = option("Stop after so many seconds.", "--timeout", min=0)
+
+
+def watch(asked: Watched) -> None:
     """Print each record that arrives, and how late; of outcomes and dead letters, what and why."""
-    show_utc(is_wanted=utc)
-    settings = settings_for(config, bootstrap)
-    is_outcomes = topic == settings.topics.outcomes
+    settings = asked.settings
+    is_outcomes = asked.topic == settings.topics.outcomes
     with (
         suppress(StopAsked),
         stop_raises(),
-        closing(_open_consumer(settings, topic, from_beginning=from_beginning)) as consumer,
+        closing(
+            open_consumer(settings, asked.topic, from_beginning=asked.from_beginning)
+        ) as consumer,
     ):
-        if not as_json:
+        if not asked.as_json:
             shown = "how an ingress record ended" if is_outcomes else "how late a record is"
-            say(f"watching {topic}; the second column is {shown} (Ctrl-C ends)")
-        end = None if timeout_s is None else time.monotonic() + timeout_s
-        for message in islice(_arrivals(consumer, settings, end), count):
+            say(f"watching {asked.topic}; the second column is {shown} (Ctrl-C ends)")
+        end_s = None if asked.timeout_s is None else time.monotonic() + asked.timeout_s
+        for message in islice(_arrivals(consumer, settings, end_s), asked.count):
             arrival = describe_arrival(message)
             if is_outcomes:
                 arrival["ended"] = read_outcome(message.value())
-            if as_json:
+            if asked.as_json:
                 say_json(arrival)
             else:
                 say(watch_line(arrival, message.key(), message.value()))
 
 
-def _open_consumer(settings: Settings, topic: str, *, from_beginning: bool) -> Consumer:
+def open_consumer(settings: Settings, topic: str, *, from_beginning: bool = False) -> Consumer:
+    """Return a consumer at the end of a topic, or at its beginning. Raises ProxyError."""
     description = Connection(settings).describe_topic(topic, "Read")
     numbers = [part.id for part in description.partitions]
     config = client_config(
@@ -123,8 +112,11 @@ def describe_arrival(message: Message) -> dict[str, Any]:
     """Return the `--json` output for a record. Times are epoch ms."""
     kind, timestamp_ms = message.timestamp()
     arrived_ms = wall_clock_ms() if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms
-    headers = _headers_of(message)
-    due_ms = _number(headers.get(DUE))
+    try:
+        headers = dict(names.read_headers(message) or [])
+    except (SystemError, UnicodeDecodeError):  # a name is not UTF-8
+        headers = {names.UNREADABLE: None}
+    due_ms = _number(headers.get(names.DUE))
     return {
         "topic": message.topic(),
         "partition": message.partition(),
@@ -132,53 +124,46 @@ def describe_arrival(message: Message) -> dict[str, Any]:
         "key": text_of(message.key()),
         "value": text_of(message.value()),
         "headers": {name: text_of(raw) for name, raw in headers.items()},
-        "origin": text_of(headers.get(ORIGIN)),
+        "origin": text_of(headers.get(names.ORIGIN)),
         "due_ms": due_ms,
         "arrived_ms": arrived_ms,
         "lateness_ms": None if due_ms is None else arrived_ms - due_ms,
-        "check": _number(headers.get(CHECK)),
-        "error": text_of(headers.get(ERROR)),
-        "error_detail": text_of(headers.get(ERROR_DETAIL)),
+        "check": _number(headers.get(names.CHECK)),
+        "error": text_of(headers.get(names.ERROR)),
+        "error_detail": text_of(headers.get(names.ERROR_DETAIL)),
     }
 
 
-def _headers_of(message: Message) -> dict[str, bytes | None]:
-    """Return the headers, or a mark: the client library shows none if a name is not UTF-8."""
-    try:
-        return dict(read_headers(message) or [])
-    except (SystemError, UnicodeDecodeError):
-        return {UNREADABLE: None}
+def _number(raw: bytes | None) -> int | None:
+    return int(raw) if raw is not None and raw.isdigit() and len(raw) <= MOST_DIGITS else None
 
 
 def watch_line(arrival: Mapping[str, Any], key: bytes | None, value: bytes | None) -> str:
     """Return the line for a record of `describe_arrival`. `ended` has an outcome."""
-    ended = arrival.get("ended")
-    what = ended["outcome"] if ended else _what(arrival)
-    cells = _outcome_cells(ended) if ended else _record_cells(arrival, key, value)
+    if ended := arrival.get("ended"):
+        what, cells = ended["outcome"], list(_outcome_cells(ended))
+    else:
+        what, cells = _record_cells(arrival, key, value)
     place = f"{arrival['partition']}/{arrival['offset']}"
     return "  ".join([shown_time(arrival["arrived_ms"]), f"{what:>{WHAT_WIDTH}}", place, *cells])
 
 
-def _what(arrival: Mapping[str, Any]) -> str:
-    if arrival["check"] is not None:
-        return f"check {arrival['check']}"
-    if arrival["error"] is not None:
-        return "dead letter"
-    if (lateness_ms := arrival["lateness_ms"]) is not None:
-        return f"{lateness_ms:+d} ms"
-    return "unreadable" if "ended" in arrival or DUE in arrival["headers"] else "not delayed"
-
-
 def _record_cells(
     arrival: Mapping[str, Any], key: bytes | None, value: bytes | None
-) -> Iterator[str]:
-    yield shown_bytes(key)
-    yield shown_bytes(value)
-    if arrival["check"] is not None:
-        yield f"commit or roll back: {plain(arrival['headers'].get(ID))}"
+) -> tuple[str, list[str]]:
+    cells = [shown_bytes(key), shown_bytes(value)]
     if arrival["error"] is not None:
-        yield f"{plain(arrival['error'])}: {plain(arrival['error_detail'])}"
-        yield f"was {plain(arrival['origin'])}"
+        cells.append(f"{plain(arrival['error'])}: {plain(arrival['error_detail'])}")
+        cells.append(f"was {plain(arrival['origin'])}")
+    if arrival["check"] is not None:
+        ident = plain(arrival["headers"].get(names.ID))
+        return f"check {arrival['check']}", [*cells, f"commit or roll back: {ident}"]
+    if arrival["error"] is not None:
+        return "dead letter", cells
+    if (lateness_ms := arrival["lateness_ms"]) is not None:
+        return f"{lateness_ms:+d} ms", cells
+    is_unreadable = "ended" in arrival or names.DUE in arrival["headers"]
+    return "unreadable" if is_unreadable else "not delayed", cells
 
 
 def _outcome_cells(ended: Mapping[str, Any]) -> Iterator[str]:
@@ -191,7 +176,3 @@ def _outcome_cells(ended: Mapping[str, Any]) -> Iterator[str]:
         yield f"next {plain(ended['next_origin'])}"
     if ended.get("detail"):
         yield plain(ended["detail"])
-
-
-def _number(raw: bytes | None) -> int | None:
-    return int(raw) if raw is not None and raw.isdigit() and len(raw) <= MOST_DIGITS else None

@@ -13,12 +13,11 @@ import pytest
 from proxy.admin.server import AdminServer
 from proxy.cli.admin_port import (
     NAME_IT,
+    Instances,
     NotThere,
     ProxyUnreachable,
     address_of,
-    addresses_of,
     ask,
-    ask_each,
 )
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
@@ -137,15 +136,18 @@ def test_an_address_that_is_none_is_refused_in_a_sentence(call: Call, address: s
         assert err.endswith(f"{NAME_IT}\n")
 
 
-def test_one_that_answers_is_enough_and_the_others_are_named() -> None:
+def test_one_that_answers_is_enough_and_the_others_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def asking(address: str) -> int:
         if address == "away":
             raise ProxyUnreachable("It is away.")
         return len(address)
 
-    assert ask_each(["away", "here"], asking) == ([4], {"away": "It is away."})
+    _known(monkeypatch, "10.0.0.1")
+    assert Instances(admin=["away", "here"]).each(asking) == ([4], {"away": "It is away."})
     with pytest.raises(ProxyUnreachable, match="It is away"):
-        ask_each(["away", "away"], asking)
+        Instances(admin=["away", "away"]).each(asking)
 
 
 def test_where_no_instance_answers_nothing_is_said_to_wait(call: Call) -> None:
@@ -200,7 +202,7 @@ def test_a_name_of_several_addresses_is_an_instance_at_each(
     monkeypatch: pytest.MonkeyPatch, name: str, addresses: tuple[str, ...], asked: list[str]
 ) -> None:
     _known(monkeypatch, *addresses)
-    assert addresses_of(AdminSettings(), ["other:1", name])[-len(asked) :] == asked
+    assert Instances(admin=["other:1", name]).addresses[-len(asked) :] == asked
 
 
 @pytest.mark.parametrize(
@@ -220,11 +222,11 @@ def test_any_other_address_is_asked_as_it_was_named(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     _known(monkeypatch, *(("10.0.0.1", "10.0.0.2") if "pods" in name else ("::1", "127.0.0.1")))
-    assert addresses_of(AdminSettings(), [name]) == [name]
+    assert Instances(admin=[name]).addresses == [name]
 
 
 def test_a_name_that_nobody_knows_is_said_when_it_is_asked() -> None:
-    (address,) = addresses_of(AdminSettings(), ["nobody.invalid:9464"])
+    (address,) = Instances(admin=["nobody.invalid:9464"]).addresses
     with pytest.raises(ProxyUnreachable, match=r"No proxy answers at http://nobody\.invalid:9464"):
         ask(address, "/pending", None)
 
@@ -235,6 +237,5 @@ def test_instances_behind_one_name_are_all_asked(monkeypatch: pytest.MonkeyPatch
         other = AdminSettings(host="127.0.0.2", port=first.port)
         with closing(AdminServer(MadeUpApi(other).site)):
             _known(monkeypatch, "127.0.0.1", "127.0.0.2")
-            named = addresses_of(AdminSettings(), [f"pods:{first.port}"])
-            answers, silent = ask_each(named, lambda address: ask(address, "/pending", None))
+            answers, silent = Instances(admin=[f"pods:{first.port}"]).ask("/pending")
     assert (len(answers), silent) == (2, {})

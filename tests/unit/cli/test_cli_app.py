@@ -103,10 +103,10 @@ def test_a_broker_that_is_not_there_is_one_sentence(call: Call, arguments: tuple
 def test_a_defect_is_told_as_one_and_shows_where_when_asked(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: object) -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError("by nobody")
 
-    monkeypatch.setattr(run_command, "settings_for", broken)
+    monkeypatch.setattr(run_command, "load_settings", broken)
     code, _, err = call("run")
     assert code == 1
     assert "a defect of kafka-delay-proxy, please report it: ZeroDivisionError: by nobody" in err

@@ -7,7 +7,6 @@ from proxy.cli.check_configs import (
     Severity,
     TopicConfig,
     broker_config_findings,
-    coordinator_findings,
     replication_findings,
     topic_findings,
 )
@@ -107,11 +106,11 @@ def test_more_workers_than_partitions_stay_idle() -> None:
 def test_a_configuration_that_may_not_be_read_says_nothing() -> None:
     topics = {role: TopicConfig(role, 4, {}) for role in ("dead_letters", "outcomes", "settings")}
     assert list(topic_findings(Settings(), topics)) == []
-    assert list(broker_config_findings(Settings(), {})) == []
+    assert list(broker_config_findings(Settings(), {}, 3)) == []
 
 
 def test_a_broker_that_allows_only_short_transactions_would_stop_the_proxy() -> None:
-    (finding,) = broker_config_findings(Settings(), {"transaction.max.timeout.ms": "5000"})
+    (finding,) = broker_config_findings(Settings(), {"transaction.max.timeout.ms": "5000"}, 3)
     assert finding.severity is Severity.STOP
     assert "transaction.timeout.ms: 5000" in finding.remedy
 
@@ -126,7 +125,7 @@ def test_a_broker_that_allows_only_short_transactions_would_stop_the_proxy() -> 
     ],
 )
 def test_a_limit_on_the_group_would_stop_the_proxy(config: dict[str, str], remedy: str) -> None:
-    (finding,) = broker_config_findings(Settings(workers=2), config)
+    (finding,) = broker_config_findings(Settings(workers=2), config, 3)
     assert finding.severity is Severity.STOP
     assert remedy in finding.remedy
 
@@ -140,7 +139,7 @@ def test_limits_that_the_settings_keep_say_nothing() -> None:
         "transaction.max.timeout.ms": "10000",
     }
     settings = Settings(workers=2, kafka={"session.timeout.ms": "30000"})
-    assert list(broker_config_findings(settings, config)) == []
+    assert list(broker_config_findings(settings, config, 3)) == []
 
 
 def test_kafkas_own_topics_with_more_replicas_than_brokers_are_warned_of() -> None:
@@ -148,7 +147,7 @@ def test_kafkas_own_topics_with_more_replicas_than_brokers_are_warned_of() -> No
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "3",
     }
-    (finding,) = coordinator_findings(config, 1)
+    (finding,) = broker_config_findings(Settings(), config, 1)
     assert finding.severity is Severity.WARN
     assert "transaction.state.log.replication.factor=1" in finding.remedy
 
@@ -160,12 +159,12 @@ def test_a_topic_that_wants_more_replicas_in_sync_than_it_has_would_stop_the_pro
 
 
 def test_a_broker_that_keeps_little_metadata_would_stop_the_proxy() -> None:
-    (finding,) = broker_config_findings(Settings(), {"offset.metadata.max.bytes": "100"})
+    (finding,) = broker_config_findings(Settings(), {"offset.metadata.max.bytes": "100"}, 3)
     assert finding.severity is Severity.STOP
 
 
 def test_offsets_forgotten_within_a_week_are_warned_of() -> None:
-    (finding,) = broker_config_findings(Settings(), {"offsets.retention.minutes": "60"})
+    (finding,) = broker_config_findings(Settings(), {"offsets.retention.minutes": "60"}, 3)
     assert finding.severity is Severity.WARN
     assert "1 h" in finding.found
 

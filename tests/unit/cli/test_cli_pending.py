@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.admin.server import AdminServer
-from proxy.cli import admin_port, pending
+from proxy.cli import pending
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import INGRESS, MadeUpApi
 
@@ -77,14 +77,6 @@ def test_how_many_wait_is_the_sum_over_all_instances(call: Call, admin: str) -> 
     assert "Counted more than once: 0, 1, 2. Is an instance named twice" in shown
     once = call("pending", "--admin", admin)[1]
     assert ("9 records wait." in once, "more than once" in once) == (True, False)
-
-
-def test_a_proxy_that_does_not_say_of_which_partitions_counts_as_silent(
-    call: Call, admin: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admin_port, "ask", lambda *_: {"pending": 1, "by_target": {}})
-    code, _, err = call("pending", "--admin", admin)
-    assert (code, "it is older. Upgrade it" in err) == (1, True)
 
 
 def test_an_instance_that_does_not_answer_is_named_and_the_others_are_shown(

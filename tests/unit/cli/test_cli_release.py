@@ -35,7 +35,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     calls: Asked = []
 
     def answer(address: str, path: str, _token: str | None, **how: Any) -> dict[str, Any]:
-        calls.append((address, how["method"], path, how["body"]))
+        method = how.get("method", "GET")
+        calls.append((address, method, path, how.get("body")))
         if address == "away":
             raise ProxyUnreachable("No proxy answers at away.", "")
         replies: dict[str, Any] = {
@@ -44,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
             "/limits": CAPPED if address == "capped" else LIMITS,
         }
         done = {"paused": True, "in_force": address != "slow"}
-        found: dict[str, Any] = replies[path] if how["method"] == "GET" else done
+        found: dict[str, Any] = replies[path] if method == "GET" else done
         return found
 
     monkeypatch.setattr(admin_port, "ask", answer)

@@ -3,109 +3,104 @@
 import pytest
 import typer
 
-from proxy.cli.send import (
-    cancel_of,
-    decision_on,
-    expected_end,
-    half_headers,
-    named,
-    request_headers,
-    retry_headers,
-    user_headers,
-)
+from proxy.cli.send import Asked, ById, expected_end
 from proxy.config.settings import Settings
 from proxy.kafka.control import Request
+from proxy.protocol.body import Headers
 
 NOW_MS = 1_000_000
 
 
 @pytest.mark.parametrize(
-    ("delay", "deliver_at", "level", "header"),
+    ("asked", "header"),
     [
-        ("10s", None, None, ("timer-delay", b"10s")),
-        (None, "2026-01-01T09:00:00Z", None, ("timer-deliver-at", b"2026-01-01T09:00:00Z")),
-        (None, None, 3, ("timer-level", b"3")),
-        (None, None, 0, ("timer-level", b"0")),
+        (Asked(topic="orders", delay="10s"), ("timer-delay", b"10s")),
+        (
+            Asked(topic="orders", deliver_at="2026-01-01T09:00:00Z"),
+            ("timer-deliver-at", b"2026-01-01T09:00:00Z"),
+        ),
+        (Asked(topic="orders", level=3), ("timer-level", b"3")),
+        (Asked(topic="orders", level=0), ("timer-level", b"0")),
     ],
 )
-def test_a_time_becomes_its_header(
-    delay: str | None, deliver_at: str | None, level: int | None, header: tuple[str, bytes]
-) -> None:
-    headers = request_headers("orders", delay, deliver_at, level)
-    assert headers == [("timer-topic", b"orders"), header]
+def test_a_time_becomes_its_header(asked: Asked, header: tuple[str, bytes]) -> None:
+    assert asked.record().headers == [("timer-topic", b"orders"), header]
 
 
 def test_without_a_time_only_the_target_is_named() -> None:
-    assert request_headers("orders", None, None, None) == [("timer-topic", b"orders")]
+    assert Asked(topic="orders").record().headers == [("timer-topic", b"orders")]
 
 
 def test_two_times_are_refused() -> None:
     with pytest.raises(typer.BadParameter, match="give one of"):
-        request_headers("orders", "10s", None, 3)
+        Asked(topic="orders", delay="10s", level=3).record()
 
 
 def test_a_bare_number_is_refused_with_both_units() -> None:
     with pytest.raises(typer.BadParameter, match="30 has no unit: write 30s for seconds, or 30ms"):
-        request_headers("orders", "30", None, None)
-    assert request_headers("orders", "0", None, None)[1] == ("timer-delay", b"0")
+        Asked(topic="orders", delay="30").record()
+    assert Asked(topic="orders", delay="0").record().headers[1] == ("timer-delay", b"0")
 
 
-@pytest.mark.parametrize(("delay", "deliver_at"), [("soon", None), (None, "tomorrow")])
-def test_an_unreadable_time_is_refused_before_anything_is_sent(
-    delay: str | None, deliver_at: str | None
-) -> None:
+@pytest.mark.parametrize(
+    "asked", [Asked(topic="t", delay="soon"), Asked(topic="t", deliver_at="tomorrow")]
+)
+def test_an_unreadable_time_is_refused_before_anything_is_sent(asked: Asked) -> None:
     with pytest.raises(typer.BadParameter, match="is not a"):
-        request_headers("orders", delay, deliver_at, None)
+        asked.record()
 
 
 def test_headers_are_split_at_the_first_equals_sign() -> None:
-    assert user_headers(["a=b=c", "empty="]) == [("a", b"b=c"), ("empty", b"")]
+    headers = Asked(topic="orders", header=["a=b=c", "empty="]).record().headers
+    assert headers[1:] == [("a", b"b=c"), ("empty", b"")]
 
 
 @pytest.mark.parametrize("text", ["nothing", "=value"])
 def test_a_header_without_name_or_value_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="write name=value"):
-        user_headers([text])
+        Asked(topic="orders", header=[text]).record()
 
 
 @pytest.mark.parametrize("name", ["timer-cancel", "timer-recall", "timer-transaction"])
 def test_headers_that_act_on_another_record_have_commands_of_their_own(name: str) -> None:
     with pytest.raises(typer.BadParameter, match=f"{name} is set by"):
-        user_headers([f"{name}=x"])
+        Asked(topic="orders", header=[f"{name}=x"]).record()
 
 
 def test_a_record_with_an_id_is_keyed_by_it_and_takes_its_key_along() -> None:
-    record = named("o1", [("timer-topic", b"orders")], b"k", b"v")
+    record = Asked(topic="orders", key="k", value="v", ident="o1").record()
     assert (record.key, record.value) == (b"o1", b"v")
     assert record.headers == [("timer-topic", b"orders"), ("timer-id", b"o1"), ("timer-key", b"k")]
-    assert dict(named("o1", [], None, b"v").headers)["timer-key"] is None
+    assert dict(Asked(topic="orders", value="v", ident="o1").record().headers)["timer-key"] is None
 
 
 def test_what_decides_about_an_id_is_keyed_by_it_too() -> None:
-    assert cancel_of("o1") == Request([("timer-cancel", b"o1")], b"o1")
-    assert cancel_of("o1", 0).partition == 0
-    commit = decision_on("o1", "commit")
-    assert (commit.key, dict(commit.headers)["timer-transaction"]) == (b"o1", b"commit")
+    cancel: Headers = [("timer-cancel", b"o1")]
+    assert ById(ident="o1").request(cancel) == Request(cancel, b"o1")
+    assert ById(ident="o1", partition=0).request(cancel).partition == 0
 
 
 def test_a_target_is_needed_unless_a_consumer_group_gives_the_record_back() -> None:
-    assert retry_headers("orders", None, None) == []
-    assert retry_headers(None, "g", None) == [("timer-retry-group", b"g"), ("timer-attempt", b"0")]
+    assert Asked(retry_group="g").record().headers == [
+        ("timer-retry-group", b"g"),
+        ("timer-attempt", b"0"),
+    ]
     with pytest.raises(typer.BadParameter, match="say where"):
-        retry_headers(None, None, None)
+        Asked().record()
     with pytest.raises(typer.BadParameter, match="--attempt belongs to --retry-group"):
-        retry_headers("orders", None, 3)
+        Asked(topic="orders", attempt=3).record()
 
 
 def test_a_half_message_needs_an_id_and_may_name_where_to_ask() -> None:
-    assert half_headers("o1", "checks", is_half=True) == [
+    half = Asked(topic="orders", prepare=True, ident="o1", check_topic="checks").record()
+    assert half.headers[1:3] == [
         ("timer-transaction", b"prepare"),
         ("timer-check-topic", b"checks"),
     ]
     with pytest.raises(typer.BadParameter, match="needs an --id"):
-        half_headers(None, None, is_half=True)
+        Asked(topic="orders", prepare=True).record()
     with pytest.raises(typer.BadParameter, match="belongs to --prepare"):
-        half_headers("o1", "checks", is_half=False)
+        Asked(topic="orders", check_topic="checks").record()
 
 
 @pytest.mark.parametrize(
@@ -123,11 +118,9 @@ def test_the_expected_end_of_a_record_is_what_the_proxy_will_do(
 ) -> None:
     record = Request(headers, b"k", b"v")
     assert expected_end(record, Settings(), NOW_MS) == (target, due_ms, None)
-    assert expected_end(named("o1", headers, b"k", b"v"), Settings(), NOW_MS)[:2] == (
-        target,
-        due_ms,
-    )
-    half = named("o1", [*headers, ("timer-transaction", b"prepare")], b"k", b"v")
+    named: Headers = [*headers, ("timer-id", b"o1"), ("timer-key", b"k")]
+    assert expected_end(Request(named, b"o1", b"v"), Settings(), NOW_MS)[:2] == (target, due_ms)
+    half = Request([*named, ("timer-transaction", b"prepare")], b"o1", b"v")
     assert expected_end(half, Settings(), NOW_MS)[:2] == (target, due_ms)
 
 
