@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -59,12 +59,8 @@ def is_bearer(token: str | None, authorization: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a port on `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
@@ -79,7 +75,10 @@ def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
                 "is set. Set `admin: token`, or `admin: host` to 127.0.0.1."
             )
             raise Problem(403, "closed", detail)
-        if not _is_own_name(headers.get("host", "")) or _is_from_elsewhere(headers):
+        host, origin = headers.get("host", ""), headers.get("origin", "")
+        is_own = not host or is_loopback(_host_of(host))
+        is_own = is_own and (not origin or is_loopback(_host_of(origin.rpartition("//")[2])))
+        if not is_own or headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
             detail = "Without `admin: token` the API answers to 127.0.0.1 and localhost alone."
             raise Problem(403, "closed", detail)
     elif not is_bearer(settings.token, headers.get("authorization", "")):
@@ -97,7 +96,7 @@ def refuse_foreign_name(host_header: str) -> None:
     Prometheus scrapes by a pod's address or a Service's name."""
     name = _host_of(host_header)
     is_local = "." not in name or name.endswith(LOCAL_SUFFIXES) or name == socket.gethostname()
-    if not is_local and not _is_address(name):
+    if not is_local and _address(name) is None:
         detail = (
             "Without `admin: token` this port answers to addresses and local names alone, not to "
             f"{name[:100]}. Ask by the address, or set `admin: token`."
@@ -105,32 +104,19 @@ def refuse_foreign_name(host_header: str) -> None:
         raise Problem(403, "closed", detail)
 
 
-def _is_address(name: str) -> bool:
+def _address(text: str) -> IPv4Address | IPv6Address | None:
     try:
-        ip_address(name)
+        return ip_address(text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
-def _network(address: str) -> str:
+def _network(text: str) -> str:
     """Return the address, or its /64 network for IPv6, which one machine may own."""
-    try:
-        read = ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    is_wide = isinstance(read, IPv6Address) and read.ipv4_mapped is None
-    return str(int(read) >> 64) if is_wide else address
-
-
-def _is_own_name(host_header: str) -> bool:
-    return not host_header or is_loopback(_host_of(host_header))
-
-
-def _is_from_elsewhere(headers: Mapping[str, str]) -> bool:
-    site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin", "")
-    is_own_origin = not origin or is_loopback(_host_of(origin.rpartition("//")[2]))
-    return site not in {"none", "same-origin"} or not is_own_origin
+    address = _address(text.partition("%")[0])
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(int(address) >> 64)
+    return text
 
 
 def _host_of(header: str) -> str:

@@ -4,13 +4,13 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -142,9 +142,9 @@ def document() -> dict[str, Any]:
     for one in [one for path in found["paths"].values() for one in path.values()]:
         found["components"]["responses"] = {"Refused": one["responses"]["default"]}
         one["responses"]["default"] = refused
-        for schema in [parameter["schema"] for parameter in one.get("parameters", [])]:
-            if schema["type"] != "string" and "default" in schema:  # calls take it as text
-                schema["default"] = json.loads(schema["default"])
+        for parameter in one.get("parameters", []):
+            if parameter["name"] == "wait":
+                parameter["schema"]["default"] = f"{parameter['schema']['default']}s"
     found["components"]["securitySchemes"] = {"token": TOKEN}
     found["security"] = [{"token": []}, {}]
     return found
@@ -160,94 +160,81 @@ class AdminApp:
         self._free_discards = threading.BoundedSemaphore(DISCARDS_AT_ONCE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
         send = partial(_send_always, send)
-        headers = _headers_of(scope)
+        headers = {
+            name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]
+        }
+        path = bytes(scope["raw_path"]).decode("latin-1")  # undecoded: %2F is no separator
+        is_head = scope["method"] == "HEAD"
+        inner = {
+            **scope,
+            "path": path,
+            "root_path": PREFIX,
+            "method": "GET" if is_head else scope["method"],
+            "state": {"site": self._site, "is_head": is_head},
+        }
         try:
-            most_bytes = _body_bytes(headers)
+            has_body = _body_bytes(headers) > 0
         except Problem as refused:
-            await self._refuse_unread(refused, scope, receive, send)
+            await self._refuse_unread(refusal_of(refused, path), receive, send)
             return
         with suppress(ClientDisconnect):
-            if most_bytes:
+            if has_body:
                 receive = _replayed(await Request(scope, receive).body(), receive)
-            reply = await self._reply(scope, headers)
-            await reply(self._inner(scope), receive, send)
+            try:
+                reply = await self._reply(scope, path, headers)
+            except Exception as error:  # noqa: BLE001 (a defect is logged)
+                reply = refusal_of(error, path)
+            await reply(inner, receive, send)
 
-    async def _reply(self, scope: Scope, headers: Mapping[str, str]) -> ASGIApp:
-        path = _raw_path(scope)
-        try:
-            return self._probe(path, scope["method"]) or await self._admitted(scope, path, headers)
-        except Exception as error:  # noqa: BLE001 (a defect is logged)
-            return refusal_of(error, path)
-
-    def _probe(self, path: str, method: str) -> Response | None:
-        if method not in {"GET", "HEAD"} or path not in {"/healthz", "/readyz"}:
-            return None
-        statuses = self._site.read_statuses()
-        is_health = path == "/healthz"
-        code, said = health(statuses, time.monotonic()) if is_health else readiness(statuses)
-        return Response(f"{json.dumps(said)}\n", code, media_type=JSON_TYPE)
-
-    async def _admitted(self, scope: Scope, path: str, headers: Mapping[str, str]) -> ASGIApp:
+    async def _reply(self, scope: Scope, path: str, headers: Mapping[str, str]) -> ASGIApp:
+        is_read = scope["method"] in {"GET", "HEAD"}
+        if path in {"/healthz", "/readyz"} and is_read:
+            statuses = self._site.read_statuses()
+            is_health = path == "/healthz"
+            code, said = health(statuses, time.monotonic()) if is_health else readiness(statuses)
+            return Response(f"{json.dumps(said)}\n", code, media_type=JSON_TYPE)
         address = (scope["client"] or ("", 0))[0]
-        authorization = headers.get("authorization", "")
         if self._token is None:
             refuse_foreign_name(headers.get("host", ""))
         elif "authorization" in headers:
             self._wrong_tokens.refuse(address)
         is_page = not path.startswith("/api/")
-        if is_page and scope["method"] not in {"GET", "HEAD"}:
+        if is_page and not is_read:
             detail = "This page can only be read."
             raise Problem(405, "method-not-allowed", detail, {"Allow": "GET, HEAD"})
         if is_page and (file := page_file(path)) is not None:
             return Response(file[1], headers={"Content-Type": file[0], **FILE_HEADERS})
-        is_known = is_bearer(self._token, authorization)
+        is_known = is_bearer(self._token, headers.get("authorization", ""))
         if not is_known and "authorization" in headers:
             self._wrong_tokens.add(address)
-        if not is_page:
-            admit(self._site.settings.admin, headers)
-            return api
+        if is_page:
+            return await self._page(path, is_known=is_known)
+        admit(self._site.settings.admin, headers)
+        return api
+
+    async def _page(self, path: str, *, is_known: bool) -> Response:
         if not is_known:
-            return _text(401, "This page needs the header `Authorization: Bearer <admin.token>`.\n")
-        if path == "/metrics":
-            with room_in(self._free_scrapes, "Other calls are waited for; try again."):
-                text = await in_thread(partial(generate_latest, self._site.registry))
-            return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
-        return _text(404, f"There is no such page.\n{INDEX}")
+            text = "This page needs the header `Authorization: Bearer <admin.token>`.\n"
+            return PlainTextResponse(text, 401)
+        if path != "/metrics":
+            return PlainTextResponse(f"There is no such page.\n{INDEX}", 404)
+        with room_in(self._free_scrapes, "Other calls are waited for; try again."):
+            metrics = await in_thread(partial(generate_latest, self._site.registry))
+        return Response(metrics, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    def _inner(self, scope: Scope) -> Scope:
-        is_head = scope["method"] == "HEAD"
-        return {
-            **scope,
-            "path": _raw_path(scope),
-            "root_path": PREFIX,
-            "method": "GET" if is_head else scope["method"],
-            "state": {"site": self._site, "is_head": is_head},
-        }
-
-    async def _refuse_unread(
-        self, refused: Problem, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _refuse_unread(self, reply: Response, receive: Receive, send: Send) -> None:
         """Refuse a request, and read a little of it, so that the client reads the refusal."""
-        reply = refusal_of(refused, scope["path"])
         start = {"type": "http.response.start", "status": reply.status_code}
         await send({**start, "headers": reply.raw_headers})
         await send({"type": "http.response.body", "body": reply.body, "more_body": True})
         with suppress(Problem, TimeoutError), room_in(self._free_discards, ""):
             async with asyncio.timeout(DISCARD_WITHIN_S):
-                await _discard(receive)
+                left, message = MOST_DISCARDED_BYTES, await receive()
+                while left > 0 and message.get("more_body", False):
+                    left -= len(message["body"])
+                    message = await receive()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _discard(receive: Receive) -> None:
-    left = MOST_DISCARDED_BYTES
-    while left > 0:
-        message = await receive()
-        left -= len(message.get("body", b""))
-        if not message.get("more_body", False):
-            return
 
 
 def _body_bytes(headers: Mapping[str, str]) -> int:
@@ -272,21 +259,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 async def _send_always(send: Send, message: Message) -> None:
     if message["type"] == "http.response.start":
-        said: Sequence[tuple[bytes, bytes]] = message.get("headers", [])
-        names = {name.lower() for name, _ in said}
+        names = {name.lower() for name, _ in message["headers"]}
         more = [(name, text) for name, text in ALWAYS_SENT.items() if name not in names]
-        message = {**message, "headers": [*said, *more]}
+        message = {**message, "headers": [*message["headers"], *more]}
     await send(message)
-
-
-def _headers_of(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
-
-
-def _raw_path(scope: Scope) -> str:
-    """Return the undecoded path: %2F is no separator."""
-    return bytes(scope["raw_path"]).decode("latin-1")
-
-
-def _text(code: int, text: str) -> Response:
-    return Response(text, code, media_type="text/plain")

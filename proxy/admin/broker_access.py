@@ -10,6 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from proxy.admin.problem import Problem
+from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings, TargetLimit
 from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
@@ -64,24 +65,27 @@ class BrokerAccess:
         self.max_delay_ms = settings.max_delay_ms
         self._lock = threading.Lock()
         self._producer: Producer | None = None
-        self._until_s = 0.0
-        self._lookup = IngressLookup(
-            lambda: Consumer(lookup_config(settings)), self._names.ingress, self._check_deadline
-        )
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
     ) -> ControlResult:
         """Write a cancel to the partition, or to the partition of the key or id."""
-        key, at = ident if key is None else key, BY_KEY if partition is None else partition
-        headers: Headers = [(CANCEL, ident)]
+        at = BY_KEY if partition is None else partition
+        request = Request([(CANCEL, ident)], ident if key is None else key, b"", at)
         if "cancel" not in self._settings.requests.serve:
-            return self._write_signed(key, headers, at, wait_s)
-        return self._write_and_wait([Request(headers, key, b"", at)], wait_s)[0]
+            return self._write_signed(request, wait_s)
+        return self._write_and_wait([request], wait_s)[0]
 
     def recall(self, partition: int, origin: str, wait_s: float) -> ControlResult:
         """Write a signed recall, which needs no proof."""
-        return self._write_signed(None, [(RECALL, origin.encode())], partition, wait_s)
+        return self._write_signed(
+            Request([(RECALL, origin.encode())], None, b"", partition), wait_s
+        )
+
+    def move(self, record: OutgoingRecord, wait_s: float) -> ControlResult:
+        """Write a record that replaces another. The outcome is the replaced record's."""
+        request = Request(record.headers, record.key, record.value, record.partition)
+        return self._write_signed(request, wait_s)
 
     def purge(self, purge: Purge, wait_s: float) -> Sequence[ControlResult]:
         signer, partitions = self._signer()
@@ -96,24 +100,17 @@ class BrokerAccess:
         ]
         return self._write_and_wait(purges, wait_s)
 
-    def move(self, record: OutgoingRecord, wait_s: float) -> ControlResult:
-        """Write a record that replaces another. The outcome is the replaced record's."""
-        signer, _ = self._signer()
-        key, value, at = record.key, record.value, record.partition
-        headers = signer.signed(at, key, value, record.headers)
-        return self._write_and_wait([Request(headers, key, value, at)], wait_s)[0]
-
-    def _write_signed(
-        self, key: bytes | None, headers: Headers, at: int, wait_s: float
-    ) -> ControlResult:
+    def _write_signed(self, request: Request, wait_s: float) -> ControlResult:
         signer, partitions = self._signer()
-        at = partition_of(key, partitions) if at < 0 and key is not None else at
-        signed = signer.signed(at, key, b"", headers)
-        return self._write_and_wait([Request(signed, key, b"", at)], wait_s)[0]
+        key, at = request.key, request.partition
+        at = partition_of(key, partitions) if at == BY_KEY and key is not None else at
+        headers = signer.signed(at, key, request.value, request.headers)
+        signed = request._replace(headers=headers, partition=at)
+        return self._write_and_wait([signed], wait_s)[0]
 
     def _signer(self) -> tuple[HopAuthenticator, int]:
         settings = self._settings
-        with self._asking("Read", self._names.settings):
+        with self._asking(self._names.settings):
             topic = describe_topic(self._names.ingress, admin_client(settings), settings)
             with closing(open_settings_topic(settings, lambda: None)) as known:
                 return HopAuthenticator(known.signing_key(), topic.topic_id), topic.partitions
@@ -123,11 +120,11 @@ class BrokerAccess:
             return [ControlResult(origin) for origin in self._write_all(controls)]
         topic = self._names.outcomes
         with closing(self._consumer()) as outcomes:
-            with self._asking("Read", topic):
+            with self._asking(topic):
                 known = outcomes.list_topics(topic, READ_WITHIN_S).topics[topic]
                 go_to_end(outcomes, topic, known.partitions, READ_WITHIN_S)
             origins = self._write_all(controls)
-            with self._asking("Read", topic, said=f"{origins[0]} is written. "):
+            with self._asking(topic, said=f"{origins[0]} is written. "):
                 return await_results(outcomes, origins, wait_s)
 
     def _write_all(self, controls: Sequence[Request]) -> list[str]:
@@ -143,35 +140,31 @@ class BrokerAccess:
                 raise Problem(503, "broker", f"{refused} {written}.") from None
         return origins
 
-    def pause(self, pattern: str, now_ms: int) -> None:
-        self._set(PAUSED, pattern, {"paused_at": now_ms})
+    def pause(self, pattern: str) -> None:
+        self._set(PAUSED, pattern, {"paused_at": wall_clock_ms()})
 
-    def resume(self, pattern: str, per_second: int | None, now_ms: int) -> None:
+    def resume(self, pattern: str, per_second: int | None) -> None:
         rate = {} if per_second is None else {"per_second": per_second}
-        self._set(RESUMED, pattern, {"resumed_at": now_ms, **rate})
+        self._set(RESUMED, pattern, {"resumed_at": wall_clock_ms(), **rate})
         self._set(PAUSED, pattern, None)
 
-    def pause_ingest(self, now_ms: int) -> None:
-        self._set(INGEST, "paused", {"paused_at": now_ms})
+    def pause_ingest(self, *, is_paused: bool) -> None:
+        self._set(INGEST, "paused", {"paused_at": wall_clock_ms()} if is_paused else None)
 
-    def resume_ingest(self) -> None:
-        self._set(INGEST, "paused", None)
-
-    def limit(self, pattern: str, limit: TargetLimit, now_ms: int) -> None:
-        """Set a cap, a rule, or both. Audits must know a rule before it ends records."""
+    def limit(self, pattern: str, limit: TargetLimit | None) -> None:
+        """Set or clear a cap, a rule, or both. Audits must know a rule before it ends records."""
+        if limit is None:
+            self._set(LIMITS, pattern, None)
+            return
         rules = limit.rules_json(pattern)
         if rules is not None:
             self._set_raw(overdue_key(self._settings.group_id, rules), rules)
-        self._set(LIMITS, pattern, {**limit.model_dump(), "set_at": now_ms})
+        self._set(LIMITS, pattern, {**limit.model_dump(), "set_at": wall_clock_ms()})
 
-    def clear_limit(self, pattern: str) -> None:
-        self._set(LIMITS, pattern, None)
-
-    def limit_workers(self, per_second: int, now_ms: int) -> None:
-        self._set(RATE, "worker", {"per_second": per_second, "set_at": now_ms})
-
-    def clear_workers_limit(self) -> None:
-        self._set(RATE, "worker", None)
+    def limit_workers(self, per_second: int | None) -> None:
+        """Set or clear the cap on each worker."""
+        said = {"per_second": per_second, "set_at": wall_clock_ms()}
+        self._set(RATE, "worker", None if per_second is None else said)
 
     def _set(self, kind: str, name: str, said: Mapping[str, Any] | None) -> None:
         key = settings_key(kind, self._settings.group_id, name)
@@ -184,7 +177,7 @@ class BrokerAccess:
     def unreadable_batch(self, partition: int) -> UnreadableBatch | None:
         """Return the batch that cannot be read, if it is the first after the committed offset."""
         ingress = self._names.ingress
-        with self._asking("Read", ingress):
+        with self._asking(ingress):
             with closing(self._consumer()) as consumer:
                 committed = consumer.committed([TopicPartition(ingress, partition)], READ_WITHIN_S)
             if committed[0].error is not None:
@@ -195,27 +188,27 @@ class BrokerAccess:
             settings = lookup_config(self._settings)
             return unreadable_batch(lambda: Consumer(settings), ingress, partition, offset)
 
-    def skip(self, partition: int, batch: UnreadableBatch, now_ms: int) -> None:
+    def skip(self, partition: int, batch: UnreadableBatch) -> None:
         """Make all workers of the group skip the batch, whenever it is read."""
         settings, ingress = self._settings, self._names.ingress
-        with self._asking("Read", ingress):
+        with self._asking(ingress):
             topic = describe_topic(ingress, admin_client(settings), settings)
         place = topic.topic_id, partition, batch.base
         key = settings_key(SKIPPED, settings.group_id, *place)
-        self._set_raw(key, skipped_value(batch.end, batch.error, now_ms))
+        self._set_raw(key, skipped_value(batch.end, batch.error, wall_clock_ms()))
 
     def read(self, partition: int, offset: int) -> Record | None:
-        with self._lock, self._asking("Read", self._names.ingress):
-            self._until_s = time.monotonic() + READ_WITHIN_S
-            try:
-                return self._lookup.read(partition, [offset], READ_THROUGH).get(offset)
-            finally:
-                self._lookup.close()
+        until_s, settings = time.monotonic() + READ_WITHIN_S, lookup_config(self._settings)
 
-    def _check_deadline(self) -> None:
-        if time.monotonic() > self._until_s:
-            detail = "The broker has not given the record in time; is it written at all?"
-            raise Problem(503, "broker", detail)
+        def check_deadline() -> None:
+            if time.monotonic() > until_s:
+                detail = "The broker has not given the record in time; is it written at all?"
+                raise Problem(503, "broker", detail)
+
+        ingress = self._names.ingress
+        lookup = IngressLookup(lambda: Consumer(settings), ingress, check_deadline)
+        with self._asking(ingress), closing(lookup):
+            return lookup.read(partition, [offset], READ_THROUGH).get(offset)
 
     def _write(self, topic: str, request: Request) -> str:
         producer = self._open()
@@ -250,14 +243,12 @@ class BrokerAccess:
                 self._producer = None
 
     @contextmanager
-    def _asking(self, operation: str, topic: str, said: str = "") -> Iterator[None]:
+    def _asking(self, topic: str, said: str = "") -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
-            refused = self._refused(error.args[0], operation, topic)
-            if not said:
-                raise refused from None
-            raise Problem(503, "broker", f"{said}{refused}") from None
+            refused = self._refused(error.args[0], "Read", topic)
+            raise (Problem(503, "broker", f"{said}{refused}") if said else refused) from None
         except ProxyError as error:
             raise Problem(503, "broker", str(error)) from None
 

@@ -2,8 +2,7 @@
 
 import re
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from inspect import cleandoc, iscoroutinefunction
 from typing import Annotated, Any, Final
@@ -14,22 +13,28 @@ from fastapi import Depends, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from starlette.requests import ClientDisconnect
 
 from proxy.admin.broker_access import BrokerAccess
 from proxy.admin.events import EventStreams, Snapshots
-from proxy.admin.models import PATTERN, TOPIC, Answer, Refused
+from proxy.admin.models import (
+    LAST_OFFSET,
+    LAST_PARTITION,
+    PATTERN,
+    TOPIC,
+    Answer,
+    Refused,
+    pattern_of,
+)
 from proxy.admin.problem import Problem, bad_request
-from proxy.admin.query_mailbox import MailboxFull, NoAnswer
+from proxy.admin.queries import MailboxFull, NoAnswer, Workers
 from proxy.admin.replay_jobs import ReplayJobs
 from proxy.admin.threads import in_thread, room_in
-from proxy.admin.topic_readers import KafkaLetters, KafkaTraces
-from proxy.admin.workers import Workers
+from proxy.admin.topic_readers import TopicReaders
 from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings
 from proxy.dead_letters.letter import Origin
-from proxy.logs import Level
 from proxy.protocol.bounded_json import JsonRefused, read_json
 from proxy.protocol.times import parse_instant_ms
 from proxy.telemetry.status import Status
@@ -39,44 +44,37 @@ READINGS_AT_ONCE: Final = 2
 """For dead letters and for traces each, so that other calls have room."""
 MOST_FIELDS: Final = 20
 JSON_TYPE: Final = "application/json"
-PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-LAST_PARTITION: Final = 2**31 - 1
-OFFSET: Final = re.compile(r"0|[1-9][0-9]{0,17}")
-SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
+NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
-LIMIT: Final = re.compile(r"[1-9][0-9]{0,3}")
 MOST_RECORDS: Final = 1_000
+NO_CURSOR: Final = (
+    "it is none that this call has given: use it as it was, or leave it out to begin anew"
+)
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass
 class Site:
-    """The objects that the calls of one admin port use."""
+    """The objects that the calls of one admin port use. `read_statuses` returns one per worker."""
 
-    settings: Settings
-    registry: CollectorRegistry
-    read_statuses: Callable[[], Sequence[Status]]
-    """One `Status` per worker."""
-    workers: Workers
-    broker: BrokerAccess
-    letters: KafkaLetters
-    traces: KafkaTraces
-    level: Level = field(init=False)
-    replays: ReplayJobs = field(init=False)
-    events: EventStreams = field(init=False)
-    free_calls: threading.BoundedSemaphore = field(init=False)
-    free_readings: threading.BoundedSemaphore = field(init=False)
-    free_traces: threading.BoundedSemaphore = field(init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        registry: CollectorRegistry,
+        read_statuses: Callable[[], Sequence[Status]],
+        workers: Workers,
+        broker: BrokerAccess,
+        topics: TopicReaders,
+    ) -> None:
+        self.settings, self.registry, self.read_statuses = settings, registry, read_statuses
+        self.workers, self.broker, self.topics = workers, broker, topics
+        self.level = settings.log.level
+        self.replays = ReplayJobs(topics.replay)
+        snapshots = Snapshots(registry, read_statuses, workers)
+        self.events = EventStreams(lambda: snapshots.make(wall_clock_ms()))
         self.free_calls = threading.BoundedSemaphore(CALLS_AT_ONCE)
         self.free_readings = threading.BoundedSemaphore(READINGS_AT_ONCE)
         self.free_traces = threading.BoundedSemaphore(READINGS_AT_ONCE)
-        self.level = self.settings.log.level
-        self.replays = ReplayJobs(self.letters.replay, wall_clock_ms)
-        snapshots = Snapshots(self.registry, self.read_statuses, self.workers)
-        self.events = EventStreams(lambda: snapshots.make(wall_clock_ms()))
 
 
 def json_reply(code: int, answer: Answer, headers: dict[str, str] | None = None) -> Response:
@@ -87,33 +85,26 @@ def json_reply(code: int, answer: Answer, headers: dict[str, str] | None = None)
 
 def refusal_of(error: Exception, path: str) -> Response:
     """Return the reply to a failed request."""
-    problem = _problem_of(error, path)
-    refused = Refused(error=problem.error, detail=problem.detail)
-    return json_reply(problem.code, refused, dict(problem.headers))
-
-
-def _problem_of(error: Exception, path: str) -> Problem:
     match error:
         case Problem():
-            return error
+            problem = error
         case RequestValidationError():
-            return _unreadable(error)
+            first = error.errors()[0]
+            kind, *names = map(str, first["loc"])
+            where = ".".join(names) if kind == "body" else f"`{names[0]}`"
+            why = first["msg"].removeprefix("Value error, ").removesuffix(".")
+            problem = bad_request(f"{where or 'The body'}: {why}.")
         case MailboxFull():
-            return Problem(503, "busy", "Too many questions wait for a worker; try again.")
+            problem = Problem(503, "busy", "Too many questions wait for a worker; try again.")
         case NoAnswer():
             why = f" ({error})" if str(error) else ""
             detail = f"A worker has not answered in time: it starts or recovers; try again{why}."
-            return Problem(503, "no-answer", detail)
-    log.error("a call of the admin API went wrong", path=path, exc_info=error)
-    return Problem(500, "defect", "This is a defect of the proxy; its log says more.")
-
-
-def _unreadable(error: RequestValidationError) -> Problem:
-    first = error.errors()[0]
-    kind, *where = first["loc"]
-    if kind != "body":
-        return bad_request(f"Name the `{where[0]}` in the query.")
-    return bad_request(f"{'.'.join(map(str, where)) or 'The body'}: {first['msg']}.")
+            problem = Problem(503, "no-answer", detail)
+        case _:
+            log.error("a call of the admin API went wrong", path=path, exc_info=error)
+            problem = Problem(500, "defect", "This is a defect of the proxy; its log says more.")
+    refused = Refused(error=problem.error, detail=problem.detail)
+    return json_reply(problem.code, refused, dict(problem.headers))
 
 
 class CallRoute(APIRoute):
@@ -122,7 +113,8 @@ class CallRoute(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         summary, _, text = cleandoc(endpoint.__doc__ or "").partition("\n\n")
         options["summary"], options["description"] = summary, " ".join(text.split()) or None
-        options["operation_id"] = _camel_case(endpoint.__name__)
+        name = endpoint.__name__.title().replace("_", "")
+        options["operation_id"] = name[0].lower() + name[1:]
         answer = endpoint.__annotations__.get("return")
         if isinstance(answer, type) and issubclass(answer, Answer):
             options["response_description"] = " ".join((answer.__doc__ or "").split())
@@ -151,7 +143,7 @@ class CallRoute(APIRoute):
         return handle
 
 
-def _answered_in_thread(call: Callable[..., Any]) -> Callable[..., Awaitable[Response]]:
+def _answered_in_thread(call: Callable[..., Any]) -> Callable[..., Any]:
     if iscoroutinefunction(call):
         return call
 
@@ -161,11 +153,6 @@ def _answered_in_thread(call: Callable[..., Any]) -> Callable[..., Awaitable[Res
         return json_reply(found.status_code(), found)
 
     return answer
-
-
-def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
 
 
 def check_query(text: str, known: Sequence[str]) -> None:
@@ -198,66 +185,59 @@ def _check_json(content_type: str, body: bytes) -> None:
         raise bad_request(f"The body is no JSON that is read here: {refused}.") from None
 
 
-def part_of_path(raw: str) -> str:
+def _part_of_path(raw: str) -> str:
     """Decode a part of the path. It is percent-encoded until here, so %2F is no separator."""
     try:
         return unquote_to_bytes(raw).decode("utf-8")
     except UnicodeDecodeError:
-        raise bad_request("A part of the path is not UTF-8.") from None
+        raise ValueError("it is not UTF-8") from None
 
 
-def _number_of(raw: str, form: re.Pattern[str], most: int) -> int:
-    text = part_of_path(raw)
-    if form.fullmatch(text) is None or int(text) > most:
-        raise bad_request("A record lies at topic/partition/offset.")
+def _number_in_path(raw: str) -> int:
+    if NUMBER.fullmatch(text := _part_of_path(raw)) is None:
+        raise ValueError("a record lies at topic/partition/offset")
     return int(text)
 
 
-def wait_s_of(text: str) -> int:
-    """Parse `wait` in seconds. Raises Problem."""
-    if WAIT.fullmatch(text) is None:
-        raise bad_request("`wait` is a number of seconds from 0s to 30s.")
-    return int(text[:-1])
+def fitting(form: re.Pattern[str], otherwise: str) -> BeforeValidator:
+    """Return a check of a parameter. `otherwise` says what to write."""
+
+    def check(text: str) -> str:
+        if form.fullmatch(text) is None:
+            raise ValueError(otherwise)
+        return text
+
+    return BeforeValidator(check)
 
 
-def limit_of(text: str) -> int:
-    """Parse the size of a page. Raises Problem."""
-    if LIMIT.fullmatch(text) is None or int(text) > MOST_RECORDS:
-        raise bad_request(f"`limit` is a number from 1 to {MOST_RECORDS}.")
-    return int(text)
+def number_upto(most: int) -> BeforeValidator:
+    """Return the reader of a parameter that is a number from 1 to `most`."""
 
+    def read(text: str) -> int:
+        if NUMBER.fullmatch(text) is None or not 1 <= int(text) <= most:
+            raise ValueError(f"write a number from 1 to {most}")
+        return int(text)
 
-def instant_ms(name: str, text: str) -> int:
-    """Parse a time of the query. Raises Problem."""
-    try:
-        return parse_instant_ms(text)
-    except ValueError as error:
-        raise bad_request(f"`{name}`: {error}.") from None
+    return BeforeValidator(read)
 
 
 async def _site_of(request: Request) -> Site:
     return request.state.site  # type: ignore[no-any-return]
 
 
-_MOST_OFFSET: Final = 10**18 - 1
-_TopicPart = Annotated[
-    str,
-    BeforeValidator(part_of_path),
-    Path(json_schema_extra={"pattern": TOPIC}, examples=["timer.ingress"]),
-]
-_PartitionPart = Annotated[
-    int,
-    BeforeValidator(partial(_number_of, form=PARTITION, most=LAST_PARTITION)),
-    Path(json_schema_extra={"minimum": 0, "maximum": LAST_PARTITION}, examples=[0]),
-]
-_OffsetPart = Annotated[
-    int,
-    BeforeValidator(partial(_number_of, form=OFFSET, most=_MOST_OFFSET)),
-    Path(json_schema_extra={"minimum": 0, "maximum": _MOST_OFFSET}, examples=[42]),
-]
-
-
-async def _place_of(topic: _TopicPart, partition: _PartitionPart, offset: _OffsetPart) -> Origin:
+async def _place_of(
+    topic: Annotated[
+        str,
+        BeforeValidator(_part_of_path),
+        Path(json_schema_extra={"pattern": TOPIC}, examples=["timer.ingress"]),
+    ],
+    partition: Annotated[
+        int, Field(ge=0, le=LAST_PARTITION), BeforeValidator(_number_in_path), Path(examples=[0])
+    ],
+    offset: Annotated[
+        int, Field(ge=0, le=LAST_OFFSET), BeforeValidator(_number_in_path), Path(examples=[42])
+    ],
+) -> Origin:
     return Origin(topic, partition, offset)
 
 
@@ -265,7 +245,8 @@ SiteOf = Annotated[Site, Depends(_site_of)]
 Place = Annotated[Origin, Depends(_place_of)]
 PatternPart = Annotated[
     str,
-    BeforeValidator(part_of_path),
+    BeforeValidator(_part_of_path),
+    AfterValidator(pattern_of),
     Path(
         description="A shell pattern of topic names.",
         json_schema_extra={"pattern": PATTERN},
@@ -273,24 +254,27 @@ PatternPart = Annotated[
     ),
 ]
 Wait = Annotated[
-    str,
-    Query(
-        description="How long to wait, at most 30s.",
-        json_schema_extra={"pattern": f"^{WAIT.pattern}$"},
-        examples=["5s"],
-    ),
+    int,
+    BeforeValidator(lambda text: text[:-1]),
+    fitting(WAIT, "write a number of seconds from 0s to 30s"),
+    WithJsonSchema({"type": "string", "pattern": f"^{WAIT.pattern}$", "examples": ["5s"]}),
+    Query(description="How long to wait, at most 30s."),
 ]
 Limit = Annotated[
-    str,
-    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_RECORDS, "default": 100}),
+    int,
+    number_upto(MOST_RECORDS),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_RECORDS}),
 ]
 Instant = Annotated[
-    str | None,
+    int | None,
+    BeforeValidator(parse_instant_ms),
     WithJsonSchema(
         {"type": "string", "anyOf": [{"pattern": "^[0-9]{1,15}$"}, {"format": "date-time"}]}
     ),
 ]
-PatternQuery = Annotated[str | None, WithJsonSchema({"type": "string", "pattern": PATTERN})]
+PatternQuery = Annotated[
+    str | None, BeforeValidator(pattern_of), WithJsonSchema({"type": "string", "pattern": PATTERN})
+]
 REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     "default": {
         "model": Refused,

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from typing import Any, Final
 
 import structlog
@@ -14,9 +15,8 @@ from prometheus_client import CollectorRegistry
 from proxy import __version__
 from proxy.admin.listing import waiting_by_time
 from proxy.admin.problem import Problem
-from proxy.admin.query_mailbox import MailboxFull, NoAnswer
+from proxy.admin.queries import MailboxFull, NoAnswer, Workers
 from proxy.admin.threads import in_thread
-from proxy.admin.workers import Workers
 from proxy.telemetry.status import Status
 from storage.store import added
 
@@ -30,6 +30,12 @@ HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 SCALES: Final = {"hour": (5 * MINUTE_MS, 12), "day": (HOUR_MS, 24), "month": (DAY_MS, 30)}
 """Length and number of buckets."""
+SUMS: Final = {
+    "delay_proxy_target_lateness_seconds_count": ("target", "delivered"),
+    "delay_proxy_target_lateness_seconds_sum": ("target", "lateness_sum_s"),
+    "delay_proxy_dead_letters_total": ("reason", "dead_letters"),
+}
+"""Metrics that are summed: their label, and their name in a snapshot."""
 _SPANS_MS: Final = sorted(
     {0, *(step * n for step, most in SCALES.values() for n in range(most + 1))}
 )
@@ -73,16 +79,13 @@ class EventStreams:
         async with self._making:
             now_s = asyncio.get_running_loop().time()
             if now_s - self._made_s >= EVERY_S / 2:
-                self._newest = await in_thread(self._encoded)
+                try:
+                    self._newest = f"data: {json.dumps(await in_thread(self.make))}\n\n".encode()
+                except Exception:
+                    log.exception("a snapshot for the page could not be made")
+                    self._newest = b": no snapshot\n\n"
                 self._made_s = now_s
             return self._newest
-
-    def _encoded(self) -> bytes:
-        try:
-            return f"data: {json.dumps(self.make())}\n\n".encode()
-        except Exception:
-            log.exception("a snapshot for the page could not be made")
-            return b": no snapshot\n\n"
 
 
 class Snapshots:
@@ -101,6 +104,12 @@ class Snapshots:
     def make(self, now_ms: int) -> dict[str, Any]:
         """Return a snapshot. `by_time` is None while a worker does not answer."""
         statuses = self._read_statuses()
+        if abs(now_ms - self._asked_ms) >= BY_TIME_EVERY_S * 1000:
+            self._asked_ms = now_ms
+            try:
+                self._by_time = _by_time(self._workers, statuses, now_ms)
+            except (NoAnswer, MailboxFull):
+                self._by_time = None
         counts = added([status.pending_by_target for status in statuses])
         shown, others = counts.largest(TARGETS_SHOWN)
         shards = [shard for status in statuses for shard in status.shards]
@@ -128,28 +137,14 @@ class Snapshots:
                 for shard in sorted(shards, key=lambda one: one.partition)[:SHARDS_SHOWN]
             ],
             "shard_count": len(shards),
-            "by_time": self._newest_by_time(statuses, now_ms),
+            "by_time": self._by_time,
             **_counted(self._registry),
         }
 
-    def _newest_by_time(self, statuses: Sequence[Status], now_ms: int) -> dict[str, Any] | None:
-        if abs(now_ms - self._asked_ms) >= BY_TIME_EVERY_S * 1000:
-            self._asked_ms = now_ms
-            try:
-                self._by_time = _by_time(self._workers, statuses, now_ms)
-            except (NoAnswer, MailboxFull):
-                self._by_time = None
-        return self._by_time
-
 
 def _by_time(workers: Workers, statuses: Sequence[Status], now_ms: int) -> dict[str, Any]:
-    edges_ms = [now_ms + span_ms for span_ms in _SPANS_MS]
-    until: dict[int, int] = {}
-    total = 0
-    waiting = waiting_by_time(workers, statuses, edges_ms)
-    for span_ms, count in zip(_SPANS_MS, waiting.counts, strict=False):
-        total += count
-        until[span_ms] = total
+    waiting = waiting_by_time(workers, statuses, [now_ms + span_ms for span_ms in _SPANS_MS])
+    until = dict(zip(_SPANS_MS, accumulate(waiting.counts), strict=False))
     scales = {
         name: [until[step * (n + 1)] - until[step * n] for n in range(most)]
         for name, (step, most) in SCALES.items()
@@ -169,23 +164,14 @@ def _refused(statuses: Sequence[Status]) -> dict[str, dict[str, Any]]:
 
 
 def _counted(registry: CollectorRegistry) -> dict[str, Any]:
-    delivered: dict[str, float] = defaultdict(float)
-    late_s: dict[str, float] = defaultdict(float)
-    dead: dict[str, float] = defaultdict(float)
+    by_label: dict[str, dict[str, float]] = {name: defaultdict(float) for _, name in SUMS.values()}
     lag_s = 0.0
     for family in registry.collect():
         for name, labels, value, *_ in family.samples:
-            if name == "delay_proxy_target_lateness_seconds_count":
-                delivered[labels["target"]] += value
-            elif name == "delay_proxy_target_lateness_seconds_sum":
-                late_s[labels["target"]] += value
-            elif name == "delay_proxy_dead_letters_total" and value:
-                dead[labels["reason"]] += value
-            elif name == "delay_proxy_due_lag_seconds" and value > lag_s:
+            if name == "delay_proxy_due_lag_seconds" and value > lag_s:
                 lag_s = value
-    return {
-        "delivered": dict(delivered),
-        "lateness_sum_s": dict(late_s),
-        "dead_letters": dict(dead),
-        "lag_s": lag_s,
-    }
+            elif name in SUMS:
+                label, shown = SUMS[name]
+                by_label[shown][labels[label]] += value
+    dead = {reason: count for reason, count in by_label["dead_letters"].items() if count}
+    return {**by_label, "dead_letters": dead, "lag_s": lag_s}

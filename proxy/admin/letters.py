@@ -1,14 +1,15 @@
 """The calls for dead letters: list, show, replay."""
 
 import re
-from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
 from pydantic import WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
 from proxy.admin import models
 from proxy.admin.calls import (
+    NO_CURSOR,
     REFUSED,
     CallRoute,
     Instant,
@@ -17,27 +18,23 @@ from proxy.admin.calls import (
     Place,
     SiteOf,
     Wait,
-    instant_ms,
-    limit_of,
-    wait_s_of,
+    fitting,
 )
-from proxy.admin.models import TOPIC, pattern_of
+from proxy.admin.models import TOPIC, FilterText
 from proxy.admin.problem import Problem, bad_request
 from proxy.admin.record_content import content_of
-from proxy.admin.replay_jobs import ReplayJob, WantedReplay
+from proxy.admin.replay_jobs import WantedReplay
 from proxy.admin.threads import room_in
-from proxy.admin.topic_readers import Marks, SeenLetter
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letter import LetterSummary, summary_of
 from proxy.dead_letters.letter import Place as LetterPlace
 from proxy.dead_letters.replay import ReplayOptions
-from proxy.dead_letters.replay_plan import Rate, Selection, read_edits, read_rate, read_reasons
+from proxy.dead_letters.replay_plan import Mark, Selection, read_edits, read_rate, read_reasons
 from proxy.protocol.policy import is_legal_topic
 
 CURSOR: Final = re.compile(r"1(\.[0-9]{1,19}){1,1000}")
 """The version, and for each partition the offset below which the list continues."""
 PLACE: Final = re.compile(r"[0-9]{1,10}/[0-9]{1,18}")
-LONGEST_REASON: Final = 249
 READING: Final = "Others are reading dead letters at this moment; try again."
 
 router = APIRouter(route_class=CallRoute, tags=["dead letters"], responses=REFUSED)
@@ -55,8 +52,7 @@ def list_dead_letters(
         Query(description="The proxy's dead-letter topic (the default), or `dlq.<group>`."),
     ] = None,
     reason: Annotated[
-        str | None,
-        WithJsonSchema({"type": "string", "minLength": 1, "maxLength": LONGEST_REASON}),
+        FilterText | SkipJsonSchema[None],
         Query(
             description="A code of `timer-error`. Of a group's letters a shell pattern of the "
             "exception."
@@ -73,9 +69,10 @@ def list_dead_letters(
         Instant, Query(description="Epoch milliseconds or RFC 3339; written then or later.")
     ] = None,
     until: Annotated[Instant, Query(description="The same; written before.")] = None,
-    limit: Limit = "100",
+    limit: Limit = 100,
     cursor: Annotated[
         str | None,
+        fitting(CURSOR, NO_CURSOR),
         WithJsonSchema({"type": "string", "pattern": f"^{CURSOR.pattern}$"}),
         Query(description="As the page before gave it."),
     ] = None,
@@ -89,22 +86,18 @@ def list_dead_letters(
     """
     topic = topic if topic is not None else site.settings.topics.dead_letters
     group = _group_of(topic, site.settings.topics)
-    selection = _selected(
-        () if reason is None else (reason,),
-        () if target is None else (target,),
-        (),
-        None if since is None else instant_ms("since", since),
-        None if until is None else instant_ms("until", until),
-        group,
-    )
-    ends, most = _ends_of(cursor), limit_of(limit)
+    reasons = () if reason is None else (reason,)
+    targets = () if target is None else (target,)
+    selection = _checked(Selection(reasons, targets, (), since, until), group)
+    ends = {} if cursor is None else dict(enumerate(map(int, cursor.split(".")[1:])))
     with room_in(site.free_readings, READING):
-        page, marks = site.letters.page(group, selection, ends, most)
+        page, marks = site.topics.page(group, selection, ends, limit)
+    more = None if page.ends is None else [str(page.ends[one]) for one in sorted(page.ends)]
     return models.LetterPage(
         topic=topic,
-        letters=[_listed(one, marks or {}) for one in page.letters],
+        letters=[_listed(one, (marks or {}).get(one.place)) for one in page.letters],
         replays_known=marks is not None,
-        cursor=_cursor_of(page.ends),
+        cursor=None if more is None else ".".join(["1", *more]),
     )
 
 
@@ -112,7 +105,7 @@ def list_dead_letters(
 def get_dead_letter_topics(site: SiteOf) -> models.LetterTopics:
     """In which topics dead letters are."""
     with room_in(site.free_readings, READING):
-        return models.LetterTopics(topics=site.letters.topics())
+        return models.LetterTopics(topics=site.topics.topics())
 
 
 @router.get("/dead-letters/{topic}/{partition}/{offset}")
@@ -123,12 +116,24 @@ def get_dead_letter(site: SiteOf, place: Place) -> models.Letter:
     """
     group = _group_of(place.topic, site.settings.topics)
     with room_in(site.free_readings, READING):
-        seen = site.letters.letter(group, LetterPlace(place.partition, place.offset))
-    return _letter(place.topic, seen)
+        letter, mark, original = site.topics.letter(group, LetterPlace(*place[1:]))
+    is_in_ingress = letter.value is None and original is not None
+    shown = {
+        **_head(summary_of(letter), mark),
+        **content_of(letter.key, original if is_in_ingress else letter.value, letter.headers),
+        "detail": letter.detail,
+    }
+    return models.Letter(
+        **shown,
+        topic=place.topic,
+        meaning=letter.meaning if letter.is_ours else None,
+        remedy=letter.remedy if letter.is_ours else None,
+        value_in_ingress=is_in_ingress,
+    )
 
 
 @router.post("/dead-letters/replays")
-def replay_dead_letters(site: SiteOf, body: models.ReplayBody, wait: Wait = "0s") -> models.Replay:
+def replay_dead_letters(site: SiteOf, body: models.ReplayBody, wait: Wait = 0) -> models.Replay:
     """Send dead letters in again, or find out what that would do.
 
     Chosen by filters, by places, or by both; without any of these, all in the topic. Each goes to
@@ -137,60 +142,51 @@ def replay_dead_letters(site: SiteOf, body: models.ReplayBody, wait: Wait = "0s"
     process that was called, whether or not anybody waits: two at a time, and one at a time for
     each topic, dry runs aside. A replay that another process begins ends one that is at work here.
     """
-    wait_s = wait_s_of(wait)
-    return _shown(site.replays.start(wanted_by(body, site.settings.topics)), wait_s)
+    return site.replays.start(wanted_by(body, site.settings.topics)).shown(wait)
 
 
 @router.get("/dead-letters/replays/{id}")
-def get_replay(site: SiteOf, id: ReplayId, wait: Wait = "0s") -> models.Replay:  # noqa: A002
+def get_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # noqa: A002
     """How far a replay or a dry run is.
 
     Of this process alone, the last 50; forgotten when it ends.
     """
-    return _shown(site.replays.find(id), wait_s_of(wait))
+    return site.replays.find(id).shown(wait)
 
 
 @router.delete("/dead-letters/replays/{id}")
-def stop_replay(site: SiteOf, id: ReplayId, wait: Wait = "0s") -> models.Replay:  # noqa: A002
+def stop_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # noqa: A002
     """Have it end after the batch in hand.
 
     What is replayed stays so. A replay that has ended may be stopped too.
     """
-    wait_s, job = wait_s_of(wait), site.replays.find(id)
+    job = site.replays.find(id)
     job.stop()
-    return _shown(job, wait_s)
-
-
-def _shown(job: ReplayJob, wait_s: float) -> models.Replay:
-    job.wait(wait_s)
-    return job.shown()
+    return job.shown(wait)
 
 
 def wanted_by(body: models.ReplayBody, names: TopicSettings) -> WantedReplay:
     """Convert a body. Raises Problem."""
     group = _group_of(body.topic, names)
-    selection = _selected(body.reasons, body.targets, body.origins, body.since, body.until, group)
+    patterns = tuple(body.reasons), tuple(body.targets), tuple(body.origins)
+    selection = _checked(Selection(*patterns, body.since, body.until), group)
     try:
         edits = read_edits([f"{name}={text}" for name, text in body.set.items()], body.unset)
     except ValueError as error:
         raise Problem(409, "bad-edit", f"{error}.") from None
-    options = ReplayOptions(edits, body.again, body.limit, _rate(body.rate))
-    places = None if body.places is None else tuple(map(_place, body.places))
-    return WantedReplay(body.topic, group, selection, places, options, body.dry_run)
-
-
-def _rate(text: str | None) -> Rate | None:
     try:
-        return None if text is None else read_rate(text)
+        rate = None if body.rate is None else read_rate(body.rate)
     except ValueError as error:
         raise bad_request(f"rate: {error}.") from None
+    places = None if body.places is None else tuple(map(_place, body.places))
+    options = ReplayOptions(edits, body.again, body.limit, rate)
+    return WantedReplay(body.topic, group, selection, places, options, body.dry_run)
 
 
 def _place(text: str) -> LetterPlace:
     if PLACE.fullmatch(text) is None:
         raise bad_request(f"places: {text[:60]!r} does not read partition/offset (0/17).")
-    partition, _, offset = text.partition("/")
-    return LetterPlace(int(partition), int(offset))
+    return LetterPlace(*map(int, text.split("/")))
 
 
 def _group_of(topic: str, names: TopicSettings) -> str | None:
@@ -206,46 +202,19 @@ def _group_of(topic: str, names: TopicSettings) -> str | None:
     return group
 
 
-def _selected(
-    reasons: Iterable[str],
-    targets: Iterable[str],
-    origins: Iterable[str],
-    since_ms: int | None,
-    until_ms: int | None,
-    group: str | None,
-) -> Selection:
-    codes = tuple(reasons)
-    if any(not 1 <= len(code) <= LONGEST_REASON for code in codes):
-        raise bad_request(f"A reason has 1 to {LONGEST_REASON} characters.")
+def _checked(selection: Selection, group: str | None) -> Selection:
+    since_ms, until_ms = selection.from_ms, selection.to_ms
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise Problem(409, "nothing-between", "`since` has to be before `until`.")
     try:
-        checked = codes if group is not None else read_reasons(codes)
+        if group is None:
+            read_reasons(selection.reasons)
     except ValueError as error:
         raise Problem(404, "no-such-reason", f"{error}.") from None
-    patterns = tuple(map(pattern_of, targets))
-    return Selection(checked, patterns, tuple(origins), since_ms, until_ms)
+    return selection
 
 
-def _ends_of(cursor: str | None) -> dict[int, int]:
-    if cursor is None:
-        return {}
-    if CURSOR.fullmatch(cursor) is None:
-        raise bad_request(
-            "The `cursor` is none that this call has given: use it as it was, or leave it out to "
-            "begin anew."
-        )
-    return dict(enumerate(map(int, cursor.split(".")[1:])))
-
-
-def _cursor_of(ends: Mapping[int, int] | None) -> str | None:
-    if ends is None:
-        return None
-    return ".".join(["1", *(str(ends[partition]) for partition in sorted(ends))])
-
-
-def _head(one: LetterSummary, marks: Marks) -> dict[str, Any]:
-    mark = marks.get(one.place)
+def _head(one: LetterSummary, mark: Mark | None) -> dict[str, Any]:
     return {
         "partition": one.place.partition,
         "offset": one.place.offset,
@@ -259,25 +228,6 @@ def _head(one: LetterSummary, marks: Marks) -> dict[str, Any]:
     }
 
 
-def _listed(one: LetterSummary, marks: Marks) -> models.ListedLetter:
+def _listed(one: LetterSummary, mark: Mark | None) -> models.ListedLetter:
     key = None if one.key is None else one.key.decode("utf-8", "backslashreplace")
-    return models.ListedLetter(**_head(one, marks), key=key, bytes=one.value_bytes)
-
-
-def _letter(topic: str, seen: SeenLetter) -> models.Letter:
-    letter = seen.letter
-    is_in_ingress = letter.value is None and seen.original is not None
-    value = seen.original if is_in_ingress else letter.value
-    marks = {} if seen.mark is None else {letter.place: seen.mark}
-    shown = {
-        **_head(summary_of(letter), marks),
-        **content_of(letter.key, value, letter.headers),
-        "detail": letter.detail,
-    }
-    return models.Letter(
-        **shown,
-        topic=topic,
-        meaning=letter.meaning if letter.is_ours else None,
-        remedy=letter.remedy if letter.is_ours else None,
-        value_in_ingress=is_in_ingress,
-    )
+    return models.ListedLetter(**_head(one, mark), key=key, bytes=one.value_bytes)

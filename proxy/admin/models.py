@@ -8,15 +8,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetJsonSchemaHandler,
     StringConstraints,
     WithJsonSchema,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
-from proxy.admin.problem import bad_request
 from proxy.config.settings import MOST_PER_SECOND, OverdueLimit, TargetLimit
 from proxy.logs import Level
 from proxy.protocol.header_values import LONGEST_ID_BYTES
@@ -25,6 +21,8 @@ from proxy.protocol.times import LATEST_MS, parse_delay_ms
 
 MOST_FILTERS: Final = 20
 MOST_PLACES: Final = 1_000
+LAST_PARTITION: Final = 2**31 - 1
+LAST_OFFSET: Final = 10**18 - 1
 PATTERN: Final = rf"^{TARGETS_PATTERN.pattern}$".replace("!-", r"!\-")
 TOPIC: Final = r"^[a-zA-Z0-9._\-]{1,249}$"
 OLDER_THAN: Final = (
@@ -45,23 +43,25 @@ def given(value: object) -> object:
     return value
 
 
+def without_null(schema: dict[str, Any]) -> None:
+    """Take null out of a schema: None stands for a missing value."""
+    schema.update(schema.pop("anyOf")[0])
+
+
 def pattern_of(text: str) -> str:
-    """Check a pattern of targets. Raises Problem."""
+    """Check a pattern of targets. Raises ValueError."""
     if TARGETS_PATTERN.fullmatch(text) is None:
-        raise bad_request(
+        raise ValueError(
             "A pattern of targets has 1 to 249 of the characters a-z A-Z 0-9 . _ - * ? [ ] !"
         )
     return text
 
 
-class NotNull:
-    """A schema without null: None stands for a missing value."""
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        found: JsonSchemaValue = handler(schema)["anyOf"][0]
-        return found
+def id_text(text: str) -> str:
+    """Check the length of an id, or of its beginning. Raises ValueError."""
+    if len(text.encode()) > LONGEST_ID_BYTES:
+        raise ValueError(f"an id has at most {LONGEST_ID_BYTES} bytes of UTF-8")
+    return text
 
 
 Whole = BeforeValidator(whole)
@@ -75,10 +75,14 @@ Partitions = Annotated[
 Pattern = Annotated[str, AfterValidator(pattern_of), Field(json_schema_extra={"pattern": PATTERN})]
 Rate = Annotated[int, Field(ge=1, le=MOST_PER_SECOND), Whole]
 Moment = Annotated[int, Field(ge=0, le=LATEST_MS), Whole] | None
-PartitionNumber = Annotated[int, Field(ge=0, le=2**31 - 1), Whole]
+PartitionNumber = Annotated[int, Field(ge=0, le=LAST_PARTITION), Whole]
 FilterText = Annotated[str, StringConstraints(min_length=1, max_length=249)]
+LetterPlace = Annotated[str, Field(json_schema_extra={"pattern": r"^[0-9]{1,10}/[0-9]{1,18}$"})]
+LetterRate = Annotated[str, Field(json_schema_extra={"pattern": "^[1-9][0-9]{0,8}/(s|m|h)$"})]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[^=]{1,249}$")]
 HeaderText = Annotated[str, StringConstraints(max_length=4096)]
+Ident = Annotated[str, Field(min_length=1, max_length=LONGEST_ID_BYTES), AfterValidator(id_text)]
+IdPrefix = Annotated[str, Field(max_length=LONGEST_ID_BYTES), AfterValidator(id_text)]
 Source = Literal["run-time", "settings"]
 DELIVER_AT: Final = {
     "description": "Epoch ms, or RFC 3339 with a zone. A time in the past means at once. "
@@ -182,13 +186,13 @@ class Header(Answer):
 class Content(Answer):
     """Key, value and headers of a record."""
 
-    key: Part | None
-    value: Part | None
-    headers: list[Header] = Field(max_length=100)
-    headers_left_out: Count
+    key: Part | None = None
+    value: Part | None = None
+    headers: list[Header] = Field([], max_length=100)
+    headers_left_out: Count = 0
 
 
-class Record(Answer):
+class Record(Content):
     """What is known of an ingress record. Key, value and headers come with `body=true`."""
 
     origin: Origin
@@ -199,10 +203,6 @@ class Record(Answer):
     fires: int | None = Field(
         description="When the proxy looks at it next. Differs from `due` after a roll or in line."
     )
-    key: Part | None = None
-    value: Part | None = None
-    headers: list[Header] = Field([], max_length=100)
-    headers_left_out: Count = 0
 
 
 class Records(Answer):
@@ -287,7 +287,7 @@ class CancelBody(Body):
     """What to cancel."""
 
     model_config = example({"id": "order-17"})
-    id: str = Field(min_length=1, max_length=LONGEST_ID_BYTES)
+    id: Ident
     partition: PartitionNumber | None = None
     key: str | None = Field(None, max_length=1024)
 
@@ -396,8 +396,12 @@ class LimitBody(Body):
             ],
         }
     )
-    per_second: Annotated[Rate | None, NotNull(), BeforeValidator(given)] = None
-    overdue: Annotated[OverdueRule | None, NotNull(), BeforeValidator(given)] = None
+    per_second: Annotated[Rate | None, BeforeValidator(given)] = Field(
+        None, json_schema_extra=without_null
+    )
+    overdue: Annotated[OverdueRule | None, BeforeValidator(given)] = Field(
+        None, json_schema_extra=without_null
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> "LimitBody":
@@ -487,7 +491,7 @@ class SkipBody(Body):
     """The batch to skip: the place that the log and `/readyz` name."""
 
     partition: PartitionNumber
-    offset: Annotated[int, Field(ge=0, le=2**63 - 1), Whole] = Field(
+    offset: Annotated[int, Field(ge=0, le=10**18), Whole] = Field(
         description="The first offset of the batch."
     )
     dry_run: bool = Field(False, description="Find the batch and change nothing.")
@@ -587,15 +591,9 @@ class ReplayBody(Body):
         {"topic": "timer.dead-letters", "reasons": ["target-unknown"], "dry_run": True}
     )
     topic: Annotated[str, Field(json_schema_extra={"pattern": TOPIC})]
-    places: (
-        Annotated[
-            list[
-                Annotated[str, Field(json_schema_extra={"pattern": r"^[0-9]{1,10}/[0-9]{1,18}$"})]
-            ],
-            Field(min_length=1, max_length=MOST_PLACES),
-        ]
-        | None
-    ) = Field(None, description="partition/offset of letters in the topic.")
+    places: Annotated[list[LetterPlace], Field(min_length=1, max_length=MOST_PLACES)] | None = (
+        Field(None, description="partition/offset of letters in the topic.")
+    )
     reasons: list[FilterText] = Field([], max_length=MOST_FILTERS)
     targets: list[Pattern] = Field([], max_length=MOST_FILTERS)
     origins: list[FilterText] = Field(
@@ -606,7 +604,10 @@ class ReplayBody(Body):
     since: Moment = Field(None, description="Written then or later.")
     until: Moment = Field(None, description="Written before.")
     set: dict[HeaderName, HeaderText] = Field(
-        {}, max_length=MOST_FILTERS, description="Headers to be given a value."
+        {},
+        max_length=MOST_FILTERS,
+        description="Headers to be given a value.",
+        json_schema_extra={"additionalProperties": False},
     )
     unset: list[HeaderName] = Field(
         [], max_length=MOST_FILTERS, description="Headers to be taken out."
@@ -614,9 +615,9 @@ class ReplayBody(Body):
     limit: Annotated[int, Field(ge=1, le=10**15), Whole] | None = Field(
         None, description="So many, the oldest of each partition first."
     )
-    rate: (
-        Annotated[str, Field(json_schema_extra={"pattern": "^[1-9][0-9]{0,8}/(s|m|h)$"})] | None
-    ) = Field(None, description="At most so many, like `100/s`, `30/m`, `5/h`.")
+    rate: LetterRate | None = Field(
+        None, description="At most so many, like `100/s`, `30/m`, `5/h`."
+    )
     again: bool = Field(False, description="Also letters that were replayed already.")
     dry_run: bool = Field(description="Only count. Nothing is written.")
 

@@ -88,12 +88,9 @@ def readiness(statuses: Sequence[Status]) -> JsonReply:
         if shard.state not in CAUGHT_UP
     ]
     if waiting:
-        return 503, {"ready": False, "reason": _why_waiting(waiting), "waiting": waiting}
+        reason = "shards are still catching up with their ingress partition"
+        if any(shard["state"] == "unreadable" for shard in waiting):
+            reason = "a partition of the ingress cannot be read on: see the runbook"
+        return 503, {"ready": False, "reason": reason, "waiting": waiting}
     is_paused = any(status.is_ingest_paused for status in statuses)
     return 200, {"ready": True, "shards": len(shards), "ingest_paused": is_paused}
-
-
-def _why_waiting(waiting: Sequence[Mapping[str, Any]]) -> str:
-    if any(shard["state"] == "unreadable" for shard in waiting):
-        return "a partition of the ingress cannot be read on: see the runbook"
-    return "shards are still catching up with their ingress partition"

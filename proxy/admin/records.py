@@ -1,17 +1,18 @@
 """The calls for records: counts, lists, cancels, recalls, moves, traces."""
 
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final, cast
 
 from fastapi import APIRouter, Query
-from pydantic import WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 
 from proxy.admin import models
 from proxy.admin.calls import (
+    NO_CURSOR,
     REFUSED,
-    SPAN,
     CallRoute,
     Instant,
     Limit,
@@ -20,30 +21,27 @@ from proxy.admin.calls import (
     Site,
     SiteOf,
     Wait,
-    instant_ms,
-    limit_of,
-    wait_s_of,
+    fitting,
 )
 from proxy.admin.listing import (
     CURSOR,
-    PageReader,
     cursor_of,
     dues_by_time,
     place_of,
+    read_page,
     waiting_by_time,
 )
-from proxy.admin.models import pattern_of
-from proxy.admin.problem import Problem, bad_request
-from proxy.admin.query_mailbox import FindId, FindMoving, FindRecord
+from proxy.admin.problem import Problem
+from proxy.admin.queries import FindId, FindMoving, FindRecord
 from proxy.admin.record_content import content_of
 from proxy.admin.threads import room_in
 from proxy.clock import wall_clock_ms
 from proxy.dead_letters.letter import Origin
 from proxy.dispatch.hops import NOT_COMMITTED, Moving
 from proxy.kafka.control import ControlResult
-from proxy.protocol.header_values import LONGEST_ID_BYTES
 from proxy.protocol.outcomes import MISSED
 from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
+from proxy.protocol.position import NEVER_MS
 from proxy.protocol.times import LATEST_MS, parse_delay_ms, parse_instant_ms
 from proxy.scheduling.pending import Found, Sought, WaitingRecord
 from proxy.telemetry.status import covered_by, partitions_of
@@ -54,8 +52,8 @@ LOOK_EVERY_S: Final = 0.05
 COMMITTED_WITHIN_S: Final = 3.0
 MOST_STEPS: Final = 5
 """How often a move follows a rewritten record, or retries."""
-SPANS: Final = "0s,1m,10m,1h,6h,1d,7d"
-MOST_SPANS: Final = 50
+SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
+SPANS: Final = re.compile(f"{SPAN.pattern}(,{SPAN.pattern}){{0,49}}")
 TARGETS_SHOWN: Final = 1_000
 WHY_NOT: Final = {
     "not-committed": "It has been read, and that is not committed yet. Try again in a moment.",
@@ -88,15 +86,13 @@ def get_pending_by_time(
     site: SiteOf,
     within: Annotated[
         str,
+        fitting(SPANS, "write up to 50 lengths of time like 30s,5m,2h,7d"),
         Query(
             description="Lengths of time from now, with commas; at most 50.",
-            json_schema_extra={
-                "pattern": r"^[0-9]{1,6}(ms|s|m|h|d)(,[0-9]{1,6}(ms|s|m|h|d)){0,49}$",
-                "maxLength": 450,
-            },
+            json_schema_extra={"pattern": f"^{SPANS.pattern}$", "maxLength": 450},
             examples=["0s,1m,1h"],
         ),
-    ] = SPANS,
+    ] = "0s,1m,10m,1h,6h,1d,7d",
     target: Annotated[
         PatternQuery, Query(description="Only those for this target, or pattern.")
     ] = None,
@@ -109,29 +105,25 @@ def get_pending_by_time(
     time has come, and so do waits in line (`fires`, not `due`). With `target` the records for it
     are counted one by one, by `due`, for twenty seconds at most.
     """
-    spans = _spans(within)
+    spans = {name: parse_delay_ms(name) for name in within.split(",")}
     now_ms, statuses = wall_clock_ms(), site.read_statuses()
-    edges_ms = [now_ms + span_ms for _, span_ms in spans]
-    is_all = {}
+    edges_ms = sorted(now_ms + span_ms for span_ms in spans.values())
     if target is None:
-        waiting = waiting_by_time(site.workers, statuses, edges_ms)
-        counts, cancelled, held = waiting.counts, waiting.cancelled, waiting.held
+        counted = waiting_by_time(site.workers, statuses, edges_ms)
     else:
-        dues = dues_by_time(site.workers, statuses, target, edges_ms)
-        counts, cancelled, held = dues.counts, 0, dues.held
-        is_all = {"counted_all": dues.is_all}
-    names: list[str | None] = [name for name, _ in spans]
+        counted = dues_by_time(site.workers, statuses, target, edges_ms)
+    names, ends = [*sorted(spans, key=lambda name: spans[name]), None], [*edges_ms, None]
     buckets = [
-        models.Bucket(within=name, until=edge_ms, pending=count)
-        for name, edge_ms, count in zip([*names, None], [*edges_ms, None], counts, strict=True)
+        models.Bucket(within=name, until=end, pending=count)
+        for name, end, count in zip(names, ends, counted.counts, strict=True)
     ]
     return models.PendingByTime(
         now=now_ms,
         buckets=buckets,
-        cancelled=cancelled,
-        held=held,
+        cancelled=counted.cancelled,
+        held=counted.held,
         partitions=covered_by(statuses),
-        **is_all,
+        **({} if target is None else {"counted_all": counted.is_all}),
     )
 
 
@@ -149,12 +141,11 @@ def list_pending_records(
         ),
     ] = None,
     due_to: Annotated[Instant, Query(description="The same, up to and with this time.")] = None,
-    id_prefix: Annotated[
-        str, Query(description="How the id begins.", json_schema_extra={"maxLength": 256})
-    ] = "",
-    limit: Limit = "100",
+    id_prefix: Annotated[models.IdPrefix, Query(description="How the id begins.")] = "",
+    limit: Limit = 100,
     cursor: Annotated[
         str | None,
+        fitting(CURSOR, NO_CURSOR),
         WithJsonSchema({"type": "string", "pattern": f"^{CURSOR.pattern}$"}),
         Query(description="As the page before gave it."),
     ] = None,
@@ -166,10 +157,15 @@ def list_pending_records(
     all the same: there is more to look at. A record that waits while all pages are read is on one
     of them. A record that is rewritten meanwhile has a new origin.
     """
-    sought = _sought(target, due_from, due_to, id_prefix)
-    most, place = limit_of(limit), place_of(cursor, sought)
+    sought = Sought(
+        target or "",
+        0 if due_from is None else due_from,
+        NEVER_MS - 1 if due_to is None else due_to,
+        id_prefix.encode(),
+    )
     statuses = site.read_statuses()
-    page = PageReader(site.workers.ask, sought, partitions_of(statuses), place).read(most)
+    place = place_of(cursor, sought)
+    page = read_page(site.workers.ask, sought, partitions_of(statuses), place, limit)
     paused = {pattern for status in statuses for pattern in status.paused}
     reasons = {
         one.target: f"{one.reason}: {one.detail}" for status in statuses for one in status.refused
@@ -194,12 +190,8 @@ def get_half_messages(site: SiteOf) -> models.HalfMessages:
 def find_records(
     site: SiteOf,
     id: Annotated[  # noqa: A002 (the name in the query)
-        str,
-        Query(
-            description="A `timer-id`, of 1 to 256 bytes.",
-            json_schema_extra={"minLength": 1, "maxLength": LONGEST_ID_BYTES},
-            examples=["order-17"],
-        ),
+        models.Ident,
+        Query(description="A `timer-id`, of 1 to 256 bytes.", examples=["order-17"]),
     ],
 ) -> models.Records:
     """What waits with an id.
@@ -207,7 +199,7 @@ def find_records(
     One record for each partition in which the id is used. A record that the proxy is just
     rewriting is not found for some milliseconds.
     """
-    found = _found(site, FindId(_ident(id)))
+    found = site.workers.ask(FindId(id.encode()))
     if not found:
         detail = "Nothing that this process serves waits with this id."
         raise Problem(404, "not-found", detail)
@@ -222,29 +214,25 @@ def get_record(
     site: SiteOf,
     place: Place,
     body: Annotated[
-        str,
-        WithJsonSchema({"type": "boolean", "default": False}),
+        bool,
+        BeforeValidator({"true": True, "false": False}.get),
         Query(description="Whether to show key, value and headers, too."),
-    ] = "false",
+    ] = False,
 ) -> models.Record:
     """What has become of an ingress record, by its origin.
 
     The record is read from the ingress, as long as that keeps it. How it has ended is not said
     here: its target has it, or the outcomes topic, under its origin.
     """
-    if body not in {"true", "false"}:
-        raise bad_request("`body` is true or false.")
     _refuse_unread(site, place)
     record = site.broker.read(place.partition, place.offset)
     if record is None:
         detail = "The ingress has no record there any more; its targets and outcomes may."
         raise Problem(404, "not-found", detail)
-    key, value, headers = record.key(), record.value(), record.headers()
-    at = place.partition, place.offset
-    found = _found(site, FindRecord(at, (key, value, headers), record.timestamp()))
+    found = site.workers.ask(FindRecord(record))
     if not found:
         raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
-    content = content_of(key, value, headers or []) if body == "true" else {}
+    content = content_of(record.key(), record.value(), record.headers() or []) if body else {}
     return models.Record.model_validate({**_shown(found[0]), **content})
 
 
@@ -252,9 +240,10 @@ def get_record(
 def trace_record(
     site: SiteOf,
     place: Place,
-    wait: Annotated[Wait, Query(description="How long it may read, at most 30s.")] = "10s",
+    wait: Annotated[Wait, Query(description="How long it may read, at most 30s.")] = 10,
     retries_within: Annotated[
         str,
+        fitting(SPAN, "write a length of time like 30s, 10m, 2h"),
         Query(
             description="How long after each delivery a consumer's failure is looked for.",
             json_schema_extra={"pattern": f"^{SPAN.pattern}$"},
@@ -268,18 +257,15 @@ def trace_record(
     or a million records. It says what it has not read (`is_whole`, `unknown`). It reads slowly, so
     that delivery is not delayed.
     """
-    timeout_s = wait_s_of(wait)
-    if SPAN.fullmatch(retries_within) is None:
-        raise bad_request("`retries_within` is a length of time like 30s, 10m, 2h.")
     if not is_legal_topic(place.topic):
         raise Problem(404, "not-found", f"No topic has such a name: {TOPIC_NAME_RULE}.")
     with room_in(site.free_traces, "2 records are traced already; try again."):
-        trace = site.traces.trace(place, timeout_s, parse_delay_ms(retries_within))
+        trace = site.topics.trace(place, wait, parse_delay_ms(retries_within))
     return models.Trace.model_validate(trace.data())
 
 
 @router.post("/cancellations")
-def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = "0s") -> models.CancelWritten:
+def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = 0) -> models.CancelWritten:
     """Cancel what waits with an id.
 
     Writes a cancel to the ingress. It must go to the partition of the record. The partition in the
@@ -287,33 +273,37 @@ def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = "0s") -> models.C
     in which this process has the id pending, else the partition of the id as a key. Keys are placed
     by murmur2, as Java clients do. librdkafka's own default differs.
     """
-    wait_s = wait_s_of(wait)
-    ident, key = _ident(body.id), None if body.key is None else body.key.encode()
-    partition = body.partition
-    if partition is None and key is None:
-        partition = _partition_of(site, ident)
-    done = site.broker.cancel(ident, key, partition, wait_s)
+    ident, key, partition = body.id.encode(), None, body.partition
+    if body.key is not None:
+        key = body.key.encode()
+    elif partition is None:
+        origins = [one.origin for one in site.workers.ask(FindId(ident))]
+        if len(origins) > 1:
+            detail = f"Several records wait with this id, from {origins}: name the partition."
+            raise Problem(409, "ambiguous", detail)
+        partition = int(origins[0].split("/")[1]) if origins else None
+    done = site.broker.cancel(ident, key, partition, wait)
     return models.CancelWritten(id=body.id, **_written(done))
 
 
 @router.delete("/records/{topic}/{partition}/{offset}")
-def recall(site: SiteOf, place: Place, wait: Wait = "0s") -> models.RecallWritten:
+def recall(site: SiteOf, place: Place, wait: Wait = 0) -> models.RecallWritten:
     """Recall a record by its origin.
 
     Writes a recall to the record's partition of the ingress. It takes back this very record, or
     the record that it was rewritten as: with an id or without, a half message too. To take back
     many, cancels by their ids cost less.
     """
-    wait_s, ingress = wait_s_of(wait), site.settings.topics.ingress
+    ingress = site.settings.topics.ingress
     if place.topic != ingress:
         raise Problem(404, "not-found", f"Records are recalled in {ingress}.")
-    done = site.broker.recall(place.partition, str(place), wait_s)
+    done = site.broker.recall(place.partition, str(place), wait)
     return models.RecallWritten(recalls=str(place), **_written(done))
 
 
 @router.patch("/records/{topic}/{partition}/{offset}")
 def reschedule(
-    site: SiteOf, place: Place, body: models.MoveBody, wait: Wait = "0s"
+    site: SiteOf, place: Place, body: models.MoveBody, wait: Wait = 0
 ) -> models.MoveWritten:
     """Have a record that waits delivered at another time.
 
@@ -322,13 +312,12 @@ def reschedule(
     value, headers, id and target stay. It goes by any origin of the record, or by that of its
     prepare once that has been committed.
     """
-    wait_s = wait_s_of(wait)
-    deliver_at_ms = _check_time(site, body, wall_clock_ms())
+    deliver_at_ms = _deliver_at_ms(site, body)
     _refuse_unread(site, place)
     offset = place.offset
     done: models.MoveWritten | None = None
     for _ in range(MOST_STEPS):
-        moving = _find_committed(site, place.partition, offset, deliver_at_ms)
+        moving = _find_moving(site, place.partition, offset, deliver_at_ms)
         if moving.at != offset:
             offset = moving.at
             continue
@@ -336,7 +325,7 @@ def reschedule(
             if done is not None:
                 break
             raise Problem(409, moving.state, WHY_NOT[moving.state])
-        written = site.broker.move(moving.record, wait_s)
+        written = site.broker.move(moving.record, wait)
         done = models.MoveWritten(moves=str(place), **_written(written))
         if done.outcome != MISSED:
             break
@@ -349,55 +338,35 @@ def _written(result: ControlResult) -> dict[str, Any]:
     return {"origin": result.origin, "outcome": result.outcome, "detail": result.detail}
 
 
-def _check_time(site: Site, body: models.MoveBody, now_ms: int) -> int:
+def _deliver_at_ms(site: Site, body: models.MoveBody) -> int:
     try:
         asked_ms = parse_instant_ms(str(body.deliver_at))
     except ValueError as error:
         raise Problem(409, "no-such-time", f"`deliver_at`: {error}.") from None
-    latest_ms = min(now_ms + site.broker.max_delay_ms, LATEST_MS)
+    latest_ms = min(wall_clock_ms() + site.broker.max_delay_ms, LATEST_MS)
     if asked_ms > latest_ms:
         detail = f"`deliver_at` lies beyond {latest_ms}, now and the setting `max_delay`."
         raise Problem(409, "too-far", detail)
     return asked_ms
 
 
-def _find_committed(site: Site, partition: int, offset: int, deliver_at_ms: int) -> Moving:
+def _find_moving(site: Site, partition: int, offset: int, deliver_at_ms: int) -> Moving:
     """Wait for the commit: an aborted record could be read differently when it comes again."""
     until_s = time.monotonic() + COMMITTED_WITHIN_S
     while True:
-        moving = _find_moving(site, partition, offset, deliver_at_ms)
-        if moving.state != NOT_COMMITTED or time.monotonic() > until_s:
-            return moving
+        record = site.broker.read(partition, offset)
+        if record is None:
+            detail = (
+                "The ingress has no record there any more. If it waits, it was rewritten: "
+                "`pending list` and /pending/records show where it lies now."
+            )
+            raise Problem(404, "not-found", detail)
+        found = site.workers.ask(FindMoving(record, deliver_at_ms))
+        if not found:
+            raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
+        if found[0].state != NOT_COMMITTED or time.monotonic() > until_s:
+            return found[0]
         time.sleep(LOOK_EVERY_S)
-
-
-def _find_moving(site: Site, partition: int, offset: int, deliver_at_ms: int) -> Moving:
-    message = site.broker.read(partition, offset)
-    if message is None:
-        detail = (
-            "The ingress has no record there any more. If it waits, it was rewritten: "
-            "`pending list` and /pending/records show where it lies now."
-        )
-        raise Problem(404, "not-found", detail)
-    content = message.key(), message.value(), message.headers()
-    record = FindRecord((partition, offset), content, message.timestamp())
-    answers = cast(Sequence[Sequence[Moving]], site.workers.ask(FindMoving(record, deliver_at_ms)))
-    found = [one for answer in answers for one in answer]
-    if not found:
-        raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
-    return found[0]
-
-
-def _found(site: Site, query: FindId | FindRecord) -> list[Found]:
-    return [cast(Found, one) for answer in site.workers.ask(query) for one in answer]
-
-
-def _partition_of(site: Site, ident: bytes) -> int | None:
-    origins = [one.origin for one in _found(site, FindId(ident))]
-    if len(origins) > 1:
-        detail = f"Several records wait with this id, from {origins}: name the partition."
-        raise Problem(409, "ambiguous", detail)
-    return int(origins[0].split("/")[1]) if origins else None
 
 
 def _refuse_unread(site: Site, place: Origin) -> None:
@@ -418,35 +387,6 @@ def _refuse_unread(site: Site, place: Origin) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
-def _ident(text: str) -> bytes:
-    ident = text.encode("utf-8", "replace")
-    if not 1 <= len(ident) <= LONGEST_ID_BYTES:
-        raise bad_request(f"An id has 1 to {LONGEST_ID_BYTES} bytes of UTF-8.")
-    return ident
-
-
-def _spans(text: str) -> list[tuple[str, int]]:
-    names = text.split(",")
-    if len(names) > MOST_SPANS or not all(map(SPAN.fullmatch, names)):
-        raise bad_request(f"`within` is up to {MOST_SPANS} lengths of time like 30s,5m,2h,7d.")
-    spans = {name: parse_delay_ms(name) for name in names}
-    return sorted(spans.items(), key=lambda span: span[1])
-
-
-def _sought(target: str | None, due_from: str | None, due_to: str | None, id_prefix: str) -> Sought:
-    sought = Sought()
-    if target is not None:
-        sought = sought._replace(pattern=pattern_of(target))
-    if due_from is not None:
-        sought = sought._replace(from_ms=instant_ms("due_from", due_from))
-    if due_to is not None:
-        sought = sought._replace(until_ms=instant_ms("due_to", due_to))
-    prefix = id_prefix.encode("utf-8", "replace")
-    if len(prefix) > LONGEST_ID_BYTES:
-        raise bad_request(f"An id has at most {LONGEST_ID_BYTES} bytes of UTF-8.")
-    return sought._replace(ident_prefix=prefix)
-
-
 def _text(ident: bytes | None) -> str | None:
     return None if ident is None else ident.decode("utf-8", "backslashreplace")
 
@@ -463,7 +403,7 @@ def _shown(found: Found) -> Mapping[str, object]:
 
 
 def shown_waiting(
-    record: WaitingRecord, paused: set[str], reasons: Mapping[str, str], now_ms: int
+    record: WaitingRecord, paused: Iterable[str], reasons: Mapping[str, str], now_ms: int
 ) -> models.WaitingRecord:
     """Return a record as listed. `reasons` says by target why it refuses records."""
     why: str = record.why

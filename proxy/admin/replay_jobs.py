@@ -3,12 +3,13 @@
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
 from proxy.admin import models
 from proxy.admin.problem import Problem
+from proxy.clock import wall_clock_ms
 from proxy.dead_letters.letter import Place
 from proxy.dead_letters.replay import OnDecision, ReplayOptions
 from proxy.dead_letters.replay_plan import ReplayCounts, ReplayDecision, Selection
@@ -17,8 +18,6 @@ AT_WORK: Final = 2
 KEPT: Final = 50
 STOPPED_WITHIN_S: Final = 5.0
 DEFECT: Final = "This is a defect of the proxy; its log says more."
-
-State = Literal["running", "finished", "stopped", "failed"]
 
 log = structlog.get_logger(__name__)
 
@@ -35,55 +34,68 @@ class WantedReplay(NamedTuple):
 
 
 Replaying = Callable[[WantedReplay, OnDecision, Callable[[Place], None], Callable[[], bool]], None]
-"""The signature of `KafkaLetters.replay`, which raises Problem."""
+"""The signature of `TopicReaders.replay`, which raises Problem."""
 
 
 class ReplayJob:
     """A replay or a dry run, which starts at once."""
 
-    def __init__(self, wanted: WantedReplay, replay: Replaying, now_ms: Callable[[], int]) -> None:
-        self.ident, self.wanted = uuid.uuid4().hex[:12], wanted
-        self._replay, self._now_ms = replay, now_ms
+    def __init__(self, wanted: WantedReplay, replay: Replaying) -> None:
+        self.wanted, self._replay = wanted, replay
         self._lock = threading.Lock()
         self._counts = ReplayCounts()
-        self._missing: list[str] = []
-        self._state: State = "running"
-        self._error: str | None = None
-        self._started_ms = now_ms()
-        self._ended_ms: int | None = None
+        self._shown = models.Replay(
+            id=uuid.uuid4().hex[:12],
+            topic=wanted.topic,
+            dry_run=wanted.is_dry,
+            state="running",
+            replayed=0,
+            by_target=[],
+            left=[],
+            missing=[],
+            error=None,
+            started=wall_clock_ms(),
+            ended=None,
+        )
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="replay", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name="replay", daemon=True)
+        self.thread.start()
+
+    @property
+    def ident(self) -> str:
+        return self._shown.id
 
     @property
     def is_running(self) -> bool:
-        return self._state == "running"
+        return self._shown.state == "running"
 
     def stop(self) -> None:
         self._stop.set()
 
-    def wait(self, timeout_s: float) -> None:
-        self._thread.join(timeout_s)
-
-    def shown(self) -> models.Replay:
+    def shown(self, wait_s: float) -> models.Replay:
+        self.thread.join(wait_s)
         with self._lock:
-            return models.Replay(
-                id=self.ident,
-                topic=self.wanted.topic,
-                dry_run=self.wanted.is_dry,
-                state=self._state,
-                replayed=self._counts.replayable,
-                by_target=_by_target(self._counts),
-                left=_left(self._counts),
-                missing=list(self._missing),
-                error=self._error,
-                started=self._started_ms,
-                ended=self._ended_ms,
-            )
+            counts = self._counts
+            by_target = [
+                models.ReplayedTarget(
+                    target=target,
+                    letters=one.letters,
+                    first_due=one.first_due_ms,
+                    last_due=one.last_due_ms,
+                )
+                for target, one in sorted(counts.by_target.items(), key=lambda t: -t[1].letters)
+            ]
+            left = [
+                models.LeftLetters(
+                    reason=kind, letters=one.letters, detail=one.detail, first=str(one.place)
+                )
+                for kind, one in sorted(counts.by_reason.items(), key=lambda r: -r[1].letters)
+            ]
+            now = {"replayed": counts.replayable, "by_target": by_target, "left": left}
+            return self._shown.model_copy(update={**now, "missing": [*self._shown.missing]})
 
     def _run(self) -> None:
-        state: State = "finished"
-        error = None
+        state, error = "finished", None
         try:
             self._replay(self.wanted, self._note, self._note_missing, self._stop.is_set)
             state = "stopped" if self._stop.is_set() else "finished"
@@ -93,7 +105,8 @@ class ReplayJob:
             log.exception("a replay of dead letters went wrong", topic=self.wanted.topic)
             state, error = "failed", DEFECT
         with self._lock:
-            self._state, self._error, self._ended_ms = state, error, self._now_ms()
+            ended = {"state": state, "error": error, "ended": wall_clock_ms()}
+            self._shown = self._shown.model_copy(update=ended)
 
     def _note(self, decision: ReplayDecision, _replayed_as: str | None) -> None:
         with self._lock:
@@ -101,14 +114,14 @@ class ReplayJob:
 
     def _note_missing(self, place: Place) -> None:
         with self._lock:
-            self._missing.append(str(place))
+            self._shown.missing.append(str(place))
 
 
 class ReplayJobs:
     """At most AT_WORK jobs at a time, and one writer per topic. The last KEPT are remembered."""
 
-    def __init__(self, replay: Replaying, now_ms: Callable[[], int]) -> None:
-        self._replay, self._now_ms = replay, now_ms
+    def __init__(self, replay: Replaying) -> None:
+        self._replay = replay
         self._lock = threading.Lock()
         self._jobs: dict[str, ReplayJob] = {}
         self._is_closed = False
@@ -123,9 +136,11 @@ class ReplayJobs:
             if len(running) >= AT_WORK or self._is_closed:
                 detail = f"{AT_WORK} replays or dry runs go on already; wait, or stop one."
                 raise Problem(503, "busy", detail)
-            job = ReplayJob(wanted, self._replay, self._now_ms)
+            job = ReplayJob(wanted, self._replay)
             self._jobs[job.ident] = job
-            self._forget()
+            ended = [ident for ident, one in self._jobs.items() if not one.is_running]
+            for ident in ended[: max(0, len(self._jobs) - KEPT)]:
+                del self._jobs[ident]
             return job
 
     def find(self, ident: str) -> ReplayJob:
@@ -143,30 +158,4 @@ class ReplayJobs:
         for job in running:
             job.stop()
         for job in running:
-            job.wait(STOPPED_WITHIN_S / len(running))
-
-    def _forget(self) -> None:
-        ended = [ident for ident, job in self._jobs.items() if not job.is_running]
-        for ident in ended[: max(0, len(self._jobs) - KEPT)]:
-            del self._jobs[ident]
-
-
-def _by_target(counts: ReplayCounts) -> list[models.ReplayedTarget]:
-    return [
-        models.ReplayedTarget(
-            target=target,
-            letters=one.letters,
-            first_due=one.first_due_ms,
-            last_due=one.last_due_ms,
-        )
-        for target, one in sorted(counts.by_target.items(), key=lambda t: -t[1].letters)
-    ]
-
-
-def _left(counts: ReplayCounts) -> list[models.LeftLetters]:
-    return [
-        models.LeftLetters(
-            reason=kind, letters=one.letters, detail=one.detail, first=str(one.place)
-        )
-        for kind, one in sorted(counts.by_reason.items(), key=lambda r: -r[1].letters)
-    ]
+            job.thread.join(STOPPED_WITHIN_S / len(running))

@@ -27,6 +27,7 @@ CONNECTIONS_AT_ONCE: Final = 256
 """Connections with incomplete requests. Above this number the oldest is closed."""
 MOST_HEAD_BYTES: Final = 65_536
 BACKLOG: Final = 128
+START_POLL_S: Final = 0.01
 STOP_WITHIN_S: Final = 1
 """Calls that take longer are abandoned. Their threads do not keep the process alive."""
 
@@ -58,7 +59,8 @@ class AdminServer:
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="admin")
         self._thread.daemon = True
         self._thread.start()
-        self._server.is_listening.wait()
+        while not self._server.started and self._thread.is_alive():
+            time.sleep(START_POLL_S)
 
     def close(self) -> None:
         self._server.should_exit = True
@@ -92,13 +94,6 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
         self._site = site
-        self.is_listening = threading.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        finally:
-            self.is_listening.set()
 
     async def on_tick(self, counter: int) -> bool:
         now_s = time.monotonic()
@@ -135,14 +130,11 @@ class BoundedProtocol(H11Protocol):
         vars(self.transport).pop("_read_ready_cb", None)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Return whether the connection stays open: a client may close its side and read the
-        reply."""
-        if self.is_arriving:
-            is_begun = self.cycle is not None or bool(self.conn.trailing_data[0])
-            if is_begun:
-                self._refuse(400, "bad-request", "The request is shorter than it has to be.")
-            return is_begun
-        return True
+        """Return whether to stay open: a client may close its side and read the reply."""
+        is_begun = self.cycle is not None or bool(self.conn.trailing_data[0])
+        if self.is_arriving and is_begun:
+            self._refuse(400, "bad-request", "The request is shorter than it has to be.")
+        return is_begun
 
     def end_if_slow(self, now_s: float) -> None:
         """Refuse a late request. Disconnect a client that does not read."""

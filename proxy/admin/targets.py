@@ -1,26 +1,17 @@
 """The calls for targets and the ingest: pauses, limits, purges, skipped batches."""
 
-import re
 import time
-from collections.abc import Callable, Iterator
-from typing import Annotated, Final
+from collections.abc import Callable
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
 from pydantic import WithJsonSchema
 
 from proxy.admin import models
-from proxy.admin.calls import REFUSED, CallRoute, PatternPart, Site, SiteOf, Wait, wait_s_of
-from proxy.admin.listing import EachWaiting
-from proxy.admin.models import pattern_of
-from proxy.admin.problem import Problem, bad_request
-from proxy.clock import wall_clock_ms
-from proxy.config.settings import (
-    MOST_PER_SECOND,
-    OverdueLimit,
-    ReleaseSettings,
-    TargetLimit,
-    by_precedence,
-)
+from proxy.admin.calls import REFUSED, CallRoute, PatternPart, Site, SiteOf, Wait, number_upto
+from proxy.admin.listing import all_pages
+from proxy.admin.problem import Problem
+from proxy.config.settings import MOST_PER_SECOND, OverdueLimit, TargetLimit, by_precedence
 from proxy.kafka.settings_topic import MOST_LIMITS
 from proxy.protocol.outcomes import APPLIED
 from proxy.protocol.parsed import Purge
@@ -31,7 +22,6 @@ from storage.store import added
 
 NOTICED_WITHIN_S: Final = 5.0
 LOOK_EVERY_S: Final = 0.05
-RATE: Final = re.compile(r"[1-9][0-9]{0,6}")
 
 router = APIRouter(route_class=CallRoute, tags=["targets"], responses=REFUSED)
 
@@ -39,11 +29,11 @@ router = APIRouter(route_class=CallRoute, tags=["targets"], responses=REFUSED)
 def _is_noticed(site: Site, has_noticed: Callable[[Status], bool]) -> bool:
     """Wait a while for all workers here. A starting or recovering one may take longer."""
     until_s = time.monotonic() + NOTICED_WITHIN_S
-    while not (is_known := all(map(has_noticed, site.read_statuses()))):
+    while not all(map(has_noticed, site.read_statuses())):
         if time.monotonic() > until_s:
-            break
+            return False
         time.sleep(LOOK_EVERY_S)
-    return is_known
+    return True
 
 
 @router.get("/pauses")
@@ -63,7 +53,7 @@ def pause(site: SiteOf, pattern: PatternPart) -> models.Pause:
     and looked at after half the time that they are late: 5 s at least, 60 s at most. Other targets
     do not wait.
     """
-    site.broker.pause(pattern_of(pattern), wall_clock_ms())
+    site.broker.pause(pattern)
     in_force = _is_noticed(site, lambda status: pattern in status.paused)
     return models.Pause(pattern=pattern, paused=True, per_second=None, in_force=in_force)
 
@@ -73,7 +63,8 @@ def resume(
     site: SiteOf,
     pattern: PatternPart,
     per_second: Annotated[
-        str | None,
+        int | None,
+        number_upto(MOST_PER_SECOND),
         WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_PER_SECOND}),
         Query(
             description="How many held back records are released a second, over all partitions.",
@@ -86,20 +77,13 @@ def resume(
     Records that were held back come at once, or at the rate named, in order of due. A pattern that
     is not paused may be resumed too: that sets or forgets its rate. Another pause forgets it.
     """
-    rate = None if per_second is None else _rate_of(per_second)
-    site.broker.resume(pattern_of(pattern), rate, wall_clock_ms())
+    site.broker.resume(pattern, per_second)
 
     def has_noticed(status: Status) -> bool:
-        return pattern not in status.paused and status.release_rates.get(pattern) == rate
+        return pattern not in status.paused and status.release_rates.get(pattern) == per_second
 
     in_force = _is_noticed(site, has_noticed)
-    return models.Pause(pattern=pattern, paused=False, per_second=rate, in_force=in_force)
-
-
-def _rate_of(text: str) -> int:
-    if RATE.fullmatch(text) is None or int(text) > MOST_PER_SECOND:
-        raise bad_request(f"`per_second` is a number from 1 to {MOST_PER_SECOND}.")
-    return int(text)
+    return models.Pause(pattern=pattern, paused=False, per_second=per_second, in_force=in_force)
 
 
 @router.get("/ingest")
@@ -121,18 +105,17 @@ def pause_ingest(site: SiteOf) -> models.IngestPaused:
     itself wait there, and count once it is read on. What was taken in goes on being delivered on
     time. A partition that changes hands is first read up to its end as it was at that moment.
     """
-    site.broker.pause_ingest(wall_clock_ms())
-    return _ingest_noticed(site, is_paused=True)
+    return _pause_ingest(site, is_paused=True)
 
 
 @router.delete("/ingest/paused")
 def resume_ingest(site: SiteOf) -> models.IngestPaused:
     """Read on."""
-    site.broker.resume_ingest()
-    return _ingest_noticed(site, is_paused=False)
+    return _pause_ingest(site, is_paused=False)
 
 
-def _ingest_noticed(site: Site, *, is_paused: bool) -> models.IngestPaused:
+def _pause_ingest(site: Site, *, is_paused: bool) -> models.IngestPaused:
+    site.broker.pause_ingest(is_paused=is_paused)
     in_force = _is_noticed(site, lambda status: status.is_ingest_paused is is_paused)
     return models.IngestPaused(paused=is_paused, in_force=in_force)
 
@@ -140,14 +123,17 @@ def _ingest_noticed(site: Site, *, is_paused: bool) -> models.IngestPaused:
 @router.get("/limits")
 def get_limits(site: SiteOf) -> models.Limits:
     """Which caps and rules for the overdue count now, and where each comes from."""
-    set_now = by_precedence(_limits_set(site)).items()
-    limits = [
-        models.ShownLimit(**_parts(pattern, limit).model_dump(), source="run-time")
-        for pattern, limit in set_now
+    release = site.settings.release
+    known = [(*one, "run-time") for one in by_precedence(_limits_set(site)).items()]
+    known += [
+        (target, TargetLimit(per_second=per_second), "settings")
+        for target, per_second in release.per_target.items()
     ]
-    return models.Limits(
-        limits=[*limits, *_of_settings(site.settings.release)], **_of_each_worker(site).model_dump()
-    )
+    for rule in release.overdue:
+        overdue = OverdueLimit(older_than_ms=rule.older_than_ms, action=rule.action)
+        known.append((rule.targets, TargetLimit(overdue=overdue), "settings"))
+    limits: list[Any] = [{**_parts(name, limit), "source": source} for name, limit, source in known]
+    return models.Limits(limits=limits, **_of_each_worker(site))
 
 
 @router.put("/limits")
@@ -157,15 +143,28 @@ def set_workers_limit(site: SiteOf, body: models.RateBody) -> models.WorkersLimi
     Counts for all instances, and outlives restarts. It comes in place of the setting
     `release.max_per_second`, whether it is lower or higher.
     """
-    site.broker.limit_workers(body.per_second, wall_clock_ms())
-    return _workers_noticed(site, body.per_second)
+    return _limit_workers(site, body.per_second)
 
 
 @router.delete("/limits")
 def clear_workers_limit(site: SiteOf) -> models.WorkersLimitSet:
     """Take back the cap that was set at run time; what the settings say counts again."""
-    site.broker.clear_workers_limit()
-    return _workers_noticed(site, None)
+    return _limit_workers(site, None)
+
+
+def _limit_workers(site: Site, per_second: int | None) -> models.WorkersLimitSet:
+    site.broker.limit_workers(per_second)
+    in_force = _is_noticed(site, lambda status: status.max_per_second == per_second)
+    return models.WorkersLimitSet(**_of_each_worker(site), in_force=in_force)
+
+
+def _of_each_worker(site: Site) -> dict[str, Any]:
+    """Return the cap. While workers differ, it is the lowest one set at run time."""
+    set_now = [one.max_per_second for one in site.read_statuses() if one.max_per_second is not None]
+    if set_now:
+        return {"max_per_second": min(set_now), "max_per_second_source": "run-time"}
+    of_settings = site.settings.release.max_per_second
+    return {"max_per_second": of_settings, "max_per_second_source": "settings"}
 
 
 @router.put("/limits/{pattern}")
@@ -177,61 +176,33 @@ def set_limit(site: SiteOf, pattern: PatternPart, body: models.LimitBody) -> mod
     wildcards counts, else the longest. Caps and rules are looked up separately. At most 1,000
     patterns.
     """
-    limit, known = body.limit(), _limits_set(site)
-    if pattern_of(pattern) not in known and len(known) >= MOST_LIMITS:
+    known = _limits_set(site)
+    if pattern not in known and len(known) >= MOST_LIMITS:
         detail = f"{MOST_LIMITS} patterns have limits set at run time: clear some first."
         raise Problem(409, "too-many", detail)
-    site.broker.limit(pattern, limit, wall_clock_ms())
-    return _limit_noticed(site, pattern, limit)
+    return _limit(site, pattern, body.limit())
 
 
 @router.delete("/limits/{pattern}")
 def clear_limit(site: SiteOf, pattern: PatternPart) -> models.LimitSet:
     """Take back what was set at run time; what the settings say counts again."""
-    site.broker.clear_limit(pattern_of(pattern))
-    return _limit_noticed(site, pattern, None)
+    return _limit(site, pattern, None)
 
 
 def _limits_set(site: Site) -> dict[str, TargetLimit]:
     return {name: one for status in site.read_statuses() for name, one in status.limits.items()}
 
 
-def _limit_noticed(site: Site, pattern: str, limit: TargetLimit | None) -> models.LimitSet:
+def _limit(site: Site, pattern: str, limit: TargetLimit | None) -> models.LimitSet:
+    site.broker.limit(pattern, limit)
     in_force = _is_noticed(site, lambda status: status.limits.get(pattern) == limit)
-    return models.LimitSet(**_parts(pattern, limit).model_dump(), in_force=in_force)
+    return models.LimitSet(**_parts(pattern, limit), in_force=in_force)
 
 
-def _of_each_worker(site: Site) -> models.WorkersLimit:
-    """Return the cap. While workers differ, it is the lowest one set at run time."""
-    found = [one.max_per_second for one in site.read_statuses()]
-    set_now = min((per_second for per_second in found if per_second is not None), default=None)
-    if set_now is not None:
-        return models.WorkersLimit(max_per_second=set_now, max_per_second_source="run-time")
-    of_settings = site.settings.release.max_per_second
-    return models.WorkersLimit(max_per_second=of_settings, max_per_second_source="settings")
-
-
-def _workers_noticed(site: Site, per_second: int | None) -> models.WorkersLimitSet:
-    in_force = _is_noticed(site, lambda status: status.max_per_second == per_second)
-    return models.WorkersLimitSet(**_of_each_worker(site).model_dump(), in_force=in_force)
-
-
-def _of_settings(release: ReleaseSettings) -> Iterator[models.ShownLimit]:
-    limits = [(name, TargetLimit(per_second=n)) for name, n in release.per_target.items()]
-    for rule in release.overdue:
-        overdue = OverdueLimit(older_than_ms=rule.older_than_ms, action=rule.action)
-        limits.append((rule.targets, TargetLimit(overdue=overdue)))
-    for pattern, limit in limits:
-        yield models.ShownLimit(**_parts(pattern, limit).model_dump(), source="settings")
-
-
-def _parts(pattern: str, limit: TargetLimit | None) -> models.LimitParts:
-    rule = None if limit is None else limit.overdue
-    shown = rule and models.ShownRule(
-        older_than=shown_delay(rule.older_than_ms), action=rule.action
-    )
-    per_second = None if limit is None else limit.per_second
-    return models.LimitParts(pattern=pattern, per_second=per_second, overdue=shown)
+def _parts(pattern: str, limit: TargetLimit | None) -> dict[str, Any]:
+    rule = limit and limit.overdue
+    overdue = rule and {"older_than": shown_delay(rule.older_than_ms), "action": rule.action}
+    return {"pattern": pattern, "per_second": limit and limit.per_second, "overdue": overdue}
 
 
 @router.post("/purges")
@@ -240,7 +211,7 @@ def purge(
     body: models.PurgeBody,
     wait: Annotated[
         Wait, Query(description="How long to wait until the purge counts in all partitions.")
-    ] = "30s",
+    ] = 30,
 ) -> models.Purged:
     """Have nothing delivered that waits for these targets now.
 
@@ -249,7 +220,10 @@ def purge(
     outcomes (`cancelled`, with the purge's origin in `detail`) follow. Undecided half messages are
     left alone.
     """
-    wait_s, asked = wait_s_of(wait), _purge_of(body)
+    due_to_ms = LATEST_MS if body.due_to is None else body.due_to
+    asked = Purge(body.targets, body.due_from or 0, due_to_ms)
+    if asked.due_from_ms > asked.due_to_ms:
+        raise Problem(409, "nothing-between", "`due_from` lies behind `due_to`.")
     records, is_all = _purgeable(site, asked)
     purged = models.Purged(
         targets=asked.targets,
@@ -262,7 +236,7 @@ def purge(
     )
     if body.dry_run:
         return purged
-    written = site.broker.purge(asked, wait_s)
+    written = site.broker.purge(asked, wait)
     refused = next((one for one in written if one.outcome not in {None, APPLIED}), None)
     if refused is not None:
         raise Problem(409, "refused", f"{refused.origin} was refused: {refused.detail}.")
@@ -271,23 +245,19 @@ def purge(
     return purged
 
 
-def _purge_of(body: models.PurgeBody) -> Purge:
-    due_to_ms = LATEST_MS if body.due_to is None else body.due_to
-    asked = Purge(body.targets, body.due_from or 0, due_to_ms)
-    if asked.due_from_ms > asked.due_to_ms:
-        raise Problem(409, "nothing-between", "`due_from` lies behind `due_to`.")
-    return asked
-
-
 def _purgeable(site: Site, asked: Purge) -> tuple[int, bool]:
     statuses = site.read_statuses()
     if asked.due_from_ms == 0 and asked.due_to_ms == LATEST_MS:
         counts = added([status.pending_by_target for status in statuses])
         if not counts.others:
             return sum(n for target, n in counts.by_name.items() if asked.is_for(target)), True
-    each = EachWaiting(site.workers.ask, Sought(asked.targets), partitions_of(statuses))
-    ended = sum(one.why != "undecided" and asked.ends(one.target, one.due_ms) for one in each)
-    return ended, each.is_all
+    records, is_all = 0, True
+    for page in all_pages(site.workers.ask, Sought(asked.targets), partitions_of(statuses)):
+        is_all = page.next is None
+        records += sum(
+            one.why != "undecided" and asked.ends(one.target, one.due_ms) for one in page.records
+        )
+    return records, is_all
 
 
 @router.post("/skips")
@@ -319,7 +289,7 @@ def skip_batch(site: SiteOf, body: models.SkipBody) -> models.Skipped:
         )
 
     if not body.dry_run:
-        site.broker.skip(body.partition, batch, wall_clock_ms())
+        site.broker.skip(body.partition, batch)
     return models.Skipped(
         partition=body.partition,
         offset=batch.base,

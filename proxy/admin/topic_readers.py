@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
@@ -25,11 +25,7 @@ from proxy.dead_letters.letter import (
 )
 from proxy.dead_letters.replay import OnDecision, Replay, preview
 from proxy.dead_letters.replay_plan import Mark, Selection
-from proxy.dead_letters.topics import (
-    DeadLettersMissing,
-    DeadLetterTopics,
-    NoSuchLetter,
-)
+from proxy.dead_letters.topics import DeadLettersMissing, DeadLetterTopics, NoSuchLetter
 from proxy.errors import ProxyError
 from proxy.kafka.access import Connection, TopicUnknown, explain, is_refusal
 from proxy.kafka.log_ranges import answered_offset
@@ -51,50 +47,29 @@ MOST_RECORDS: Final = 1_000_000
 ASK_TIMEOUT_S: Final = 8.0
 
 Marks = Mapping[Place, Mark]
-
-
-class ListedPage(NamedTuple):
-    """A page, and marks of replayed letters, None if there was no time."""
-
-    page: LetterPage
-    marks: Marks | None
-
-
-class SeenLetter(NamedTuple):
-    """A letter. `original` is its value in the ingress, if the letter has none."""
-
-    letter: Letter
-    mark: Mark | None
-    original: bytes | None
-
-
-class _TimeIsUp(Exception):
-    """There was no time to read all marks."""
+RIGHTS: Final = " docs/dead-letters.md#rights has the rights that this needs."
 
 
 class _Stopped(Exception):
-    """A replay or dry run was stopped while reading."""
+    """Reading was stopped, or its time is up."""
 
 
 class ReadingPace:
     """A pause after a few hundred records. It also ends a stopped or late reading."""
 
     def __init__(self, is_stopping: Callable[[], bool] = lambda: False) -> None:
-        self.until_s: float | None = None
-        self._is_stopping, self._rested_s = is_stopping, time.thread_time()
+        self.is_stopping, self._rested_s = is_stopping, time.thread_time()
 
     def __call__(self) -> None:
         worked_s = time.thread_time() - self._rested_s
         time.sleep(min(worked_s * PAUSE_PER_WORK, LONGEST_PAUSE_S))
         self._rested_s = time.thread_time()
-        if self._is_stopping():
+        if self.is_stopping():
             raise _Stopped
-        if self.until_s is not None and time.monotonic() > self.until_s:
-            raise _TimeIsUp
 
 
-class KafkaLetters:
-    """Dead letters in their topics."""
+class TopicReaders:
+    """Dead letters and traces in their topics."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -102,7 +77,7 @@ class KafkaLetters:
     def topics(self) -> list[LetterTopic]:
         """Return the dead-letter topics of the proxy and of groups, at most MOST_TOPICS."""
         names = self._settings.topics
-        with self._refusing():
+        with _refusing(self._settings, RIGHTS):
             connection = Connection(self._settings)
             known = connection.list_topics(timeout=ASK_TIMEOUT_S).topics
             groups = sorted(
@@ -114,39 +89,39 @@ class KafkaLetters:
             )
             topics = [one for one in (names.dead_letters, *groups) if one in known][:MOST_TOPICS]
             sizes = _sizes(connection, {topic: list(known[topic].partitions) for topic in topics})
-        prefix = names.dlq_prefix
+        group_of = {topic: topic.removeprefix(names.dlq_prefix) for topic in groups}
         return [
-            LetterTopic(
-                topic=topic,
-                group=None if topic == names.dead_letters else topic.removeprefix(prefix),
-                offsets=sizes[topic],
-            )
-            for topic in topics
+            LetterTopic(topic=topic, group=group_of.get(topic), offsets=size)
+            for topic, size in sizes.items()
         ]
 
     def page(
         self, group: str | None, selection: Selection, ends: dict[int, int], limit: int
-    ) -> ListedPage:
-        with self._refusing():
+    ) -> tuple[LetterPage, Marks | None]:
+        """Return a page, and marks of replayed letters, None if there was no time."""
+        with _refusing(self._settings, RIGHTS):
             pace = ReadingPace()
             topics = DeadLetterTopics(self._settings, group, pace)
             spans = topics.spans(selection)
             if len(spans) > MOST_PARTITIONS:
                 detail = f"{topics.name} has more than {MOST_PARTITIONS} partitions."
                 raise Problem(409, "too-many-partitions", f"{detail} `dead-letters list` shows it.")
-            below = {p: _below(span, ends.get(p)) for p, span in spans.items()}
+            for partition, span in spans.items():  # one added since the list began is not cut
+                end = min(span.stop, ends.get(partition, span.stop))
+                spans[partition] = range(span.start, max(span.start, end))
             letters = partial(topics.letters, selection, lambda _: None)
-            page = LetterPages(letters, below, time.monotonic).read(limit, PAGE_S)
-            return ListedPage(page, _marks(topics, page.letters, pace))
+            page = LetterPages(letters, spans, time.monotonic).read(limit, PAGE_S)
+            return page, _marks(topics, page.letters, pace)
 
-    def letter(self, group: str | None, place: Place) -> SeenLetter:
-        with self._refusing():
+    def letter(self, group: str | None, place: Place) -> tuple[Letter, Mark | None, bytes | None]:
+        """Return a letter, its mark, and its value in the ingress, if the letter has none."""
+        with _refusing(self._settings, RIGHTS):
             pace = ReadingPace()
             topics = DeadLetterTopics(self._settings, group, pace)
             letter = topics.letter(place)
-            marks = _marks(topics, [summary_of(letter)], pace) or {}
             original = topics.original(letter) if letter.lacks_value else None
-            return SeenLetter(letter, marks.get(letter.place), original and original[1])
+            mark = (_marks(topics, [summary_of(letter)], pace) or {}).get(letter.place)
+            return letter, mark, None if original is None else original[1]
 
     def replay(
         self,
@@ -155,116 +130,74 @@ class KafkaLetters:
         on_missing: Callable[[Place], None],
         is_stopping: Callable[[], bool],
     ) -> None:
-        with self._refusing():
+        selection = wanted.selection
+        with _refusing(self._settings, RIGHTS), suppress(_Stopped):
             topics = DeadLetterTopics(self._settings, wanted.group, ReadingPace(is_stopping))
-            try:
-                letters = _wanted(topics, wanted, on_missing)
-                if wanted.is_dry:
-                    preview(topics, letters, wanted.options, on_decision)
-                else:
-                    Replay(topics, wanted.options).run(letters, on_decision, is_stopping)
-            except _Stopped:
-                return
-
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        try:
-            yield
-        except DeadLettersMissing as missing:
-            detail = f"{missing.found} Nothing has been written there yet."
-            raise Problem(404, "no-such-topic", detail) from None
-        except NoSuchLetter as missing:
-            raise Problem(404, "not-found", missing.found) from None
-        except ProxyError as error:
-            raise Problem(503, "broker", str(error)) from None
-        except KafkaException as error:
-            said = str(explain(error.args[0], self._settings))
-            rights = " docs/dead-letters.md#rights has the rights that this needs."
-            detail = said + rights if is_refusal(error.args[0]) else said
-            raise Problem(503, "broker", detail) from None
-
-
-def _wanted(
-    topics: DeadLetterTopics, wanted: WantedReplay, on_missing: Callable[[Place], None]
-) -> Iterator[Letter]:
-    """Yield the letters. The end of the topic is read first, so letters that return are skipped."""
-    selection = wanted.selection
-    if wanted.places is None:
-        yield from topics.every(selection, topics.spans(selection), lambda _: None)
-        return
-    for letter in topics.at(wanted.places, on_missing):
-        if selection.takes(letter):
-            yield letter
-
-
-def _marks(
-    topics: DeadLetterTopics, shown: Sequence[LetterSummary], pace: ReadingPace
-) -> Marks | None:
-    pace.until_s = time.monotonic() + MARKS_S
-    try:
-        return topics.marks(shown)
-    except _TimeIsUp:
-        return None
-    finally:
-        pace.until_s = None
-
-
-def _below(span: range, end: int | None) -> range:
-    """Cut the span at `end`. A partition added since the list began is not cut."""
-    return span if end is None else range(span.start, max(span.start, min(span.stop, end)))
-
-
-def _sizes(connection: Connection, partitions: dict[str, list[int]]) -> dict[str, int | None]:
-    places = [TopicPartition(topic, n) for topic, numbers in partitions.items() for n in numbers]
-    firsts = _offsets(connection, places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    ends = _offsets(connection, places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    spans: dict[str, list[int | None]] = {topic: [] for topic in partitions}
-    for place, first, end in zip(places, firsts, ends, strict=True):
-        spans[place.topic].append(None if first is None or end is None else end - first)
-    return {topic: _sum(all_of) for topic, all_of in spans.items()}
-
-
-def _sum(sizes: Sequence[int | None]) -> int | None:
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
-
-
-def _offsets(
-    connection: Connection, places: Sequence[TopicPartition], spec: OffsetSpec
-) -> list[int | None]:
-    if not places:
-        return []
-    asked = connection.list_offsets(dict.fromkeys(places, spec), request_timeout=ASK_TIMEOUT_S)
-    offsets: list[int | None] = []
-    for place in places:
-        try:
-            offsets.append(answered_offset(asked[place]))
-        except KafkaException:
-            offsets.append(None)
-    return offsets
-
-
-class KafkaTraces:
-    """Traces of records, read from the topics."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+            if wanted.places is None:
+                letters = _every(topics, selection)
+            else:
+                letters = filter(selection.takes, topics.at(wanted.places, on_missing))
+            if wanted.is_dry:
+                preview(topics, letters, wanted.options, on_decision)
+            else:
+                Replay(topics, wanted.options).run(letters, on_decision, is_stopping)
 
     def trace(self, named: Origin, timeout_s: float, retries_within_ms: int) -> Story:
         """Trace an ingress record, a delivery, or a dead letter."""
-        settings = self._settings
-        with _refusing_traces(settings):
-            pace = ReadingPace()
+        settings, pace = self._settings, ReadingPace()
+        with _refusing(settings):
             topics = KafkaTopics(
                 settings, timeout_s, MOST_RECORDS, after_poll=pace, skips_refused=True
             )
             return trace_record(topics, settings, named, retries_within_ms, wall_clock_ms())
 
 
+def _every(topics: DeadLetterTopics, selection: Selection) -> Iterator[Letter]:
+    """Read the ends when the first letter is asked for, so letters that return are skipped."""
+    yield from topics.every(selection, topics.spans(selection), lambda _: None)
+
+
+def _marks(
+    topics: DeadLetterTopics, shown: Sequence[LetterSummary], pace: ReadingPace
+) -> Marks | None:
+    """Return the marks, read last and for a limited time. None: the time was too short."""
+    until_s = time.monotonic() + MARKS_S
+    pace.is_stopping = lambda: time.monotonic() > until_s
+    try:
+        return topics.marks(shown)
+    except _Stopped:
+        return None
+
+
+def _sizes(connection: Connection, topics: Mapping[str, Sequence[int]]) -> dict[str, int | None]:
+    """Return how many offsets each topic spans, None where the broker does not say."""
+    sizes: dict[str, int | None] = dict.fromkeys(topics, 0)
+    places = [TopicPartition(topic, n) for topic, numbers in topics.items() for n in numbers]
+    if not places:
+        return sizes
+    firsts, ends = (
+        connection.list_offsets(dict.fromkeys(places, spec), request_timeout=ASK_TIMEOUT_S)
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    )
+    for place in places:
+        size = sizes[place.topic]
+        try:
+            span = answered_offset(ends[place]) - answered_offset(firsts[place])
+            sizes[place.topic] = None if size is None else size + span
+        except KafkaException:
+            sizes[place.topic] = None
+    return sizes
+
+
 @contextmanager
-def _refusing_traces(settings: Settings) -> Iterator[None]:
+def _refusing(settings: Settings, rights: str = "") -> Iterator[None]:
     try:
         yield
+    except DeadLettersMissing as missing:
+        detail = f"{missing.found} Nothing has been written there yet."
+        raise Problem(404, "no-such-topic", detail) from None
+    except NoSuchLetter as missing:
+        raise Problem(404, "not-found", missing.found) from None
     except (TopicUnknown, NoSuchRecord) as missing:
         raise Problem(404, "not-found", str(missing)) from None
     except NotAllRead as late:
@@ -272,4 +205,6 @@ def _refusing_traces(settings: Settings) -> Iterator[None]:
     except ProxyError as error:
         raise Problem(503, "broker", str(error)) from None
     except KafkaException as error:
-        raise Problem(503, "broker", str(explain(error.args[0], settings))) from None
+        said = str(explain(error.args[0], settings))
+        detail = said + rights if is_refusal(error.args[0]) else said
+        raise Problem(503, "broker", detail) from None

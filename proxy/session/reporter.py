@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Final, Self
 
-from proxy.admin.query_mailbox import QueryMailbox
+from proxy.admin.queries import QueryMailbox
 from proxy.clock import Clock
 from proxy.dispatch.release_control import ReleaseControl, WorkerRateLimit
 from proxy.kafka.ingress import Ingress

@@ -17,7 +17,7 @@ import structlog
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from proxy.admin.query_mailbox import QueryMailbox
+from proxy.admin.queries import QueryMailbox
 from proxy.clock import Clock
 from proxy.config.machine import DiskReserve
 from proxy.config.policy_from_settings import aging_after_ms, policy_of, refuse_unfit

@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from proxy.admin.workers import ChildWorkers, QueryReceiver, ThisWorker, Workers
+from proxy.admin.queries import Workers, receive_queries
 from proxy.config.machine import DiskReserve, usable_cores
 from proxy.config.settings import Settings
 from proxy.errors import BrokerLate, ProxyError, require_store, require_tracing
@@ -139,7 +139,7 @@ class WorkerProcesses:
     """The worker processes of one `run`, by number. None outlives its parent."""
 
     def __init__(
-        self, settings: Settings, count: int, snapshots: WorkerSnapshots, workers: ChildWorkers
+        self, settings: Settings, count: int, snapshots: WorkerSnapshots, workers: Workers
     ) -> None:
         self._settings, self._count = settings, count
         self._snapshots, self._workers = snapshots, workers
@@ -208,7 +208,7 @@ def _child(
     configure_logs(settings.log.level, settings.log.format)
     structlog.contextvars.bind_contextvars(worker=worker)
     side = AdminSide.of_new_worker(settings.admin.targets_shown)
-    QueryReceiver(queries_in, side.mailbox)
+    receive_queries(queries_in, side.mailbox)
     sender = SnapshotSender(snapshots_out, side.metrics.registry, side.board.read)
     try:
         with stop_signals() as is_stopping:
@@ -278,14 +278,14 @@ def _workers_that_pay(settings: Settings, admin: Broker) -> int:
 
 def _run_here(settings: Settings, is_stopping: Callable[[], bool]) -> int:
     side = AdminSide.of_new_worker(settings.admin.targets_shown)
-    workers = ThisWorker(side.mailbox)
+    workers = Workers(side.mailbox)
     with _admin_port(settings, side.metrics.registry, lambda: [side.board.read()], workers):
         run_worker(settings, 0, is_stopping, side)
     return 0
 
 
 def _run_processes(settings: Settings, count: int, is_stopping: Callable[[], bool]) -> int:
-    snapshots, workers = WorkerSnapshots(), ChildWorkers()
+    snapshots, workers = WorkerSnapshots(), Workers()
     registry = CollectorRegistry()
     registry.register(snapshots)
     with _admin_port(settings, registry, snapshots.statuses, workers, count):
@@ -305,7 +305,7 @@ def _admin_port(
     from proxy.admin.calls import Site
     from proxy.admin.pages import page_address
     from proxy.admin.server import AdminServer
-    from proxy.admin.topic_readers import KafkaLetters, KafkaTraces
+    from proxy.admin.topic_readers import TopicReaders
 
     site = Site(
         settings,
@@ -313,8 +313,7 @@ def _admin_port(
         read_statuses,
         workers,
         BrokerAccess(settings),
-        KafkaLetters(settings),
-        KafkaTraces(settings),
+        TopicReaders(settings),
     )
     with closing(site.replays), closing(AdminServer(site)) as server:
         log.info(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -145,7 +144,7 @@ class Scene:
     def _pause(self, *names: str) -> None:
         self._paused = {name: self.installation.target(name) for name in names}
         for target in self._paused.values():
-            self._operator.pause(target, int(time.time() * 1_000))
+            self._operator.pause(target)
         wait_for(
             lambda: len(call(self.held, "GET", "/pauses")[1]["paused"]) == len(names),
             HARM_WITHIN_S,
@@ -153,15 +152,14 @@ class Scene:
         )
 
     def _resume(self, *names: str) -> None:
-        now_ms = int(time.time() * 1_000)
         for name in names:
-            resume = partial(self._is_resumed, self._paused.pop(name), now_ms)
+            resume = partial(self._is_resumed, self._paused.pop(name))
             wait_for(resume, HARM_WITHIN_S, f"the end of the pause of {name}")
 
-    def _is_resumed(self, target: str, now_ms: int) -> bool:
-        """Retry the same request if a slow broker has not confirmed it in time."""
+    def _is_resumed(self, target: str) -> bool:
+        """Ask again if a slow broker has not confirmed it in time."""
         try:
-            self._operator.resume(target, None, now_ms)
+            self._operator.resume(target, None)
         except Problem as problem:
             if problem.code != 503:
                 raise

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from proxy.admin.app import AdminApp
 from proxy.admin.calls import Site
-from proxy.admin.topic_readers import KafkaLetters
+from proxy.admin.topic_readers import TopicReaders
 from proxy.config.sources import load_settings
 from tests.integration.dead_letter_operator import Operator
 from tests.support.dead_letters import letter_headers
@@ -31,7 +31,7 @@ KILLED_AT_ITS_SECOND_BATCH = """
 import os, sys
 from proxy.admin.letters import wanted_by
 from proxy.admin.models import ReplayBody
-from proxy.admin.topic_readers import KafkaLetters
+from proxy.admin.topic_readers import TopicReaders
 from proxy.config.sources import load_settings
 from proxy.dead_letters.replay import Replayer
 commit, batches = Replayer._commit, []
@@ -41,7 +41,7 @@ def commit_or_die(self, letters):
 Replayer._commit = commit_or_die
 settings = load_settings()
 wanted = wanted_by(ReplayBody.model_validate_json(sys.argv[1]), settings.topics)
-KafkaLetters(settings).replay(wanted, lambda *_: None, lambda _: None, lambda: False)
+TopicReaders(settings).replay(wanted, lambda *_: None, lambda _: None, lambda: False)
 """
 
 
@@ -53,10 +53,8 @@ class Api:
         with patch.dict(os.environ, operator.environment):
             settings = load_settings()
         nothing = cast(Any, None)
-        letters = KafkaLetters(settings)
-        self.app = AdminApp(
-            Site(settings, CollectorRegistry(), list, nothing, nothing, letters, nothing)
-        )
+        topics = TopicReaders(settings)
+        self.app = AdminApp(Site(settings, CollectorRegistry(), list, nothing, nothing, topics))
 
     def list(self, query: str = "") -> dict[str, Any]:
         return self.ask("GET", f"?{query}")

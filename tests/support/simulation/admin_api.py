@@ -11,15 +11,14 @@ from prometheus_client import CollectorRegistry
 
 from proxy.admin.app import AdminApp
 from proxy.admin.calls import Site
-from proxy.admin.query_mailbox import (
-    Answer,
+from proxy.admin.queries import (
     CountedShard,
     FindId,
     FindMoving,
     FindRecord,
     PendingByTime,
-    Query,
     ScanPending,
+    Workers,
 )
 from proxy.config.settings import AdminSettings, ReleaseSettings, Settings, TargetLimit
 from proxy.dispatch.hops import NOT_COMMITTED, Moving, MovingState
@@ -46,12 +45,12 @@ LOCAL = {"host": "127.0.0.1:9464"}
 
 
 @dataclass
-class MadeUpWorkers:
+class MadeUpWorkers(Workers):
     level: Level = "info"
     refusal: Exception | None = None
-    asked: list[Query] = field(default_factory=list)
+    asked: list[Any] = field(default_factory=list)
 
-    def ask(self, query: Query) -> Sequence[Answer]:
+    def ask(self, query: Any) -> Any:
         self.asked.append(query)
         if self.refusal is not None:
             raise self.refusal
@@ -60,22 +59,23 @@ class MadeUpWorkers:
                 return _counted(len(edges_ms) + 1, partitions)
             case FindId(ident):
                 found = Found(f"{INGRESS}/1/7", ident, "pending", "orders", 5, 6)
-                return [[found] if ident == TWICE else [], [found] if ident in KNOWN else []]
-            case FindRecord():
-                return [[Found(f"{INGRESS}/0/{query.offset()}", None, "ended")], []]
+                return [found] * (2 if ident == TWICE else ident in KNOWN)
+            case FindRecord(record):
+                return [Found(f"{INGRESS}/0/{record.offset()}", None, "ended")]
             case FindMoving(record, deliver_at_ms):
-                return [[_moving(record, deliver_at_ms)], []]
+                return [_moving(record, deliver_at_ms)]
             case ScanPending(places, _, _):
-                return [[_piece(partition, after) for partition, after in places], []]
+                return [_piece(partition, after) for partition, after in places]
+        raise AssertionError(query)
 
     def set_level(self, level: Level) -> None:
         self.level = level
 
 
-def _moving(record: FindRecord, deliver_at_ms: int) -> Moving:
+def _moving(record: Message, deliver_at_ms: int) -> Moving:
     """Return a made-up record by offset. The record at offset 5 is pending. The record at 4 was
     rewritten as 5. Offset 6 is a half message. The reading of 8 is not committed."""
-    partition, offset = record.at
+    partition, offset = record.partition(), record.offset()
     if offset == 5:
         headers: Headers = [("timer-deliver-at", b"%d" % deliver_at_ms)]
         return Moving(
@@ -87,11 +87,11 @@ def _moving(record: FindRecord, deliver_at_ms: int) -> Moving:
     return Moving(states.get(offset, "ended"), offset)
 
 
-def _counted(buckets: int, partitions: Sequence[int]) -> Sequence[Answer]:
+def _counted(buckets: int, partitions: Sequence[int]) -> Sequence[CountedShard]:
     """Return one record per bucket for the first partition, two for the second. There was time
     for one shard."""
     counts = {0: 1, 1: 2}.get(partitions[0], 0)
-    return [[CountedShard(partitions[0], [counts] * buckets)], []]
+    return [CountedShard(partitions[0], [counts] * buckets)]
 
 
 def _piece(partition: int, after: Key) -> WaitingPiece:
@@ -154,43 +154,36 @@ class MadeUpBroker:
         outcome = "applied" if wait_s else None
         return [ControlResult(f"{INGRESS}/{number}/9", outcome) for number in range(3)]
 
-    def pause(self, pattern: str, now_ms: int) -> None:
+    def pause(self, pattern: str) -> None:
         if self.is_noticed:
             self.paused.add(pattern)
             self.release_rates.pop(pattern, None)
 
-    def resume(self, pattern: str, per_second: int | None, now_ms: int) -> None:
+    def resume(self, pattern: str, per_second: int | None) -> None:
         if self.is_noticed:
             self.paused.discard(pattern)
             self.release_rates.pop(pattern, None)
             if per_second is not None:
                 self.release_rates[pattern] = per_second
 
-    def pause_ingest(self, now_ms: int) -> None:
-        self.is_ingest_paused = self.is_noticed
-
-    def resume_ingest(self) -> None:
-        self.is_ingest_paused = self.is_ingest_paused and not self.is_noticed
-
-    def limit(self, pattern: str, limit: TargetLimit, now_ms: int) -> None:
+    def pause_ingest(self, *, is_paused: bool) -> None:
         if self.is_noticed:
-            self.limits[pattern] = limit
+            self.is_ingest_paused = is_paused
 
-    def clear_limit(self, pattern: str) -> None:
+    def limit(self, pattern: str, limit: TargetLimit | None) -> None:
         if self.is_noticed:
             self.limits.pop(pattern, None)
+            if limit is not None:
+                self.limits[pattern] = limit
 
-    def limit_workers(self, per_second: int, now_ms: int) -> None:
+    def limit_workers(self, per_second: int | None) -> None:
         if self.is_noticed:
             self.max_per_second = per_second
-
-    def clear_workers_limit(self) -> None:
-        self.max_per_second = None if self.is_noticed else self.max_per_second
 
     def unreadable_batch(self, partition: int) -> UnreadableBatch | None:
         return self.unreadable.get(partition)
 
-    def skip(self, partition: int, batch: UnreadableBatch, now_ms: int) -> None:
+    def skip(self, partition: int, batch: UnreadableBatch) -> None:
         self.skips.append((partition, batch))
 
     def read(self, partition: int, offset: int) -> Message | None:
@@ -209,6 +202,8 @@ class MadeUpApi:
     ) -> None:
         self.workers, self.broker = MadeUpWorkers(), MadeUpBroker()
         self.letters, self.traces = MadeUpLetters(), MadeUpTraces()
+        topics: Any = self.letters
+        topics.trace = self.traces.trace
         self.next_offsets = [10]
         self.site = Site(
             Settings(admin=settings or AdminSettings(), release=release or ReleaseSettings()),
@@ -216,8 +211,7 @@ class MadeUpApi:
             self.statuses,
             self.workers,
             cast(Any, self.broker),
-            cast(Any, self.letters),
-            cast(Any, self.traces),
+            topics,
         )
         self.app = AdminApp(self.site)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from proxy.admin.models import LetterTopic
 from proxy.admin.replay_jobs import WantedReplay
-from proxy.admin.topic_readers import ListedPage, SeenLetter
-from proxy.dead_letters.letter import LetterPage, Place, summary_of
+from proxy.admin.topic_readers import Marks
+from proxy.dead_letters.letter import Letter, LetterPage, Place, summary_of
 from proxy.dead_letters.replay import OnDecision
 from proxy.dead_letters.replay_plan import Mark, NotReplayed, Replayable, Selection
 from tests.support.dead_letters import a_letter
@@ -38,17 +38,17 @@ class MadeUpLetters:
 
     def page(
         self, group: str | None, selection: Selection, ends: dict[int, int], limit: int
-    ) -> ListedPage:
+    ) -> tuple[LetterPage, Marks]:
         if self.refusal is not None:
             raise self.refusal
         self.pages.append((group, selection, ends, limit))
         shown = [summary_of(a_letter(offset)) for offset in (1, 0)][:limit]
         more = {0: 1, 1: 0} if limit < 2 else None
-        return ListedPage(LetterPage(shown, more), {Place(0, 0): MARK})
+        return LetterPage(shown, more), {Place(0, 0): MARK}
 
-    def letter(self, group: str | None, place: Place) -> SeenLetter:
+    def letter(self, group: str | None, place: Place) -> tuple[Letter, Mark, bytes]:
         letter = a_letter(place.offset, partition=place.partition, value=None)
-        return SeenLetter(letter, MARK, b"from the ingress")
+        return letter, MARK, b"from the ingress"
 
     def replay(
         self,

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.admin import records, targets
 from proxy.admin.problem import Problem
-from proxy.admin.query_mailbox import FindId, FindRecord, MailboxFull, NoAnswer, PendingByTime
+from proxy.admin.queries import FindId, FindRecord, MailboxFull, NoAnswer, PendingByTime
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
 
@@ -83,7 +83,8 @@ def test_a_record_is_found_by_where_it_lies() -> None:
     assert (code, said["origin"], said["state"]) == (200, "timer.ingress/0/5", "ended")
     (query,) = made.workers.asked
     assert isinstance(query, FindRecord)
-    assert (query.partition(), query.offset(), query.headers()) == (2, 5, None)
+    record = query.record
+    assert (record.partition(), record.offset(), record.headers()) == (2, 5, None)
 
 
 def test_a_record_is_shown_with_what_it_holds_if_that_is_asked_for() -> None:

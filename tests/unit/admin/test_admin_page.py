@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from proxy.admin import server as server_module
 from proxy.admin.events import MOST_STREAMS, Snapshots
 from proxy.admin.pages import FOLDER, page_address, page_file
-from proxy.admin.query_mailbox import NoAnswer
+from proxy.admin.queries import NoAnswer
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from proxy.telemetry.metrics import Metrics

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import Pipe
+from typing import Any
 
 import pytest
 
-from proxy.admin import query_mailbox
-from proxy.admin import workers as workers_module
-from proxy.admin.query_mailbox import (
+from proxy.admin import queries
+from proxy.admin.queries import (
     MOST_WAITING,
-    Answer,
     CountedShard,
     FindId,
     MailboxFull,
@@ -21,8 +20,9 @@ from proxy.admin.query_mailbox import (
     PendingByTime,
     Query,
     QueryMailbox,
+    Workers,
+    receive_queries,
 )
-from proxy.admin.workers import ChildWorkers, QueryReceiver, ThisWorker
 from proxy.logs import Level
 from proxy.scheduling.shard import Shard
 from storage.errors import StoreDamaged
@@ -61,10 +61,9 @@ def a_world(ident: str = "a") -> World:
 def test_a_query_is_answered_by_the_loop() -> None:
     mailbox = QueryMailbox()
     with a_loop(mailbox, a_world()):
-        workers = ThisWorker(mailbox)
-        assert workers.ask(QUERY) == [COUNTED]
-        (found,) = workers.ask(FindId(b"a1"))
-        (one,) = found
+        workers = Workers(mailbox)
+        assert workers.ask(QUERY) == COUNTED
+        (one,) = workers.ask(FindId(b"a1"))
         assert str(one).startswith("Found(origin='timer.ingress/1/0'")
 
 
@@ -72,8 +71,8 @@ def test_a_query_is_answered_by_the_loop() -> None:
 def test_so_many_shards_are_counted_as_there_is_time_for_and_one_at_least(
     monkeypatch: pytest.MonkeyPatch, scan_s: float, counted: list[int]
 ) -> None:
-    monkeypatch.setattr(query_mailbox, "SCAN_S", scan_s)
-    found = query_mailbox.answer(QUERY._replace(partitions=(7, 1, 0)), a_world().shards)
+    monkeypatch.setattr(queries, "SCAN_S", scan_s)
+    found = QUERY._replace(partitions=(7, 1, 0)).answer(a_world().shards)
     assert found == [CountedShard(p, [1 - p, p]) for p in counted]
 
 
@@ -129,7 +128,7 @@ def test_more_queries_than_may_wait_are_not_taken() -> None:
         thread.join(LIMIT_S)
 
 
-def _ask_quietly(mailbox: QueryMailbox) -> Answer | None:
+def _ask_quietly(mailbox: QueryMailbox) -> Sequence[CountedShard] | None:
     try:
         return mailbox.ask(QUERY, LIMIT_S)
     except NoAnswer:
@@ -165,44 +164,44 @@ def test_what_goes_wrong_in_an_answer_stops_the_loop_only_where_the_store_is_dam
 
 
 @contextmanager
-def a_child(workers: ChildWorkers, name: str, world: World) -> Iterator[None]:
+def a_child(workers: Workers, name: str, world: World) -> Iterator[None]:
     asking, asked = Pipe()
     mailbox = QueryMailbox()
     workers.add(name, asking)
-    QueryReceiver(asked, mailbox)
+    receive_queries(asked, mailbox)
     with a_loop(mailbox, world):
         yield
     asking.close()
 
 
 def test_every_child_answers() -> None:
-    workers = ChildWorkers()
+    workers = Workers()
     with a_child(workers, "0", a_world("a")), a_child(workers, "1", a_world("b")):
-        assert workers.ask(QUERY) == [COUNTED, COUNTED]
-        assert [len(answer) for answer in workers.ask(FindId(b"b0"))] == [0, 1]
+        assert workers.ask(QUERY) == COUNTED * 2
+        assert [one.ident for one in workers.ask(FindId(b"b0"))] == [b"b0"]
 
 
 def test_a_child_that_has_died_gives_no_answer_until_another_takes_its_place() -> None:
-    workers = ChildWorkers()
+    workers = Workers()
     asking, asked = Pipe()
     workers.add("0", asking)
     asked.close()
     with pytest.raises(NoAnswer):
         workers.ask(QUERY)
     with a_child(workers, "0", a_world()):
-        assert workers.ask(QUERY) == [COUNTED]
+        assert workers.ask(QUERY) == COUNTED
 
 
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    workers = ChildWorkers()
+    workers = Workers()
     asking, asked = Pipe()
     workers.add("0", asking)
-    monkeypatch.setattr(workers_module, "ANSWER_WITHIN_S", 0.01)
+    monkeypatch.setattr(queries, "ANSWER_WITHIN_S", 0.01)
     with pytest.raises(NoAnswer):
         workers.ask(QUERY)
-    monkeypatch.setattr(workers_module, "ANSWER_WITHIN_S", LIMIT_S)
+    monkeypatch.setattr(queries, "ANSWER_WITHIN_S", LIMIT_S)
     number, _query = asked.recv()
     asked.send((number, []))
 
@@ -212,7 +211,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
 
     thread = threading.Thread(target=answer)
     thread.start()
-    assert workers.ask(QUERY) == [COUNTED]
+    assert workers.ask(QUERY) == COUNTED
     thread.join(LIMIT_S)
 
 
@@ -224,8 +223,8 @@ def test_a_child_started_later_hears_of_the_log_level(monkeypatch: pytest.Monkey
         heard.append(level)
         is_heard.release()
 
-    monkeypatch.setattr(workers_module, "change_level", note)
-    workers = ChildWorkers()
+    monkeypatch.setattr(queries, "change_level", note)
+    workers = Workers()
     with a_child(workers, "0", World()):
         workers.set_level("debug")
         assert heard == ["debug", "debug"]
@@ -237,13 +236,13 @@ def test_a_child_started_later_hears_of_the_log_level(monkeypatch: pytest.Monkey
 
 def test_a_query_that_a_child_cannot_take_is_refused_as_such() -> None:
     class Full(QueryMailbox):
-        def ask(self, query: Query, timeout_s: float) -> Answer:
+        def ask(self, query: Query[Any], timeout_s: float) -> Sequence[Any]:
             raise MailboxFull
 
-    workers = ChildWorkers()
+    workers = Workers()
     asking, asked = Pipe()
     workers.add("0", asking)
-    QueryReceiver(asked, Full())
+    receive_queries(asked, Full())
     with pytest.raises(MailboxFull):
         workers.ask(QUERY)
     asking.close()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from ipaddress import ip_address
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from proxy.admin.access import GUESSES_WITHIN_S, MOST_ADDRESSES, MOST_GUESSES, W
 from proxy.admin.app import MOST_BODY_BYTES
 from proxy.admin.calls import CALLS_AT_ONCE
 from proxy.admin.problem import Problem
-from proxy.admin.query_mailbox import Answer, Query
+from proxy.admin.queries import Query
 from proxy.admin.server import AdminServer
 from proxy.config.settings import AdminSettings
 from tests.support.simulation.admin_api import MadeUpApi
@@ -129,7 +130,7 @@ def test_clients_that_send_no_end_of_what_is_refused_hold_up_nobody(port: int) -
 def test_probes_are_answered_while_calls_wait(made: MadeUpApi, port: int) -> None:
     release, begun = threading.Event(), threading.Semaphore(0)
 
-    def ask(query: Query) -> Sequence[Answer]:
+    def ask(query: Query[Any]) -> Sequence[Any]:
         begun.release()
         release.wait(LIMIT_S)
         return []

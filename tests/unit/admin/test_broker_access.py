@@ -52,9 +52,9 @@ def test_a_rule_for_the_overdue_is_written_for_audits_before_it_can_count(
     monkeypatch.setattr(BrokerAccess, "_write", write)
     access = BrokerAccess(Settings())
     rule = OverdueLimit(older_than_ms=5_000, action="drop")
-    access.limit("orders", TargetLimit(per_second=3, overdue=rule), 7)
-    access.limit("orders", TargetLimit(per_second=3), 7)
-    access.clear_limit("orders")
+    access.limit("orders", TargetLimit(per_second=3, overdue=rule))
+    access.limit("orders", TargetLimit(per_second=3))
+    access.limit("orders", None)
     keys = [key.partition("/")[0] for key, _value in written]
     assert keys == ["overdue", "limits", "limits", "limits"]
     assert written[0][1] == b'[{"action": "drop", "older_than_ms": 5000, "targets": "orders"}]'

@@ -61,7 +61,7 @@ def test_letters_of_a_group_are_chosen_by_patterns_of_exceptions() -> None:
         ("cursor=2.7", 400, "none that this call has given"),
         ("limit=1001", 400, "a number from 1 to 1000"),
         ("target=a b", 400, "A pattern of targets"),
-        ("reason=", 400, "A reason has 1 to 249 characters"),
+        ("reason=", 400, "`reason`: String should have at least 1 character"),
         ("group=billing", 400, "The query names 'group'"),
     ],
 )

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.admin import records
-from proxy.admin.query_mailbox import FindRecord
 from proxy.dispatch.hops import Moving
+from proxy.protocol.body import Message
 from tests.support.simulation import admin_api
 from tests.support.simulation.admin_api import MadeUpApi
 
@@ -56,7 +56,7 @@ def test_what_ended_before_the_move_of_it_was_read_is_missed(
     made, found = MadeUpApi(), admin_api._moving
     made.broker.outcomes = ["missed"]
 
-    def moving(record: FindRecord, deliver_at_ms: int) -> Moving:
+    def moving(record: Message, deliver_at_ms: int) -> Moving:
         return Moving("ended", 5) if made.broker.moves else found(record, deliver_at_ms)
 
     monkeypatch.setattr(admin_api, "_moving", moving)

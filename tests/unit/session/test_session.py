@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from proxy.admin.query_mailbox import QueryMailbox
+from proxy.admin.queries import QueryMailbox
 from proxy.config.settings import Resumed, TargetLimit
 from proxy.publishing.failures import SessionLost
 from proxy.session import session as session_module

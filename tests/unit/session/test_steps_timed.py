@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.admin.query_mailbox import QueryMailbox
+from proxy.admin.queries import QueryMailbox
 from proxy.session import session as session_module
 from proxy.telemetry.metrics import STEPS
 from tests.support.simulation.step_counts import step_counts

@@ -5,15 +5,19 @@ from collections.abc import Sequence
 import pytest
 
 from proxy.admin import listing
-from proxy.admin.listing import COUNTED_WITHIN_S, EachWaiting
+from proxy.admin.listing import COUNTED_WITHIN_S, Page, all_pages
 from proxy.scheduling.pending import Sought
 from tests.support.simulation.admin_api import MadeUpApi
 from tests.unit.admin.listing.test_page_reader import Pieces
 
 
-def waiting(times_s: Sequence[float]) -> EachWaiting:
+def pages(times_s: Sequence[float]) -> list[Page]:
     pieces = Pieces([[(1, 1), (2, 2), (3, 3)], [(1, 1), (5, 2)]], at_once=2, places=2)
-    return EachWaiting(pieces.ask, Sought(), range(2), iter(times_s).__next__)
+    return list(all_pages(pieces.ask, Sought(), range(2), iter(times_s).__next__))
+
+
+def times_of(found: list[Page]) -> list[int]:
+    return [one.fires_ms for page in found for one in page.records]
 
 
 @pytest.fixture(autouse=True)
@@ -22,15 +26,15 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_each_record_comes_once_and_that_these_are_all_is_known_then() -> None:
-    each = waiting([0.0, 1.0, 2.0, 3.0])
-    assert [one.fires_ms for one in each] == [1, 1, 2, 3, 5]
-    assert each.is_all
+    found = pages([0.0, 1.0, 2.0, 3.0])
+    assert times_of(found) == [1, 1, 2, 3, 5]
+    assert found[-1].next is None
 
 
 def test_after_its_time_no_more_are_looked_for_and_that_is_said() -> None:
-    each = waiting([0.0, 1.0, COUNTED_WITHIN_S + 1])
-    assert [one.fires_ms for one in each] == [1, 1, 2, 3]
-    assert not each.is_all
+    found = pages([0.0, 1.0, COUNTED_WITHIN_S + 1])
+    assert times_of(found) == [1, 1, 2, 3]
+    assert found[-1].next is not None
 
 
 def test_of_targets_those_are_counted_that_will_fire_by_their_own_due() -> None:

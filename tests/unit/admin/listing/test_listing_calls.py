@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.admin.query_mailbox import NoAnswer, ScanPending
+from proxy.admin.queries import NoAnswer, ScanPending
 from proxy.scheduling.pending import Sought
 from tests.support.simulation.admin_api import FAR_MS, INGRESS, MadeUpApi
 

@@ -7,8 +7,8 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.admin.listing import LEAST_PIECE, PAGE_S, Page, PageReader, Place
-from proxy.admin.query_mailbox import Answer, ScanPending
+from proxy.admin.listing import LEAST_PIECE, PAGE_S, Page, Place, read_page
+from proxy.admin.queries import ScanPending
 from proxy.scheduling.pending import END, Sought, WaitingPiece, WaitingRecord
 
 BEGINNING: Place = (-1, 2**31, 0)
@@ -32,7 +32,7 @@ class Pieces:
         self.asked = 0
         self.most: list[int] = []
 
-    def ask(self, query: ScanPending) -> Sequence[Answer]:
+    def ask(self, query: ScanPending) -> Sequence[WaitingPiece]:
         self.asked += 1
         self.most.append(query.most)
         pieces: list[WaitingPiece] = []
@@ -43,11 +43,11 @@ class Pieces:
                 is_all = len(beyond) <= self.at_once
                 upto = END if is_all else (found[-1].fires_ms, found[-1].offset)
                 pieces.append(WaitingPiece(partition, found, upto))
-        return [pieces, []]
+        return pieces
 
     def page(self, place: Place, limit: int, now_s: Callable[[], float] = lambda: 0.0) -> Page:
         partitions = range(len(self.records))
-        return PageReader(self.ask, Sought(), partitions, place, now_s).read(limit)
+        return read_page(self.ask, Sought(), partitions, place, limit, now_s)
 
 
 @given(
@@ -87,14 +87,14 @@ def test_partitions_that_no_worker_serves_any_more_are_not_called_covered() -> N
 def test_a_partition_that_nobody_serves_any_more_holds_up_no_page() -> None:
     asked = 0
 
-    def ask(query: ScanPending) -> Sequence[Answer]:
+    def ask(query: ScanPending) -> Sequence[WaitingPiece]:
         nonlocal asked
         asked += 1
         served = [(p, after) for p, after in query.places if p == 0]
-        return [[WaitingPiece(p, [], (fires_ms + 1, 0)) for p, (fires_ms, _) in served]]
+        return [WaitingPiece(p, [], (fires_ms + 1, 0)) for p, (fires_ms, _) in served]
 
     times_s = chain([0.0], repeat(PAGE_S + 1))
-    page = PageReader(ask, Sought(), [0, 1], BEGINNING, partial(next, times_s)).read(10)
+    page = read_page(ask, Sought(), [0, 1], BEGINNING, 10, partial(next, times_s))
     assert page.partitions == [0]
     assert asked <= 3
 
