@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, Self
 from proxy.protocol.bounded_json import read_object, whole
 
 VERSION: Final = 1
-READ_VERSIONS: Final = range(1, 5)
-"""Earlier builds counted the version up for `a`, `r` and `p`."""
+VERSIONS: Final = {"a": 2, "r": 3, "p": 4}
+"""Versions of metadata with these fields. A build that does not know one must refuse it."""
 LAST_OFFSET: Final = 2**63 - 1
 """Cursor if all entries at the watermark have ended."""
 NEVER_MS: Final = 2**62
@@ -153,6 +153,7 @@ class Position:
             fields["r"] = self.missed_at
         if self.purge is not None:
             fields["p"] = _packed(*self.purge)
+        fields["v"] = max((VERSIONS[name] for name in VERSIONS.keys() & fields), default=VERSION)
         text = _encoded(fields)
         assert len(text) < METADATA_LIMIT_BYTES, text
         return text
@@ -162,8 +163,8 @@ class Position:
         """Parse the metadata. Raises MetadataUnreadable."""
         try:
             fields = read_object(metadata)
-            if fields["v"] not in READ_VERSIONS:
-                raise ValueError(f"version {fields['v']} is not {VERSION}")
+            if fields["v"] not in {VERSION, *VERSIONS.values()}:
+                raise ValueError(f"version {fields['v']} is unknown")
             policies = tuple(PolicyFrom(whole(first), str(digest)) for first, digest in fields["s"])
             floor = whole(fields["f"])
             if not policies or not 0 <= floor <= next_offset:
