@@ -38,23 +38,23 @@ ALWAYS_SENT: Final = {
 }
 """Defaults for headers of replies."""
 DESCRIPTION: Final = """\
-What an operator asks a running proxy, and tells it. Served on the admin port.
+Calls with which operators observe and control a running proxy. The admin port serves them.
 
-An answer covers the partitions that the asked process serves: with several instances ask each.
-What changes something (a cancel, a pause, a limit) counts for all of them, whichever is told.
+An answer covers the partitions of the called process. With several instances, call each.
+A change (a cancel, a pause, a limit) counts for all instances. Call any of them.
 All times are epoch milliseconds. Lengths of time are written `500ms`, `30s`, `5m`, `2h`, `7d`.
 """
 TAGS: Final = {
-    "records": "What waits, where it is, and how to take it back.",
-    "targets": "Holding back what is for some targets, limiting it, and stopping to take in.",
-    "dead letters": "What could not be delivered, and sending it in again.",
+    "records": "List, find, trace, cancel, recall and reschedule records.",
+    "targets": "Pause, limit and purge targets. Pause the ingest.",
+    "dead letters": "List and replay records that could not be delivered.",
     "process": "The process itself.",
 }
 TOKEN: Final = {
     "type": "http",
     "scheme": "bearer",
-    "description": "`admin.token` of the settings. Without one the API answers only where the "
-    "admin port cannot be reached from other machines.",
+    "description": "The setting `admin.token`. Without a token the API answers only if other "
+    "machines cannot reach the admin port.",
 }
 
 process = APIRouter(route_class=CallRoute, tags=["process"], responses=REFUSED)
@@ -62,7 +62,7 @@ process = APIRouter(route_class=CallRoute, tags=["process"], responses=REFUSED)
 
 @process.get("/openapi.json", response_model=dict[str, Any])
 async def get_document() -> Response:
-    """This document."""
+    """Return this document."""
     return Response(json.dumps(document()), media_type=JSON_TYPE)
 
 
@@ -72,11 +72,11 @@ async def get_document() -> Response:
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def get_events(site: SiteOf, request: Request) -> Response:
-    """What the page shows, once a second.
+    """Stream the data of the page, once a second.
 
-    Server-sent events without an end; the data of each is one snapshot in JSON. It belongs to the
-    page of the same version: its fields may change with any release. At most 16 streams at a time.
-    A stream whose reader is too slow ends.
+    The stream of server-sent events has no end. The data of each event is one snapshot in JSON.
+    The fields belong to the page of the same version and may change with any release. At most 16
+    streams run at a time. A stream ends if its reader is too slow.
     """
     events = site.events.begin()
     if request.state.is_head:
@@ -86,13 +86,13 @@ async def get_events(site: SiteOf, request: Request) -> Response:
 
 @process.get("/log-level")
 def get_log_level(site: SiteOf) -> models.LogLevel:
-    """From which level on the process logs."""
+    """Show the log level."""
     return models.LogLevel(level=site.level)
 
 
 @process.put("/log-level")
 def set_log_level(site: SiteOf, body: models.LogLevel) -> models.LogLevel:
-    """Change it for all workers of this process, until it ends."""
+    """Set the log level of all workers of this process, until it ends."""
     site.level = body.level
     site.workers.set_level(body.level)
     return body

@@ -278,8 +278,8 @@ PatternQuery = Annotated[
 REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     "default": {
         "model": Refused,
-        "description": "400 a bad request, 401 without the token, 403 closed without a token, "
-        "404 nothing there, 405 wrong method, 409 not as things are (the detail says why), 411 no "
-        "Content-Length, 413 too large a body, 415 not JSON, 503 try again.",
+        "description": "400: bad request. 401: the token is missing or wrong. 403: closed without "
+        "a token. 404: not found. 405: wrong method. 409: not possible now, `detail` says why. "
+        "411: no Content-Length. 413: the body is too large. 415: not JSON. 503: try again.",
     }
 }

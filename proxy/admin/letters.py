@@ -49,40 +49,43 @@ def list_dead_letters(
     topic: Annotated[
         str | None,
         WithJsonSchema({"type": "string", "pattern": TOPIC}),
-        Query(description="The proxy's dead-letter topic (the default), or `dlq.<group>`."),
+        Query(description="The proxy's dead-letter topic (default), or `dlq.<group>`."),
     ] = None,
     reason: Annotated[
         FilterText | SkipJsonSchema[None],
         Query(
-            description="A code of `timer-error`. Of a group's letters a shell pattern of the "
+            description="A code of `timer-error`. For a group's letters, a shell pattern of the "
             "exception."
         ),
     ] = None,
     target: Annotated[
         PatternQuery,
         Query(
-            description="A topic or a shell pattern. Of a group's letters, where they first came "
-            "from."
+            description="A topic or a shell pattern. For a group's letters, it means the topic "
+            "that they first came from."
         ),
     ] = None,
     since: Annotated[
-        Instant, Query(description="Epoch milliseconds or RFC 3339; written then or later.")
+        Instant,
+        Query(description="Epoch milliseconds or RFC 3339. Letters written then or later."),
     ] = None,
-    until: Annotated[Instant, Query(description="The same; written before.")] = None,
+    until: Annotated[
+        Instant, Query(description="Epoch milliseconds or RFC 3339. Letters written before.")
+    ] = None,
     limit: Limit = 100,
     cursor: Annotated[
         str | None,
         fitting(CURSOR, NO_CURSOR),
         WithJsonSchema({"type": "string", "pattern": f"^{CURSOR.pattern}$"}),
-        Query(description="As the page before gave it."),
+        Query(description="The `cursor` of the previous page."),
     ] = None,
 ) -> models.LetterPage:
-    """Dead letters, page by page, the newest first.
+    """List dead letters, newest first, page by page.
 
-    Read from the topic in threads of their own, which delay no delivery. A page may hold fewer
-    than asked for, or none, and a cursor all the same: there is more to look at. Each letter that
-    is there while all pages are read is on one of them. Within a partition of the topic the order
-    is that in which they were written. Two readings go on at a time; others get 503.
+    Threads of their own read the topic and delay no delivery. A page may be short or empty and
+    still have a cursor. Then there is more to read. A letter that is there during the whole listing
+    is on one of the pages. Within a partition of the topic, the later offset comes first. Two calls
+    read at a time. Others get 503.
     """
     topic = topic if topic is not None else site.settings.topics.dead_letters
     group = _group_of(topic, site.settings.topics)
@@ -103,16 +106,17 @@ def list_dead_letters(
 
 @router.get("/dead-letters/topics")
 def get_dead_letter_topics(site: SiteOf) -> models.LetterTopics:
-    """In which topics dead letters are."""
+    """List the topics of dead letters."""
     with room_in(site.free_readings, READING):
         return models.LetterTopics(topics=site.topics.topics())
 
 
 @router.get("/dead-letters/{topic}/{partition}/{offset}")
 def get_dead_letter(site: SiteOf, place: Place) -> models.Letter:
-    """One dead letter, and what it holds.
+    """Show one dead letter and its content.
 
-    A value that was too large for the topic is read from the ingress, as long as that keeps it.
+    A value that was too large for the dead-letter topic is read from the ingress, while the
+    ingress keeps it.
     """
     group = _group_of(place.topic, site.settings.topics)
     with room_in(site.free_readings, READING):
@@ -134,31 +138,32 @@ def get_dead_letter(site: SiteOf, place: Place) -> models.Letter:
 
 @router.post("/dead-letters/replays")
 def replay_dead_letters(site: SiteOf, body: models.ReplayBody, wait: Wait = 0) -> models.Replay:
-    """Send dead letters in again, or find out what that would do.
+    """Replay dead letters, or count them first.
 
-    Chosen by filters, by places, or by both; without any of these, all in the topic. Each goes to
-    the ingress in one transaction with its mark: none is replayed twice, whoever else replays, and
-    whatever is killed in the middle. Call again, and it goes on from there. It goes on in the
-    process that was called, whether or not anybody waits: two at a time, and one at a time for
-    each topic, dry runs aside. A replay that another process begins ends one that is at work here.
+    Filters and `places` choose the letters. Without any, all letters of the topic are replayed.
+    Each letter goes to the ingress in one transaction with its mark, so none is replayed twice.
+    This holds if others replay at the same time, and if a process is killed. Call again, and the
+    replay continues. It runs in the called process, even if nobody waits. A process runs two jobs
+    at a time, dry runs included. It runs one replay at a time for each topic, not counting dry
+    runs. A replay that another process begins ends the replay here.
     """
     return site.replays.start(wanted_by(body, site.settings.topics)).shown(wait)
 
 
 @router.get("/dead-letters/replays/{id}")
 def get_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # noqa: A002
-    """How far a replay or a dry run is.
+    """Show the progress of a replay or a dry run.
 
-    Of this process alone, the last 50; forgotten when it ends.
+    A process knows its own last 50 replays until the process ends.
     """
     return site.replays.find(id).shown(wait)
 
 
 @router.delete("/dead-letters/replays/{id}")
 def stop_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # noqa: A002
-    """Have it end after the batch in hand.
+    """Stop a replay after its current batch.
 
-    What is replayed stays so. A replay that has ended may be stopped too.
+    Replayed letters stay replayed. A replay that has ended may be stopped, too.
     """
     job = site.replays.find(id)
     job.stop()

@@ -1,4 +1,4 @@
-"""Requests and answers of the API. The OpenAPI document is made from these models."""
+"""Bodies of requests and replies of the API. The OpenAPI document is made from these models."""
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
@@ -70,7 +70,7 @@ Time = Annotated[int, Field(description="Epoch milliseconds.")]
 Origin = Annotated[str, Field(description="topic/partition/offset of the ingress record.")]
 Partitions = Annotated[
     list[Count],
-    Field(description="Those of the ingress that the answer is about, of this process alone."),
+    Field(description="Ingress partitions of this process that the answer covers."),
 ]
 Pattern = Annotated[str, AfterValidator(pattern_of), Field(json_schema_extra={"pattern": PATTERN})]
 Rate = Annotated[int, Field(ge=1, le=MOST_PER_SECOND), Whole]
@@ -85,8 +85,8 @@ Ident = Annotated[str, Field(min_length=1, max_length=LONGEST_ID_BYTES), AfterVa
 IdPrefix = Annotated[str, Field(max_length=LONGEST_ID_BYTES), AfterValidator(id_text)]
 Source = Literal["run-time", "settings"]
 DELIVER_AT: Final = {
-    "description": "Epoch ms, or RFC 3339 with a zone. A time in the past means at once. "
-    "At most `max_delay` from now.",
+    "description": "Epoch milliseconds, or RFC 3339 with a zone. At most `max_delay` from now. "
+    "A past time means at once.",
     "oneOf": [
         {"type": "integer", "minimum": 0, "maximum": LATEST_MS},
         {"type": "string", "format": "date-time"},
@@ -100,13 +100,13 @@ def example(value: dict[str, Any]) -> ConfigDict:
 
 
 class Body(BaseModel):
-    """A body of a request. Unknown fields are refused."""
+    """A request body. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Answer(BaseModel):
-    """A body of a reply. Fields that were not set are left out."""
+    """A reply body. Fields that were not set are left out."""
 
     model_config = ConfigDict(extra="forbid")
     later: ClassVar[str | None] = None
@@ -119,24 +119,24 @@ class Answer(BaseModel):
 class Refused(Answer):
     """A refusal."""
 
-    error: str = Field(description="A code word for programs.")
+    error: str = Field(description="A code for programs.")
     detail: str = Field(description="A sentence for people.")
 
 
 class Pending(Answer):
-    """Records that wait, by target."""
+    """Pending records by target."""
 
     pending: Count
     by_target: dict[str, Count]
     others: Count = Field(
-        description="Records for targets that are not shown: those beyond the 1,000 with most "
-        "records, and those beyond the 10,000 that an ingress partition counts by name."
+        description="Pending records of targets that `by_target` leaves out. It has the 1,000 "
+        "largest targets. An ingress partition counts up to 10,000 targets by name."
     )
     partitions: Partitions
 
 
 class Bucket(Answer):
-    """Records that fire within a length of time, and not within the one before it."""
+    """Pending records that fire by `until`, and in no earlier bucket."""
 
     within: str | None
     until: int | None
@@ -144,17 +144,17 @@ class Bucket(Answer):
 
 
 class PendingByTime(Answer):
-    """Buckets from short to long. The last has no end."""
+    """Buckets in order of time. The last bucket has no end."""
 
     now: Time
     buckets: list[Bucket] = Field(min_length=2)
-    cancelled: Count = Field(description="How many of them were cancelled or replaced.")
+    cancelled: Count = Field(description="Counted records that were cancelled or replaced.")
     held: Count = Field(
-        description="How many of them wait for paused targets. They wait until a resume, "
-        "whichever bucket counts them."
+        description="Counted records of paused targets. They are not delivered before a resume, "
+        "even if their bucket ends earlier."
     )
     counted_all: bool = Field(
-        True, description="With `target`: whether the time was enough to count all."
+        True, description="Only with `target`. False if time ran out before all were counted."
     )
     partitions: Partitions
 
@@ -167,13 +167,13 @@ class HalfMessages(Answer):
 
 
 class Part(Answer):
-    """The first 65,536 bytes of a value, or 4,096 of a key or header. `text` if they are UTF-8,
-    else `base64`."""
+    """The beginning of a value (65,536 bytes), or of a key or header (4,096 bytes). UTF-8 is in
+    `text`, other bytes are in `base64`."""
 
     text: str = ""
     base64: str = ""
-    bytes: Count = Field(description="The whole size.")
-    cut: bool = Field(description="Whether there is more than is shown.")
+    bytes: Count = Field(description="The full size.")
+    cut: bool = Field(description="True if only the beginning is shown.")
 
 
 class Header(Answer):
@@ -193,69 +193,69 @@ class Content(Answer):
 
 
 class Record(Content):
-    """What is known of an ingress record. Key, value and headers come with `body=true`."""
+    """The state of an ingress record. With `body=true` also its key, value and headers."""
 
     origin: Origin
     id: str | None
     state: Literal["pending", "half-message", "ended"]
     target: str | None
-    due: int | None = Field(description="What it asked for.")
+    due: int | None = Field(description="The time that the record asked for.")
     fires: int | None = Field(
-        description="When the proxy looks at it next. Differs from `due` after a roll or in line."
+        description="The time at which the proxy looks at the record next. Earlier than `due` if "
+        "the record must be rewritten before. Later if it was put back."
     )
 
 
 class Records(Answer):
-    """Records with one id."""
+    """Pending records with one id."""
 
     records: list[Record] = Field(min_length=1)
     partitions: Partitions
 
 
 class WaitingRecord(Answer):
-    """A record in a list of what waits."""
+    """A record in the list of pending records."""
 
     origin: Origin
     id: str | None
-    due: int = Field(description="What it asked for.")
+    due: int = Field(description="The time that the record asked for.")
     fires: int | None = Field(
-        description="When the proxy looks at it next. Null for an undecided half message."
+        description="The time at which the proxy looks at the record next. Null for an undecided "
+        "half message."
     )
     target: str
     bytes: int | None = Field(
-        description="About the size of key, value and headers. Null where it is not known."
+        description="Approximate size of key, value and headers. Null if unknown."
     )
     why: Literal[
         "scheduled", "overdue", "paused", "held-back", "requeued", "undecided", "unread"
     ] = Field(
-        description="scheduled: its due is to come. overdue: it is next in line. paused: its "
-        "target was paused when it fell due. held-back: it was put back because its target was at "
-        "its rate. requeued: publishing it failed `attempt` times. undecided: a half message. "
-        "unread: its body is in the ingress alone (setting `bodies: kafka`), so its id is not "
-        "known here, and `due` is when it fires."
+        description="Why the record is pending. `scheduled`: it is not due yet. `overdue`: it is "
+        "next in line. `paused`: its target was paused when it became due. `held-back`: it was put "
+        "back because its target had reached its rate. `requeued`: publishing it failed `attempt` "
+        "times. `undecided`: it is a half message. `unread`: its body is only in the ingress "
+        "(setting `bodies: kafka`). Its id is unknown, and `due` is the time at which it fires."
     )
-    attempt: Count = Field(description="How often publishing it has failed.")
+    attempt: Count = Field(description="Number of failed publish attempts.")
     reason: str | None = Field(
-        description="requeued: why its target does not take records now. Null where no attempt "
-        "has failed since the worker's start."
+        description="Only for `requeued`: why the target does not take records now. Null if no "
+        "attempt has failed since the worker's start."
     )
 
 
 class RecordPage(Answer):
-    """A page of records that wait."""
+    """A page of pending records."""
 
     records: list[WaitingRecord] = Field(max_length=1000)
-    cursor: str | None = Field(
-        description="Goes on where the page ends. Null when there is no more."
-    )
+    cursor: str | None = Field(description="Send it to get the next page. Null on the last page.")
     partitions: Partitions
 
 
 class Written(Answer):
     """A control record that was written to the ingress."""
 
-    later = "It was written. What becomes of it is not known yet."
-    origin: str = Field(description="Where it lies in the ingress.")
+    later = "The record was written to the ingress. Its outcome is not known yet."
+    origin: str = Field(description="topic/partition/offset of the written record.")
     outcome: str | None
     detail: str | None
 
@@ -264,27 +264,27 @@ class Written(Answer):
 
 
 class CancelWritten(Written):
-    """A cancel. Its outcome is `applied`, or `missed` where nothing waited with that id."""
+    """A cancel. Its outcome is `applied`, or `missed` if no record with that id was pending."""
 
     id: str
 
 
 class RecallWritten(Written):
-    """A recall. Its outcome is `applied`, `missed` where the record had ended, or `dead-lettered`
-    where it is not there."""
+    """A recall. Its outcome is `applied`, `missed` if the record had ended, or `dead-lettered` if
+    there is no such record."""
 
-    recalls: str = Field(description="The origin of the record that is taken back.")
+    recalls: str = Field(description="The origin of the recalled record.")
 
 
 class MoveWritten(Written):
-    """A move. Its outcome is `replaced`, `requeued` where the time stays the same, or `missed`
-    where the record had ended and nothing was changed."""
+    """A move to another time. Its outcome is `replaced`, or `requeued` if the time is unchanged.
+    `missed` means that the record had ended, and nothing was changed."""
 
-    moves: str = Field(description="The origin that was asked about.")
+    moves: str = Field(description="The origin in the request.")
 
 
 class CancelBody(Body):
-    """What to cancel."""
+    """The id to cancel. `partition` or `key` name the partition of its record."""
 
     model_config = example({"id": "order-17"})
     id: Ident
@@ -293,46 +293,48 @@ class CancelBody(Body):
 
 
 class MoveBody(Body):
-    """The new time."""
+    """The new delivery time."""
 
     model_config = example({"deliver_at": "2030-01-01T09:00:00+01:00"})
     deliver_at: Annotated[int | str, Whole, WithJsonSchema(DELIVER_AT)]
 
 
 class Step(Answer):
-    """A step in a record's life."""
+    """A step in the history of a record."""
 
-    time_ms: int | None = Field(description="Epoch milliseconds. Null where it is not known.")
+    time_ms: int | None = Field(description="Epoch milliseconds. Null if unknown.")
     what: str = Field(
-        description="What happened, for example `ingested` or `retry 1`. docs/trace.md lists them."
+        description="The event, for example `ingested` or `retry 1`. docs/trace.md lists all."
     )
-    where: str | None = Field(description="The record that shows it, topic/partition/offset.")
-    detail: str = Field(description="A sentence without times.")
-    origin: str = Field(description="The ingress record to which it happened.")
-    due_ms: int | None = Field(description="Until when it waits.")
-    late_ms: int | None = Field(description="Of a delivery.")
+    where: str | None = Field(
+        description="topic/partition/offset of the record that shows this step."
+    )
+    detail: str = Field(description="An explanation, without times.")
+    origin: str = Field(description="Origin of the ingress record of this step.")
+    due_ms: int | None = Field(description="The time until which the record is pending.")
+    late_ms: int | None = Field(description="Lateness in milliseconds, for a delivery.")
 
 
 class Trace(Answer):
-    """A record's life."""
+    """The history of a record."""
 
-    origin: str = Field(description="The ingress record that was meant.")
-    first_origin: str = Field(description="The first record of its chain.")
+    origin: str = Field(description="Origin of the requested record.")
+    first_origin: str = Field(description="Origin of the first record, before all rewrites.")
     state: str = Field(
-        description="The state of the last record: `delivered`, `waiting`, an outcome, `unknown`."
+        description="State of the last record: `delivered`, `waiting`, `unknown`, or an outcome."
     )
-    trace_id: str | None = Field(description="Of its W3C `traceparent`.")
-    steps: list[Step] = Field(description="In order of time.")
-    unknown: list[str] = Field(description="What cannot be told, in sentences.")
-    is_whole: bool = Field(description="Whether everything was read.")
+    trace_id: str | None = Field(description="Trace id of the W3C `traceparent`.")
+    steps: list[Step] = Field(description="All steps in order of time.")
+    unknown: list[str] = Field(description="Sentences about missing parts of the history.")
+    is_whole: bool = Field(description="True if everything was read.")
 
 
 class InForce(Answer):
     """A change that was written to the settings topic."""
 
-    later = "It was written. A worker that starts or recovers has not noticed it yet."
+    later = "The change was written. A starting or recovering worker does not apply it yet."
     in_force: bool = Field(
-        description="Whether all workers of this process go by it. Others follow within a second."
+        description="True if all workers of this process apply it. Others follow within a second."
     )
 
     def status_code(self) -> int:
@@ -344,7 +346,7 @@ class Pauses(Answer):
 
     paused: list[Pattern]
     release_rates: dict[str, Rate] = Field(
-        description="Patterns that were resumed at a rate: records a second, over all partitions."
+        description="Patterns resumed at a rate, in records per second over all partitions."
     )
 
 
@@ -353,16 +355,14 @@ class Pause(InForce):
 
     pattern: Pattern
     paused: bool
-    per_second: int | None = Field(description="The rate at which held back records are released.")
+    per_second: int | None = Field(description="Held-back records released per second.")
 
 
 class Ingest(Answer):
-    """The ingest of this process."""
+    """State of the ingest in this process."""
 
     paused: bool
-    unread: Count = Field(
-        description="Ingress records that are not read yet, in this process's partitions."
-    )
+    unread: Count = Field(description="Unread ingress records in the partitions of this process.")
 
 
 class IngestPaused(InForce):
@@ -372,21 +372,21 @@ class IngestPaused(InForce):
 
 
 class OverdueRule(Body):
-    """What becomes of records that would be delivered later than this."""
+    """The action for records that would be delivered later than `older_than` after their due."""
 
     older_than: Annotated[str, StringConstraints(pattern=OLDER_THAN)]
     action: Literal["deliver", "dead-letter", "drop"]
 
 
 class ShownRule(Answer):
-    """What becomes of records that would be delivered later than this."""
+    """The action for records that would be delivered later than `older_than` after their due."""
 
     older_than: str
     action: Literal["deliver", "dead-letter", "drop"]
 
 
 class LimitBody(Body):
-    """A cap, a rule for overdue records, or both."""
+    """A rate cap, a rule for overdue records, or both."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -418,7 +418,7 @@ class LimitBody(Body):
 
 
 class LimitParts(Answer):
-    """A cap and a rule."""
+    """A rate cap and a rule for overdue records."""
 
     pattern: str
     per_second: int | None
@@ -426,7 +426,7 @@ class LimitParts(Answer):
 
 
 class ShownLimit(LimitParts):
-    """A limit, and where it comes from."""
+    """A limit and its source."""
 
     source: Source
 
@@ -436,73 +436,75 @@ class LimitSet(InForce, LimitParts):
 
 
 class WorkersLimit(Answer):
-    """The cap on each worker as a whole."""
+    """The rate cap of each worker over all targets."""
 
-    max_per_second: int | None = Field(description="Null where there is no cap.")
+    max_per_second: int | None = Field(description="Records per second. Null without a cap.")
     max_per_second_source: Source
 
 
 class Limits(WorkersLimit):
-    """Limits in the order in which patterns are tried. The first that fits a target counts."""
+    """Limits in the order in which patterns are tried. The first pattern that fits counts."""
 
     limits: list[ShownLimit]
 
 
 class WorkersLimitSet(InForce, WorkersLimit):
-    """The cap on each worker, set or cleared at run time."""
+    """The rate cap of each worker, set or cleared at run time."""
 
 
 class RateBody(Body):
-    """A cap on each worker."""
+    """A rate cap of each worker."""
 
     model_config = example({"per_second": 2000})
     per_second: Rate
 
 
 class PurgeBody(Body):
-    """What to purge."""
+    """The records to purge, by target and due."""
 
     model_config = example({"targets": "orders-*", "due_to": 1_800_000_000_000, "dry_run": True})
     targets: Pattern
     due_from: Moment = None
     due_to: Moment = None
-    dry_run: bool = Field(description="Only count.")
+    dry_run: bool = Field(description="If true, the records are only counted.")
 
 
 class Purged(Answer):
-    """A purge, or the count of what it would end."""
+    """A purge, or the number of records that it would end."""
 
-    later = "It was written. Some partitions have not read it yet. It counts as soon as they do."
+    later = "The purge was written. It applies to each partition as soon as that has read it."
     targets: Pattern
     due_from: int | None
     due_to: int | None
     dry_run: bool
-    records: int = Field(description="How many waited, counted just before.")
-    counted_all: bool = Field(description="Whether the time was enough to count all of them.")
+    records: int = Field(description="Matching pending records, counted before the purge.")
+    counted_all: bool = Field(description="False if time ran out before all were counted.")
     partitions: Partitions
-    purges: list[str] = Field([], description="Where it lies in each partition of the ingress.")
-    applied: bool = Field(True, description="Whether every partition has read it.")
+    purges: list[str] = Field(
+        [], description="Origins of the purge, one in each ingress partition."
+    )
+    applied: bool = Field(True, description="True if every partition has read the purge.")
 
     def status_code(self) -> int:
         return 200 if self.applied else 202
 
 
 class SkipBody(Body):
-    """The batch to skip: the place that the log and `/readyz` name."""
+    """The batch to skip. The log and `/readyz` name its partition and offset."""
 
     partition: PartitionNumber
     offset: Annotated[int, Field(ge=0, le=10**18), Whole] = Field(
         description="The first offset of the batch."
     )
-    dry_run: bool = Field(False, description="Find the batch and change nothing.")
+    dry_run: bool = Field(False, description="If true, the batch is found and nothing changes.")
 
 
 class Skipped(InForce):
-    """A batch that is skipped."""
+    """A skipped batch."""
 
     partition: int
     offset: int
-    end: int = Field(description="The first offset behind the batch.")
+    end: int = Field(description="The first offset after the batch.")
     why: str
     dry_run: bool
 
@@ -516,19 +518,19 @@ class LetterTopic(Answer):
     topic: str
     group: str | None
     offsets: int | None = Field(
-        description="How many offsets it spans, at least as many as letters. Null where the broker "
-        "does not say."
+        description="Number of offsets in the topic, at least the number of letters. Null if the "
+        "broker does not tell."
     )
 
 
 class LetterTopics(Answer):
-    """The proxy's own topic, and those of consumer groups; 200 at most."""
+    """The dead-letter topics of the proxy and of consumer groups, at most 200."""
 
     topics: list[LetterTopic]
 
 
 class Mark(Answer):
-    """When a letter was replayed, and the ingress record that it was sent in as."""
+    """The time of a letter's replay, and the new ingress record."""
 
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
     at: Time
@@ -536,18 +538,18 @@ class Mark(Answer):
 
 
 class LetterHead(Answer):
-    """What a list shows of a dead letter, and its own page too."""
+    """The fields of a dead letter that a list has, too."""
 
     partition: Count
     offset: Count
     written: Time
     reason: str | None = Field(
-        description="The code. Of a group's letter the first line of the exception. Null where "
-        "somebody else wrote the record."
+        description="The code of `timer-error`. For a group's letter, the first line of the "
+        "exception. Null if another program wrote the record."
     )
     detail: str | None
     target: str | None = Field(
-        description="The topic that it asked for. Of a group's letter, where it first came from."
+        description="The requested topic. For a group's letter, the topic it first came from."
     )
     origin: str | None
     first_origin: str | None
@@ -557,8 +559,8 @@ class LetterHead(Answer):
 class ListedLetter(LetterHead):
     """A dead letter in a list."""
 
-    key: str | None = Field(description="The first 200 bytes.")
-    bytes: int | None = Field(description="Of its value. Null where it has none.")
+    key: str | None = Field(description="The first 200 bytes of the key.")
+    bytes: int | None = Field(description="Size of the value. Null without a value.")
 
 
 class LetterPage(Answer):
@@ -567,63 +569,59 @@ class LetterPage(Answer):
     topic: str
     letters: list[ListedLetter] = Field(max_length=1000)
     replays_known: bool = Field(
-        description="Whether there was time to see which were replayed. If not, `replayed` says "
-        "nothing."
+        description="False if there was no time to find the replayed letters. `replayed` is null "
+        "then."
     )
-    cursor: str | None = Field(
-        description="Goes on where the page ends. Null when there is no more."
-    )
+    cursor: str | None = Field(description="Send it to get the next page. Null on the last page.")
 
 
 class Letter(LetterHead, Content):
     """A dead letter."""
 
     topic: str
-    meaning: str | None = Field(description="What the code says.")
-    remedy: str | None = Field(description="What to do.")
-    value_in_ingress: bool = Field(description="Whether the value was read from the ingress.")
+    meaning: str | None = Field(description="The meaning of the code.")
+    remedy: str | None = Field(description="What to do about it.")
+    value_in_ingress: bool = Field(description="True if the value was read from the ingress.")
 
 
 class ReplayBody(Body):
-    """Letters to replay, chosen by filters, by places, or both. Without these: all in the topic."""
+    """The letters to replay. Filters and `places` choose them. Without any, all are replayed."""
 
     model_config = example(
         {"topic": "timer.dead-letters", "reasons": ["target-unknown"], "dry_run": True}
     )
     topic: Annotated[str, Field(json_schema_extra={"pattern": TOPIC})]
     places: Annotated[list[LetterPlace], Field(min_length=1, max_length=MOST_PLACES)] | None = (
-        Field(None, description="partition/offset of letters in the topic.")
+        Field(None, description="Letters of the topic, as partition/offset.")
     )
     reasons: list[FilterText] = Field([], max_length=MOST_FILTERS)
     targets: list[Pattern] = Field([], max_length=MOST_FILTERS)
     origins: list[FilterText] = Field(
         [],
         max_length=MOST_FILTERS,
-        description="Shell patterns of topic/partition/offset, of the origin or the first one.",
+        description="Shell patterns of topic/partition/offset, for the origin or the first origin.",
     )
-    since: Moment = Field(None, description="Written then or later.")
-    until: Moment = Field(None, description="Written before.")
+    since: Moment = Field(None, description="Only letters written at this time or later.")
+    until: Moment = Field(None, description="Only letters written before this time.")
     set: dict[HeaderName, HeaderText] = Field(
         {},
         max_length=MOST_FILTERS,
-        description="Headers to be given a value.",
+        description="Headers to set.",
         json_schema_extra={"additionalProperties": False},
     )
-    unset: list[HeaderName] = Field(
-        [], max_length=MOST_FILTERS, description="Headers to be taken out."
-    )
+    unset: list[HeaderName] = Field([], max_length=MOST_FILTERS, description="Headers to remove.")
     limit: Annotated[int, Field(ge=1, le=10**15), Whole] | None = Field(
-        None, description="So many, the oldest of each partition first."
+        None, description="At most this many letters, the oldest of each partition first."
     )
     rate: LetterRate | None = Field(
-        None, description="At most so many, like `100/s`, `30/m`, `5/h`."
+        None, description="At most this many letters, like `100/s`, `30/m`, `5/h`."
     )
-    again: bool = Field(False, description="Also letters that were replayed already.")
-    dry_run: bool = Field(description="Only count. Nothing is written.")
+    again: bool = Field(False, description="If true, also letters that were already replayed.")
+    dry_run: bool = Field(description="If true, letters are only counted. Nothing is written.")
 
 
 class ReplayedTarget(Answer):
-    """Where letters go. Beyond 1,000 topics the rest together."""
+    """Letters of one target. Beyond 1,000 targets, all others share one entry."""
 
     target: str
     letters: Count
@@ -632,7 +630,7 @@ class ReplayedTarget(Answer):
 
 
 class LeftLetters(Answer):
-    """Letters that are not replayed, with detail and place of the first."""
+    """Letters not replayed for one reason. `detail` and `first` describe the first letter."""
 
     reason: str
     letters: Count
@@ -643,16 +641,18 @@ class LeftLetters(Answer):
 class Replay(Answer):
     """A replay or a dry run."""
 
-    later = "It goes on. `id` is for asking again."
+    later = "The replay is running. Ask again with its `id`."
     id: str
     topic: str
     dry_run: bool
     state: Literal["running", "finished", "stopped", "failed"]
-    replayed: Count = Field(description="So far. Of a dry run, how many would be.")
+    replayed: Count = Field(
+        description="Letters replayed so far. In a dry run, letters that would be replayed."
+    )
     by_target: list[ReplayedTarget]
     left: list[LeftLetters]
-    missing: list[str] = Field(description="The places asked for at which no letter lies.")
-    error: str | None = Field(description="Why it failed.")
+    missing: list[str] = Field(description="Requested places without a letter.")
+    error: str | None = Field(description="Why the replay failed.")
     started: Time
     ended: int | None
 
@@ -661,6 +661,6 @@ class Replay(Answer):
 
 
 class LogLevel(Answer, Body):
-    """From which level on the process logs."""
+    """The lowest level that the process logs."""
 
     level: Level

@@ -68,10 +68,10 @@ router = APIRouter(route_class=CallRoute, tags=["records"], responses=REFUSED)
 
 @router.get("/pending")
 def get_pending(site: SiteOf) -> models.Pending:
-    """How many records wait, by target.
+    """Count the pending records of each target.
 
-    Exact, as of at most a second ago, or longer with tens of thousands of targets. Undecided half
-    messages are not counted.
+    The counts are exact. They are at most a second old, or older with tens of thousands of
+    targets. Undecided half messages are not counted.
     """
     statuses = site.read_statuses()
     counts = added([status.pending_by_target for status in statuses])
@@ -88,22 +88,22 @@ def get_pending_by_time(
         str,
         fitting(SPANS, "write up to 50 lengths of time like 30s,5m,2h,7d"),
         Query(
-            description="Lengths of time from now, with commas; at most 50.",
+            description="Lengths of time from now, separated by commas. At most 50.",
             json_schema_extra={"pattern": f"^{SPANS.pattern}$", "maxLength": 450},
             examples=["0s,1m,1h"],
         ),
     ] = "0s,1m,10m,1h,6h,1d,7d",
     target: Annotated[
-        PatternQuery, Query(description="Only those for this target, or pattern.")
+        PatternQuery, Query(description="Only this target, or targets of this pattern.")
     ] = None,
 ) -> models.PendingByTime:
-    """About how many records wait until when.
+    """Estimate how many records fire by given times.
 
-    An estimate that costs the worker milliseconds. Records in memory are counted exactly. On disk
-    the wheel knows times to its slots. With `rocksdb` records that were written together are taken
-    to be due evenly over their time. Records that were cancelled or replaced count until their
-    time has come, and so do waits in line (`fires`, not `due`). With `target` the records for it
-    are counted one by one, by `due`, for twenty seconds at most.
+    The estimate takes the worker milliseconds. Records in memory are counted exactly. On disk the
+    wheel counts by its slots. `rocksdb` spreads records that were written together evenly over
+    their time. Cancelled and replaced records count until their time has come. Records count by
+    `fires`, not by `due`. With `target`, its records are counted one by one by `due`, for at most
+    twenty seconds.
     """
     spans = {name: parse_delay_ms(name) for name in within.split(",")}
     now_ms, statuses = wall_clock_ms(), site.read_statuses()
@@ -136,26 +136,28 @@ def list_pending_records(
     due_from: Annotated[
         Instant,
         Query(
-            description="Epoch milliseconds or RFC 3339: what fires then or later, and half "
-            "messages that are due then or later."
+            description="Epoch milliseconds or RFC 3339. Only records that fire at this time or "
+            "later, and half messages that are due at this time or later."
         ),
     ] = None,
-    due_to: Annotated[Instant, Query(description="The same, up to and with this time.")] = None,
-    id_prefix: Annotated[models.IdPrefix, Query(description="How the id begins.")] = "",
+    due_to: Annotated[
+        Instant, Query(description="Like `due_from`, but at this time or earlier.")
+    ] = None,
+    id_prefix: Annotated[models.IdPrefix, Query(description="The beginning of the id.")] = "",
     limit: Limit = 100,
     cursor: Annotated[
         str | None,
         fitting(CURSOR, NO_CURSOR),
         WithJsonSchema({"type": "string", "pattern": f"^{CURSOR.pattern}$"}),
-        Query(description="As the page before gave it."),
+        Query(description="The `cursor` of the previous page."),
     ] = None,
 ) -> models.RecordPage:
-    """The records that wait, page by page.
+    """List pending records, page by page.
 
-    In the order in which the proxy looks at them: `fires`, then partition, then offset. Undecided
-    half messages come last. A page may hold fewer records than asked for, or none, and a cursor
-    all the same: there is more to look at. A record that waits while all pages are read is on one
-    of them. A record that is rewritten meanwhile has a new origin.
+    Records are ordered by `fires`, then partition, then offset. Undecided half messages come last.
+    A page may be short or empty and still have a cursor. Then there is more to read. A record that
+    is pending during the whole listing is on one of the pages. A record that is rewritten during
+    the listing has a new origin.
     """
     sought = Sought(
         target or "",
@@ -180,7 +182,7 @@ def list_pending_records(
 
 @router.get("/half-messages")
 def get_half_messages(site: SiteOf) -> models.HalfMessages:
-    """How many half messages are undecided."""
+    """Count undecided half messages."""
     shards = [shard for status in site.read_statuses() for shard in status.shards]
     by_partition = {str(shard.partition): shard.undecided for shard in shards}
     return models.HalfMessages(undecided=sum(by_partition.values()), by_partition=by_partition)
@@ -191,12 +193,12 @@ def find_records(
     site: SiteOf,
     id: Annotated[  # noqa: A002 (the name in the query)
         models.Ident,
-        Query(description="A `timer-id`, of 1 to 256 bytes.", examples=["order-17"]),
+        Query(description="A `timer-id` of 1 to 256 bytes.", examples=["order-17"]),
     ],
 ) -> models.Records:
-    """What waits with an id.
+    """Find pending records by id.
 
-    One record for each partition in which the id is used. A record that the proxy is just
+    The answer has one record for each partition that uses the id. A record that the proxy is
     rewriting is not found for some milliseconds.
     """
     found = site.workers.ask(FindId(id.encode()))
@@ -216,13 +218,13 @@ def get_record(
     body: Annotated[
         bool,
         BeforeValidator({"true": True, "false": False}.get),
-        Query(description="Whether to show key, value and headers, too."),
+        Query(description="If true, the answer has key, value and headers."),
     ] = False,
 ) -> models.Record:
-    """What has become of an ingress record, by its origin.
+    """Show the state of an ingress record, by its origin.
 
-    The record is read from the ingress, as long as that keeps it. How it has ended is not said
-    here: its target has it, or the outcomes topic, under its origin.
+    This works while the ingress keeps the record. The answer does not tell how a record ended. Ask
+    for its trace, or look for its origin in the target and the outcomes topic.
     """
     _refuse_unread(site, place)
     record = site.broker.read(place.partition, place.offset)
@@ -240,22 +242,22 @@ def get_record(
 def trace_record(
     site: SiteOf,
     place: Place,
-    wait: Annotated[Wait, Query(description="How long it may read, at most 30s.")] = 10,
+    wait: Annotated[Wait, Query(description="How long the trace may read, at most 30s.")] = 10,
     retries_within: Annotated[
         str,
         fitting(SPAN, "write a length of time like 30s, 10m, 2h"),
         Query(
-            description="How long after each delivery a consumer's failure is looked for.",
+            description="Look for a consumer's failure until this long after each delivery.",
             json_schema_extra={"pattern": f"^{SPAN.pattern}$"},
         ),
     ] = "10m",
 ) -> models.Trace:
-    """What became of a record, step by step, from its first origin to its end.
+    """Trace a record, step by step, from its first origin to its end.
 
-    Read from the topics, so it goes by any origin of the record, and by the place of what was
-    delivered or became a dead letter. Two records are traced at a time. A trace ends after `wait`,
-    or a million records. It says what it has not read (`is_whole`, `unknown`). It reads slowly, so
-    that delivery is not delayed.
+    Name any origin of the record, its delivery or its dead letter. The trace is read from the
+    topics. It ends after `wait` or a million records. If it did not read everything, `is_whole` is
+    false and `unknown` names the missing parts. Two traces run at a time. They read slowly, so that
+    delivery is not delayed.
     """
     if not is_legal_topic(place.topic):
         raise Problem(404, "not-found", f"No topic has such a name: {TOPIC_NAME_RULE}.")
@@ -266,12 +268,12 @@ def trace_record(
 
 @router.post("/cancellations")
 def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = 0) -> models.CancelWritten:
-    """Cancel what waits with an id.
+    """Cancel a pending record by id.
 
-    Writes a cancel to the ingress. It must go to the partition of the record. The partition in the
-    body comes first, then the partition of the key in the body. Without both, it is the partition
-    in which this process has the id pending, else the partition of the id as a key. Keys are placed
-    by murmur2, as Java clients do. librdkafka's own default differs.
+    The call writes a cancel to the ingress. A cancel counts only in the partition of its record.
+    `partition` names this partition. Without it, the partition of `key` is used. Without both, it
+    is the partition in which this process knows the id as pending. If there is none, the id is
+    placed as a key. Keys are placed by murmur2, as Java clients do. librdkafka's default differs.
     """
     ident, key, partition = body.id.encode(), None, body.partition
     if body.key is not None:
@@ -290,9 +292,9 @@ def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = 0) -> models.Canc
 def recall(site: SiteOf, place: Place, wait: Wait = 0) -> models.RecallWritten:
     """Recall a record by its origin.
 
-    Writes a recall to the record's partition of the ingress. It takes back this very record, or
-    the record that it was rewritten as: with an id or without, a half message too. To take back
-    many, cancels by their ids cost less.
+    The call writes a recall to the record's ingress partition. It ends this record, or the record
+    that it was rewritten as. The record needs no id, and may be a half message. To end many
+    records, cancels by id cost less.
     """
     ingress = site.settings.topics.ingress
     if place.topic != ingress:
@@ -305,12 +307,12 @@ def recall(site: SiteOf, place: Place, wait: Wait = 0) -> models.RecallWritten:
 def reschedule(
     site: SiteOf, place: Place, body: models.MoveBody, wait: Wait = 0
 ) -> models.MoveWritten:
-    """Have a record that waits delivered at another time.
+    """Deliver a pending record at another time.
 
-    Writes the record anew to its partition of the ingress, with the new time. As that is read, it
-    takes the place of the one that waits, or ends as `missed` where that has ended by then. Key,
-    value, headers, id and target stay. It goes by any origin of the record, or by that of its
-    prepare once that has been committed.
+    The call writes the record with the new time to its ingress partition. When the proxy reads it,
+    it replaces the pending record. If the pending record has ended by then, the new one ends as
+    `missed`. Key, value, headers, id and target stay. Name any origin of the record. For a
+    committed half message, the origin of its prepare works, too.
     """
     deliver_at_ms = _deliver_at_ms(site, body)
     _refuse_unread(site, place)

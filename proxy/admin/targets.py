@@ -38,7 +38,7 @@ def _is_noticed(site: Site, has_noticed: Callable[[Status], bool]) -> bool:
 
 @router.get("/pauses")
 def get_pauses(site: SiteOf) -> models.Pauses:
-    """Which targets are paused."""
+    """List paused targets."""
     statuses = site.read_statuses()
     paused = {pattern for status in statuses for pattern in status.paused}
     rates = {name: n for status in statuses for name, n in status.release_rates.items()}
@@ -47,11 +47,11 @@ def get_pauses(site: SiteOf) -> models.Pauses:
 
 @router.put("/pauses/{pattern}")
 def pause(site: SiteOf, pattern: PatternPart) -> models.Pause:
-    """Hold back what is for these targets.
+    """Pause targets.
 
-    Counts for all instances, and outlives restarts. Due records are written to the ingress again,
-    and looked at after half the time that they are late: 5 s at least, 60 s at most. Other targets
-    do not wait.
+    A pause counts for all instances and outlives restarts. Due records of these targets are
+    written to the ingress again. They are checked again after half of their lateness, at least
+    5 s and at most 60 s. Other targets do not wait.
     """
     site.broker.pause(pattern)
     in_force = _is_noticed(site, lambda status: pattern in status.paused)
@@ -67,15 +67,16 @@ def resume(
         number_upto(MOST_PER_SECOND),
         WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_PER_SECOND}),
         Query(
-            description="How many held back records are released a second, over all partitions.",
+            description="Held-back records released per second, over all partitions.",
             examples=[500],
         ),
     ] = None,
 ) -> models.Pause:
-    """Let it go again.
+    """Resume targets.
 
-    Records that were held back come at once, or at the rate named, in order of due. A pattern that
-    is not paused may be resumed too: that sets or forgets its rate. Another pause forgets it.
+    Held-back records are delivered in order of due, at once or at the rate `per_second`. A pattern
+    that is not paused may be resumed, too. That sets or removes its rate. A new pause removes the
+    rate.
     """
     site.broker.resume(pattern, per_second)
 
@@ -88,7 +89,7 @@ def resume(
 
 @router.get("/ingest")
 def get_ingest(site: SiteOf) -> models.Ingest:
-    """Whether taking in is paused."""
+    """Show whether the ingest is paused."""
     statuses = site.read_statuses()
     return models.Ingest(
         paused=any(status.is_ingest_paused for status in statuses),
@@ -98,19 +99,19 @@ def get_ingest(site: SiteOf) -> models.Ingest:
 
 @router.put("/ingest/paused")
 def pause_ingest(site: SiteOf) -> models.IngestPaused:
-    """Take nothing more in.
+    """Pause the ingest.
 
-    Counts for all instances, and outlives restarts. Nothing more is read of the ingress: new
-    records, cancels, recalls, purges, commits of half messages, and what the proxy has rewritten
-    itself wait there, and count once it is read on. What was taken in goes on being delivered on
-    time. A partition that changes hands is first read up to its end as it was at that moment.
+    The pause counts for all instances and outlives restarts. The ingress is not read until a
+    resume. New records, cancels, recalls, purges, commits of half messages and the proxy's own
+    rewritten records have no effect before that. Records already read are delivered on time. A
+    partition that moves to another worker is first read up to its end at that moment.
     """
     return _pause_ingest(site, is_paused=True)
 
 
 @router.delete("/ingest/paused")
 def resume_ingest(site: SiteOf) -> models.IngestPaused:
-    """Read on."""
+    """Resume the ingest."""
     return _pause_ingest(site, is_paused=False)
 
 
@@ -122,7 +123,7 @@ def _pause_ingest(site: Site, *, is_paused: bool) -> models.IngestPaused:
 
 @router.get("/limits")
 def get_limits(site: SiteOf) -> models.Limits:
-    """Which caps and rules for the overdue count now, and where each comes from."""
+    """List the rate caps and rules for overdue records, each with its source."""
     release = site.settings.release
     known = [(*one, "run-time") for one in by_precedence(_limits_set(site)).items()]
     known += [
@@ -138,17 +139,17 @@ def get_limits(site: SiteOf) -> models.Limits:
 
 @router.put("/limits")
 def set_workers_limit(site: SiteOf, body: models.RateBody) -> models.WorkersLimitSet:
-    """Set the cap on each worker as a whole.
+    """Set the rate cap of each worker over all targets.
 
-    Counts for all instances, and outlives restarts. It comes in place of the setting
-    `release.max_per_second`, whether it is lower or higher.
+    The cap counts for all instances and outlives restarts. It replaces the setting
+    `release.max_per_second`, lower or higher.
     """
     return _limit_workers(site, body.per_second)
 
 
 @router.delete("/limits")
 def clear_workers_limit(site: SiteOf) -> models.WorkersLimitSet:
-    """Take back the cap that was set at run time; what the settings say counts again."""
+    """Clear the rate cap that was set at run time. The setting counts again."""
     return _limit_workers(site, None)
 
 
@@ -169,12 +170,12 @@ def _of_each_worker(site: Site) -> dict[str, Any]:
 
 @router.put("/limits/{pattern}")
 def set_limit(site: SiteOf, pattern: PatternPart, body: models.LimitBody) -> models.LimitSet:
-    """Set a cap, a rule for the overdue, or both, for the targets of a pattern.
+    """Set a rate cap, a rule for overdue records, or both, for the targets of a pattern.
 
-    Counts for all instances, and outlives restarts. What was set for the same pattern before is
-    forgotten. It comes before the settings. Of several patterns that fit a target one without
-    wildcards counts, else the longest. Caps and rules are looked up separately. At most 1,000
-    patterns.
+    The limit counts for all instances and outlives restarts. It replaces cap and rule that were
+    set for this pattern before, and comes before the settings. If several patterns fit a target, a
+    pattern without wildcards counts, else the longest. Caps and rules are looked up separately. At
+    most 1,000 patterns can have limits.
     """
     known = _limits_set(site)
     if pattern not in known and len(known) >= MOST_LIMITS:
@@ -185,7 +186,7 @@ def set_limit(site: SiteOf, pattern: PatternPart, body: models.LimitBody) -> mod
 
 @router.delete("/limits/{pattern}")
 def clear_limit(site: SiteOf, pattern: PatternPart) -> models.LimitSet:
-    """Take back what was set at run time; what the settings say counts again."""
+    """Clear the limits of a pattern that were set at run time. The settings count again."""
     return _limit(site, pattern, None)
 
 
@@ -210,15 +211,15 @@ def purge(
     site: SiteOf,
     body: models.PurgeBody,
     wait: Annotated[
-        Wait, Query(description="How long to wait until the purge counts in all partitions.")
+        Wait, Query(description="How long to wait until every partition has read the purge.")
     ] = 30,
 ) -> models.Purged:
-    """Have nothing delivered that waits for these targets now.
+    """End the pending records of some targets without delivery.
 
-    Ends what was written before, for the targets and the dues asked for, in all partitions,
-    whichever instance is called. After a reply with `applied` none of it is delivered. The
-    outcomes (`cancelled`, with the purge's origin in `detail`) follow. Undecided half messages are
-    left alone.
+    A purge ends records written before it whose target and due match. One call counts for all
+    partitions and instances. After a reply with `applied` none of these records is delivered.
+    Their outcomes follow: `cancelled`, with the purge's origin in `detail`. Undecided half
+    messages do not end.
     """
     due_to_ms = LATEST_MS if body.due_to is None else body.due_to
     asked = Purge(body.targets, body.due_from or 0, due_to_ms)
@@ -264,9 +265,9 @@ def _purgeable(site: Site, asked: Purge) -> tuple[int, bool]:
 def skip_batch(site: SiteOf, body: models.SkipBody) -> models.Skipped:
     """Skip a record batch of the ingress that cannot be read.
 
-    Each of its records becomes a dead letter without content, `record-unreadable`, and the
-    partition is read on behind it. Counts for all instances, and for good. Only the batch at which
-    reading from the committed offset fails is skipped.
+    Each of its records becomes a dead letter without content (`record-unreadable`). Reading
+    continues after the batch. A skip counts for all instances and is permanent. Only the batch at
+    which reading from the committed offset fails can be skipped.
     """
     batch = site.broker.unreadable_batch(body.partition)
     if batch is None:
