@@ -213,17 +213,21 @@ class Gauges(Collector):
                 if verdict != PENDING:
                     family.add_metric([verdict], found.get(verdict, 0))
             yield family
-        late = HistogramMetricFamily(f"{PREFIX}_lateness_seconds", "How late deliveries were.")
+        late = HistogramMetricFamily(f"{PREFIX}_lateness_seconds", "Delivery minus due.")
         buckets = [(str(one / 1000), totals.late_by.get(str(one), 0)) for one in BUCKETS_MS]
         late.add_metric([], [*buckets, ("+Inf", totals.deliveries)], totals.late_sum_ms / 1000)
         yield late
         until_s = totals.until_ms / 1000
         for name, text, value in (
             ("pending", "Records read by the proxy that have not ended.", totals.pending),
-            ("unread", "Ingress records the proxy has not read.", totals.unread),
+            ("unread", "Ingress records that the proxy has not read.", totals.unread),
             ("lost_offsets", "Ingress offsets deleted before the audit read them.", totals.lost),
-            ("overdue", "Records due for longer than allowed, not ended.", totals.overdue),
-            ("audited_until_seconds", "Epoch seconds up to which all is judged.", until_s),
+            (
+                "overdue",
+                "Records that have not ended and are due for longer than allowed.",
+                totals.overdue,
+            ),
+            ("audited_until_seconds", "Epoch seconds up to which all records are judged.", until_s),
         ):
             yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
 

@@ -145,12 +145,12 @@ class TargetMetrics(Collector):
     def _histograms(self) -> Iterator[Metric]:
         of_all = HistogramMetricFamily(
             "delay_proxy_lateness_seconds",
-            "Delivery minus due, per record, when its transaction was committed.",
+            "Delivery minus due. Counted when the transaction is committed.",
         )
         of_all.add_metric([], *self._lateness.cumulative())
         yield of_all
-        lateness = "Delivery minus due, by target, when its transaction was committed."
-        delays = "Due minus the record's timestamp, by target, as records are read."
+        lateness = "Delivery minus due, by target. Counted when the transaction is committed."
+        delays = "Due minus the record's timestamp, by target. Counted when it is read."
         for name, text, histogram in (
             ("delay_proxy_target_lateness_seconds", lateness, self._lateness),
             ("delay_proxy_target_asked_delay_seconds", delays, self._delays),
@@ -163,7 +163,7 @@ class TargetMetrics(Collector):
     def _ingested(self) -> Metric:
         family = CounterMetricFamily(
             "delay_proxy_target_ingested_records",
-            "Producers' records for the target that were read, each once in a process.",
+            "Producers' records read, by target. A process counts each record once.",
             labels=["target"],
         )
         counts = self._delays.counts()
@@ -174,7 +174,7 @@ class TargetMetrics(Collector):
     def _ended(self) -> Metric:
         family = CounterMetricFamily(
             "delay_proxy_target_records",
-            "Records by target and by how they ended, or went on (docs/guide.md#outcomes).",
+            "Records that were delivered, ended or were rewritten, by target and outcome.",
             labels=["target", "end"],
         )
         targets, delivered = self._names.by_number(), self._lateness.counts()
@@ -209,7 +209,7 @@ class RetryMetrics(Collector):
         """Yield all attempts of a known group, because `increase` misses a first count."""
         family = CounterMetricFamily(
             "delay_proxy_retry_attempts",
-            "Records that a consumer has sent back, by its group and by how often it has failed.",
+            "Records sent back by consumers, by group and number of failures.",
             labels=["group", "attempt"],
         )
         with self._lock:

@@ -44,19 +44,19 @@ STEPS: Final[tuple[Step, ...]] = get_args(Step)
 """The last two belong to `proxy.session.session`, the others to `proxy.session.pipeline`."""
 
 GAUGES: Final = {
-    "due_lag_seconds": "How long the oldest due record has waited, tried again or not.",
-    "clock_offset_seconds": "Wall clock minus the logical clock that decides what is due.",
-    "clock_held": "1 while the wall clock is ahead by too much and not believed, else 0.",
-    "clock_lead_seconds": "Wall clock minus the broker's; NaN while that is not known.",
-    "wall_clock_seconds": "This machine's clock.",
+    "due_lag_seconds": "Time since the due of the oldest undelivered record.",
+    "clock_offset_seconds": "Wall clock minus the logical clock, which decides about dues.",
+    "clock_held": "1 while the wall clock is too far ahead and not believed, else 0.",
+    "clock_lead_seconds": "Wall clock minus the broker's clock. NaN if unknown.",
+    "wall_clock_seconds": "This machine's clock, in epoch seconds.",
     "store_bytes": "Size of the local data on disk.",
-    "disk_bytes": "Size of the disk that data_dir lies on.",
-    "disk_free_bytes": "What is left of that disk.",
-    "disk_held": "1 while no new records are read for want of room on that disk, else 0.",
-    "memory_budget_bytes": "What the records that workers have in hand may take in memory.",
-    "memory_used_bytes": "What of that budget is used by shards: client queues not counted.",
-    "memory_exceeded": "1 while nothing is fetched, since shards have used up their share.",
-    "ingress_partitions": "Partitions of the ingress topic, whoever serves them.",
+    "disk_bytes": "Size of the disk under data_dir.",
+    "disk_free_bytes": "Free space of the disk under data_dir.",
+    "disk_held": "1 while the disk is full or nearly full and no new records are read, else 0.",
+    "memory_budget_bytes": "Memory that the records of a worker may use (memory.per_worker).",
+    "memory_used_bytes": "Memory used by the records of the shards. Client queues are not counted.",
+    "memory_exceeded": "1 while nothing is fetched because shards have used their share, else 0.",
+    "ingress_partitions": "Partitions of the ingress topic, served or not.",
 }
 
 Arguments = TypeVarTuple("Arguments")
@@ -69,7 +69,7 @@ class LoopSteps:
     def __init__(self, registry: CollectorRegistry) -> None:
         seconds = Histogram(
             "delay_proxy_loop_step_seconds",
-            "How long a step of the loop took.",
+            "Duration of a step of the loop.",
             ["step"],
             buckets=STEP_BOUNDS_S,
             registry=registry,
@@ -105,7 +105,7 @@ class Metrics:
         self.show(clock_lead_seconds=math.nan)
         self.transaction_seconds = Histogram(
             "delay_proxy_transaction_seconds",
-            "From the begin of a transaction to the answer to its commit.",
+            "Time from the begin of a transaction to the answer to its commit.",
             buckets=TRANSACTION_BOUNDS_S,
             registry=self.registry,
         )
@@ -126,7 +126,7 @@ class Metrics:
         self.deliveries = self._counter("deliveries", "Records delivered to their target.")
         self.transactions = self._counter(
             "transactions",
-            "Kafka transactions by how they ended.",
+            "Kafka transactions by result.",
             "result",
             get_args(TransactionResult),
         )
@@ -135,23 +135,27 @@ class Metrics:
         )
         self.outcomes = self._counter(
             "outcomes",
-            "Records that ended otherwise than by delivery or as dead letters at once, by outcome.",
+            "Records that ended or were rewritten, by outcome. "
+            "Deliveries and dead letters do not count.",
             "outcome",
             [outcome for outcome in OUTCOMES if outcome != DEAD_LETTERED],
         )
         self.traced = self._counter(
-            "traced_records", "What became of spans.", "result", get_args(TraceResult)
+            "traced_records",
+            "Records with a trace context, by the end of their spans.",
+            "result",
+            get_args(TraceResult),
         )
         self.purges = self._counter(
-            "purges", "Purges of an ingress partition.", "state", get_args(PurgeState)
+            "purges", "Purges of an ingress partition, by state.", "state", get_args(PurgeState)
         )
-        self.purged_records = self._counter("purged_records", "Records that purges have ended.")
+        self.purged_records = self._counter("purged_records", "Records ended by purges.")
         self.sessions_lost = self._counter(
-            "sessions_lost", "Sessions with the broker that were dropped, and begun anew."
+            "sessions_lost", "Sessions with the broker that a worker dropped and replaced."
         )
         self._throttled = self._counter(
             "throttled_seconds",
-            "For how long the broker said that it throttles what is written, or read.",
+            "Time for which the broker throttled the proxy, by direction.",
             "direction",
             get_args(ThrottledDirection),
         )

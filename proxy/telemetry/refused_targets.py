@@ -98,7 +98,7 @@ class RefusedTargets(Collector):
         """Yield ages of the oldest due records by target and reason, at least one."""
         family = GaugeMetricFamily(
             "delay_proxy_target_refused_seconds",
-            "How long the oldest record that its target does not take has been due.",
+            "Time since the due of the oldest record that its target refuses.",
             labels=["target", "reason"],
         )
         now_ms = self._now_ms()

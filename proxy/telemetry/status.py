@@ -110,10 +110,14 @@ class StatusBoard:
 
 ShardFact = tuple[str, str, Callable[[ShardStatus], float | None]]
 SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
-    ("watermark_seconds", "All due up to here has ended.", lambda shard: shard.watermark_ms / 1000),
+    (
+        "watermark_seconds",
+        "All records due up to this time have ended.",
+        lambda shard: shard.watermark_ms / 1000,
+    ),
     (
         "watermark_ahead_seconds",
-        "How far the watermark lies beyond the broker's clock: 0 when all is well.",
+        "Watermark minus the broker's clock if it is ahead. 0 is normal.",
         lambda shard: shard.ahead_ms / 1000,
     ),
     ("next_offset", "Next ingress offset to read.", lambda shard: shard.next_offset),
@@ -121,39 +125,39 @@ SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
     ("log_start_offset", "First ingress offset that the broker has.", lambda s: s.log_start),
     (
         "aging_offsets",
-        "Ingress offsets still needed that are nearer to their deletion than to their rewriting.",
+        "Needed ingress offsets that are closer to their deletion than to their rewriting.",
         lambda shard: shard.aging,
     ),
-    ("shard_pending_records", "Records waiting for their due.", lambda shard: shard.pending),
+    ("shard_pending_records", "Pending records.", lambda shard: shard.pending),
     (
         "shard_pending_bytes",
-        "Bytes in the local data of what waits, of what was cancelled until its due, too.",
+        "Bytes of pending records in the local data. Cancelled records count until their due.",
         lambda shard: shard.pending_bytes,
     ),
     (
         "undecided_half_messages",
-        "Half messages that nobody has committed or rolled back.",
+        "Half messages without commit or rollback.",
         lambda shard: shard.undecided,
     ),
     (
         "oldest_undecided_half_message_timestamp_seconds",
-        "When the oldest of them was written; NaN where there is none, or it is not known.",
+        "Time of the oldest undecided half message. NaN if there is none, or if unknown.",
         lambda s: math.nan if s.oldest_undecided_ms is None else s.oldest_undecided_ms / 1000,
     ),
     (
         "purge_under_way",
-        "1 while records that a purge has ended are still to get their outcomes, else 0.",
+        "1 while records that a purge ended lack their outcomes, else 0.",
         lambda shard: float(shard.is_purging),
     ),
     (
         "unreadable_offset",
-        "Where the ingress cannot be read on; without a value while it can.",
+        "Ingress offset that cannot be read. No series if all can be read.",
         lambda shard: shard.unreadable_at,
     ),
-    ("enqueue_lag_records", "Ingress records not read yet.", lambda shard: shard.behind),
+    ("enqueue_lag_records", "Unread ingress records.", lambda shard: shard.behind),
     (
         "enqueue_lag_seconds",
-        "Age of the last ingress record read, while there are records not read yet.",
+        "Age of the last read ingress record. 0 if no record is unread.",
         lambda shard: shard.behind_ms / 1000,
     ),
 )
@@ -169,17 +173,19 @@ class StatusCollector(Collector):
         status = self._read_status()
         records, in_bytes = status.pending_by_target, status.pending_bytes_by_target
         most = self._targets_shown
-        yield _by_target("pending_records", "Records waiting for their due", records, most)
+        yield _by_target("pending_records", "Pending records by target.", records, most)
         yield _by_target(
             "pending_bytes",
-            "Bytes in the local data of what waits, of what was cancelled until its due, too",
+            "Bytes of pending records by target. Cancelled records count until their due.",
             in_bytes,
             most,
         )
         ready = float(is_ready([status]))
-        yield GaugeMetricFamily("delay_proxy_ready", "1 while /readyz would say so.", value=ready)
+        yield GaugeMetricFamily(
+            "delay_proxy_ready", "1 while the worker is ready, else 0.", value=ready
+        )
         paused = float(status.is_ingest_paused)
-        text = "1 while an operator wants no new records to be read, else 0."
+        text = "1 while an operator has paused the ingest, else 0."
         yield GaugeMetricFamily("delay_proxy_ingest_paused", text, value=paused)
         for name, text, read in SHARD_FACTS:
             family = GaugeMetricFamily(f"delay_proxy_{name}", text, labels=["partition"])
@@ -193,7 +199,7 @@ class StatusCollector(Collector):
 def _states(shards: Iterable[ShardStatus]) -> Metric:
     family = GaugeMetricFamily(
         "delay_proxy_shard_state",
-        "1 for the state a shard is in, 0 for the others.",
+        "1 for the current state of a shard, 0 for its other states.",
         labels=["partition", "state"],
     )
     for shard in shards:
@@ -205,7 +211,7 @@ def _states(shards: Iterable[ShardStatus]) -> Metric:
 def _by_target(name: str, text: str, counts: TargetCounts, most: int) -> Metric:
     family = GaugeMetricFamily(
         f"delay_proxy_{name}",
-        f"{text}: the targets with most, and `{OTHER}`.",
+        f"{text} The largest targets have names, all others count as `{OTHER}`.",
         labels=["target"],
     )
     shown, others = counts.largest(most)

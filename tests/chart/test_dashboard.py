@@ -53,9 +53,9 @@ def test_the_rows_ask_the_questions_of_a_night_in_their_order() -> None:
     rows = sorted((p["gridPos"]["y"], p["title"]) for p in PANELS if p["type"] == "row")
     assert [title.split(" (")[0] for _, title in rows] == [
         "Is it on time?",
-        "What waits",
+        "Pending records",
         "By target",
-        "What came in and went out",
+        "Records in and out",
         "The broker, as the proxy sees it",
         "The machine",
         "Shards",
