@@ -1,4 +1,4 @@
-"""Command-line options of all jobs."""
+"""Command-line options of all audit jobs."""
 
 import os
 import re
@@ -31,7 +31,7 @@ SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def epoch_ms(text: str) -> int:
-    """Return epoch ms for epoch milliseconds, RFC 3339 with a zone, or `90m ago`."""
+    """Parse epoch milliseconds, RFC 3339 with a zone, or `90m ago` to epoch ms."""
     if text.isascii() and text.isdigit():
         return int(text)
     if ago := AGO.fullmatch(text):
@@ -48,7 +48,7 @@ def epoch_ms(text: str) -> int:
 
 
 def offset_ranges(texts: Iterable[str]) -> dict[int, OffsetRange]:
-    """Return ranges by partition for `3:100-199`, `3:100-` (to the end) or `3:100`."""
+    """Parse `3:100-199`, `3:100-` (to the end) or `3:100` to ranges by partition."""
     ranges: dict[int, OffsetRange] = {}
     for text in texts:
         found = OFFSETS.fullmatch(text)
@@ -67,7 +67,7 @@ def offset_ranges(texts: Iterable[str]) -> dict[int, OffsetRange]:
 
 
 def limits(texts: Iterable[str]) -> LatenessLimits:
-    """Return the lateness limits for texts like `2s` and `orders-*=500ms`."""
+    """Parse texts like `2s` and `orders-*=500ms` to lateness limits."""
     try:
         return lateness_limits(texts)
     except ValueError as error:
@@ -77,11 +77,13 @@ def limits(texts: Iterable[str]) -> LatenessLimits:
 Output = Annotated[
     Location,
     typer.Option(
-        parser=location, metavar="DIR|URI", help="Where the results are added to those of others."
+        parser=location,
+        metavar="DIR|URI",
+        help="Folder or URI of the results. New results are added to it.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Master = Annotated[str, typer.Option(help="Where Spark runs; spark-submit's own wins.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Master = Annotated[str, typer.Option(help="Spark master URL. spark-submit's own takes precedence.")]
 DriverMemory = Annotated[str, typer.Option(help="Memory of Spark's Java process.")]
 
 
@@ -95,8 +97,8 @@ class AuditOptions:
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="A librdkafka setting, as in the proxy's own settings (TLS, SASL); java.KEY=VALUE "
-            "for Spark's Java client alone. Repeatable.",
+            help="A librdkafka setting, as in the proxy's own settings (TLS, SASL). java.KEY=VALUE "
+            "sets it only for Spark's Java client. Repeatable.",
         ),
     ] = None
     group: Annotated[str, typer.Option(help="The proxy's group_id.")] = "delay-proxy"
@@ -107,15 +109,16 @@ class AuditOptions:
     target: Annotated[
         list[str] | None,
         typer.Option(
-            help="A target topic, or a shell pattern; repeatable. Default: all that the ingress "
-            "asks for and that exist."
+            help="Audit only this target topic, or targets that match this shell pattern. "
+            "Repeatable. Default: all existing targets of the ingress records."
         ),
     ] = None
     max_lateness: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[TARGET=]TIME",
-            help="Later is a violation: 2s for all targets, orders-*=500ms for some; repeatable.",
+            help="Longest allowed lateness: 2s for all targets, orders-*=500ms for some. A later "
+            "delivery is a violation. Repeatable.",
         ),
     ] = None
     master: Master = "local[*]"
@@ -136,7 +139,7 @@ At = Annotated[
     int | None,
     typer.Option(
         metavar="EPOCH_MS",
-        help="Judge as of this moment: what was due later is pending. Default: now.",
+        help="Judge as of this time. Records that are due later count as pending. Default: now.",
     ),
 ]
 Since = Annotated[
@@ -144,7 +147,8 @@ Since = Annotated[
     typer.Option(
         parser=epoch_ms,
         metavar="TIME",
-        help="Only ingress records written from here on: epoch ms, RFC 3339 with zone, or 2h ago.",
+        help="Only ingress records written at this time or later: epoch ms, RFC 3339 with a zone, "
+        "or 2h ago.",
     ),
 ]
 Until = Annotated[
@@ -152,52 +156,56 @@ Until = Annotated[
     typer.Option(
         parser=epoch_ms,
         metavar="TIME",
-        help="Only ingress records written before: epoch ms, RFC 3339 with a zone, or 2h ago.",
+        help="Only ingress records written before this time. Same forms as --since.",
     ),
 ]
 Offsets = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PARTITION:FIRST-LAST",
-        help="Only these ingress offsets: 3:100-199, 3:100- or 3:100; once for each partition.",
+        help="Only these ingress offsets: 3:100-199, 3:100- or 3:100. Once for each partition.",
     ),
 ]
 GoOn = Annotated[
     bool,
-    typer.Option("--continue", help="Read on from the last audit in --output, if there is one."),
+    typer.Option("--continue", help="Continue after the last audit in --output, if there is one."),
 ]
 ContinueFrom = Annotated[
     Location | None,
     typer.Option(
         parser=location,
         metavar="DIR|URI",
-        help="Read on from the last audit there; --output gets what it left open.",
+        help="Continue after the last audit in this folder. Its open records go to --output.",
     ),
 ]
 Again = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Make the audit again that wrote this evidence.json; exit code 1 if it comes out "
-        "otherwise.",
+        help="Repeat the audit that wrote this evidence.json. Exit code 1: the results differ.",
     ),
 ]
-AuditTopic = Annotated[str, typer.Option(help="Where the totals go, compacted; '' for nowhere.")]
-Every = Annotated[int, typer.Option(min=1, metavar="SECONDS", help="An audit so often.")]
+AuditTopic = Annotated[str, typer.Option(help="Topic for the totals, compacted. '': no topic.")]
+Every = Annotated[int, typer.Option(min=1, metavar="SECONDS", help="Seconds between audits.")]
 MaxOffsets = Annotated[
     int,
     typer.Option(
         min=1,
         metavar="RECORDS",
-        help="At most so many are read at once: what is more is read in portions, each kept, "
-        "before it is judged.",
+        help="Most records to read at once. More records are read in portions. Each portion is "
+        "stored before the records are judged.",
     ),
 ]
 KeepHours = Annotated[
-    int, typer.Option(min=1, metavar="HOURS", help="How long verdicts stay; violations always do.")
+    int,
+    typer.Option(
+        min=1, metavar="HOURS", help="Hours to keep verdicts. Violations are always kept."
+    ),
 ]
-MetricsHost = Annotated[str, typer.Option(help="Where /metrics listens.")]
-MetricsPort = Annotated[int, typer.Option(min=0, max=65_535, help="0 for no metrics.")]
+MetricsHost = Annotated[str, typer.Option(help="Address for /metrics.")]
+MetricsPort = Annotated[
+    int, typer.Option(min=0, max=65_535, help="Port for /metrics. 0: no metrics.")
+]
 
 
 @contextmanager
@@ -211,7 +219,9 @@ def readable_errors() -> Iterator[None]:
 
 
 def with_audit_options(main: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `AuditOptions` as its first argument, beside its own options."""
+    """Return a command with the options of `AuditOptions` and its own options.
+
+    `main` receives the `AuditOptions` as its first argument."""
     shared = signature(AuditOptions).parameters
     own = [*signature(main).parameters.values()][1:]
 

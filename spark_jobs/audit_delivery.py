@@ -59,7 +59,7 @@ VERY_FEW: Final = 15_000
 
 
 def audit(spark: SparkSession, job: AuditJob, selection: Selection) -> Summary:
-    """Audit, and add the results to `job.output`, whole or not at all. Raises `AuditError`."""
+    """Audit, and add the results to `job.output` completely or not at all. Raises `AuditError`."""
     while isinstance(found := audit_or_portion(spark, job, selection), int):
         job = replace(job, continue_from=job.output)
     return found
@@ -87,7 +87,7 @@ def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -
 def _audit(
     spark: SparkSession, job: AuditJob, selection: Selection, large: LargeRecords
 ) -> Summary | int:
-    """Audit once. Open records and verdicts are written in parallel: one plans, the other runs."""
+    """Audit once. Write open records and verdicts in parallel: one plans, the other runs."""
     with (
         writing(job.output),
         materialising(spark, job.output) as materialise,
@@ -200,7 +200,7 @@ def main(
     again: arguments.Again = None,
     json: arguments.AsJson = False,
 ) -> None:
-    """What became of every record that was written to the ingress: 0 violations, or which."""
+    """Prove how every ingress record ended, and name each violation."""
     selection = Selection(at, since, until, arguments.offset_ranges(offsets or ()))
     with readable_errors():
         if go_on and continue_from:

@@ -322,7 +322,7 @@ def main(
     metrics_host: arguments.MetricsHost = "127.0.0.1",
     metrics_port: arguments.MetricsPort = 9465,
 ) -> None:
-    """Audit as records end, until stopped. Goes on from the last audit in --output."""
+    """Audit continuously until stopped. Start after the last audit in --output."""
     with readable_errors():
         job = replace(options.job(), settled_only=True, most=max_offsets)
         check_place(job.output)

@@ -104,22 +104,26 @@ def main(
     output: Output,
     name: Annotated[
         str | None,
-        typer.Option("--question", help="The question's name; without one all are listed."),
+        typer.Option(
+            "--question", help="Name of the question. Without a name, all questions are listed."
+        ),
     ] = None,
     sql: Annotated[
-        str | None, typer.Option(help="Any other question, as SQL over the same views.")
+        str | None, typer.Option(help="Another question, as SQL over the same views.")
     ] = None,
     given: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="What the question takes, or :NAME in --sql."
+            "--set",
+            metavar="NAME=VALUE",
+            help="A value for the question's parameter, or for :NAME in --sql. Repeatable.",
         ),
     ] = None,
     json: AsJson = False,
     master: Master = "local[*]",
     driver_memory: DriverMemory = "1g",
 ) -> None:
-    """Answer a question about what audits found."""
+    """Answer a question about the results of audits."""
     taken = values(given or ())
     if name is None and sql is None:
         for one in questions().values():

@@ -1,6 +1,6 @@
 """The command line: `kafka-delay-proxy`, also `python -m proxy`.
 
-May use every room of the proxy. Begin with `app`, which lists the commands."""
+It may use every room of the proxy. Begin with `app`, which lists the commands."""
 
 from proxy.cli.app import main
 

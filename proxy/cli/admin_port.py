@@ -28,22 +28,22 @@ Answer = dict[str, Any]
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A handler that follows no redirect, which would take the token elsewhere."""
+    """A handler that follows no redirects. A redirect would send the token to another server."""
 
     def redirect_request(self, *_: object) -> None:
-        """Return None. The reply becomes an HTTPError."""
+        """Return None, so that the reply becomes an HTTPError."""
 
 
 DIRECTLY: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
-"""Ignores HTTP proxies of the environment, which would get the token."""
+"""Ignores HTTP proxies named in the environment. They would see the token."""
 
 
 class ProxyUnreachable(ProxyError):
-    """The admin port does not answer, or refuses."""
+    """The admin port does not answer, or refuses the request."""
 
 
 class NotThere(ProxyError):
-    """This proxy does not have the record or the call. Another may."""
+    """This proxy does not have the record or the call. Another proxy may have it."""
 
 
 class InstanceSilent(ProxyError):
@@ -82,25 +82,25 @@ def ask(
 
 
 class Replies(NamedTuple, Generic[T]):
-    """The answers of all instances asked, and the instances without one."""
+    """The answers of all instances, and the instances that did not answer."""
 
     answers: list[T]
     silent: dict[str, str]
-    """Address -> why it did not answer."""
+    """Address -> reason for the missing answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Instances(Configured):
-    """The proxies named with --admin, else the proxy of the settings."""
+    """The proxies named with --admin. Default: the proxy of the settings."""
 
     admin: list[str] | None = option(
-        "host:port or URL of an admin port; name that of each instance, or a name that stands for "
-        "all their addresses. Repeatable."
+        "host:port or URL of an admin port. Repeat it for each instance, or give one DNS name that "
+        "resolves to all of them."
     )
 
     @cached_property
     def addresses(self) -> Sequence[str]:
-        """Each named address, or those behind it: a headless Service has several."""
+        """Each named address, or its addresses in DNS. A headless Service has several."""
         named = self.admin or [address_of(self.settings.admin)]
         return [one for address in named for one in _all_of(address)]
 
@@ -126,9 +126,9 @@ class Instances(Configured):
 
 @dataclass(frozen=True, kw_only=True)
 class Instance(Configured):
-    """The proxy named with --admin, else the proxy of the settings."""
+    """The proxy named with --admin. Default: the proxy of the settings."""
 
-    admin: str | None = option("host:port of the admin port of the instance to ask.")
+    admin: str | None = option("host:port of the instance's admin port.")
 
     def ask(self, path: str, **how: Any) -> Answer:
         admin = self.settings.admin
@@ -148,13 +148,13 @@ def refuse_silent(silent: Mapping[str, str]) -> None:
 
 
 def address_of(admin: AdminSettings) -> str:
-    """Return the address of the proxy with these settings, for this machine."""
+    """Return the address at which this machine reaches the proxy with these settings."""
     host = "127.0.0.1" if admin.host in {"0.0.0.0", "::"} else admin.host  # noqa: S104
     return f"[{host}]:{admin.port}" if ":" in host else f"{host}:{admin.port}"
 
 
 def _all_of(address: str) -> Sequence[str]:
-    """Return addresses of one family. The other family leads to the same instances."""
+    """Return the addresses of one family. The other family leads to the same instances."""
     try:
         url = urlsplit(address if "://" in address else f"http://{address}")
         if url.scheme != "http":

@@ -1,4 +1,4 @@
-"""The list of commands, and the conversion of errors to sentences."""
+"""The list of commands, and the entry point that prints errors."""
 
 import os
 import sys
@@ -33,7 +33,7 @@ PRIVATE: Final = 0o077
 
 app = typer.Typer(
     name="kafka-delay-proxy",
-    help="Delayed and scheduled delivery for Kafka, exactly once, beside the broker.",
+    help="Delayed and scheduled delivery for Kafka, exactly once.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -109,9 +109,11 @@ COMMANDS: Final[dict[str, Callable[..., None]]] = {
 GROUPS: Final = {
     "pending": typer.Typer(invoke_without_command=True),
     "limits": typer.Typer(invoke_without_command=True),
-    "topics": typer.Typer(help="The proxy's own topics.", no_args_is_help=True),
-    "store": typer.Typer(help="The local data of a proxy, as it is on disk.", no_args_is_help=True),
-    "dead-letters": typer.Typer(help="Records that could not be delivered.", no_args_is_help=True),
+    "topics": typer.Typer(help="Manage the proxy's own topics.", no_args_is_help=True),
+    "store": typer.Typer(help="Read a proxy's local data on disk.", no_args_is_help=True),
+    "dead-letters": typer.Typer(
+        help="List, show and replay undeliverable records.", no_args_is_help=True
+    ),
 }
 for words, command in COMMANDS.items():
     group, _, name = words.rpartition(" ")

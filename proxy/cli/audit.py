@@ -19,50 +19,59 @@ SERVERS: Final = "bootstrap.servers"
 ONCE, FOLLOWING = "spark_jobs.audit_delivery", "spark_jobs.continuous_audit"
 
 
-# The fields have the names of the jobs' options (spark_jobs/arguments.py), and reach them as they
-# are.
+# The fields have the names of the jobs' options (spark_jobs/arguments.py) and are passed on
+# unchanged.
 
 
 @dataclass(frozen=True, kw_only=True)
 class EveryAudit:
     """Options of every audit."""
 
-    output: str = option("Where the results are added.", default="audit", metavar="DIR|URI")
+    output: str = option(
+        "Folder or URI of the results. New results are added to it.",
+        default="audit",
+        metavar="DIR|URI",
+    )
     target: list[str] | None = option(
-        "A target topic or pattern; repeatable. Default: all asked for."
+        "Audit only this target topic, or targets that match this pattern. Repeatable."
     )
     max_lateness: list[str] | None = option(
-        "Later is a violation: 2s; repeatable.", metavar="[TARGET=]TIME"
+        "Longest allowed lateness, such as 2s. A later delivery is a violation. Repeatable.",
+        metavar="[TARGET=]TIME",
     )
-    master: str = option("Where Spark runs.", default="local[*]")
+    master: str = option("Spark master URL.", default="local[*]")
     driver_memory: str = option("Memory of Spark's Java process.", default="4g")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OneAudit:
-    """Options that do not go with --follow."""
+    """Options of a single audit. They exclude --follow."""
 
-    at: int | None = option("Judge as of then.", metavar="EPOCH_MS")
-    since: str | None = option("Only records written from here on.")
-    until: str | None = option("Only records written before.")
-    offsets: list[str] | None = option(
-        "Only these records; repeatable.", metavar="PARTITION:FIRST-LAST"
+    at: int | None = option("Judge as of this time. Default: now.", metavar="EPOCH_MS")
+    since: str | None = option(
+        "Only records written at this time or later: epoch ms, RFC 3339 with a zone, or 2h ago."
     )
-    continue_: bool = flag("Read on from the last audit in --output, if any.")
-    continue_from: str | None = option("Read on from the last audit there.", metavar="DIR|URI")
-    again: Path | None = option("Make the audit of that evidence again.", metavar="FILE")
+    until: str | None = option("Only records written before this time. Same forms as --since.")
+    offsets: list[str] | None = option(
+        "Only these ingress offsets. Once for each partition.", metavar="PARTITION:FIRST-LAST"
+    )
+    continue_: bool = flag("Continue after the last audit in --output, if there is one.")
+    continue_from: str | None = option(
+        "Continue after the last audit in this folder.", metavar="DIR|URI"
+    )
+    again: Path | None = option("Repeat the audit that wrote this evidence.json.", metavar="FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Following:
     """Options that need --follow."""
 
-    every: int | None = option("With --follow: how often.", min=1, metavar="SECONDS")
+    every: int | None = option("With --follow: seconds between audits.", min=1, metavar="SECONDS")
     max_offsets: int | None = option(
-        "With --follow: so many are read at once (2,000,000).", min=1, metavar="RECORDS"
+        "With --follow: most records to read at once (default 2,000,000).", min=1, metavar="RECORDS"
     )
-    metrics_host: str | None = option("With --follow: where /metrics listens (127.0.0.1).")
-    metrics_port: int | None = option("With --follow: where /metrics is; 0 for none.")
+    metrics_host: str | None = option("With --follow: address for /metrics (default 127.0.0.1).")
+    metrics_port: int | None = option("With --follow: port for /metrics; 0 for no metrics.")
 
 
 def audit(
@@ -71,12 +80,12 @@ def audit(
     one_audit: OneAudit,
     following: Following,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Audit as records end, until stopped.")
+        bool, typer.Option("--follow", help="Audit continuously until stopped.")
     ] = False,
 ) -> None:
-    """Prove from the topics alone what became of every record (docs/audit.md).
+    """Prove from the topics alone how every record ended (docs/audit.md).
 
-    Exit code 2: violations; 3: none, but not all could be judged."""
+    Exit code 2: there are violations. 3: there are none, but some records could not be judged."""
     once = {**asdict(one_audit), "json": asked.as_json}
     if unfit := arguments(once if follow else asdict(following)):
         name = unfit[0].partition("=")[0]
@@ -102,7 +111,7 @@ def audit(
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:
-    """Return options as arguments. None, False and empty lists are omitted. True has no value."""
+    """Return options as arguments. Omit None, False and empty lists. Write True as a bare name."""
     words = []
     for field, value in options.items():
         name = f"--{field.rstrip('_').replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""`check`: faults that would stop the proxy or lose a record, with remedies."""
+"""`check`: find faults that would stop the proxy or lose a record, with remedies."""
 
 import shutil
 import tempfile
@@ -28,19 +28,19 @@ from proxy.kafka.access import Connection
 from storage.errors import free_inodes
 
 FEW_INODES: Final = 10_000
-"""A shard makes some hundred files."""
+"""A shard creates some hundred files."""
 
 
 def check(
     asked: AtBroker,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Judge the settings alone; ask no broker.")
+        bool, typer.Option("--offline", help="Check only the settings. Do not connect to a broker.")
     ] = False,
 ) -> None:
-    """Judge the settings, and ask the broker what would stop the proxy.
+    """Check the settings and the broker for faults that would stop the proxy.
 
-    It asks for the broker's time by one record without a value in the settings topic. Compaction
-    removes it. Nothing else is written.
+    To read the broker's clock, the check writes one record without a value to the settings topic.
+    Compaction removes it. The check writes nothing else.
     """
     findings = list(settings_findings(asked.settings))
     if not offline and all(finding.severity is not Severity.STOP for finding in findings):
@@ -61,7 +61,7 @@ def check(
 
 
 def settings_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield findings about settings and machine, without a broker."""
+    """Yield findings about the settings and this machine. Needs no broker."""
     yield Subject("settings").ok("readable; every key is known")
     try:
         Connection(settings)

@@ -1,4 +1,4 @@
-"""Questions of `check` to the broker: clocks, topics, rights, the group."""
+"""Checks that ask the broker: clocks, topics, rights, the consumer group."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -63,7 +63,7 @@ from proxy.protocol.position import MetadataUnreadable, Position
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The broker's reason for giving no description."""
+    """The broker's reason for not describing a resource."""
 
     error: KafkaError
 
@@ -76,7 +76,7 @@ Described = TopicDescription | Refused
 
 
 def _answer(asked: Future[Any]) -> Any:
-    """Wait for the broker's answer. Return it, or Refused."""
+    """Wait for the broker's answer and return it. Return Refused if it refuses."""
     try:
         return asked.result()
     except KafkaException as error:
@@ -84,14 +84,14 @@ def _answer(asked: Future[Any]) -> Any:
 
 
 def missing_rights(answer: Described, needed: Sequence[Right]) -> list[Right]:
-    """Return the rights that the user lacks on a topic, all if it is hidden."""
+    """Return the rights that the user lacks on a topic. If the topic is hidden, return all."""
     if isinstance(answer, Refused):
         return list(needed) if is_refusal(answer.error) else []
     return lacking(answer, needed)
 
 
 def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Described]:
-    """Return descriptions by name, with the user's rights. Creates no topic."""
+    """Return descriptions by name, with the user's rights. Create no topics."""
     answers = admin.describe_topics(
         TopicCollection(list(names)),
         include_authorized_operations=True,
@@ -103,7 +103,7 @@ def describe_topics(admin: AdminClient, names: Sequence[str]) -> dict[str, Descr
 def _read_configs(
     admin: AdminClient, topics: list[str], broker_id: str
 ) -> dict[str, dict[str, str]]:
-    """Return the readable configuration by topic, and of one broker under the empty name."""
+    """Return the readable configuration by topic. The empty name has one broker's configuration."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     resources.append(ConfigResource(ResourceType.BROKER, broker_id))
     configs: dict[str, dict[str, str]] = {}
@@ -116,7 +116,7 @@ def _read_configs(
 
 
 def _may_create(admin: AdminClient, topic: str) -> bool:
-    """Whether the broker would let the user create the topic. Creates none."""
+    """Return whether the user may create the topic. Do not create it."""
     wanted = NewTopic(topic, num_partitions=1)
     answers = admin.create_topics([wanted], validate_only=True, request_timeout=Connection.limit_s)
     answer = _answer(answers[topic])
@@ -126,7 +126,7 @@ def _may_create(admin: AdminClient, topic: str) -> bool:
 def clock_findings(settings: Settings) -> Iterator[Finding]:
     """Yield findings about clocks.
 
-    The settings topic must exist: the broker stamps a record there."""
+    The settings topic must exist. The broker's timestamp of a record there gives its time."""
     topic, limit_ms = settings.topics.settings, int(Connection.limit_s * 1000)
     config = client_config(settings, acks=1, linger_ms=0, message_timeout_ms=limit_ms)
     clock = BrokerClock(lambda: Producer(config), topic, settings.group_id)
@@ -173,7 +173,9 @@ def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
 
 
 def _committed_watermarks(settings: Settings) -> list[tuple[int, int]]:
-    """Ask by a consumer that joins nothing. The admin client's call can end the process."""
+    """Return the watermarks, asked by a consumer outside the group.
+
+    The admin client's call for this can crash the process."""
     found = list[tuple[int, int]]()
     ingress = settings.topics.ingress
     config = client_config(settings, group_id=settings.group_id)
@@ -188,7 +190,7 @@ def _committed_watermarks(settings: Settings) -> list[tuple[int, int]]:
 
 
 def retry_settings_findings(settings: Settings) -> Iterator[Finding]:
-    """Yield findings about retries from the settings alone."""
+    """Yield findings about retries. Needs only the settings."""
     retry, levels_ms = settings.retry, settings.levels_ms
     if retry.first_level > len(levels_ms):
         yield Subject("retry").advice(
@@ -239,7 +241,7 @@ def _topics_of(settings: Settings, groups: list[str]) -> list[str]:
 def group_topic_findings(
     settings: Settings, described: Mapping[str, Described], may_create: Callable[[str], bool]
 ) -> Iterator[Finding]:
-    """Yield findings about the topics of the groups in the settings."""
+    """Yield findings about the topics of the consumer groups in the settings."""
     for topic in group_topics(settings):
         answer, subject = described[topic], Subject(f"topic {topic}")
         if missing := missing_rights(answer, topic_rights(topic, "Write", "Describe")):
@@ -257,7 +259,7 @@ def group_topic_findings(
 
 
 MOST_TARGETS: Final = 200
-"""Most topics to ask about. A pattern may fit thousands."""
+"""Most topics to ask about. A pattern may match thousands."""
 SHOWN: Final = 20
 UNDELIVERABLE: Final = (
     "Create the topic, or take it out of `targets: allow`. Until then its records are tried "
@@ -267,7 +269,7 @@ WARN, ADVICE = Severity.WARN, Severity.ADVICE
 
 
 def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]:
-    """Yield findings about named topics, and existing topics that fit a pattern."""
+    """Yield findings about named topics, and about existing topics that match a pattern."""
     refusal = policy_of(settings, None).refusal
     named = [name for name in settings.targets.allow if WILDCARDS.isdisjoint(name)]
     try:
@@ -280,7 +282,7 @@ def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]
         return
     described, faults = describe_topics(admin, asked), list[Finding]()
     for name in asked:
-        # A topic that only fits a pattern may not be meant: its faults are advice.
+        # The user may not mean a topic that only matches a pattern, so its faults are advice.
         subject, severity = Subject(f"target {name}"), WARN if name in named else ADVICE
         answer = described[name]
         if missing := missing_rights(answer, topic_rights(name, "Write", "Describe")):
@@ -306,11 +308,13 @@ NO_GROUP_YET = frozenset(
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""A broker reports the last three until the first group creates its offsets topic."""
+"""A broker reports the last three until its offsets topic exists.
+
+The first consumer group creates that topic."""
 
 
 def broker_findings(settings: Settings) -> list[Finding]:
-    """Return all findings, or only that the broker is unreachable."""
+    """Return all findings. If the broker is unreachable, return only that finding."""
     admin = Connection(settings)
     try:
         cluster = admin.describe_cluster(request_timeout=admin.limit_s).result()
@@ -431,7 +435,7 @@ def _twin(settings: Settings, host: str) -> Finding:
 
 
 def _transactional_ids(settings: Settings) -> Finding:
-    """Try an id that no proxy uses: no request tells the rights on ids."""
+    """Try an id that no proxy uses. Kafka has no request for the rights on ids."""
     right = transactional_right(settings)
     subject = Subject(f"transactional ids {right.name}…")
     ident = f"{right.name}{settings.instance_name}-check"

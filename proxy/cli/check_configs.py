@@ -23,7 +23,9 @@ from proxy.kafka.topics import MIN_INSYNC, Replication
 
 
 class Severity(StrEnum):
-    """STOP keeps the proxy from running. WARN may cost a record or much time."""
+    """How bad a finding is.
+
+    STOP keeps the proxy from running. WARN can lose a record or much time."""
 
     OK = "ok"
     ADVICE = "advice"
@@ -33,7 +35,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of `check`. The remedy is empty if all is well."""
+    """One line of `check`. The remedy is empty if there is no fault."""
 
     severity: Severity
     subject: str
@@ -49,7 +51,7 @@ class Finding:
 
 
 class Subject(str):
-    """What a finding is about."""
+    """The subject of findings, such as a topic."""
 
     __slots__ = ()
 
@@ -75,7 +77,7 @@ class Subject(str):
 
 
 def number_in(config: Mapping[str, str], key: str) -> int | None:
-    """Return the value of a key as a number, None if unknown."""
+    """Return the value of a key as a number. Return None if it is unknown."""
     text = config.get(key, "")
     return int(text) if text.lstrip("-").isdigit() else None
 
@@ -99,7 +101,7 @@ class TopicConfig:
 
 DAY_MS: Final = 86_400_000
 SEGMENTS: Final = 7
-"""Segments within a topic's retention. More make deletion smoother."""
+"""Segments within a topic's retention. More segments make deletion smoother."""
 
 
 def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Finding]:
@@ -141,7 +143,9 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
 
 
 def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Finding:
-    """The spare time is how long the proxy may be down: it must rewrite records before deletion."""
+    """Return the finding about the spare time of the retention.
+
+    The proxy may be down for this time. It must rewrite records before Kafka deletes them."""
     after_ms = roll_after_ms(settings, kept_ms) or kept_ms
     least_ms = needed_ms(settings, kept_ms)
     spare_ms = kept_ms - least_ms
@@ -169,7 +173,7 @@ def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Findi
 
 STAMPS_BYTES: Final = 1024
 HOP_BYTES: Final = 512
-"""A rewritten record's headers may be this much longer."""
+"""Most bytes that a rewrite adds to a record's headers."""
 
 
 def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Iterator[Finding]:
@@ -240,7 +244,7 @@ def _sizes(
 
 
 def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> Iterator[Finding]:
-    """Yield findings about replication: the loss of one disk must lose nothing."""
+    """Yield findings about replication. No record may be lost with one disk."""
     for topic in topics:
         replicas, confirming = topic.replicas, topic.number(MIN_INSYNC)
         if replicas is not None and replicas < wanted.factor:
@@ -269,7 +273,7 @@ METADATA_BYTES: Final = 1024
 def broker_config_findings(
     settings: Settings, config: Mapping[str, str], brokers: int
 ) -> Iterator[Finding]:
-    """Yield findings about the broker's configuration, none if unreadable."""
+    """Yield findings about the broker's configuration. Yield none if it is unreadable."""
     for finding, key, is_wrong, limit, found, remedy in _limits(settings, brokers):
         value = number_in(config, key)
         if value is not None and is_wrong(value, limit):
@@ -290,7 +294,7 @@ Limit: TypeAlias = tuple[
 
 
 def _limits(settings: Settings, brokers: int) -> Iterable[Limit]:
-    """Return the finding if `is_wrong(value, limit)` of a key, its texts with key, value, limit."""
+    """Return keys of the broker, each with the finding if `is_wrong(value, limit)`."""
     broker = Subject("broker")
     session_ms, asks = session_timeout_ms(settings), "{key} is {value}, the proxy asks for {limit}"
     session = "Set `kafka: session.timeout.ms: {value}`, or change {key}."

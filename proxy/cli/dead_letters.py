@@ -70,7 +70,7 @@ class OfGroup(Times, AtBroker):
     """Options that name the dead-letter topic."""
 
     group: str | None = option(
-        "Those of a group's consumers, instead of the proxy's.", "--group", "-g"
+        "Use the dead-letter topic of this consumer group instead of the proxy's.", "--group", "-g"
     )
 
     def topics(self) -> DeadLetterTopics:
@@ -82,20 +82,23 @@ class Chosen(OfGroup):
     """Options that choose letters."""
 
     reason: list[str] | None = option(
-        "Only those with this timer-error, with --group an exception like this; repeatable.",
+        "Only letters with this timer-error. With --group: only with exceptions that match this "
+        "pattern. Repeatable.",
         "--reason",
         "-r",
     )
     target: list[str] | None = option(
-        "Only those for topics like this (orders.*); repeatable.", "--target", "-t"
+        "Only letters for targets that match this pattern (orders.*). Repeatable.", "--target", "-t"
     )
     origin: list[str] | None = option(
-        "Only those from there (timer.ingress/0/*); repeatable.", "--origin", "-o"
+        "Only letters whose origin matches this pattern (timer.ingress/0/*). Repeatable.",
+        "--origin",
+        "-o",
     )
     from_: str | None = option(
-        "Written then or later: RFC 3339, epoch ms, or an age (2h).", "--from"
+        "Only letters written at this time or later: RFC 3339, epoch ms, or an age (2h).", "--from"
     )
-    to: str | None = option("Written before: as --from.")
+    to: str | None = option("Only letters written before this time. Same forms as --from.")
 
     @cached_property
     def selection(self) -> Selection:
@@ -111,7 +114,7 @@ class Chosen(OfGroup):
         return Selection(codes, tuple(self.target or ()), tuple(self.origin or ()), from_ms, to_ms)
 
     def nothing_in(self, topic: str) -> str:
-        """Return the sentence that no letter was found."""
+        """Return a sentence that says that no letter was found."""
         if self.selection.is_all:
             return f"There are no dead letters in {topic}."
         hint = "`dead-letters list` without filters shows the last."
@@ -122,12 +125,14 @@ class Chosen(OfGroup):
 class ListedLetters(Chosen):
     """Options of `dead-letters list`."""
 
-    limit: int = option("Show so many.", "--limit", "-n", default=20, min=1, max=MOST_LISTED)
-    oldest_first: bool = flag("The first ones instead of the last.")
+    limit: int = option(
+        "Most letters to show.", "--limit", "-n", default=20, min=1, max=MOST_LISTED
+    )
+    oldest_first: bool = flag("Start with the oldest letters.")
 
 
 def list_letters(asked: ListedLetters) -> None:
-    """List dead letters, the newest first, and whether they have been replayed."""
+    """List dead letters and their replays, the newest first."""
     selection = asked.selection
     with explained(asked.settings):
         topics = asked.topics()
@@ -159,12 +164,12 @@ def list_letters(asked: ListedLetters) -> None:
 class ShownLetter(OfGroup):
     """Options of `dead-letters show`."""
 
-    place: str = argument("partition/offset there, or the letter's origin.")
-    raw: bool = flag("Write the value to stdout, byte for byte, and no more.")
+    place: str = argument("The letter's partition/offset in the dead-letter topic, or its origin.")
+    raw: bool = flag("Write only the value to stdout, byte for byte.")
 
 
 def show_letter(asked: ShownLetter) -> None:
-    """Show everything about one dead letter: why it is one, what to do, headers, key and value."""
+    """Show one dead letter: the reason, the remedy, its headers, key and value."""
     named = checked(read_place, asked.place)
     with explained(asked.settings):
         topics = asked.topics()
@@ -189,21 +194,24 @@ class ReplayedLetters(Chosen):
     """Options of `dead-letters replay`."""
 
     place: list[str] | None = argument(
-        "Letters by place or origin; without: the filters.", default=None
+        "Letters to replay: partition/offset in the dead-letter topic, or origin. Default: all "
+        "letters that the filters select.",
+        default=None,
     )
-    to_set: list[str] | None = option("Give a header this value: name=value.", "--set")
-    to_unset: list[str] | None = option("Take a header out: its name.", "--unset")
-    dry_run: bool = flag("Say what would happen, and change nothing.")
-    rate: str | None = option("At most so many: 100/s, 30/m, 5/h.")
-    limit: int | None = option("Replay so many, the oldest first.", "--limit", "-n", min=1)
-    again: bool = flag("Also those that have been replayed already.")
-    yes: bool = flag("Do it.", "--yes", "-y")
+    to_set: list[str] | None = option("Set a header: name=value.", "--set")
+    to_unset: list[str] | None = option("Remove the header of this name.", "--unset")
+    dry_run: bool = flag("Show what would happen, without a change.")
+    rate: str | None = option("Highest rate: 100/s, 30/m, 5/h.")
+    limit: int | None = option("Most letters to replay, the oldest first.", "--limit", "-n", min=1)
+    again: bool = flag("Include letters that have been replayed before.")
+    yes: bool = flag("Replay the letters.", "--yes", "-y")
 
 
 def replay_letters(asked: ReplayedLetters) -> None:
-    """Send dead letters in again, with edited headers if need be; none twice unless asked to.
+    """Send dead letters to the ingress topic again, with edited headers if you wish.
 
-    Look first with --dry-run, then say --yes."""
+    Letters that were replayed before are left out, unless you give --again. Look first with
+    --dry-run, then give --yes."""
     named = [checked(read_place, text) for text in asked.place or []]
     if named and not asked.selection.is_all:
         raise typer.BadParameter("name letters, or choose them by filters; not both")
@@ -272,7 +280,7 @@ class _ReplayRun:
         self._conclude()
 
     def replay(self) -> None:
-        """Replay. Print the counts even after an error."""
+        """Replay the letters. Print the counts even after an error."""
         replay = Replay(self._topics, self._options)
         try:
             with stop_signals() as is_stopping, self._letters("replaying") as letters:
@@ -338,7 +346,7 @@ def _row(one: LetterSummary, mark: Mark | None) -> tuple[str, ...]:
 
 
 def letter_json(letter: Letter, mark: Mark | None) -> dict[str, Any]:
-    """Return everything about a letter, for a program. Binary data is in base64."""
+    """Return everything about a letter for a program. Encode binary data in base64."""
     is_ours = letter.reason is not None
     return {
         **_known_json(letter, mark),
@@ -372,7 +380,7 @@ def _bytes_json(name: str, raw: bytes | None) -> dict[str, str | None]:
 
 
 def say_letter(letter: Letter, topic: str, mark: Mark | None, value_note: str | None) -> None:
-    """Print everything about a letter. `value_note` says why it has no value."""
+    """Print everything about a letter. `value_note` says why the letter has no value."""
     say(f"{letter.place} of {topic}, written {shown_time(letter.timestamp_ms)}", "")
     for name, text in _facts(letter, mark):
         say(f"{name:<10}{text}")
@@ -411,7 +419,7 @@ def _replayed(mark: Mark | None) -> str:
 
 
 def value_lines(value: bytes) -> Iterator[str]:
-    """Yield the value as text, else in hex. A long value is cut, with a hint."""
+    """Yield the value as text, or in hex if it is not text. Cut a long value and add a hint."""
     try:
         text = value.decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
@@ -433,7 +441,7 @@ def _hex_row(value: bytes, start: int) -> str:
 
 
 def say_counts(counts: ReplayCounts, now_ms: int, *, was_done: bool) -> None:
-    """Print where letters go or went, and why others stay."""
+    """Print the targets of replayed letters, and why the other letters stay."""
     total = counted(counts.replayable + counts.kept, "letter")
     would = f"Would replay {counts.replayable:,} of {total}"
     head = f"Replayed {counted(counts.replayable, 'letter')}" if was_done else would
@@ -477,7 +485,7 @@ def say_decisions(decisions: Sequence[ReplayDecision], now_ms: int) -> None:
 
 
 def decision_json(decision: ReplayDecision, replayed_as: str | None = None) -> dict[str, Any]:
-    """Return one letter of a replay, for a program."""
+    """Return one letter of a replay for a program."""
     letter = decision.letter
     named = {**letter.place._asdict(), "origin": letter.text(ORIGIN)}
     if isinstance(decision, Replayable):

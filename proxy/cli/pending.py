@@ -44,7 +44,7 @@ CHANGED_WITHIN_S: Final = 90.0
 
 
 def missing_partitions(settings: Settings, covered: Collection[int]) -> list[int] | None:
-    """Return the ingress partitions without an instance. None if the broker does not answer."""
+    """Return the ingress partitions without an instance. Return None if the broker is silent."""
     try:
         connection = Connection(settings)
         connection.limit_s = BROKER_LIMIT_S
@@ -95,12 +95,15 @@ def pending(
     asked: Instances,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Count on disk instead, by due time too; exact for a stopped proxy."),
+        typer.Option(
+            help="Count the records in this data folder instead, also by due time. The counts are "
+            "exact if the proxy is stopped."
+        ),
     ] = None,
 ) -> None:
-    """Say how many records wait, by target: ask the running proxies, or read a data folder.
+    """Count the pending records by target, in running proxies or in a data folder.
 
-    `pending list` lists them one by one."""
+    `pending list` lists the records."""
     if context.invoked_subcommand is not None:
         return
     if data_dir is None:
@@ -145,7 +148,7 @@ def _wait(records: int) -> str:
 def count_entries(
     entries: Iterable[Delivery | LeftInKafka], now_ms: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Count by target, highest first, and by remaining time, nearest first."""
+    """Return counts by target, highest first, and by remaining time, nearest first."""
     by_target: Counter[str] = Counter()
     by_due = dict.fromkeys([*SPANS_MS, LATER], 0)
     for due_ms, _offset, target, *_ in entries:
@@ -173,20 +176,22 @@ class Due(Instances):
     """Options that choose records by the time at which they fire."""
 
     since_ms: int | None = option(
-        "Only those that fire then or later: RFC 3339, epoch ms.", "--from", **TIME
+        "Only records that fire at this time or later: RFC 3339, epoch ms.", "--from", **TIME
     )
-    until_ms: int | None = option("Only those that fire by then.", "--to", **TIME)
+    until_ms: int | None = option("Only records that fire at this time or earlier.", "--to", **TIME)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing(Times, Due):
     """Options of the commands that list records."""
 
-    target: str | None = option("Only those for this target, or pattern.")
-    limit: int = option("The first so many.", default=100, min=1, max=100000)
+    target: str | None = option(
+        "Only records for this target, or for targets that match this pattern."
+    )
+    limit: int = option("Most records to show.", default=100, min=1, max=100000)
 
     def fits(self, record: Found) -> bool:
-        """Whether the filters take a record that was found by id or origin."""
+        """Return whether the filters accept a record that was found by id or origin."""
         if self.target is not None and not fnmatchcase(record["target"] or "", self.target):
             return False
         fires_ms = record["fires"] if record["fires"] is not None else record["due"]
@@ -207,7 +212,7 @@ class Listed(NamedTuple):
     def show(
         self, asked: Instances, sentence: str, missing: list[int] | None, **more: object
     ) -> None:
-        """Print the records. `more` is for programs alone. Raises InstanceSilent."""
+        """Print the records. Only the JSON output contains `more`. Raises InstanceSilent."""
         if asked.as_json:
             covered = {"partitions": sorted(self.partitions), "partitions_missing": missing}
             say_json({"records": self.records, **covered, "silent": self.silent, **more})
@@ -223,9 +228,11 @@ class Listed(NamedTuple):
 
 def list_pending(
     asked: Listing,
-    id_prefix: Annotated[str | None, typer.Option(help="Only those whose id begins so.")] = None,
+    id_prefix: Annotated[
+        str | None, typer.Option(help="Only records whose id begins with this text.")
+    ] = None,
 ) -> None:
-    """List the records that wait, in the order in which they fire, over all instances."""
+    """List the pending records of all instances, in the order in which they fire."""
     times = {"due_from": asked.since_ms, "due_to": asked.until_ms}
     given = {"target": asked.target, **times, "id_prefix": id_prefix}
     filters = {name: str(value) for name, value in given.items() if value is not None}
@@ -242,15 +249,15 @@ def list_pending(
 class Wanted(Listing):
     """Options of `find`."""
 
-    ident: str | None = option("Its id.", "--id", parser=checked_ident)
+    ident: str | None = option("The record's id.", "--id", parser=checked_ident)
     origin: Origin | None = option(
-        "topic/partition/offset of the ingress record.", parser=checked_origin
+        "The ingress record: topic/partition/offset.", parser=checked_origin
     )
-    body: bool = flag("With --origin: key, value and headers, too.")
+    body: bool = flag("With --origin: also show key, value and headers.")
 
 
 def find(asked: Wanted) -> None:
-    """Find what waits by id or by origin, or by target and time, at whichever instance."""
+    """Find pending records by id, origin, target or time, on all instances."""
     missing: list[int] | None = []
     if asked.origin is not None:
         found = _at_origin(asked, asked.origin, with_body=asked.body)
@@ -359,16 +366,16 @@ class Purged(Due):
     """Options of `purge`."""
 
     targets: str = argument("A target, or a pattern like 'orders-*'.", parser=checked_pattern)
-    dry_run: bool = flag("Only count.")
-    yes: bool = flag("Do not ask.")
+    dry_run: bool = flag("Count the records, without purging them.")
+    yes: bool = flag("Purge without asking for confirmation.")
 
 
 def purge(asked: Purged) -> None:
-    """Have nothing delivered that waits for these targets now, in all partitions.
+    """Cancel all pending records of these targets, in all partitions.
 
-    Each record ends with the outcome `cancelled`. Undecided half messages are left alone. Each
-    instance named counts its own; the purge counts for all. Exit code 1 where it does not count
-    everywhere yet, with --dry-run where an instance that was to count is silent."""
+    Each record ends with the outcome `cancelled`. Undecided half messages stay. Each instance named
+    with --admin counts its own records first. The purge applies to all instances. Exit code 1: some
+    partitions have not read the purge yet, or with --dry-run an instance did not answer."""
     if asked.as_json and not (asked.dry_run or asked.yes):
         raise typer.BadParameter("with --json nobody is asked: name --yes, or --dry-run")
     body = {"targets": asked.targets, "due_from": asked.since_ms, "due_to": asked.until_ms}
@@ -431,18 +438,19 @@ class Moved(Instance):
     """Options of `reschedule`."""
 
     origin: Origin = argument(
-        "topic/partition/offset: what `pending list` shows.", parser=checked_origin
+        "The record's origin, as `pending list` shows it: topic/partition/offset.",
+        parser=checked_origin,
     )
-    at: str | None = option("When: RFC 3339 with a zone, or epoch ms.")
+    at: str | None = option("Deliver at this time: RFC 3339 with a zone, or epoch ms.")
     delay_ms: int | None = option(
-        "From now on: 30s, 5m, PT1H ...", "--delay", parser=checked_delay_ms
+        "Deliver after this time from now: 30s, 5m, PT1H ...", "--delay", parser=checked_delay_ms
     )
 
 
 def reschedule(asked: Moved) -> None:
-    """Have a record that waits delivered at another time: --at or --delay.
+    """Move a pending record to another time: --at or --delay.
 
-    Exit code 1 where it had ended before, or where that is not known yet."""
+    Exit code 1: the record had ended before, or the result is not known yet."""
     if (asked.at is None) is (asked.delay_ms is None):
         raise typer.BadParameter("name either --at or --delay")
     now_ms = wall_clock_ms()

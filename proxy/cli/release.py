@@ -16,7 +16,7 @@ from proxy.protocol.times import shown_delay
 
 CHANGED_WITHIN_S: Final = 30.0
 SKIPPED_WITHIN_S: Final = 120.0
-"""Finding the end of a large batch takes some dozen connections."""
+"""The search for the end of a large batch takes some dozen connections."""
 PATHS: Final = {"--ingest": ("/pauses", "/ingest/paused"), "--worker": ("/limits", "/limits")}
 RUN_TIME = "run-time"
 SETTINGS = "settings"
@@ -32,15 +32,17 @@ class NotLimited(ProxyError):
 
 @dataclass(frozen=True, kw_only=True)
 class AllInstances(Instances):
-    """A change by any instance counts for all. Those named say when they go by it."""
+    """The instances to ask. A change by any instance applies to all.
+
+    Each named instance says when it applies the change."""
 
     admin: list[str] | None = option(
-        "host:port or URL of an admin port: any will do, those named say when they go by it. "
-        "Repeatable."
+        "host:port or URL of an admin port. One instance is enough. Each named instance reports "
+        "when it applies the change. Repeatable."
     )
 
     def change(self, method: str, path: str, done: str, body: object = None) -> None:
-        """Ask for a change, and say what was done. Raises typer.Exit."""
+        """Ask for a change and print `done`. Raises typer.Exit."""
         answers, silent = self.ask(path, method=method, body=body, within_s=CHANGED_WITHIN_S)
         is_everywhere = not silent and all(answer["in_force"] for answer in answers)
         if self.as_json:
@@ -54,7 +56,7 @@ class AllInstances(Instances):
 
 @dataclass(frozen=True, kw_only=True)
 class Change(AllInstances):
-    """A change for some targets, or for the whole that the flag `whole` names."""
+    """A change for some targets, or for everything by a flag."""
 
     targets: str | None = argument(
         "A target, or a pattern like 'orders-*'.",
@@ -64,7 +66,9 @@ class Change(AllInstances):
     )
 
     def path(self, whole: str, *, is_whole: bool) -> str:
-        """Return the path of the call. Raises a usage error."""
+        """Return the path of the call. Raises a usage error.
+
+        `whole` is the flag that stands for everything."""
         if is_whole == (self.targets is not None):
             raise typer.BadParameter(f"name a target or pattern, or {whole}: one of the two")
         of_targets, of_whole = PATHS[whole]
@@ -75,13 +79,14 @@ class Change(AllInstances):
 class Paused(Change):
     """Options of `pause`."""
 
-    ingest: bool = flag("Not a target: the reading of the ingress.")
+    ingest: bool = flag("The reading of the ingress topic, instead of a target.")
 
 
 def pause(asked: Paused) -> None:
-    """Hold back what is for some targets, or with --ingest take nothing more in.
+    """Pause delivery to some targets, or with --ingest the reading of new records.
 
-    Counts for all instances, until it is resumed. Exit code 1 where one has not noticed yet."""
+    The pause applies to all instances until `resume`. Exit code 1: an instance has not noticed it
+    yet."""
     done = "Taking in is paused." if asked.ingest else f"{asked.targets} is paused."
     asked.change("PUT", asked.path("--ingest", is_whole=asked.ingest), done)
 
@@ -91,16 +96,17 @@ class Resumed(Paused):
     """Options of `resume`."""
 
     per_second: int | None = option(
-        "Release what was held back at so many records a second, over all partitions.",
+        "Release the held records at this many a second, over all partitions.",
         min=1,
         max=MOST_PER_SECOND,
     )
 
 
 def resume(asked: Resumed) -> None:
-    """Let go what `pause` holds back: name the same pattern, or --ingest.
+    """End a pause. Name the same pattern as for `pause`, or --ingest.
 
-    Exit code 1 where it is not paused, or an instance has not noticed yet."""
+    Exit code 1: nothing was paused under this name, or an instance has not noticed the change
+    yet."""
     path = asked.path("--ingest", is_whole=asked.ingest)
     if asked.ingest and asked.per_second is not None:
         raise typer.BadParameter(
@@ -123,7 +129,7 @@ def resume(asked: Resumed) -> None:
 
 
 def pauses(asked: AllInstances) -> None:
-    """List the targets that are paused or released at a rate, and whether taking in is paused."""
+    """List paused targets, targets released at a rate, and whether the ingress is paused."""
     replies = asked.ask("/pauses")
     ingest = asked.ask("/ingest").answers
     paused, rates = _held(replies)
@@ -152,7 +158,7 @@ def _held(replies: Replies[Answer]) -> tuple[list[str], dict[str, int]]:
 
 
 def limits(context: typer.Context, asked: AllInstances) -> None:
-    """List the caps and rules for the overdue that count; the first that fits a target does.
+    """List the rate caps and overdue rules in force. The first match of a target counts.
 
     `limits set` and `limits clear` change them at run time, for all instances."""
     if context.invoked_subcommand is not None:
@@ -188,7 +194,7 @@ def limits(context: typer.Context, asked: AllInstances) -> None:
 class Limited(Change):
     """Options of `limits clear`."""
 
-    worker: bool = flag("Not a target: all that each worker delivers or ends.")
+    worker: bool = flag("All records that a worker delivers or ends, instead of a target.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,18 +202,19 @@ class NewLimit(Limited):
     """Options of `limits set`."""
 
     per_second: int | None = option(
-        "Records a second, for each target and worker.", min=1, max=MOST_PER_SECOND
+        "Most records a second, for each target and worker.", min=1, max=MOST_PER_SECOND
     )
     overdue: str | None = option(
-        "What becomes of records overdue by more: 1h:drop, 1h:dead-letter, 1h:deliver.",
+        "Action for records that are overdue for longer: 1h:drop, 1h:dead-letter, 1h:deliver.",
         metavar="AGE:ACTION",
     )
 
 
 def set_limit(asked: NewLimit) -> None:
-    """Set a cap, a rule for the overdue, or both, in place of what was set for the same pattern.
+    """Set a rate cap, an overdue rule, or both.
 
-    Exit code 1 where an instance has not noticed yet."""
+    They replace earlier run-time limits of the same pattern. Exit code 1: an instance has not
+    noticed the change yet."""
     path = asked.path("--worker", is_whole=asked.worker)
     if asked.worker and (asked.per_second is None or asked.overdue is not None):
         raise typer.BadParameter("with --worker name --per-second; --overdue is for targets")
@@ -220,9 +227,9 @@ def set_limit(asked: NewLimit) -> None:
 
 
 def clear_limit(asked: Limited) -> None:
-    """Take back what was set at run time: what the settings say counts again.
+    """Remove a limit that was set at run time. The limits of the settings count again.
 
-    Exit code 1 where nothing was set, or an instance has not noticed yet."""
+    Exit code 1: no limit was set, or an instance has not noticed the change yet."""
     path, targets = asked.path("--worker", is_whole=asked.worker), asked.targets
     answers = asked.ask("/limits").answers
     if targets is None:
@@ -256,18 +263,18 @@ def _rule(text: str) -> Mapping[str, str]:
 class Skipped(Instance):
     """Options of `skip`."""
 
-    partition: int = option("The partition of the ingress.", default=MISSING, min=0)
+    partition: int = option("The ingress partition.", default=MISSING, min=0)
     offset: int = option(
-        "Where it cannot be read on: the log and /readyz name it.", default=MISSING, min=0
+        "The offset that cannot be read. The log and /readyz name it.", default=MISSING, min=0
     )
-    dry_run: bool = flag("Show what would be skipped, and change nothing.")
+    dry_run: bool = flag("Show what would be skipped, without a change.")
 
 
 def skip(asked: Skipped) -> None:
-    """Skip the record batch at which a partition of the ingress cannot be read on.
+    """Skip a record batch of the ingress that cannot be read.
 
-    Each of its records becomes a dead letter without content, `record-unreadable`. What can be read
-    is never skipped. Exit code 1 where the instance asked has not read on yet."""
+    Each record of the batch becomes a dead letter without content (`record-unreadable`). Readable
+    records are never skipped. Exit code 1: the instance has not read on yet."""
     body = {"partition": asked.partition, "offset": asked.offset, "dry_run": asked.dry_run}
     done = asked.ask("/skips", method="POST", body=body, within_s=SKIPPED_WITHIN_S)
     if asked.as_json:

@@ -11,7 +11,7 @@ from proxy.logs import configure_logs
 
 
 def run(config: Config = None) -> None:
-    """Run the proxy until it is told to stop (SIGTERM or Ctrl-C)."""
+    """Run the proxy until SIGTERM or Ctrl-C."""
     settings = load_settings(config)
     configure_logs(settings.log.level, settings.log.format)
     from proxy.worker.run import run as run_worker
@@ -20,7 +20,7 @@ def run(config: Config = None) -> None:
 
 
 def create_topics(asked: AtBroker) -> None:
-    """Create those of the proxy's topics that do not exist yet; change none that does."""
+    """Create the proxy's missing topics. Existing topics stay unchanged."""
     client_logger().disabled = True  # the error reports it
     try:
         with explained(asked.settings):

@@ -60,27 +60,33 @@ SET_BY: Final = {
 class Asked:
     """A request, and the record to deliver."""
 
-    topic: str | None = option("Where it should appear.", "--topic", "-t")
-    delay: str | None = option("How long from now: 500ms 30s 5m 2h 7d.")
-    deliver_at: str | None = option("When: epoch milliseconds, or RFC 3339 with a zone.")
-    level: int | None = option("Delay level, 1 the shortest.", min=0)
+    topic: str | None = option("The target topic.", "--topic", "-t")
+    delay: str | None = option("Deliver after this time: 500ms 30s 5m 2h 7d.")
+    deliver_at: str | None = option(
+        "Deliver at this time: epoch milliseconds, or RFC 3339 with a zone."
+    )
+    level: int | None = option("Delay level. 1 is the shortest.", min=0)
     key: str | None = option("The record's key.", "--key", "-k")
     value: str | None = option("The record's value.", "--value", "-v")
-    header: list[str] | None = option("A header, name=value; repeatable.", "--header", "-H")
+    header: list[str] | None = option("A header: name=value. Repeatable.", "--header", "-H")
     ident: str | None = option(
-        "Name it, to replace or `cancel` it while it waits.", "--id", parser=checked_ident
+        "The record's id. While the record is pending, the id can replace or `cancel` it.",
+        "--id",
+        parser=checked_ident,
     )
     retry_group: str | None = option(
-        "It failed in this consumer group: to its retry topic, or --topic."
+        "Send a record that failed in this consumer group. It goes to --topic, "
+        "or to the group's retry topic."
     )
-    attempt: int | None = option("How often it failed there before.", min=0)
-    prepare: bool = flag("A half message: it waits for `commit` of its --id.")
-    check_topic: str | None = option("Where to ask about an undecided half message.")
+    attempt: int | None = option("Number of earlier failures in --retry-group.", min=0)
+    prepare: bool = flag("Send a half message. It is delivered only after `commit` of its --id.")
+    check_topic: str | None = option("Topic for check-backs about an undecided half message.")
 
     def record(self) -> Request:
         """Return the record for the ingress. Raises a usage error.
 
-        With an id it is keyed by the id, so that a cancel finds it. `timer-key` has its own key."""
+        A record with an id has the id as its key, so that a cancel finds it. `timer-key` then
+        contains the given key."""
         self._refuse_contradictions()
         asked = {
             names.RETRY_GROUP: self.retry_group,
@@ -137,7 +143,7 @@ def _user_header(text: str) -> tuple[str, bytes]:
 
 
 def send(asked: Asked, to: AtBroker) -> None:
-    """Send one record that appears in its topic later. Without a time it appears at once."""
+    """Send one record that is delivered later. Without a time it is delivered at once."""
     record, settings = asked.record(), to.settings
     report = write_to_ingress(settings, record)
     expected = expected_end(record, settings, report.timestamp()[1])
@@ -166,7 +172,7 @@ def send(asked: Asked, to: AtBroker) -> None:
 
 
 class ExpectedEnd(NamedTuple):
-    """A delivery, or a rejection. Neither for a control record."""
+    """A delivery or a rejection. A control record has neither."""
 
     target: str | None
     due_ms: int | None
@@ -174,7 +180,7 @@ class ExpectedEnd(NamedTuple):
 
 
 def expected_end(record: Request, settings: Settings, timestamp_ms: int) -> ExpectedEnd:
-    """Return what a proxy with these settings will do with a record."""
+    """Return how a proxy with these settings will end a record."""
     policy = replace(policy_of(settings, None), roll_after_ms=None)
     parsed = RequestReader(policy).read(
         record.headers, record.key, record.value, timestamp_ms, 0, 0
@@ -243,7 +249,7 @@ SILENCE: Final = (
 class Control(AtBroker):
     """Options of a request about another record."""
 
-    wait: str = option("How long to wait for the answer; 0: not at all.", default="5s")
+    wait: str = option("How long to wait for the answer. 0: do not wait.", default="5s")
 
     @property
     def limit_s(self) -> float:
@@ -252,7 +258,7 @@ class Control(AtBroker):
     def carry_out(
         self, record: Request, named: str, applied: Callable[[ControlResult], str]
     ) -> None:
-        """Write a control record about `named`, and say its outcome. Raises typer.Exit."""
+        """Write a control record about `named` and print its outcome. Raises typer.Exit."""
         limit_s = self.limit_s
         if limit_s:
             result = _write_and_wait(self.settings, record, named, limit_s)
@@ -299,11 +305,11 @@ class ById(Control):
 
     ident: str = argument("The record's timer-id.", metavar="ID", parser=checked_ident)
     partition: int | None = option(
-        "Its ingress partition, where it was not keyed by its id.", min=0
+        "The record's ingress partition, needed if the record was not keyed by its id.", min=0
     )
 
     def request(self, headers: Headers) -> Request:
-        """Return the control record, keyed by the id as the record is."""
+        """Return the control record, with the id as its key."""
         partition = BY_KEY if self.partition is None else self.partition
         return Request(headers, self.ident.encode(), None, partition)
 
@@ -315,7 +321,9 @@ class ById(Control):
 
 
 def cancel(asked: ById) -> None:
-    """Take back what waits with this id. Exit code 1 where nothing did, or no answer came."""
+    """Cancel the pending record with this id.
+
+    Exit code 1: no record with this id was pending, or no answer came."""
 
     def applied(result: ControlResult) -> str:
         if result.ended is None:
@@ -329,12 +337,16 @@ def cancel(asked: ById) -> None:
 
 
 def commit(asked: ById) -> None:
-    """Let a half message be delivered. Exit code 1 where none was undecided, or no answer came."""
+    """Commit a half message, so that it is delivered.
+
+    Exit code 1: no half message with this id was undecided, or no answer came."""
     asked.decide("commit", "is delivered at its due, or now if that has passed")
 
 
 def rollback(asked: ById) -> None:
-    """Drop a half message. Exit code 1 where none was undecided, or no answer came."""
+    """Roll back a half message, so that it is never delivered.
+
+    Exit code 1: no half message with this id was undecided, or no answer came."""
     asked.decide("rollback", "will not be delivered")
 
 
@@ -342,14 +354,20 @@ def rollback(asked: ById) -> None:
 class Recalled(Control):
     """Options of `recall`."""
 
-    origin: str = argument("Where it was written: topic/partition/offset.", metavar="ORIGIN")
-    key: str | None = option("The key that it has in the ingress; without: it is read there.")
-    ident: str | None = option("Its timer-id, in place of the key.", "--id", parser=checked_ident)
+    origin: str = argument(
+        "The record's place in the ingress: topic/partition/offset.", metavar="ORIGIN"
+    )
+    key: str | None = option("The record's key in the ingress. Default: read it from the ingress.")
+    ident: str | None = option(
+        "The record's timer-id, instead of --key.", "--id", parser=checked_ident
+    )
 
 
 def recall(asked: Recalled) -> None:
-    """Take back the record that was written there, with or without an id. The proxy asks for its
-    key or id, which are read there. Exit code 1 where it had ended, or no answer came."""
+    """Cancel the pending record at this place of the ingress, with or without an id.
+
+    The record's key or id is the proof that you may cancel it. The command reads them from the
+    ingress, unless you give one. Exit code 1: the record had ended, or no answer came."""
     settings, place = asked.settings, read_origin(asked.origin)
     ingress = settings.topics.ingress
     if place is None or place.topic != ingress or str(place) != asked.origin:
@@ -368,7 +386,7 @@ def recall(asked: Recalled) -> None:
 
 
 def _key_and_id(settings: Settings, origin: Origin) -> tuple[bytes | None, bytes | None]:
-    """Read the proof that a recall may be asked for. There is none if the record is gone."""
+    """Return key and id of the record, which are the proof. Return None twice if it is gone."""
     topic, partition, offset = origin
     record = None
     if partition < len(Connection(settings).describe_topic(topic, "Read").partitions):

@@ -1,4 +1,4 @@
-"""`store`: read-only views of the local data, also of a stopped proxy."""
+"""`store`: read-only views of the local data of a running or stopped proxy."""
 
 import re
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ class LocalShard:
 
 
 def local_shards(data_dir: Path) -> list[LocalShard]:
-    """Return the shards of a data folder by name, except folders put aside. Raises NoLocalData."""
+    """Return the shards of a data folder by name. Omit folders put aside. Raises NoLocalData."""
     folders = [folder for folder in sorted(data_dir.glob("*@*")) if folder.is_dir()]
     named = [(SHARD_FOLDER.fullmatch(folder.name), folder) for folder in folders]
     shards = [LocalShard(match["shard"], folder) for match, folder in named if match]
@@ -97,14 +97,14 @@ def local_shards(data_dir: Path) -> list[LocalShard]:
 class LocalData(Times, Configured):
     """Options of the commands on local data."""
 
-    data_dir: Path | None = option("The proxy's data folder; beats the settings.")
+    data_dir: Path | None = option("The proxy's data folder. Default: from the settings.")
 
     def shards(self) -> list[LocalShard]:
         return local_shards(self.data_dir or self.settings.data_dir)
 
 
 def verify_store(asked: LocalData) -> None:
-    """Check every file of every shard; exit code 1 when one is damaged."""
+    """Check every file of every shard. Exit code 1: a shard is damaged."""
     reports = [(shard.name, shard.verify()) for shard in asked.shards()]
     damaged = sum(bool(report.findings) for _, report in reports)
     if asked.as_json:
@@ -121,9 +121,13 @@ def verify_store(asked: LocalData) -> None:
 
 def dump_store(
     asked: LocalData,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many a shard.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Most records of each shard to print.")
+    ] = None,
 ) -> None:
-    """Print what waits on disk, by shard and due time; a running proxy has more in memory."""
+    """Print the pending records on disk, by shard and due time.
+
+    A running proxy has more records in memory."""
     for shard in asked.shards():
         for entry in islice(shard.entries(), limit):
             if asked.as_json:

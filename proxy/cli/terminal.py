@@ -33,14 +33,14 @@ T = TypeVar("T")
 
 
 class StopAsked(BaseException):
-    """SIGTERM or SIGINT came."""
+    """The process received SIGTERM or SIGINT."""
 
 
 @contextmanager
 def stop_raises() -> Iterator[None]:
     """Raise StopAsked in the main thread at the first signal.
 
-    Ignore later ones while cleaning up."""
+    Ignore later signals while cleaning up."""
     came: list[int] = []
 
     def ask(number: int, _frame: FrameType | None) -> None:
@@ -58,7 +58,7 @@ def stop_raises() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-# All output is made plain here, so no control characters from outside reach a terminal.
+# All output is made plain here, so that no foreign control characters reach a terminal.
 
 VALUE_SHOWN: Final = 60
 UNITS: Final = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
@@ -84,9 +84,9 @@ def say_json(value: Mapping[str, Any]) -> None:
 def say_table(
     columns: Sequence[str], rows: Iterable[Sequence[str]], whole: Sequence[str] = ()
 ) -> None:
-    """Print a table, else plain lines.
+    """Print a table on a terminal, else plain lines.
 
-    The columns `whole` do not fold, so that people can copy them."""
+    The columns `whole` are never folded, so that people can copy them."""
     plain_rows = [[*map(plain, row)] for row in rows]
     console = Console(markup=False, emoji=False, highlight=False)
     if not console.is_terminal:
@@ -102,19 +102,19 @@ def say_table(
 
 @contextmanager
 def progress(text: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on a terminal. The yielded function takes the number done of `total`."""
+    """Show a progress bar on a terminal. The yielded function takes the number done of `total`."""
     with Progress(transient=True, disable=not Console().is_terminal) as bar:
         task = bar.add_task(text, total=total)
         yield lambda done: bar.update(task, completed=done)
 
 
 def text_of(raw: bytes | None) -> str | None:
-    """Return bytes as text for a program. Other bytes are escaped."""
+    """Return bytes as text for a program. Escape bytes that are not text."""
     return None if raw is None else raw.decode("utf-8", "backslashreplace")
 
 
 def shown_bytes(raw: bytes | None) -> str:
-    """Return bytes for a person, as short text."""
+    """Return bytes as short text for a person."""
     if raw is None:
         return "null"
     text = plain(text_of(raw))
@@ -131,7 +131,7 @@ def shown_time(epoch_ms: int) -> str:
 
 
 def show_utc(is_wanted: bool) -> bool:
-    """Show times in UTC from now on, else in the local zone."""
+    """Show times in UTC from now on if `is_wanted`, else in the local zone."""
     _shows_utc.set(is_wanted)
     return is_wanted
 
@@ -148,7 +148,7 @@ def shown_duration(duration_ms: int) -> str:
 
 
 def checked(read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Call `read`. Its ValueError becomes a usage error."""
+    """Return the result of `read`. Raise its ValueError as a usage error."""
     try:
         return read(*given, **named)
     except ValueError as error:
@@ -156,14 +156,14 @@ def checked(read: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
 
 
 def checked_ident(text: str) -> str:
-    """Check an id."""
+    """Return a valid id."""
     if not is_ident(text.encode()):
         raise typer.BadParameter(f"an id has 1 to {LONGEST_ID_BYTES} bytes")
     return text
 
 
 def checked_pattern(text: str) -> str:
-    """Check a pattern of targets."""
+    """Return a valid pattern of targets."""
     if TARGETS_PATTERN.fullmatch(text) is None:
         raise typer.BadParameter(
             f"{text!r} is no pattern of targets: 1 to 249 of the characters "
@@ -203,7 +203,9 @@ Config = Annotated[
 def option(
     about: str, *names: str, default: Any = None, kind: Any = typer.Option, **how: Any
 ) -> Any:
-    """Return the field of an option, by default `--` and the field's name. `how` is for typer."""
+    """Return the field of an option. Its default name is `--` and the field's name.
+
+    `how` is passed to typer."""
     return field(default=default, metadata={"kind": kind, "names": names, "help": about, **how})
 
 
@@ -216,7 +218,7 @@ class Configured:
     """Options of a command that reads the settings."""
 
     config: Path | None = option("Settings file (YAML).", "--config", "-c", envvar=CONFIG_VARIABLE)
-    as_json: bool = flag("Print JSON, for a program to read.", "--json")
+    as_json: bool = flag("Print JSON for programs.", "--json")
 
     @cached_property
     def settings(self) -> Settings:
@@ -227,7 +229,9 @@ class Configured:
 class AtBroker(Configured):
     """Options of a command that asks the broker."""
 
-    bootstrap: str | None = option("Broker, host:port; beats the settings.", "--bootstrap", "-b")
+    bootstrap: str | None = option(
+        "Address of a broker, host:port. Default: from the settings.", "--bootstrap", "-b"
+    )
 
     @cached_property
     def settings(self) -> Settings:
@@ -246,7 +250,7 @@ class AtBroker(Configured):
 class Times:
     """Options of a command that shows times."""
 
-    utc: bool = flag("Show times in UTC, not in the local zone.", callback=show_utc)
+    utc: bool = flag("Show times in UTC instead of the local zone.", callback=show_utc)
 
 
 SHARED: Final = ("admin", "bootstrap", "config", "as_json", "utc")
@@ -286,5 +290,5 @@ def _parameter(one: Field[Any]) -> Parameter:
 
 
 def settings_for_embedded(bootstrap: str, config: Path | None = None) -> Settings:
-    """Return the settings for a broker just started, which needs no password."""
+    """Return the settings for a broker of this process. It needs no password."""
     return load_settings(config).model_copy(update={"kafka": {"bootstrap.servers": bootstrap}})

@@ -1,4 +1,4 @@
-"""`trace`: one record's way through the topics."""
+"""`trace`: the history of one record, from the topics."""
 
 from dataclasses import dataclass
 
@@ -40,7 +40,7 @@ LEADS_ON = {
 
 
 def say_story(story: Story) -> None:
-    """Print a line for each step, and the gaps."""
+    """Print a line for each step, then the gaps."""
     origin = story.origin
     since = "" if origin == story.first_origin else f", which began as {story.first_origin}"
     say(f"{origin}{since}: {story.state}")
@@ -87,18 +87,22 @@ class Traced(Times, AtBroker):
     """Options of `trace`."""
 
     origin: Origin = argument(
-        "topic/partition/offset in the ingress, or of what was delivered.", parser=checked_origin
+        "topic/partition/offset of the ingress record or of the delivered record.",
+        parser=checked_origin,
     )
     timeout_s: float = option(
-        "Tell what is known after so many seconds.", "--timeout", default=60.0, min=0.1
+        "Stop after this many seconds and show the steps found by then.",
+        "--timeout",
+        default=60.0,
+        min=0.1,
     )
     retries_within: str = option(
-        "Look so long after a delivery whether a consumer failed (30m 2h).", default="10m"
+        "Look for consumer retries this long after a delivery (30m 2h).", default="10m"
     )
 
 
 def trace(asked: Traced) -> None:
-    """Say what became of a record: each step from its first origin to its end, from the topics."""
+    """Show how a record ended, with each step from its first origin, from the topics."""
     settings, within_ms = asked.settings, checked_delay_ms(asked.retries_within)
     now_ms = wall_clock_ms()
     with explained(settings):

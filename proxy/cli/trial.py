@@ -45,7 +45,9 @@ class ProxyEnded(ProxyError):
 
 
 class ProxyProcess:
-    """`run` in its own process group, which dies with this process. `log` takes its stderr."""
+    """A `run` command in its own process group, which dies with this process.
+
+    `log` receives its stderr."""
 
     def __init__(
         self, environment: Mapping[str, str], admin_port: int, log: Path | None = None
@@ -67,7 +69,7 @@ class ProxyProcess:
             self._process = GuardedProcess(command, environment=self.environment, stderr=log)
 
     def is_ready(self) -> bool:
-        """Whether every shard has caught up. Raises ProxyEnded if the process is gone."""
+        """Return whether every shard has caught up. Raises ProxyEnded if the process is gone."""
         if self.exit_code is not None:
             raise ProxyEnded(
                 f"The proxy ended by itself with exit code {self.exit_code}.", self.last_words()
@@ -98,7 +100,7 @@ class ProxyProcess:
             self._process.kill()
 
     def stop(self) -> int:
-        """Send SIGTERM, SIGKILL if it takes too long. Return the exit code."""
+        """Send SIGTERM, and SIGKILL if the process takes too long. Return the exit code."""
         return 0 if self._process is None else self._process.stop()
 
     def __enter__(self) -> Self:
@@ -109,9 +111,7 @@ class ProxyProcess:
         self.stop()
 
 
-Port = Annotated[
-    int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 picks a free one.")
-]
+Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port of the broker. 0: any free port.")]
 
 
 def broker(
@@ -120,7 +120,7 @@ def broker(
         "data/broker"
     ),
 ) -> None:
-    """Run a real Kafka broker on 127.0.0.1, for trials and tests, until Ctrl-C."""
+    """Run a real Kafka broker on 127.0.0.1 for trials and tests, until Ctrl-C."""
     with suppress(StopAsked), stop_raises(), EmbeddedBroker(data_dir, port=port) as running:
         say(f"Kafka ready on {running.bootstrap_servers}")
         running.wait()
@@ -136,11 +136,11 @@ TRIAL_PARTITIONS = 3
 def dev(
     port: Port = DEFAULT_PORT,
     data_dir: Annotated[
-        Path, typer.Option(help="Folder for the broker's and the proxy's data; kept.")
+        Path, typer.Option(help="Folder for the data of broker and proxy. It is kept.")
     ] = Path("data/dev"),
     config: Config = None,
 ) -> None:
-    """Start a real Kafka broker and the proxy in front of it; say what to paste where."""
+    """Run a real Kafka broker with the proxy, and print commands to try, until Ctrl-C."""
     settings = load_settings(config)
     configure_logs(settings.log.level, settings.log.format)
     with suppress(StopAsked), stop_raises():
@@ -183,7 +183,7 @@ def _make_topics(settings: Settings) -> None:
 
 
 def command_name() -> str:
-    """Return how a person in this folder calls this command."""
+    """Return the words by which a person in this folder calls this command."""
     called = Path(sys.argv[0])
     if called.name != "kafka-delay-proxy":
         return f"{Path(sys.executable).name} -m proxy"
@@ -195,7 +195,7 @@ def command_name() -> str:
 
 
 def invitation(command: str, port: int, admin_port: int, topics: TopicSettings) -> str:
-    """Return what to paste into other terminals."""
+    """Return the commands to paste into other terminals."""
     outcomes, dead_letters = topics.outcomes, topics.dead_letters
     where = "" if port == DEFAULT_PORT else f" --bootstrap 127.0.0.1:{port}"
     return f"""

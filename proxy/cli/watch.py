@@ -46,13 +46,15 @@ class Watched(Times, AtBroker):
     """Options of `watch`."""
 
     topic: str = argument("The topic to read.")
-    from_beginning: bool = flag("Show what is there already, too.")
-    count: int | None = option("Stop after so many records.", min=1)
-    timeout_s: float | None = option("Stop after so many seconds.", "--timeout", min=0)
+    from_beginning: bool = flag("Also show the records that are in the topic now.")
+    count: int | None = option("Stop after this many records.", min=1)
+    timeout_s: float | None = option("Stop after this many seconds.", "--timeout", min=0)
 
 
 def watch(asked: Watched) -> None:
-    """Print each record that arrives, and how late; of outcomes and dead letters, what and why."""
+    """Print each record that arrives in a topic, with its lateness.
+
+    An outcome is shown with the record that ended, a dead letter with its reason and origin."""
     settings = asked.settings
     is_outcomes = asked.topic == settings.topics.outcomes
     with (
@@ -139,7 +141,7 @@ def _number(raw: bytes | None) -> int | None:
 
 
 def watch_line(arrival: Mapping[str, Any], key: bytes | None, value: bytes | None) -> str:
-    """Return the line for a record of `describe_arrival`. `ended` has an outcome."""
+    """Return the line for a record of `describe_arrival`. `ended` contains an outcome."""
     if ended := arrival.get("ended"):
         what, cells = ended["outcome"], list(_outcome_cells(ended))
     else:
