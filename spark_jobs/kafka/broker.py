@@ -138,8 +138,10 @@ READER: Final = "kafka-delay-proxy-audit"
 """The group of consumers that read topics. They never commit."""
 ASK_TIMEOUT_S: Final = 15.0
 SILENT_ASKS: Final = 12
-"""A reader fails after this many waits of ASK_TIMEOUT_S in a row without a record.
-Until then it waits while the broker answers: a large batch takes long to unpack on a busy machine.
+"""A reader fails after this many waits of ASK_TIMEOUT_S in a row without a record."""
+SURE_ASKS: Final = 2
+"""After this many the reader asks whether the broker answers. A large batch takes long to unpack on
+a busy machine. Its client answers no question then, so another one asks.
 """
 LED_WITHIN_S: Final = 15.0
 AGAIN_AFTER_S: Final = 0.2
@@ -282,7 +284,8 @@ class Broker:
                     silent += 1
                     if silent == SILENT_ASKS:
                         raise self.explained(KafkaError(KafkaError._TIMED_OUT))
-                    self.ask(partial(consumer.list_topics, timeout=ASK_TIMEOUT_S))
+                    if silent > SURE_ASKS:
+                        self.ask(partial(self._admin.list_topics, timeout=ASK_TIMEOUT_S))
                     continue
                 silent = 0
                 error = message.error()
