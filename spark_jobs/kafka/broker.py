@@ -275,7 +275,8 @@ class Broker:
             if len(starts) == 1:
                 # Without a known leader the client asks for the first offset only after 500 ms.
                 ((topic, _partition),) = starts
-                self.ask(partial(consumer.list_topics, topic, ASK_TIMEOUT_S))
+                with suppress(BrokerUnreachable):
+                    self.ask(partial(consumer.list_topics, topic, ASK_TIMEOUT_S))
             consumer.assign([TopicPartition(*place, at) for place, at in starts.items()])
             silent = 0
             while True:

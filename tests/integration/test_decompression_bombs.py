@@ -83,7 +83,7 @@ def test_bombs_that_clients_unpack_stop_neither_the_proxy_nor_the_audit(
     }
     options = [f"--{name}={value}" for name, value in names.items()]
     program = [sys.executable, "-m", "spark_jobs.audit_delivery", "--json", *options]
-    made = subprocess.run(program, capture_output=True, text=True, timeout=600, check=False)
+    made = subprocess.run(program, capture_output=True, text=True, timeout=1_200, check=False)
     assert made.returncode == 0, made.stderr
     found = json.loads(made.stdout)
     counts = {name: n for name, n in found["verdicts"].items() if n}
