@@ -5,7 +5,7 @@ A decision that depends on the broker is made when the record fires, not at inge
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import structlog
 
@@ -28,6 +28,7 @@ from proxy.protocol.outcomes import (
 from proxy.protocol.policy import RetryGroup
 from proxy.protocol.proofs import HopAuthenticator
 from proxy.scheduling.batch import Batch, Hop, OutgoingRecord, RecordRef
+from storage.store import Entry
 
 LATEST_UNTIMELY_MS: Final = 300_000
 """Longest delay of a record whose time was refused. The delay grows with the overdue time."""
@@ -56,7 +57,7 @@ class Dispatcher:
         self._refused_before_hop: dict[RecordRef, Rejection | None] = {}
         self._put_off_ms: dict[RecordRef, int] = {}
 
-    def resolve(self, batch: Batch) -> Batch:
+    def resolve(self, batch: Batch[Entry]) -> Batch[Delivery]:
         prefix = batch.ingress.prefix
         deliveries: list[Delivery] = []
         hops: list[Hop] = []
@@ -232,7 +233,7 @@ class OutgoingRecords:
         self._authenticator = authenticator
         self.own_topics = {dead_letter_topic, outcome_topic}
 
-    def deliveries(self, batch: Batch) -> Iterator[OutgoingRecord]:
+    def deliveries(self, batch: Batch[Delivery]) -> Iterator[OutgoingRecord]:
         prefix = batch.ingress.prefix
         for delivery in batch.deliveries:
             yield OutgoingRecord(
@@ -246,7 +247,7 @@ class OutgoingRecords:
 
     def beside_deliveries(
         self,
-        batch: Batch,
+        batch: Batch[Any],
         is_letter_refused: IsLetterRefused = lambda _ref, _letter, _left_out: False,
     ) -> Iterator[OutgoingRecord]:
         """Yield auxiliary records, successors of hops, dead letters and outcomes. A dead letter is

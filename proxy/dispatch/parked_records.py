@@ -79,8 +79,7 @@ class ParkedRecords:
         current.found = [parked for parked in current.found if parked.fires_ms > now_ms]
         current.is_offered = True
         auxiliary = (*plan.batch.auxiliary, *(parked.record for parked in current.found))
-        batch, records = plan.batch._replace(auxiliary=auxiliary), plan.records + len(current.found)
-        return replace(plan, batch=batch, records=records)
+        return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
 
     def told(self, partition: int, written: Sequence[OutgoingRecord]) -> int | None:
         """Note the `written` moves as committed. Return the entry offset of the last one."""

@@ -11,6 +11,7 @@ from proxy.protocol.body import GONE, Delivery
 from proxy.protocol.headers import ID, PARKED
 from proxy.protocol.outcomes import EXPIRED, REQUEUED, Outcome, Rejection
 from proxy.scheduling.batch import Batch, Hop, Place
+from storage.store import Entry
 
 PARKED_MS: Final = int(PARKED)
 RELEASED_FOR_MS: Final = 7 * 86_400_000
@@ -154,7 +155,7 @@ class ReleaseControl:
             return None
         return Place(queue.next_place_ms(now_ms), limit.resumed_ms)
 
-    def concerns(self, topics: Iterable[str], batches: Iterable[Batch], now_ms: int) -> bool:
+    def concerns(self, topics: Iterable[str], batches: Iterable[Batch[Entry]], now_ms: int) -> bool:
         """Return whether a record of the batches, for `topics`, may be held back or ended."""
         ends_after_ms: list[int] = []
         for topic in topics:

@@ -283,8 +283,8 @@ class DueTimes:
         if raw is None or not raw.isdigit() or len(raw) > MAX_DIGITS:
             raise Rejected(
                 "level-unknown",
-                f"{LEVEL} is {shown(raw)}: it must be a whole number from 0 (at once) to "
-                f"{len(levels_ms)}",
+                f"{LEVEL} is {shown(raw)}: it must be a whole number, 0 (at once) or more. "
+                f"A number above {len(levels_ms)} counts as {len(levels_ms)}",
             )
         level = min(int(raw), len(levels_ms))
         return levels_ms[level - 1] if level else 0

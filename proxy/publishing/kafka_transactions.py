@@ -28,6 +28,7 @@ from proxy.publishing.failures import (
 )
 from proxy.publishing.throttling import Throttling
 from proxy.scheduling.batch import Batch, OutgoingRecord
+from storage.store import Entry
 
 log = structlog.get_logger(__name__)
 
@@ -153,7 +154,7 @@ class KafkaTransactions:
         if self._has_sent_offsets:
             self._send_offsets(self.producer, PendingCommit(), list(offsets), group_metadata)
 
-    def deliver(self, batch: Batch) -> None:
+    def deliver(self, batch: Batch[Entry]) -> None:
         """Stamp and produce deliveries without delivery reports. Entries are unpacked just before
         they are produced, while their bytes are in the caches. Arguments by name make `produce` a
         quarter slower."""

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import KafkaException, TopicPartition
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from proxy.dispatch.dispatcher import Dispatcher, OutgoingRecords
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl
-from proxy.protocol.body import need_dispatch
+from proxy.protocol.body import Delivery, need_dispatch
 from proxy.protocol.policy import RetryGroup
 from proxy.publishing.failures import (
     AbortUnfinished,
@@ -27,6 +27,7 @@ from proxy.publishing.kafka_transactions import KafkaTransactions, PendingCommit
 from proxy.publishing.targets import Targets
 from proxy.publishing.tracked_sender import TrackedSender, judge_invalid
 from proxy.scheduling.batch import Batch, OutgoingRecord
+from storage.store import Entry
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +51,7 @@ class Publisher:
 
     def publish(
         self,
-        batches: Sequence[Batch],
+        batches: Sequence[Batch[Entry]],
         offsets: Sequence[TopicPartition],
         group_metadata: object,
         now_ms: int,
@@ -71,7 +72,7 @@ class Transaction:
     def __init__(
         self,
         publisher: Publisher,
-        batches: Sequence[Batch],
+        batches: Sequence[Batch[Entry]],
         offsets: Sequence[TopicPartition],
         group_metadata: object,
         now_ms: int,
@@ -88,11 +89,11 @@ class Transaction:
                 self._asked = self._asked | checks - {own}
         self._care: Dispatcher | None = None
         """Decides on each record. None: the transaction is on the plain path."""
-        self._resolved: list[Batch] = []
+        self._resolved: list[Batch[Delivery]] = []
         self._started_s = time.monotonic()
         self._renew_producer: Callable[[], None] | None = None
         self._aborts = self._fruitless = 0
-        self._written: Sequence[Batch] = ()
+        self._written: Sequence[Batch[Any]] = ()
         self._commit: PendingCommit | None = None
         """None: the broker has nothing, or has aborted it."""
         self._given_up: Exception | None = None
@@ -116,7 +117,7 @@ class Transaction:
             except Exception as error:  # noqa: BLE001 (raised again unless it is known)
                 self._note_failure(error)
 
-    def wait(self) -> Sequence[Batch]:
+    def wait(self) -> Sequence[Batch[Any]]:
         """Return the batches as they were written, once they are committed."""
         while not self.committed_at_s:
             self.send()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from proxy.protocol.body import Delivery, Headers, IngressPartition
 from proxy.protocol.outcomes import DeadLetter, Outcome
@@ -61,12 +61,15 @@ class Hop(NamedTuple):
     """The end of the pause whose queue has `not_before_ms` as the record's place."""
 
 
-class Batch(NamedTuple):
+One = TypeVar("One", Entry, Delivery)
+
+
+class Batch(NamedTuple, Generic[One]):
     """One shard's part of a transaction. On the careful path it is resolved: undeliverable entries
     become hops, outcomes or dead letters."""
 
     ingress: IngressPartition
-    deliveries: Sequence[Any]
+    deliveries: Sequence[One]
     """Packed entries, or `Delivery` objects once the batch is resolved."""
     dead_letters: Sequence[DeadLetter] = ()
     outcomes: Sequence[Outcome] = ()
@@ -79,7 +82,7 @@ class Batch(NamedTuple):
 class Plan:
     """One shard's part of a transaction, and the position that it makes true."""
 
-    batch: Batch
+    batch: Batch[Entry]
     position: Position
     taken_back: int = 0
     """Due entries passed over because they were cancelled or replaced."""
@@ -87,8 +90,13 @@ class Plan:
     """Size of the bodies of pended entries and of check-backs."""
     swept: Sequence[SweptEntry] = ()
     """Entries beyond the watermark that a purge has ended. The batch has their outcomes."""
-    records: int = 0
-    """Number of records that the transaction ends or writes."""
+
+    @property
+    def records(self) -> int:
+        """Number of records that the transaction ends or writes."""
+        _ingress, deliveries, dead_letters, outcomes, auxiliary, _hops = self.batch
+        ended = len(deliveries) + len(dead_letters) + len(outcomes)
+        return ended + len(auxiliary) + self.taken_back
 
 
 @dataclass(slots=True)

@@ -108,6 +108,8 @@ class HalfMessages:
         self._sizes.pop(offset, None)
         if kept is not None:
             self.held_bytes -= len(kept.entry[3])
+        if not self.idents:
+            self._agenda.clear()
 
     def forget_bodies(self) -> None:
         if self.held_bytes:

@@ -242,13 +242,11 @@ class Shard:
         missed = self.missed.planned(next_offset, floor) if self.missed.chunks else NONE_MISSED
         progress = self._sweep.progress_after(swept) if swept else self.purges.progress
         position = self.position.moved_to(watermark, next_offset, floor, missed.missed_at, progress)
-        dead_letters = tuple(buffer.dead_letters)
         outcomes = *buffer.outcomes, *due.outcomes, *(one.outcome for one in swept)
         auxiliary = *buffer.auxiliary, *due.auxiliary, *missed.records
-        records = len(deliveries) + len(dead_letters) + len(outcomes) + len(auxiliary)
+        dead_letters = tuple(buffer.dead_letters)
         batch = Batch(self.ingress, deliveries, dead_letters, outcomes, auxiliary)
-        records += due.taken_back
-        return Plan(batch, position, due.taken_back, due.size_bytes, swept, records)
+        return Plan(batch, position, due.taken_back, due.size_bytes, swept)
 
     def confirm(self, plan: Plan, hops: Iterable[tuple[bytes, int]] = ()) -> None:
         """Take over a plan whose transaction is committed. `hops`: ids and offsets of the entries

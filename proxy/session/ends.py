@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -19,7 +19,7 @@ MOST_COUNTED: Final = 1_000
 log = structlog.get_logger(__name__)
 
 
-def count_ends(metrics: Metrics, batch: Batch) -> None:
+def count_ends(metrics: Metrics, batch: Batch[Any]) -> None:
     """Count the outcomes, hops and dead letters of a committed batch. Log the dead letters."""
     metrics.targets.ended(_ends_by_target(batch))
     for hop in batch.hops:
@@ -36,13 +36,13 @@ def count_ends(metrics: Metrics, batch: Batch) -> None:
         _log_dead_letters(batch, reasons)
 
 
-def _ends_by_target(batch: Batch) -> Iterator[tuple[str | None, str]]:
+def _ends_by_target(batch: Batch[Any]) -> Iterator[tuple[str | None, str]]:
     yield from ((outcome.target, outcome.what) for outcome in batch.outcomes)
     yield from ((hop.delivery.target, hop.what) for hop in batch.hops)
     yield from ((letter.target, letter.outcome) for letter in batch.dead_letters)
 
 
-def _log_dead_letters(batch: Batch, reasons: Mapping[str, int]) -> None:
+def _log_dead_letters(batch: Batch[Any], reasons: Mapping[str, int]) -> None:
     """Log one line for each transaction and reason, with the first record as an example."""
     for code, count in reasons.items():
         example = next(letter for letter in batch.dead_letters if letter.reason.code == code)

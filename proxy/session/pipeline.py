@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import structlog
 
@@ -37,7 +37,7 @@ TIDIED_SHARE: Final = 4
 PLAN_S: Final = 1.0
 """Planning stops after this time. The other shards come first in the next turn."""
 
-TraceCommitted: TypeAlias = Callable[[Sequence[Batch], float, int], None]
+TraceCommitted: TypeAlias = Callable[[Sequence[Batch[Any]], float, int], None]
 """Called with a committed transaction's batches, its seconds, and the time."""
 
 log = structlog.get_logger(__name__)
@@ -164,7 +164,7 @@ class Pipeline:
             self._recovery.record_first_commit({p: self.shards[p].position.policies for p in first})
         self._count(done, took_s, self._clock.now_ms())
 
-    def _count(self, done: Sequence[Batch], took_s: float, now_ms: int) -> None:
+    def _count(self, done: Sequence[Batch[Any]], took_s: float, now_ms: int) -> None:
         self._metrics.count_transaction("committed", took_s)
         deliveries = [delivery for batch in done for delivery in batch.deliveries]
         if deliveries:

@@ -127,7 +127,7 @@ class SpanQueue(SpanExporter):
             max_export_batch_size=AT_ONCE,
         )
 
-    def committed(self, batches: Sequence[Batch], took_s: float, now_ms: int) -> None:
+    def committed(self, batches: Sequence[Batch[Any]], took_s: float, now_ms: int) -> None:
         """Queue the sampled records of a committed transaction."""
         times_ms = now_ms - int(took_s * 1_000), now_ms
         for batch in batches:
@@ -218,7 +218,7 @@ class SpanQueue(SpanExporter):
         }
 
 
-def _ended(batch: Batch) -> Iterator[tuple[Delivery | DeadLetter, str]]:
+def _ended(batch: Batch[Any]) -> Iterator[tuple[Delivery | DeadLetter, str]]:
     yield from ((letter, letter.outcome) for letter in batch.dead_letters)
     yield from ((hop.delivery, hop.what) for hop in batch.hops)
     for one in batch.deliveries:

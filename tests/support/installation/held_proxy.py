@@ -116,7 +116,7 @@ class _HeldProducer(Producer):
 
 
 class _HeldTransaction(Transaction):
-    def wait(self) -> Sequence[Batch]:
+    def wait(self) -> Sequence[Batch[Any]]:
         done = super().wait()
         _hold("before confirm")
         return done

@@ -8,7 +8,7 @@ from proxy.dispatch.dispatcher import Dispatcher
 from proxy.dispatch.known_targets import KnownTargets, TopicRules
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import ReleaseControl
-from proxy.protocol.body import Content, IngressPartition, Purpose, packer
+from proxy.protocol.body import Content, Delivery, IngressPartition, Purpose, packer
 from proxy.protocol.outcomes import Rejection
 from proxy.protocol.policy import RetryGroup
 from proxy.scheduling.batch import Batch, OutgoingRecord, auxiliary_ref
@@ -51,7 +51,9 @@ class Bench:
         self.refusals = Refusals()
         self._dispatcher = Dispatcher(self.targets, self.refusals, RETRY, ReleaseControl(), NOW_MS)
 
-    def resolve(self, *entries: Entry, auxiliary: tuple[OutgoingRecord, ...] = ()) -> Batch:
+    def resolve(
+        self, *entries: Entry, auxiliary: tuple[OutgoingRecord, ...] = ()
+    ) -> Batch[Delivery]:
         return self._dispatcher.resolve(Batch(INGRESS, entries, (), (), auxiliary))
 
 

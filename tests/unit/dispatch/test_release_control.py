@@ -15,6 +15,7 @@ from proxy.dispatch.release_control import (
 from proxy.protocol.body import GONE, Delivery, Headers, IngressPartition, packer
 from proxy.protocol.outcomes import Outcome, Rejection
 from proxy.scheduling.batch import Batch, Hop, Place
+from storage.store import Entry
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -138,7 +139,7 @@ def test_a_record_whose_body_is_gone_is_not_sent_on_without_it() -> None:
     assert release.decide(gone, NOW_MS) is None
 
 
-def a_batch(target: str, due_ms: int) -> list[Batch]:
+def a_batch(target: str, due_ms: int) -> list[Batch[Entry]]:
     return [
         Batch(
             IngressPartition("timer.ingress", 0),
@@ -173,7 +174,7 @@ def test_a_cap_set_at_run_time_comes_before_that_of_the_settings_until_it_is_cle
 
 
 def test_a_cap_set_at_run_time_counts_where_the_settings_have_none() -> None:
-    release, batches = ReleaseControl(), list[Batch]()
+    release, batches = ReleaseControl(), list[Batch[Entry]]()
     assert not release.concerns(["orders"], batches, NOW_MS)
     release.limit({"ord*": TargetLimit(per_second=4)})
     assert release.concerns(["orders"], batches, NOW_MS)

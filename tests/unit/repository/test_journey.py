@@ -2,8 +2,8 @@
 
 from tools.journey import journey
 
-MOST_FILES = 28
-MOST_LINES = 9_110
+MOST_FILES = 29
+MOST_LINES = 9_250
 MOST_CALLS = 215
 """211 on an idle machine. Parts of a turn go by the wall clock, and a loaded machine adds a few."""
 

@@ -104,6 +104,15 @@ def test_decided_half_message_is_asked_about_no_more() -> None:
     assert {event.ident for event in halves.due(LATER, 10).events} == {b"b"}
 
 
+def test_half_messages_that_are_decided_at_once_leave_nothing_in_memory() -> None:
+    halves, _ = some_undecided()
+    for offset in range(7, 10):
+        halves.add(offset, a_half())
+        assert halves.next_ms() == 100
+        halves.discard(offset)
+        assert halves.next_ms() is None
+
+
 def test_half_message_without_a_check_topic_only_expires() -> None:
     halves, _asked = some_undecided()
     halves.add(7, a_half(check_topic=None))

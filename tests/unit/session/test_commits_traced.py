@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -19,7 +20,7 @@ class Told:
         self.offsets: list[int] = []
         world.trace = self.take
 
-    def take(self, batches: Sequence[Batch], took_s: float, now_ms: int) -> None:
+    def take(self, batches: Sequence[Batch[Any]], took_s: float, now_ms: int) -> None:
         self.offsets += [record[1] for batch in batches for record in batch.deliveries]
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
@@ -62,7 +63,7 @@ class Site(SpanExporter):
         record = self.kafka.append(INGRESS, 0, b"k", b"v", headers)
         return 8_000, record.offset(), "orders", packer()((-1, b"k", b"v", headers))
 
-    def commit(self, *batches: Batch) -> None:
+    def commit(self, *batches: Batch[Any]) -> None:
         self.queue.committed(batches, TOOK_S, COMMITTED_MS)
         self.queue.flush()
 
