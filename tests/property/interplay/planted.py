@@ -51,19 +51,17 @@ def _state(shard: Shard) -> State:
 
 
 PLANTED: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
+    # Recalling a replacement takes back a replaced record in mid-hop.
     "recall": lambda: patch.object(Identities, "recall_named", _recall_named),
+    # A record is moved before its reading is committed.
     "move": lambda: patch.object(world, "find_moving", _find_moving),
+    # The floor passes records in mid-hop.
     "floor": lambda: patch.object(Identities, "lowest", _lowest),
+    # Every generation of the group may commit offsets.
     "generation": lambda: patch.object(Ingress, "group_metadata", lambda _: ANY),
+    # A shard fires during a take-over, before it has read to the end.
     "catching up": lambda: patch.object(Shard, "_state_now", _state),
+    # A replay lets missed moves take their place.
     "missed": lambda: patch.object(MissedMoves, "without", lambda _, messages: messages),
 }
-"""Faults by name.
-
-- recall: recalling a replacement takes back a replaced record in mid-hop.
-- move: a record is moved before its reading is committed.
-- floor: the floor passes records in mid-hop.
-- generation: every generation of the group may commit offsets.
-- catching up: a shard fires during a take-over, before it has read to the end.
-- missed: a replay lets missed moves take their place.
-"""
+"""Faults by name."""
