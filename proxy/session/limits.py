@@ -88,7 +88,7 @@ class BackPressure:
         self._reserve, self._disk_space = reserve, disk_space
         self._paused: set[int] = set()
         self._full: set[int] = set()
-        self._next_look_ms = self.disk_full_until_ms = 0
+        self._next_look_ms = self._disk_full_until_ms = 0
         """The disk was full: write nothing before this time. 0: the last write had room."""
         self._was_memory_exceeded = False
         self.has_limits = limits.are_set
@@ -98,7 +98,7 @@ class BackPressure:
     @property
     def is_disk_held(self) -> bool:
         """Whether reading is paused because the disk is full or its reserve would be used up."""
-        return self.disk_full_until_ms > 0 or self._reserve.is_short
+        return self._disk_full_until_ms > 0 or self._reserve.is_short
 
     def is_full(self, partition: int) -> bool:
         return partition in self._full
@@ -133,7 +133,7 @@ class BackPressure:
                 if is_memory_exceeded
                 else "memory budget has room again: reading goes on"
             )
-        if is_memory_exceeded or self.disk_full_until_ms > 0:
+        if is_memory_exceeded or self._disk_full_until_ms > 0:
             held = set(shards)
         elif self._reserve.is_short or self.is_ingest_paused:
             held = {p for p, shard in shards.items() if shard.waiting or shard.state is State.READY}
@@ -177,6 +177,13 @@ class BackPressure:
         elif was_short and not reserve.is_short:
             log.info("local disk has room again: reading goes on", free=shown_size(free_bytes))
 
+    def may_write(self, elapsed_ms: int) -> bool:
+        """Return False for a moment after the disk was full."""
+        return elapsed_ms >= self._disk_full_until_ms
+
     def disk_full(self, full: StorageFull, elapsed_ms: int) -> None:
         log.error(IS_HELD, why=str(full))
-        self.disk_full_until_ms = elapsed_ms + FULL_RETRY_MS
+        self._disk_full_until_ms = elapsed_ms + FULL_RETRY_MS
+
+    def disk_has_space(self) -> None:
+        self._disk_full_until_ms = 0

@@ -348,7 +348,7 @@ class Pipeline:
 
     def _tidy(self, at: Moment) -> None:
         self._has_more_to_tidy = False
-        if at.elapsed_ms < self.back_pressure.disk_full_until_ms:
+        if not self.back_pressure.may_write(at.elapsed_ms):
             return
         until_s = time.monotonic() + TIDY_S
         try:
@@ -369,7 +369,7 @@ class Pipeline:
                     self._has_more_to_tidy = True
                     break
             else:
-                self.back_pressure.disk_full_until_ms = 0
+                self.back_pressure.disk_has_space()
         except StorageFull as full:
             self.back_pressure.disk_full(full, at.elapsed_ms)
 

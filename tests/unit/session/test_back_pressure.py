@@ -91,10 +91,11 @@ def test_nothing_is_fetched_until_a_full_disk_has_space_again() -> None:
     fetching, pressure = a_back_pressure()
     pressure.disk_full(StorageFull(Path("run-1"), OSError(ENOSPC, "no space left")), NOW_MS)
     apply(pressure, 0, 0)
-    assert pressure.disk_full_until_ms == NOW_MS + FULL_RETRY_MS
+    assert not pressure.may_write(NOW_MS + FULL_RETRY_MS - 1)
+    assert pressure.may_write(NOW_MS + FULL_RETRY_MS)
     apply(pressure, 0, 0)
     assert fetching.said == [("pause", [1, 2])], "it is full until the stores could write"
-    pressure.disk_full_until_ms = 0
+    pressure.disk_has_space()
     apply(pressure, 0, 0)
     assert fetching.said == [("pause", [1, 2]), ("resume", [1, 2])]
 
@@ -122,7 +123,7 @@ def test_nothing_is_fetched_while_less_is_free_than_the_reserve() -> None:
     pressure.look_at_disk(NOW_MS)
     apply(pressure, 0)
     held = [pressure.is_disk_held]
-    assert not pressure.disk_full_until_ms, "what has been read is still written and compacted"
+    assert pressure.may_write(NOW_MS), "what has been read is still written and compacted"
     disk.free_bytes = 450
     pressure.look_at_disk(NOW_MS + LOOK_EVERY_MS)
     apply(pressure, 0)
@@ -163,7 +164,7 @@ def test_a_disk_that_is_full_and_below_its_reserve_is_held_until_neither_is() ->
     pressure.look_at_disk(NOW_MS)
     pressure.disk_full(StorageFull(Path("run-1"), OSError(ENOSPC, "no space left")), NOW_MS)
     apply(pressure, 0)
-    pressure.disk_full_until_ms = 0
+    pressure.disk_has_space()
     apply(pressure, 0)
     assert fetching.said == [("pause", [1])]
     disk.free_bytes = 1_000
