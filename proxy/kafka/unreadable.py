@@ -21,25 +21,59 @@ from proxy.protocol.headers import SKIPPED, UNREADABLE, read_headers
 log = structlog.get_logger(__name__)
 
 
-class UnreadableMessage:
-    """A record with a header name that is not UTF-8, from clients other than Java's. A second
-    decoding crashes the process."""
+NO_TIMESTAMP_MS = -1
 
-    def __init__(self, message: Message) -> None:
-        self.partition, self.offset = message.partition, message.offset
-        self.key, self.value, self.timestamp = message.key, message.value, message.timestamp
-        self.error = message.error
+
+class StandIn:
+    """A record with a mark in place of its headers. Unlike the client's record it can always be
+    pickled."""
+
+    __slots__ = ("_content", "_mark", "_offset", "_partition", "_timestamp")
+
+    def __init__(
+        self,
+        partition: int,
+        offset: int,
+        mark: bytes | None,
+        content: tuple[bytes | None, bytes | None] = (None, None),
+        timestamp: tuple[int, int] = (TIMESTAMP_NOT_AVAILABLE, NO_TIMESTAMP_MS),
+    ) -> None:
+        self._partition, self._offset, self._mark = partition, offset, mark
+        self._content, self._timestamp = content, timestamp
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._content[0]
+
+    def value(self) -> bytes | None:
+        return self._content[1]
 
     def headers(self) -> Headers:
-        return [(UNREADABLE, None)]
+        return [(UNREADABLE, self._mark)]
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._timestamp
+
+    def error(self) -> None:
+        return None
 
 
 def readable(message: Message) -> Message:
-    """Return the message, or a stand-in if its headers are unreadable. Call this first."""
+    """Return the message, or a stand-in if its headers are unreadable. Call this first.
+
+    A header name may not be UTF-8, from clients other than Java's. A second decoding crashes the
+    process."""
     try:
         read_headers(message)
     except SystemError:
-        return UnreadableMessage(message)
+        content = message.key(), message.value()
+        place = message.partition(), message.offset()
+        return StandIn(*place, None, content, message.timestamp())
     return message
 
 
@@ -130,8 +164,6 @@ class _Probe:
 # Each offset that an operator skips becomes an empty record and then a dead letter
 # (docs/operations/procedures.md#skip-a-batch-that-cannot-be-read).
 
-NO_TIMESTAMP_MS = -1
-
 
 class SkippedRanges:
     """Skipped ranges of an ingress topic. It grows while it is read, in one thread."""
@@ -147,37 +179,6 @@ class SkippedRanges:
         ranges = self._ranges.get(partition, {}).values()
         found = (one for one in ranges if one.start <= last and first < one.stop)
         return min(found, key=lambda one: one.start, default=None)
-
-
-class SkippedRecord:
-    """A stand-in for a skipped record."""
-
-    __slots__ = ("_offset", "_partition")
-
-    def __init__(self, partition: int, offset: int) -> None:
-        self._partition, self._offset = partition, offset
-
-    def partition(self) -> int:
-        return self._partition
-
-    def offset(self) -> int:
-        return self._offset
-
-    def key(self) -> bytes | None:
-        return None
-
-    def value(self) -> bytes | None:
-        return None
-
-    def headers(self) -> Headers:
-        """Return a header that is compared by identity, so no fetched record can have it."""
-        return [(UNREADABLE, SKIPPED)]
-
-    def timestamp(self) -> tuple[int, int]:
-        return TIMESTAMP_NOT_AVAILABLE, NO_TIMESTAMP_MS
-
-    def error(self) -> None:
-        return None
 
 
 class Skipping:
@@ -205,12 +206,12 @@ class Skipping:
 
     def records(
         self, partition: int, next_offset: int, most: int
-    ) -> tuple[list[SkippedRecord], int | None]:
+    ) -> tuple[list[StandIn], int | None]:
         """Return the next stand-ins. With the last, also the offset to fetch from."""
         met = self._met[partition]
         first = max(met.start, next_offset)
         stop = min(met.stop, first + most)
-        records = [SkippedRecord(partition, offset) for offset in range(first, stop)]
+        records = [StandIn(partition, offset, SKIPPED) for offset in range(first, stop)]
         if stop < met.stop:
             return records, None
         del self._met[partition]

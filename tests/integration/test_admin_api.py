@@ -250,8 +250,11 @@ def test_what_waits_is_listed_page_by_page_and_shown(
     ]
 
 
-def test_a_record_whose_headers_nobody_can_read_has_ended(installation: Installation) -> None:
-    proxy = installation.proxy()
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_record_whose_headers_nobody_can_read_has_ended(
+    installation: Installation, workers: int
+) -> None:
+    proxy = installation.proxy(workers=workers)
     proxy.start_ready()
     produce_raw(installation.bootstrap, installation.ingress, b"unreadable", [(NOT_UTF_8, b"1")])
     installation.await_ends(1)

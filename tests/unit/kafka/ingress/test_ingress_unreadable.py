@@ -1,6 +1,7 @@
 """A record whose headers the client library cannot decode is a dead letter, not a crash."""
 
-from typing import cast
+from multiprocessing import Pipe
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
@@ -21,6 +22,9 @@ class OnceFailing:
     def headers(self) -> None:
         self.looks += 1
         raise SystemError("returned a result with an exception set")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.headers(),)
 
     def error(self) -> None:
         return None
@@ -57,6 +61,16 @@ def test_headers_that_failed_once_are_never_touched_again(failing: OnceFailing) 
     message = _fetched(failing)
     for _ in range(3):
         message.headers()
+    assert failing.looks == 1
+
+
+def test_an_unreadable_record_can_be_sent_to_another_process(failing: OnceFailing) -> None:
+    message = _fetched(failing)
+    one_end, other_end = Pipe()
+    with one_end, other_end:
+        one_end.send(message)
+        sent = other_end.recv()
+    assert (sent.headers(), sent.value()) == (message.headers(), b"value")
     assert failing.looks == 1
 
 
