@@ -22,7 +22,7 @@ from proxy.errors import (
     ProxyError,
     SettingsError,
 )
-from proxy.kafka.client_settings import common_config, silent_logger
+from proxy.kafka.client_settings import common_config, silent_logger, with_token_callback
 
 log = structlog.get_logger(__name__)
 
@@ -392,4 +392,4 @@ def client_config(settings: Settings, **own: str | int | bool) -> dict[str, Any]
     """Return a command's client settings. Keyword `a_b` is `a.b` and overrides the settings."""
     named = {name.replace("_", "."): value for name, value in own.items()}
     quiet = {"log_level": 0, "logger": silent_logger(), "client.id": "kafka-delay-proxy-cli"}
-    return {**quiet, **settings.kafka, **named}
+    return {**quiet, **with_token_callback(settings.kafka), **named}
