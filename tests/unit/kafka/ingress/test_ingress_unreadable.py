@@ -24,7 +24,8 @@ class OnceFailing:
         raise SystemError("returned a result with an exception set")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.headers(),)
+        self.headers()
+        return type(self), ()
 
     def error(self) -> None:
         return None
