@@ -84,7 +84,7 @@ class TopicReaders:
                 topic
                 for topic in known
                 if topic.startswith(names.dlq_prefix)
-                and topic != names.dlq_prefix
+                and topic not in {names.dlq_prefix, names.dead_letters}
                 and not topic.endswith(names.replay_marks_of(""))
             )
             topics = [one for one in (names.dead_letters, *groups) if one in known][:MOST_TOPICS]
