@@ -186,13 +186,13 @@ class Header(Answer):
 class Content(Answer):
     """Key, value and headers of a record."""
 
-    key: Part | None = None
-    value: Part | None = None
-    headers: list[Header] = Field([], max_length=100)
-    headers_left_out: Count = 0
+    key: Part | None
+    value: Part | None
+    headers: list[Header] = Field(max_length=100)
+    headers_left_out: Count
 
 
-class Record(Content):
+class Record(Answer):
     """The state of an ingress record. With `body=true` also its key, value and headers."""
 
     origin: Origin
@@ -204,6 +204,10 @@ class Record(Content):
         description="The time at which the proxy looks at the record next. Earlier than `due` if "
         "the record must be rewritten before. Later if it was put back."
     )
+    key: Part | None = None
+    value: Part | None = None
+    headers: list[Header] = Field([], max_length=100)
+    headers_left_out: Count = 0
 
 
 class Records(Answer):
@@ -493,6 +497,7 @@ class SkipBody(Body):
     """The batch to skip. The log and `/readyz` name its partition and offset."""
 
     partition: PartitionNumber
+    # The document writes bounds as floats, which would round 2**63 - 1 up.
     offset: Annotated[int, Field(ge=0, le=10**18), Whole] = Field(
         description="The first offset of the batch."
     )

@@ -58,6 +58,14 @@ def test_bounds_and_defaults_are_of_json_schema() -> None:
     assert types == {("string", str), ("integer", int), ("boolean", bool)}
 
 
+def test_replies_promise_the_fields_that_are_always_sent() -> None:
+    schemas = document()["components"]["schemas"]
+    for name in ("Letter", "ListedLetter", "WaitingRecord"):
+        assert set(schemas[name]["required"]) == set(schemas[name]["properties"])
+    body = {"key", "value", "headers", "headers_left_out"}
+    assert set(schemas["Record"]["properties"]) - set(schemas["Record"]["required"]) == body
+
+
 def test_each_part_of_a_path_is_described() -> None:
     for path, _, one in operations():
         parameters = one.get("parameters", [])
