@@ -93,6 +93,8 @@ def refusal_of(error: Exception, path: str) -> Response:
             kind, *names = map(str, first["loc"])
             where = ".".join(names) if kind == "body" else f"`{names[0]}`"
             why = first["msg"].removeprefix("Value error, ").removesuffix(".")
+            if kind == "query" and first["type"] == "missing":
+                why = "name it in the query"
             problem = bad_request(f"{where or 'The body'}: {why}.")
         case MailboxFull():
             problem = Problem(503, "busy", "Too many questions wait for a worker; try again.")

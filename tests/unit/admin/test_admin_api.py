@@ -285,6 +285,10 @@ def test_what_is_wrong_with_a_call_is_said_cleanly(
         assert made.broker.recalls == []
 
 
+def test_a_call_without_a_needed_parameter_says_which_and_where() -> None:
+    assert MadeUpApi().ask("/records")[1]["detail"] == "`id`: name it in the query."
+
+
 def test_a_wrong_method_says_which_ones_there_are() -> None:
     _, headers, _ = MadeUpApi().reply("/api/v1/pauses/a", "PATCH")
     assert headers["Allow"] == "DELETE, PUT"
