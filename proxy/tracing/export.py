@@ -155,8 +155,8 @@ class SpanQueue(SpanExporter):
         elif self._put - self._done >= self._max_records:  # the processor would drop it silently
             self._count("dropped", 1)
         else:
-            self._put += 1
             traced = _traced(ingress, record, end, parent, times_ms)
+            self._put += 1
             self._processor.on_end(cast(Any, _Queued(traced)))
 
     def flush(self) -> None:
