@@ -212,8 +212,9 @@ def replay_letters(asked: ReplayedLetters) -> None:
 
     Letters that were replayed before are left out, unless you give --again. Look first with
     --dry-run, then give --yes."""
+    selection = asked.selection  # a fault in the filters is reported before the broker is asked
     named = [checked(read_place, text) for text in asked.place or []]
-    if named and not asked.selection.is_all:
+    if named and not selection.is_all:
         raise typer.BadParameter("name letters, or choose them by filters; not both")
     edits = checked(read_edits, asked.to_set or [], asked.to_unset or [])
     rate = None if asked.rate is None else checked(read_rate, asked.rate)
@@ -303,10 +304,14 @@ class _ReplayRun:
     def _letters(self, text: str) -> Iterator[Iterator[Letter]]:
         parts: Iterable[Sized] = [self._named] if self._named else self._spans.values()
         with _reading(text, parts, is_silent=self._asked.as_json) as on_read:
-            if self._named:
-                yield iter(self._named)
-            else:
-                yield self._topics.every(self._asked.selection, self._spans, on_read)
+            yield self._each(on_read)
+
+    def _each(self, on_read: OnRead) -> Iterator[Letter]:
+        if not self._named:
+            yield from self._topics.every(self._asked.selection, self._spans, on_read)
+        for letter in self._named:
+            on_read(1)
+            yield letter
 
     def _conclude(self) -> None:
         counts = self.counts
