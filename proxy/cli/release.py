@@ -41,9 +41,12 @@ class AllInstances(Instances):
         "when it applies the change. Repeatable."
     )
 
+    def ask_one(self, address: str, path: str, **how: Any) -> Answer:
+        return super().ask_one(address, path, **how, within_s=CHANGED_WITHIN_S)
+
     def change(self, method: str, path: str, done: str, body: object = None) -> None:
         """Ask for a change and print `done`. Raises typer.Exit."""
-        answers, silent = self.ask(path, method=method, body=body, within_s=CHANGED_WITHIN_S)
+        answers, silent = self.ask(path, method=method, body=body)
         is_everywhere = not silent and all(answer["in_force"] for answer in answers)
         if self.as_json:
             say_json({**answers[0], "in_force": is_everywhere, "silent": silent})
@@ -114,10 +117,8 @@ def resume(asked: Resumed) -> None:
         )
     if asked.targets is not None and asked.per_second is None:
         paused, rates = _held(asked.ask("/pauses"))
-        if asked.targets not in {
-            *paused,
-            *rates,
-        }:  # a mistyped pattern would leave the targets paused
+        # A mistyped pattern would leave the targets paused.
+        if asked.targets not in {*paused, *rates}:
             named = f"Name what was paused, as it was: {', '.join(paused)}."
             raise NotPaused(
                 f"{asked.targets} is not paused, and no rate counts for it.",

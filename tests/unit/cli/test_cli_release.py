@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from proxy.cli import admin_port
 from proxy.cli.admin_port import ProxyUnreachable
 from proxy.cli.app import app
+from proxy.cli.release import CHANGED_WITHIN_S
 
 LIMITS = {
     "limits": [
@@ -36,6 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
     def answer(address: str, path: str, _token: str | None, **how: Any) -> dict[str, Any]:
         method = how.get("method", "GET")
+        assert how["within_s"] == CHANGED_WITHIN_S
         calls.append((address, method, path, how.get("body")))
         if address == "away":
             raise ProxyUnreachable("No proxy answers at away.", "")
