@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from proxy.cli.send import Asked, ById, expected_end
+from proxy.cli.send import Asked, ById, commit, expected_end, rollback
 from proxy.config.settings import Settings
 from proxy.kafka.control import Request
 from proxy.protocol.body import Headers
@@ -78,6 +78,17 @@ def test_what_decides_about_an_id_is_keyed_by_it_too() -> None:
     cancel: Headers = [("timer-cancel", b"o1")]
     assert ById(ident="o1").request(cancel) == Request(cancel, b"o1")
     assert ById(ident="o1", partition=0).request(cancel).partition == 0
+
+
+@pytest.mark.parametrize("decision", ["commit", "rollback"])
+def test_a_decision_is_keyed_by_the_id_of_its_half_message(
+    monkeypatch: pytest.MonkeyPatch, decision: str
+) -> None:
+    written = list[Request]()
+    monkeypatch.setattr(ById, "carry_out", lambda _self, record, *_: written.append(record))
+    (commit if decision == "commit" else rollback)(ById(ident="o1"))
+    headers: Headers = [("timer-transaction", decision.encode()), ("timer-id", b"o1")]
+    assert written == [Request(headers, b"o1")]
 
 
 def test_a_target_is_needed_unless_a_consumer_group_gives_the_record_back() -> None:
