@@ -188,7 +188,7 @@ class Listing(Times, Due):
     target: str | None = option(
         "Only records for this target, or for targets that match this pattern."
     )
-    limit: int = option("Most records to show.", default=100, min=1, max=100000)
+    limit: int = option("Most records to show.", default=100, min=1, max=100_000)
 
     def fits(self, record: Found) -> bool:
         """Return whether the filters accept a record that was found by id or origin."""
@@ -443,7 +443,10 @@ class Moved(Instance):
     )
     at: str | None = option("Deliver at this time: RFC 3339 with a zone, or epoch ms.")
     delay_ms: int | None = option(
-        "Deliver after this time from now: 30s, 5m, PT1H ...", "--delay", parser=checked_delay_ms
+        "Deliver after this time from now: 30s, 5m, PT1H ...",
+        "--delay",
+        parser=checked_delay_ms,
+        metavar="DURATION",
     )
 
 
