@@ -125,26 +125,32 @@ NOTHING_READ: Final = ReadSoFar("", "", "", {}, {})
 
 class PartitionState(NamedTuple):
     """An ingress partition, by offsets. Ends are exclusive.
-    This audit or one before it read [read_from, read_to). Earlier audits judged offsets below
-    closed_to, except open records. [audited_from, audited_to) gets verdicts. log_start and log_end
-    describe the log after all ends were read. next_offset, watermark_ms, cursor and floor are O, T,
-    C and F of docs/exactly-once.md#what-is-committed. Requests below known_from are unknown: they
-    were not read, or their settings are gone.
+    O, T, C and F: docs/exactly-once.md#what-is-committed.
     """
 
     partition: int
     read_from: int
+    """This audit and its predecessors read [read_from, read_to)."""
     closed_to: int
+    """Earlier audits judged the records below, except open ones."""
     audited_from: int
+    """[audited_from, audited_to) gets verdicts."""
     audited_to: int
     read_to: int
     log_start: int
+    """The start of the log after all ends were read."""
     log_end: int
+    """The end of the log after all ends were read."""
     next_offset: int
+    """O."""
     watermark_ms: int
+    """T."""
     cursor: int
+    """C."""
     known_from: int
+    """Requests below are unknown: they were not read, or their settings are gone."""
     floor: int
+    """F."""
 
     @property
     def span_after(self) -> Span:

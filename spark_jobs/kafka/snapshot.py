@@ -29,9 +29,9 @@ from spark_jobs.runtime.errors import (
 
 VERSIONS: Final = (1, 2, 3, 4)
 """Versions of committed metadata.
-2: the watermark was set back. Ends beyond it are not required until it is there again. 3: moves
-have missed, or older versions rejected records, as their outcomes say. 4: a purge is active. The
-outcomes of its records say so.
+2: the watermark was set back. Ends beyond it are not required until it is there again.
+3: moves have missed, as their outcomes say.
+4: a purge is active. The outcomes of its records say so.
 """
 LAST_OFFSET: Final = 2**63 - 1
 """The cursor if nothing is left at the watermark."""

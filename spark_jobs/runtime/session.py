@@ -146,11 +146,12 @@ WHAT_JOBS_REST_ON: Final = {
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
 }
-"""LAST_WIN: a repeated header counts with its last value.
-hugeMethodLimit: Java compiles no longer method, and executors lack TWO_COMPILERS. icu: it takes
-seconds to start, and hexadecimal digits do not need it. objectHashAggregate: figures by minute have
-many small groups, which need no sorting. dynamicPartitionPruning: it took minutes here, and no
-table is partitioned by join keys.
+"""Settings of every session.
+mapKeyDedupPolicy: a repeated header counts with its last value.
+hugeMethodLimit: Java does not compile longer methods. Executors lack TWO_COMPILERS.
+icu: it takes seconds to start. Hexadecimal digits do not need it.
+objectHashAggregate: figures by minute have many small groups. They need no sorting.
+dynamicPartitionPruning: it took minutes here. No table is partitioned by join keys.
 """
 INTERPRETED: Final = {
     "spark.sql.codegen.wholeStage": "false",

@@ -33,7 +33,7 @@ from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 # - An *opener* begins a new generation of the id in its partition, and may end the generation
 #   before it. Openers are records, half messages and cancels that a producer writes under an id,
 #   and recalls that name the pending record.
-# - Without an id, the offset at which a record was first written replaces it.
+# - A record without an id has the offset at which it was first written in place of an id.
 # - Commits and rollbacks decide the half message that opened their generation.
 # - The successor of a hop belongs to the generation of its predecessor. If another opener was
 #   written in between, the successor is *overtaken*, and ends as it arrives.

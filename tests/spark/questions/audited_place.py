@@ -1,8 +1,10 @@
-"""A place with hand-made audits of two days.
+"""A folder with hand-made audits of two days.
 
-a-other: another ingress topic. a0: an older audit of everything without a successor. a1: everything
-again, at noon of the 24th. a2 continues a1, at noon of the 25th. a3 did not finish: it has verdicts
-and no row in `audits`.
+a-other: an audit of another ingress topic.
+a0: a complete audit at 11 o'clock of the 24th. No audit continues it.
+a1: a complete audit at noon of the 24th.
+a2: an audit at noon of the 25th. It continues a1.
+a3: an audit that did not finish. It has verdicts and no row in `audits`.
 """
 
 from __future__ import annotations
