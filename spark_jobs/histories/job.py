@@ -50,8 +50,8 @@ class Evidence:
         Raises `NotOurs` if a topic was recreated since, `RangeRefused` if records were deleted.
         """
         own, taken = self.committed.own, self.taken
-        then, partitions = {own.ingress: taken.topic_id, **taken.topic_ids}, broker.topics()
-        now = broker.topic_ids([topic for topic in then if topic in partitions])
+        then = {own.ingress: taken.topic_id, **taken.topic_ids}
+        now = broker.topic_ids([*then])
         for topic, topic_id in then.items():
             if now.get(topic) != topic_id:
                 raise NotOurs(
@@ -68,7 +68,7 @@ class Evidence:
                     f"{starts[one.place]}.",
                     "It cannot be made again; audit what is left.",
                 )
-        count = partitions[own.settings]
+        count = broker.topics()[own.settings]
         held = settings_topic(broker, own, self.group, taken.topic_id, count)
         return replace(self.committed, hop_keys=HopKeys(taken.topic_id, held.hop_secrets))
 

@@ -238,7 +238,7 @@ def unread_ends(taken: Snapshot, before: ReadSoFar) -> list[EndRange]:
         topic, partition, start, end = one.range
         read_to = before.ends.get(one.range.place, 0)
         topic_id = taken.topic_ids.get(topic)
-        if before.topic_ids.get(topic, topic_id) != topic_id:
+        if topic_id is not None and before.topic_ids.get(topic, topic_id) != topic_id:
             found.append(replace(one, is_recreated=True))
             continue
         if end < read_to:
@@ -520,12 +520,14 @@ class Reader:
         before = self._before
         part = [*first_of(taken.end_ranges, most)]
         size_shuffles(self._spark, count_of(part))
+        topics = taken.topic_ids.keys() & {one.topic for one in part}
+        ids = {topic: taken.topic_ids[topic] for topic in topics}
         anew = {one.range.topic for one in taken.ends if one.is_recreated}
         known = {place: at for place, at in before.ends.items() if place[0] not in anew}
         read = replace(
             before,
             ends={**known, **{one.place: one.end for one in part}},
-            topic_ids={**before.topic_ids, **{o.topic: taken.topic_ids[o.topic] for o in part}},
+            topic_ids={**before.topic_ids, **ids},
             lost={**before.lost, **lost_of(taken)},
             judged=before.judged_to,
         )

@@ -210,14 +210,15 @@ class Broker:
         return sorted(chosen)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return the ids of these topics, in the alphabet of Kafka's tools."""
+        """Return the ids of existing ones of these topics, in the alphabet of Kafka's tools."""
         found = {}
         for first in range(0, len(topics), AT_ONCE):
             asked = TopicCollection([*topics[first : first + AT_ONCE]])
             answers = self._admin.describe_topics(asked, request_timeout=ASK_TIMEOUT_S)
             for topic, answer in answers.items():
-                topic_id = str(self.ask(answer.result).topic_id)
-                found[topic] = topic_id.replace("+", "-").replace("/", "_")
+                with suppress(TopicMissing):
+                    topic_id = str(self.ask(answer.result).topic_id)
+                    found[topic] = topic_id.replace("+", "-").replace("/", "_")
         return found
 
     def compacted(self, topics: Sequence[str]) -> set[str]:

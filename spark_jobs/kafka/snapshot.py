@@ -404,7 +404,9 @@ def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedS
     taken_at_ms = now_ms()
     partitions = broker.topics()
     _check_there(own.all, partitions)
-    topic_id, count = broker.topic_ids([own.ingress])[own.ingress], partitions[own.ingress]
+    ids, count = broker.topic_ids([own.ingress]), partitions[own.ingress]
+    _check_there([own.ingress], ids)
+    topic_id = ids[own.ingress]
     committed = committed_positions(broker, group_id, own.ingress, count, topic_id)
     held = settings_topic(broker, own, group_id, topic_id, partitions[own.settings])
     committed = with_earlier_policies(committed, held.served)
@@ -521,9 +523,9 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _check_there(topics: Iterable[str], partitions: Mapping[str, int]) -> None:
+def _check_there(topics: Iterable[str], existing: Collection[str]) -> None:
     for topic in topics:
-        if topic not in partitions:
+        if topic not in existing:
             raise TopicMissing(
                 f"The topic {topic} does not exist.",
                 "Correct the names given with --ingress, --dead-letters, --outcomes, "
