@@ -179,11 +179,10 @@ def as_text(properties: Mapping[str, str]) -> str:
 
 
 # Files in the folder of an embedded broker:
-#   broker.lock    locked while a broker uses the folder
-#   broker.log     log of this run
-#   broker.log.1   log of the previous run
-#   kafka.version  Kafka version that wrote the data
-#   broker.fenced  present if the controller has fenced the broker that ended last
+# - broker.lock is locked while a broker uses the folder.
+# - broker.log is the log of this run. broker.log.1 is the log of the previous run.
+# - kafka.version names the Kafka that wrote the data.
+# - broker.fenced exists if the controller has fenced the broker that ended last.
 
 LOCK_WAIT_S = 3.0
 LEAST_FREE_BYTES = 200 << 20

@@ -210,7 +210,7 @@ class Broker:
         return sorted(chosen)
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return the ids of existing ones of these topics, in the alphabet of Kafka's tools."""
+        """Return the id of each topic that exists, in the alphabet of Kafka's tools."""
         found = {}
         for first in range(0, len(topics), AT_ONCE):
             asked = TopicCollection([*topics[first : first + AT_ONCE]])

@@ -122,7 +122,7 @@ class Plan(NamedTuple):
     title: str
     draw: Callable[[Sequence[Axes], Timeline], None]
     heights: Callable[[Timeline], Sequence[int]]
-    """Of the panels; none without anything to draw."""
+    """Return the panels' heights. Empty if there is nothing to draw."""
     above: int = TOP
 
 

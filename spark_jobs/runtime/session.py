@@ -96,7 +96,7 @@ def _wrapped(program: Path, cache: Path) -> Path:
     wrapper = home / "bin" / "java"
     if not os.access(wrapper, os.X_OK) or wrapper.read_text("utf-8") != script:
         wrapper.parent.mkdir(parents=True, exist_ok=True)
-        # By a rename, so that concurrent starts find the old file or the new one.
+        # A rename lets concurrent starts find the old file or the new one.
         number, name = tempfile.mkstemp(dir=wrapper.parent, prefix=".java-", text=True)
         with os.fdopen(number, "w", encoding="utf-8") as arriving:
             arriving.write(script)

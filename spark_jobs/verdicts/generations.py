@@ -30,10 +30,10 @@ from spark_jobs.verdicts.rules import EITHER, NAMES_ONE, in_steps
 from spark_jobs.verdicts.verdict_names import NOT_DONE, PENDING, VIOLATIONS
 
 # Rules of the log about records that share an id (docs/guide.md#cancel-and-replace):
-# - An *opener* begins a new generation of the id in its partition, and may end the generation
-#   before it. Openers are records, half messages and cancels that a producer writes under an id,
-#   and recalls that name the pending record.
-# - A record without an id has the offset at which it was first written in place of an id.
+# - An *opener* begins a new generation of the id in its partition. It may end the earlier one.
+# - A producer's records, half messages and cancels with an id are openers. A recall is an opener if
+#   it names the pending record.
+# - A record without an id is known by the offset at which it was first written.
 # - Commits and rollbacks decide the half message that opened their generation.
 # - The successor of a hop belongs to the generation of its predecessor. If another opener was
 #   written in between, the successor is *overtaken*, and ends as it arrives.
