@@ -136,7 +136,7 @@ def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
         figures.records[mode] += len(said)
         expected = ended_as(contents)
         if mode == FOLLOW:
-            _leave_out_unread(expected, contents, said)
+            expected = _without_unread(expected, contents)
         for origin in {**expected, **said}:
             one, wanted = said.get(origin, NONE), expected.get(origin, NONE.verdict)
             is_wrong = mode not in SIGHTS and one.verdict != wanted
@@ -147,11 +147,10 @@ def check(chunk: Chunk, mode: str, found: Verdicts, figures: Figures) -> None:
         _check_faulty(faulty, mode, by_run.get(run - 1, {}), by_run.get(run, {}), figures)
 
 
-def _leave_out_unread(expected: dict[str, str], contents: Contents, said: Verdicts) -> None:
-    """Expect nothing of records that the proxy has not read: `follow` reads no further either."""
-    for one in contents.records():
-        if not one.is_read and relative(one.origin) not in said:
-            del expected[relative(one.origin)]
+def _without_unread(expected: Mapping[str, str], contents: Contents) -> dict[str, str]:
+    """`follow` gives no verdict to a record that the proxy has not read."""
+    unread = {relative(one.origin) for one in contents.records() if not one.is_read}
+    return {origin: verdict for origin, verdict in expected.items() if origin not in unread}
 
 
 def ended_as(contents: Contents) -> dict[str, str]:
