@@ -236,9 +236,7 @@ class Demo:
         self._named("half-rolled-back", NEVER, **HALF)
         self.command("rollback", "half-rolled-back", "--wait", "60s")
         self.command("cancel", "nothing-has-this-id", "--wait", "60s", codes=(1,))
-        self.tell(
-            "a cancel, a recall, a replacement, a commit, a rollback, and a cancel of nothing"
-        )
+        self.tell("a cancel, a recall, a replacement, a commit, a rollback, a cancel of nothing")
         self._verdicts.update(
             cancelled=3, replaced=2, rolled_back=1, expired=1, missed=1, applied=7
         )
