@@ -17,7 +17,9 @@ import typer
 import yaml
 
 from proxy.cli.app import app
+from proxy.dead_letters.letter import REMEDIES
 from proxy.protocol import headers
+from proxy.protocol.outcomes import REASONS
 from proxy.telemetry.metrics import Metrics
 
 ROOT: Final = Path(__file__).parents[1]
@@ -80,6 +82,7 @@ def reference() -> dict[str, str]:
     """Return the generated pages by name."""
     return {
         "headers": _page("All headers", _headers()),
+        "codes": _page("Every code of a dead letter", _codes()),
         "settings": _page("Every setting", _settings()),
         "metrics": _page("Every metric", _metrics()),
         "cli": _page("Every command", _commands()),
@@ -108,6 +111,12 @@ def _headers() -> Iterator[str]:
     yield "| header | written by | meaning |\n|---|---|---|"
     for writer, names in (("producers", headers.REQUESTS), ("the proxy", headers.STAMPS)):
         yield from (f"| `{name}` | {writer} | {meanings[name]} |" for name in sorted(names))
+
+
+def _codes() -> Iterator[str]:
+    """Yield a table of the values of timer-error, as the command `dead-letters show` prints them."""
+    yield "| code | meaning | remedy |\n|---|---|---|"
+    yield from (f"| `{c}` | {_cell(REASONS[c])} | {_cell(REMEDIES[c])} |" for c in REASONS)
 
 
 def _slug(heading: str) -> str:

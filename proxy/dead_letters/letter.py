@@ -181,8 +181,9 @@ REMEDIES: Final = {
     "target-missing": "Replay with --set timer-topic=...",
     "target-illegal": "Replay with --set timer-topic=...",
     "target-refused": "Replay with --set timer-topic=..., or change `targets` in the proxy's "
-    "settings, restart it, and replay.",
-    "time-unreadable": "Replay with --set of the header, or --unset it to deliver at once.",
+    "settings (for a consumer group `retry.groups`), restart it, and replay.",
+    "time-unreadable": "Replay with --set of the header, or --unset it to deliver at once. Check "
+    "the producer's clock if the detail names the timestamp.",
     "level-unknown": "Replay with --set timer-level=... (a number), or --unset timer-level.",
     "delay-too-long": "Replay with a shorter delay, or raise `max_delay`, restart, and replay.",
     "time-past": "Replay with --set timer-deliver-at=... in milliseconds, or --unset it to deliver "
@@ -190,7 +191,8 @@ REMEDIES: Final = {
     "partition-bad": "Replay with --set or --unset timer-partition, or add partitions and replay.",
     "target-unknown": "Create the topic, then replay; or replay with --set timer-topic=...",
     "partition-unavailable": "Bring back the brokers that have the partition, then replay.",
-    "too-large": "Raise max.message.bytes of the target topic, then replay.",
+    "too-large": "Raise max.message.bytes of the target topic, or take message.max.bytes out of "
+    "the setting `kafka` (the detail says which), then replay.",
     "not-authorised": "Grant the proxy's user Write and Describe on the target, then replay.",
     "publish-failed": "Do what the detail says, then replay.",
     "id-bad": "Replay with --set timer-id=... or timer-cancel=... (1 to 256 bytes), or --unset.",
@@ -200,7 +202,8 @@ REMEDIES: Final = {
     "transaction-bad": "Replay with --set timer-transaction=prepare, commit or rollback, or "
     "--unset it to have an ordinary record.",
     "hop-bad": "Replay: what only the proxy may write is left out then.",
-    "purge-bad": "Replay: what only the proxy may write is left out then.",
+    "purge-bad": "Replay: what only the proxy may write is left out then. To purge, use the admin "
+    "API.",
     "transaction-expired": "Find out from its producer what became of the transaction. To "
     "deliver it after all, replay with --unset timer-transaction.",
     "overdue": "Replay with another time (--set timer-deliver-at=...), or change the setting "
