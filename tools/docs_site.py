@@ -114,7 +114,7 @@ def _headers() -> Iterator[str]:
 
 
 def _codes() -> Iterator[str]:
-    """Yield a table of the values of timer-error, as the command `dead-letters show` prints them."""
+    """Yield a table of the values of timer-error, with meanings and remedies."""
     yield "| code | meaning | remedy |\n|---|---|---|"
     yield from (f"| `{c}` | {_cell(REASONS[c])} | {_cell(REMEDIES[c])} |" for c in REASONS)
 
