@@ -113,9 +113,9 @@ def test_the_words_of_an_alert_name_only_labels_that_it_has(rule: Rule) -> None:
                 assert named <= set(dict(labels_of(sample["labels"])))
 
 
-def test_every_alert_stands_in_the_first_table_of_the_runbook() -> None:
+def test_every_alert_stands_in_the_first_list_of_the_runbook() -> None:
     runbook = RUNBOOK.read_text("utf-8")
-    assert re.findall(r"^\| \[(DelayProxy\w+)\]", runbook, re.MULTILINE) == NAMED
+    assert re.findall(r"^- \[(DelayProxy\w+)\]", runbook, re.MULTILINE) == NAMED
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
