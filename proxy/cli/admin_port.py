@@ -19,9 +19,9 @@ from proxy.protocol.bounded_json import MOST_BYTES, JsonRefused, read_object
 
 ANSWER_LIMIT_S: Final = 10.0
 MOST_ANSWER_BYTES: Final = 64 << 20
-NAME_IT: Final = "Start it, or name its admin port: --admin host:port."
+NAME_IT: Final = "Start it, or name its admin port with --admin host:port."
 FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
-ANOTHER: Final = "Another instance may: name its admin port, --admin host:port."
+ANOTHER: Final = "Another instance may have it: name that instance with --admin host:port."
 
 T = TypeVar("T")
 Answer = dict[str, Any]
@@ -173,13 +173,13 @@ def _all_of(address: str) -> Sequence[str]:
 def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
     if error.code == 401:
         return ProxyUnreachable(
-            f"The proxy at {base} wants its token.",
-            "Set `admin: token` to the proxy's own (environment: DELAY_PROXY_ADMIN__TOKEN).",
+            f"The proxy at {base} requires a token.",
+            "Set `admin: token` to the proxy's token (environment: DELAY_PROXY_ADMIN__TOKEN).",
         )
     if 300 <= error.code < 400:
         named = plain(error.headers.get("Location", "another address"))
         return ProxyUnreachable(
-            f"What answers at {base} sends on to {named}, which may be anybody's.",
+            f"{base} redirects to {named}. Redirects are not followed.",
             "Name the proxy's own address: --admin host:port or --admin https://host.",
         )
     try:
@@ -189,18 +189,18 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
         return no_proxy(base)
     if code == "no-such-path":
         return ProxyUnreachable(
-            f"The proxy at {base} does not know this call: it is older.",
-            "Upgrade it, or use the command of its version.",
+            f"The proxy at {base} does not know this call, because it is an older version.",
+            "Upgrade the proxy, or use the command line of its version.",
         )
     if error.code == 404:
-        return NotThere(f"The proxy at {base} does not have it: {detail}", ANOTHER)
-    return ProxyUnreachable(f"The proxy at {base} refuses: {detail}")
+        return NotThere(f"The proxy at {base} did not find it: {detail}", ANOTHER)
+    return ProxyUnreachable(f"The proxy at {base} refused: {detail}")
 
 
 def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachable:
     why = getattr(error, "reason", error)
     if isinstance(why, TimeoutError):
-        return ProxyUnreachable(f"{base} does not answer in time ({within_s:g} s).", NAME_IT)
+        return ProxyUnreachable(f"{base} did not answer in time ({within_s:g} s).", NAME_IT)
     if isinstance(error, HTTPException) and not isinstance(error, InvalidURL):
         return no_proxy(base)
     shown = why.strerror if isinstance(why, OSError) and why.strerror else why
@@ -209,4 +209,4 @@ def _unreachable(base: str, error: Exception, within_s: float) -> ProxyUnreachab
 
 def no_proxy(base: str) -> ProxyUnreachable:
     """Return the error for a server that is not a proxy."""
-    return ProxyUnreachable(f"What answers at {base} is no proxy.", NAME_IT)
+    return ProxyUnreachable(f"The server at {base} is not a kafka-delay-proxy.", NAME_IT)

@@ -51,11 +51,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001 (a person gets a sentence for any error)
         text = plain(f"{type(error).__name__}: {error}")
-        print(f"Error: a defect of kafka-delay-proxy, please report it: {text}", file=sys.stderr)
+        print(
+            f"Error: this is a defect of kafka-delay-proxy. Please report it: {text}",
+            file=sys.stderr,
+        )
         if os.environ.get(DEBUG, "").lower() == "debug":
             print(plain_lines("".join(traceback.format_exception(error))), file=sys.stderr)
         else:
-            print(f"With {DEBUG}=debug in the environment it shows where.", file=sys.stderr)
+            print(
+                f"Set {DEBUG}=debug in the environment to see where it happened.", file=sys.stderr
+            )
         sys.exit(1)
     sys.exit(0)
 

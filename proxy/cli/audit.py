@@ -36,7 +36,7 @@ class EveryAudit:
         "Audit only this target topic, or targets that match this pattern. Repeatable."
     )
     max_lateness: list[str] | None = option(
-        "Longest allowed lateness, such as 2s. A later delivery is a violation. Repeatable.",
+        "Longest allowed lateness, like 2s. A later delivery is a violation. Repeatable.",
         metavar="[TARGET=]TIME",
     )
     master: str = option("Spark master URL.", default="local[*]")

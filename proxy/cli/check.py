@@ -52,9 +52,9 @@ def check(
     else:
         say_table(["", "what", "found", "what to do"], [f.as_row() for f in findings])
         if stops:
-            say(f"{stops} of these would stop the proxy.")
+            say(f"{stops} of these problems would stop the proxy.")
         elif warnings:
-            say(f"Nothing would stop the proxy; {warnings} of these should be looked at.")
+            say(f"Nothing would stop the proxy. Look at the warnings ({warnings}).")
         else:
             say("Nothing would stop the proxy.")
     raise typer.Exit(1 if stops else 0)
@@ -62,21 +62,21 @@ def check(
 
 def settings_findings(settings: Settings) -> Iterator[Finding]:
     """Yield findings about the settings and this machine. Needs no broker."""
-    yield Subject("settings").ok("readable; every key is known")
+    yield Subject("settings").ok("readable; all keys are known")
     try:
         Connection(settings)
     except SettingsError as error:
         yield Subject("kafka").stop(error.found, "Correct the settings under `kafka`.")
     else:
         servers = settings.bootstrap_servers
-        yield Subject("kafka").ok(f"librdkafka accepts its settings; broker {servers}")
+        yield Subject("kafka").ok(f"librdkafka accepts the settings; broker {servers}")
     yield _data_dir(settings.data_dir)
     yield _reserve(settings)
     free = free_inodes(settings.data_dir)
     if free is not None and free < FEW_INODES:
         yield Subject("inodes").warn(
-            f"{free} more files can be made on the disk of {settings.data_dir} (df -i)",
-            "Delete files there, or choose a file system with more inodes for `data_dir`.",
+            f"{free} more files can be created on the disk of {settings.data_dir} (df -i)",
+            "Delete files there, or put `data_dir` on a file system with more inodes.",
         )
     yield from _extras(settings)
     span_ms = settings.wheel.precision_ms * settings.wheel.slots
@@ -86,17 +86,17 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
     yield from retry_settings_findings(settings)
     aliases = Subject("header_aliases")
     if named := ", ".join(settings.header_aliases):
-        yield aliases.ok(f"the headers of {named} are understood too")
+        yield aliases.ok(f"the headers of {named} are read, too")
     if "etf1" in settings.header_aliases:
         yield aliases.advice(
-            "with etf1, a record without value and without headers of ours cancels by its key",
-            "Producers that deliver null values must say so with `timer-topic`.",
+            "with etf1, a record with a null value and without timer- headers cancels by its key",
+            "Producers that want to deliver null values must set `timer-topic`.",
         )
     if not is_loopback(settings.admin.host) and not settings.admin.token:
         yield Subject("admin").advice(
-            f"metrics are open to whoever reaches {settings.admin.host}:{settings.admin.port}; the "
-            "API answers 403 there without a token",
-            "Set `admin: token` to use the API, or keep the port inside.",
+            "metrics are open to anyone who reaches "
+            f"{settings.admin.host}:{settings.admin.port}; without a token the API answers 403",
+            "Set `admin: token` to use the API. Do not expose the port to other networks.",
         )
 
 
@@ -108,14 +108,14 @@ def _data_dir(data_dir: Path) -> Finding:
     except OSError as error:
         return Subject("data_dir").stop(
             f"{existing} cannot be written: {error.strerror}",
-            "Make it writable for the user of the proxy, or choose another `data_dir`.",
+            "Make it writable for the proxy's user, or choose another `data_dir`.",
         )
     from proxy.recovery.local_state import open_to_others
 
     if (path := next(open_to_others(data_dir), None)) is not None:
         return Subject("data_dir").warn(
             f"other users may read {path}",
-            f"Start `run` once: it closes the folder. To do it now: chmod -R go= {folder}",
+            f"Start `run` once, which closes the folder to others. Or run: chmod -R go= {folder}",
         )
     is_there = "is" if existing == folder else "can be made and is"
     return Subject("data_dir").ok(f"{folder} {is_there} writable")
@@ -136,13 +136,13 @@ def _reserve(settings: Settings) -> Finding:
     reserve.observe(size_bytes, free_bytes)
     found = (
         f"{shown_size(free_bytes)} of {shown_size(size_bytes)} are free, "
-        f"{shown_size(reserve.of(size_bytes))} stay so"
+        f"{shown_size(reserve.of(size_bytes))} are reserved"
     )
     if not reserve.is_short:
         return Subject("disk_reserve").ok(found)
     return Subject("disk_reserve").stop(
-        f"{found}: `run` leaves the partitions to other instances, or reads no new records",
-        f"Make room on the disk of {settings.data_dir}, or lower `disk_reserve`.",
+        f"{found}: `run` leaves its partitions to other instances, or reads no new records",
+        f"Free space on the disk of {settings.data_dir}, or lower `disk_reserve`.",
     )
 
 
@@ -161,11 +161,11 @@ def _extras(settings: Settings) -> Iterator[Finding]:
 def _workers(settings: Settings) -> Iterator[Finding]:
     workers, cores = Subject("workers"), usable_cores()
     if settings.workers is None:
-        yield workers.ok(f"auto: {cores} here, but at most one for each ingress partition")
+        yield workers.ok(f"auto: {cores} here, and at most one for each ingress partition")
         return
     if settings.workers > cores:
         found = f"{settings.workers} processes on {cores} cores"
-        yield workers.advice(found, "Use at most one per core.")
+        yield workers.advice(found, "Use at most one for each core.")
     if settings.topics.create and settings.workers > settings.topics.partitions:
         yield workers.warn(
             f"{settings.workers} workers, {settings.topics.partitions} ingress partitions",

@@ -215,11 +215,11 @@ def replay_letters(asked: ReplayedLetters) -> None:
     selection = asked.selection  # a fault in the filters is reported before the broker is asked
     named = [checked(read_place, text) for text in asked.place or []]
     if named and not selection.is_all:
-        raise typer.BadParameter("name letters, or choose them by filters; not both")
+        raise typer.BadParameter("name letters or use filters, not both")
     edits = checked(read_edits, asked.to_set or [], asked.to_unset or [])
     rate = None if asked.rate is None else checked(read_rate, asked.rate)
     if not (asked.dry_run or asked.yes):
-        raise typer.BadParameter("look first with --dry-run, then say --yes")
+        raise typer.BadParameter("look with --dry-run first, then give --yes")
     with explained(asked.settings):
         run = _ReplayRun(asked, named, ReplayOptions(edits, asked.again, asked.limit, rate))
         run.preview() if asked.dry_run else run.replay()
@@ -236,15 +236,15 @@ def _find_letter(topics: DeadLetterTopics, named: Place | Origin) -> Letter:
 def _value_note(original: Original | None) -> str:
     if original is None:
         return (
-            "none here, and the original is no longer in the ingress: it was null, or too large "
-            "for this topic and is lost"
+            "not in the letter, and the original is no longer in the ingress. It was null, or "
+            "it was too large for this topic and is lost"
         )
     value = original[1]
     if value is None:
         return "null, as in the ingress"
     return (
-        f"{len(value):,} bytes, too large for this topic; they are still in the ingress: "
-        "--raw writes them to stdout, a replay takes them from there"
+        f"{len(value):,} bytes, too large for this topic. They are still in the ingress: --raw "
+        "writes them to stdout, and a replay reads them there"
     )
 
 
@@ -325,9 +325,9 @@ class _ReplayRun:
         else:
             say(self._asked.nothing_in(self._topics.name))
         if self.is_stopped:
-            anew = "would begin anew (--again)"
-            goes_on = anew if self._options.is_again else "goes on from there"
-            say(f"Stopped before the end; the same command {goes_on}.")
+            anew = "would start again at the beginning (--again)"
+            goes_on = anew if self._options.is_again else "continues there"
+            say(f"Stopped before the end. The same command {goes_on}.")
 
 
 SHOWN_AS_FACTS: Final = (ERROR, ERROR_DETAIL, ORIGIN)
@@ -404,7 +404,7 @@ def _facts(letter: Letter, mark: Mark | None) -> Iterator[tuple[str, str]]:
         yield "do", letter.remedy
     yield "origin", plain(letter.text(ORIGIN)) or "unknown"
     if letter.first_origin:
-        yield "first", f"{plain(letter.first_origin)} (it has been sent in again since)"
+        yield "first", f"{plain(letter.first_origin)} (it was sent to the ingress again)"
     if letter.reason is not None:
         yield "replayed", _replayed(mark) or "no"
     yield "key", shown_bytes(letter.key)
@@ -455,14 +455,14 @@ def say_counts(counts: ReplayCounts, now_ms: int, *, was_done: bool) -> None:
     for target, one in most[:TARGETS_SHOWN]:
         say(f"  {one.letters:,} to {target}, {_when(one, now_ms)}")
     if len(most) > TARGETS_SHOWN:
-        say(f"  and to {len(most) - TARGETS_SHOWN:,} topics more")
+        say(f"  and to {len(most) - TARGETS_SHOWN:,} more topics")
     if counts.by_reason:
         say(f"{'Did' if was_done else 'Would'} not replay {counts.kept:,}:")
     for kind, left in sorted(counts.by_reason.items(), key=lambda one: -one[1].letters):
         others = f" and {left.letters - 1:,} more" if left.letters > 1 else ""
         why = f"{kind}: {plain(left.detail)} ({left.place}{others})"
         if kind == ALREADY:
-            why = "replayed already (--again replays once more)"
+            why = "were already replayed (--again replays them once more)"
         say(f"  {left.letters:,} {why}")
 
 
@@ -486,7 +486,7 @@ def say_decisions(decisions: Sequence[ReplayDecision], now_ms: int) -> None:
         else:
             planned = f"nothing, {one.kind}: {plain(one.detail)}"
         rows.append((str(one.letter.place), plain(one.letter.text(ORIGIN)), planned))
-    say_table(["place", "origin", "what a replay would do"], rows, WHOLE)
+    say_table(["place", "origin", "what a replay does"], rows, WHOLE)
 
 
 def decision_json(decision: ReplayDecision, replayed_as: str | None = None) -> dict[str, Any]:

@@ -70,12 +70,12 @@ def _repeated(answers: Iterable[Answer]) -> list[int]:
 def _say_repeated(numbers: Collection[int]) -> None:
     if numbers:
         twice = f"Counted more than once: {_numbers(numbers)}."
-        say(f"{twice} Is an instance named twice, or does one just come or go?")
+        say(f"{twice} Is an instance named twice? Or is an instance starting or stopping?")
 
 
 def _say_missing(missing: list[int] | None) -> None:
     if missing is None:
-        say("Whether that is all of the ingress is not known: the broker does not answer.")
+        say("The broker does not answer, so it is not known whether these are all partitions.")
     elif missing:
         say(f"Not covered: {_numbers(missing)}. Name every instance with --admin.")
 
@@ -117,7 +117,7 @@ def pending(
         return
     _say_counts("target", by_target)
     _say_counts("due", by_due)
-    say(_wait(total))
+    say(_are_pending(total))
 
 
 def _count_at_instances(asked: Instances) -> None:
@@ -135,14 +135,14 @@ def _count_at_instances(asked: Instances) -> None:
         say_json({**said, **covered, "partitions_twice": twice, "silent": silent})
     else:
         _say_counts("target", by_target | ({"(others)": others} if others else {}))
-        say(f"{_wait(total)} {_covered(partitions)}")
+        say(f"{_are_pending(total)} {_covered(partitions)}")
         _say_repeated(twice)
         _say_missing(missing)
     refuse_silent(silent)
 
 
-def _wait(records: int) -> str:
-    return f"{counted(records, 'record')} {'waits' if records == 1 else 'wait'}."
+def _are_pending(records: int) -> str:
+    return f"{counted(records, 'record')} {'is' if records == 1 else 'are'} pending."
 
 
 def count_entries(
@@ -161,7 +161,7 @@ def count_entries(
 def _say_counts(what: str, counts: Mapping[str, int]) -> None:
     if counts:
         rows = [(name, f"{count:,}") for name, count in counts.items()]
-        say_table([what, "records waiting"], rows)
+        say_table([what, "pending records"], rows)
 
 
 PAGE_RECORDS: Final = 1_000
@@ -240,7 +240,7 @@ def list_pending(
     records, has_more = sorted(found.records, key=_place), found.has_more
     has_more = has_more or len(records) > asked.limit
     found = found._replace(records=records[: asked.limit])
-    more = "; there are more, see --limit" if has_more else ""
+    more = ". There are more: raise --limit" if has_more else ""
     missing = missing_partitions(asked.settings, found.partitions)
     found.show(asked, f"{counted(len(found.records), 'record')}{more}.", missing, more=has_more)
 
@@ -272,7 +272,7 @@ def find(asked: Wanted) -> None:
     kept = [one for one in found.records if asked.ident is None or one["id"] == asked.ident]
     kept = [one for one in kept if asked.fits(one)]
     found = found._replace(records=kept[: asked.limit])
-    found.show(asked, f"{len(kept):,} found." if kept else "Nothing waits so.", missing)
+    found.show(asked, f"{len(kept):,} found." if kept else "No pending record matches.", missing)
 
 
 def _together(asked: Instances, asking: Callable[[str], Listed]) -> Listed:
@@ -315,8 +315,9 @@ def _at_origin(asked: Instances, origin: Origin, *, with_body: bool) -> Listed:
     if not found.records:
         refuse_silent(found.silent)
         raise NotThere(
-            f"None of the instances asked knows {origin}.",
-            "Name it as topic/partition/offset of the ingress, and every instance with --admin.",
+            f"{origin} is pending at none of the asked instances.",
+            "Check the origin (topic/partition/offset of the ingress), and name every instance "
+            "with --admin.",
         )
     return found._replace(partitions={origin.partition})
 
@@ -338,7 +339,8 @@ def _place(record: Found) -> tuple[int, int, int]:
 def _row(record: Found) -> list[str]:
     size_bytes = record.get("bytes")
     attempt = f" {record['attempt']}" if record.get("attempt") else ""
-    reason = f": waits for a retry because {record['reason']}" if record.get("reason") else ""
+    why = record.get("reason")
+    reason = f": waits for its next publish attempt, because {why}" if why else ""
     return [
         *("" if ms is None else shown_time(ms) for ms in (record["fires"], record["due"])),
         *(plain(record[name]) for name in ("target", "id", "origin")),
@@ -356,8 +358,8 @@ def _say_body(record: Found) -> None:
 
 PURGE: Final[dict[str, Any]] = {"method": "POST", "within_s": CHANGED_WITHIN_S}
 PURGE_NOT_YET: Final = (
-    "The purge is written, and counts as soon as each partition has read it; not all have yet: is "
-    "the proxy behind (see /readyz), or is taking in paused (see `pauses`)?"
+    "The purge is written. Some partitions have not read it yet. It applies when they do. Look "
+    "whether the proxy is behind (/readyz) or the ingest is paused (`pauses`)."
 )
 
 
@@ -377,13 +379,13 @@ def purge(asked: Purged) -> None:
     with --admin counts its own records first. The purge applies to all instances. Exit code 1: some
     partitions have not read the purge yet, or with --dry-run an instance did not answer."""
     if asked.as_json and not (asked.dry_run or asked.yes):
-        raise typer.BadParameter("with --json nobody is asked: name --yes, or --dry-run")
+        raise typer.BadParameter("--json does not ask for confirmation: give --yes or --dry-run")
     body = {"targets": asked.targets, "due_from": asked.since_ms, "due_to": asked.until_ms}
     done = _count_purge(asked, body)
     if not asked.as_json:
         _say_purge(done)
     if not (asked.dry_run or asked.yes):
-        typer.confirm("Purge it, in all partitions?", abort=True)
+        typer.confirm("Purge these records in all partitions?", abort=True)
     if not asked.dry_run:
         answering = next(one for one in asked.addresses if one not in done["silent"])
         said = asked.ask_one(answering, "/purges", body={**body, "dry_run": False}, **PURGE)
@@ -391,9 +393,9 @@ def purge(asked: Purged) -> None:
     if asked.as_json:
         say_json(done)
     elif asked.dry_run:
-        say("Nothing was done.")
+        say("Nothing was changed.")
     else:
-        purged = f"purged: nothing that waits for {asked.targets} is delivered: "
+        purged = f"purged: the pending records for {asked.targets} will not be delivered: "
         say(purged + ", ".join(done["purges"]) if done["applied"] else PURGE_NOT_YET)
     if asked.dry_run:
         refuse_silent(done["silent"])
@@ -418,18 +420,18 @@ def _say_purge(done: Answer) -> None:
     since = "" if done["due_from"] is None else f" from {shown_time(done['due_from'])}"
     until = "" if done["due_to"] is None else f" to {shown_time(done['due_to'])}"
     due = f", due{since}{until}," if since or until else ""
-    wait = "waits" if done["records"] == 1 else "wait"
-    records = counted(done["records"], "record")
-    say(f"{more}{records} for {done['targets']}{due} {wait}. {_covered(done['partitions'])}")
+    are = "is" if done["records"] == 1 else "are"
+    records = f"{more}{counted(done['records'], 'record')} for {done['targets']}"
+    say(f"{records}{due} {are} pending. {_covered(done['partitions'])}")
     _say_repeated(done["partitions_twice"])
     say_silent(done["silent"])
     _say_missing(done["partitions_missing"])
 
 
 WAIT: Final = "10s"
-TOO_LATE: Final = "too late: the record had ended before, and nothing was changed"
+TOO_LATE: Final = "too late: the record has already ended. Nothing was changed"
 NOT_MOVED_YET: Final = (
-    "written as {origin}; what becomes of it is not known yet: is the proxy behind?"
+    "written as {origin}; not applied yet. Look whether the proxy is behind (/readyz)"
 )
 
 
@@ -455,15 +457,15 @@ def reschedule(asked: Moved) -> None:
 
     Exit code 1: the record had ended before, or the result is not known yet."""
     if (asked.at is None) is (asked.delay_ms is None):
-        raise typer.BadParameter("name either --at or --delay")
+        raise typer.BadParameter("give either --at or --delay")
     now_ms = wall_clock_ms()
     deliver_at_ms = (
         now_ms + (asked.delay_ms or 0) if asked.at is None else checked_instant_ms(asked.at)
     )
     if deliver_at_ms < now_ms - LONG_PAST_MS:
         raise typer.BadParameter(
-            f"{asked.at} is {shown_time(deliver_at_ms)}: epoch times are milliseconds. For at once "
-            "write --delay 0"
+            f"{asked.at} is {shown_time(deliver_at_ms)}. Write epoch times in milliseconds. To "
+            "deliver at once, write --delay 0"
         )
     path, body = f"/records/{quote(str(asked.origin))}?wait={WAIT}", {"deliver_at": deliver_at_ms}
     done = asked.ask(path, method="PATCH", body=body, within_s=CHANGED_WITHIN_S)

@@ -30,6 +30,9 @@ class NotLimited(ProxyError):
     """No limit was set at run time."""
 
 
+NOT_YET: Final = "The change is written, but some instances have not applied it yet."
+
+
 @dataclass(frozen=True, kw_only=True)
 class AllInstances(Instances):
     """The instances to ask. A change by any instance applies to all.
@@ -51,7 +54,7 @@ class AllInstances(Instances):
         if self.as_json:
             say_json({**answers[0], "in_force": is_everywhere, "silent": silent})
         else:
-            late = "" if is_everywhere else " It is written, but not every instance has noticed."
+            late = "" if is_everywhere else f" {NOT_YET}"
             say(f"{done}{late}")
             say_silent(silent)
         raise typer.Exit(0 if is_everywhere else 1)
@@ -73,7 +76,7 @@ class Change(AllInstances):
 
         `whole` is the flag that stands for everything."""
         if is_whole == (self.targets is not None):
-            raise typer.BadParameter(f"name a target or pattern, or {whole}: one of the two")
+            raise typer.BadParameter(f"give either a target (or pattern) or {whole}")
         of_targets, of_whole = PATHS[whole]
         return of_whole if self.targets is None else f"{of_targets}/{quote(self.targets, safe='')}"
 
@@ -90,7 +93,7 @@ def pause(asked: Paused) -> None:
 
     The pause applies to all instances until `resume`. Exit code 1: an instance has not noticed it
     yet."""
-    done = "Taking in is paused." if asked.ingest else f"{asked.targets} is paused."
+    done = "The ingest is paused." if asked.ingest else f"{asked.targets} is paused."
     asked.change("PUT", asked.path("--ingest", is_whole=asked.ingest), done)
 
 
@@ -99,7 +102,7 @@ class Resumed(Paused):
     """Options of `resume`."""
 
     per_second: int | None = option(
-        "Release the held records at this many a second, over all partitions.",
+        "Release the records of the pause at this rate per second, in all partitions together.",
         min=1,
         max=MOST_PER_SECOND,
     )
@@ -112,20 +115,18 @@ def resume(asked: Resumed) -> None:
     yet."""
     path = asked.path("--ingest", is_whole=asked.ingest)
     if asked.ingest and asked.per_second is not None:
-        raise typer.BadParameter(
-            "--per-second is for targets; the ingress is read as fast as may be"
-        )
+        raise typer.BadParameter("--per-second is for targets, not for --ingest")
     if asked.targets is not None and asked.per_second is None:
-        paused, rates = _held(asked.ask("/pauses"))
+        paused, rates = _in_force(asked.ask("/pauses"))
         # A mistyped pattern would leave the targets paused.
         if asked.targets not in {*paused, *rates}:
-            named = f"Name what was paused, as it was: {', '.join(paused)}."
+            named = f"Give the same pattern as for `pause`. Paused: {', '.join(paused)}."
             raise NotPaused(
-                f"{asked.targets} is not paused, and no rate counts for it.",
+                f"{asked.targets} is neither paused nor released at a rate.",
                 named if paused else "Nothing is paused.",
             )
     rate = "" if asked.per_second is None else f"?per_second={asked.per_second}"
-    done = "Taking in goes on." if asked.ingest else f"{asked.targets} is resumed."
+    done = "The ingest is resumed." if asked.ingest else f"{asked.targets} is resumed."
     asked.change("DELETE", f"{path}{rate}", done)
 
 
@@ -133,7 +134,7 @@ def pauses(asked: AllInstances) -> None:
     """List paused targets, targets released at a rate, and whether the ingress is paused."""
     replies = asked.ask("/pauses")
     ingest = asked.ask("/ingest").answers
-    paused, rates = _held(replies)
+    paused, rates = _in_force(replies)
     is_ingest_paused = any(answer["paused"] for answer in ingest)
     unread = sum(answer["unread"] for answer in ingest)
     if asked.as_json:
@@ -146,13 +147,13 @@ def pauses(asked: AllInstances) -> None:
     for pattern, per_second in sorted(rates.items()):
         say(f"resumed at {per_second:,} records a second: {pattern}")
     if is_ingest_paused:
-        say(f"taking in is paused: {unread:,} records of the ingress wait to be read")
+        say(f"the ingest is paused: {unread:,} ingress records are unread")
     if not (paused or rates or is_ingest_paused):
         say("Nothing is paused.")
     say_silent(replies.silent)
 
 
-def _held(replies: Replies[Answer]) -> tuple[list[str], dict[str, int]]:
+def _in_force(replies: Replies[Answer]) -> tuple[list[str], dict[str, int]]:
     paused = {pattern for answer in replies.answers for pattern in answer["paused"]}
     rates = {name: n for answer in replies.answers for name, n in answer["release_rates"].items()}
     return sorted(paused), rates
@@ -218,9 +219,9 @@ def set_limit(asked: NewLimit) -> None:
     noticed the change yet."""
     path = asked.path("--worker", is_whole=asked.worker)
     if asked.worker and (asked.per_second is None or asked.overdue is not None):
-        raise typer.BadParameter("with --worker name --per-second; --overdue is for targets")
+        raise typer.BadParameter("--worker needs --per-second; --overdue is for targets")
     if asked.per_second is None and asked.overdue is None:
-        raise typer.BadParameter("name --per-second, --overdue, or both")
+        raise typer.BadParameter("give --per-second, --overdue, or both")
     body: dict[str, Any] = {} if asked.per_second is None else {"per_second": asked.per_second}
     if asked.overdue is not None:
         body["overdue"] = _rule(asked.overdue)
@@ -240,11 +241,11 @@ def clear_limit(asked: Limited) -> None:
         is_set = (targets, RUN_TIME) in [(one["pattern"], one["source"]) for one in known]
     if not is_set:
         raise NotLimited(
-            f"Nothing was set at run time for {targets or 'each worker'}.",
-            "`limits` lists what is set: name the pattern as it stands there." if targets else "",
+            f"No limit was set at run time for {targets or 'each worker'}.",
+            "Give a pattern as `limits` lists it." if targets else "",
         )
     whose = targets or "A worker as a whole"
-    asked.change("DELETE", path, f"{whose} has no limit set at run time.")
+    asked.change("DELETE", path, f"{whose} has no run-time limit any more.")
 
 
 def _rule(text: str) -> Mapping[str, str]:
@@ -254,8 +255,8 @@ def _rule(text: str) -> Mapping[str, str]:
     except ValidationError as error:
         why = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
         raise typer.BadParameter(
-            f"{text!r} is no rule: write age:action, like 1h:drop; actions are drop, dead-letter "
-            f"and deliver ({why})"
+            f"{text!r} is not a rule: write age:action, like 1h:drop. Actions are drop, "
+            f"dead-letter and deliver ({why})"
         ) from None
     return {"older_than": shown_delay(rule.older_than_ms), "action": rule.action}
 
@@ -283,7 +284,7 @@ def skip(asked: Skipped) -> None:
     else:
         does = "would skip" if asked.dry_run else "skipped"
         is_late = not (asked.dry_run or done["in_force"])
-        later = "; written, but the proxy has not read on yet" if is_late else ""
+        later = "; written, but the proxy has not continued yet" if is_late else ""
         say(
             f"{does} offsets {done['offset']} up to, not including, {done['end']} of partition "
             f"{done['partition']}{later} ({done['why']})"

@@ -31,4 +31,4 @@ def create_topics(asked: AtBroker) -> None:
         say_json({"created": created})
         return
     for topic in asked.settings.topics.own:
-        say(f"{topic}: {'created' if topic in created else 'was there already'}")
+        say(f"{topic}: {'created' if topic in created else 'exists already'}")

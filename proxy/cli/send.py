@@ -112,15 +112,11 @@ class Asked:
         times = [one for one in (self.delay, self.deliver_at, self.level) if one is not None]
         is_retry = self.retry_group is not None
         wrong = {
-            "--attempt belongs to --retry-group: name the group": (
-                self.attempt is not None and not is_retry
-            ),
-            "say where: --topic, or --retry-group": self.topic is None and not is_retry,
-            "give one of --delay, --deliver-at and --level": len(times) > 1,
-            "--check-topic belongs to --prepare": (
-                self.check_topic is not None and not self.prepare
-            ),
-            "--prepare needs an --id, by which it is committed": (
+            "--attempt needs --retry-group": (self.attempt is not None and not is_retry),
+            "give the target with --topic, or --retry-group": self.topic is None and not is_retry,
+            "give only one of --delay, --deliver-at and --level": len(times) > 1,
+            "--check-topic needs --prepare": (self.check_topic is not None and not self.prepare),
+            "--prepare needs --id, because `commit` names the record by its id": (
                 self.prepare and self.ident is None
             ),
         }
@@ -136,7 +132,7 @@ class Asked:
 def _user_header(text: str) -> tuple[str, bytes]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise typer.BadParameter(f"{text!r} is no header: write name=value")
+        raise typer.BadParameter(f"{text!r} is not a header: write name=value")
     if how := SET_BY.get(name):
         raise typer.BadParameter(f"{name} is set by {how}")
     return name, value.encode()
@@ -166,8 +162,8 @@ def send(asked: Asked, to: AtBroker) -> None:
     if target and not is_made and _exists(target, settings) is False:
         tries = settings.retry.max_attempts
         say(
-            f"The topic {target} does not exist: create it by then. The proxy does "
-            f"not; it tries {tries} times, later and later, then the record is a dead letter."
+            f"The topic {target} does not exist. Create it before then: the proxy does not. "
+            f"After {tries} publish attempts the record becomes a dead letter."
         )
 
 
@@ -208,7 +204,7 @@ def _when(due_ms: int) -> str:
         return f"{shown_time(due_ms)}, in {shown_duration(wait_ms)}"
     if -wait_ms < LONG_PAST_MS:
         return "at once"
-    return f"at once, for {shown_time(due_ms)} has passed (--deliver-at takes milliseconds)"
+    return f"at once, because {shown_time(due_ms)} has passed (--deliver-at takes milliseconds)"
 
 
 class PartitionUnknown(ProxyError):
@@ -217,8 +213,9 @@ class PartitionUnknown(ProxyError):
     def __init__(self, topic: str, partition: int, partitions: int) -> None:
         super().__init__(
             f"The topic {topic} has no partition {partition}.",
-            f"Name one from 0 to {partitions - 1}, as in the record's origin (topic/partition/"
-            "offset), or leave --partition out if the record was keyed by its id.",
+            f"Give a number from 0 to {partitions - 1}. The record's origin "
+            "(topic/partition/offset) names it. Omit --partition if the record was keyed by its "
+            "id.",
         )
 
 
@@ -233,15 +230,15 @@ def write_to_ingress(settings: Settings, record: Request) -> Message:
     try:
         return write(connected(producer, ingress), ingress, record, Connection.limit_s)
     except Unconfirmed:
-        unconfirmed = "it did not confirm the record, which may count all the same"
+        unconfirmed = "it did not confirm the record, which may be written"
         raise BrokerLate(settings.bootstrap_servers, unconfirmed) from None
     except KafkaException as error:
         raise explain(error.args[0], settings, ingress, "Write") from None
 
 
 SILENCE: Final = (
-    "The proxy may not be running, or be behind: see `pending` and its /readyz. The request stands "
-    "in the ingress and counts as soon as it is read."
+    "Look whether the proxy runs and is not behind (`pending`, /readyz). The request is in the "
+    "ingress and applies when the proxy reads it."
 )
 
 
@@ -270,9 +267,10 @@ class Control(AtBroker):
         elif result.exit_code == 0:
             say(f"applied: {applied(result)}")
         elif result.outcome == MISSED:
-            why = result.detail or "nothing pends with this id"
+            why = result.detail or "no record with this id is pending"
             where_else = (
-                " If the record was not keyed by its id, name its ingress partition: --partition."
+                " If the record was not keyed by its id, give its ingress partition with "
+                "--partition."
                 if record.partition == BY_KEY
                 else ""
             )
@@ -283,7 +281,7 @@ class Control(AtBroker):
             waited = shown_duration(round(limit_s * 1000))
             say(f"no answer to {result.origin} within {waited}. {SILENCE}")
         else:
-            say(f"written as {result.origin}; not waited for")
+            say(f"written as {result.origin}; did not wait for the answer")
         raise typer.Exit(result.exit_code if limit_s else 0)
 
 
@@ -327,7 +325,7 @@ def cancel(asked: ById) -> None:
 
     def applied(result: ControlResult) -> str:
         if result.ended is None:
-            return f"what waited with the id {asked.ident} will not be delivered"
+            return f"the pending record with the id {asked.ident} will not be delivered"
         due_ms = result.ended.get("due")
         due = "" if due_ms is None else f", due {shown_time(due_ms)},"
         return f"{result.ended['origin']}{due} will not be delivered"
@@ -340,7 +338,7 @@ def commit(asked: ById) -> None:
     """Commit a half message, so that it is delivered.
 
     Exit code 1: no half message with this id was undecided, or no answer came."""
-    asked.decide("commit", "is delivered at its due, or now if that has passed")
+    asked.decide("commit", "will be delivered at its due time, or at once if that has passed")
 
 
 def rollback(asked: ById) -> None:
@@ -371,9 +369,7 @@ def recall(asked: Recalled) -> None:
     settings, place = asked.settings, read_origin(asked.origin)
     ingress = settings.topics.ingress
     if place is None or place.topic != ingress or str(place) != asked.origin:
-        raise typer.BadParameter(
-            f"name where `send` wrote it: {ingress}/partition/offset, as the receipt says"
-        )
+        raise typer.BadParameter(f"give the origin that `send` printed: {ingress}/partition/offset")
     checked_delay_ms(asked.wait)  # before the broker is asked for the record
     raw_key, raw_id = (None if text is None else text.encode() for text in (asked.key, asked.ident))
     if asked.key is None and asked.ident is None:

@@ -35,7 +35,8 @@ class NoLocalData(ProxyError):
     def __init__(self, data_dir: Path) -> None:
         super().__init__(
             f"There is no local data in {data_dir.absolute()}.",
-            "Name the proxy's folder with --data-dir; a proxy that has just started writes later.",
+            "Name the proxy's folder with --data-dir. A proxy that has just started has written "
+            "nothing yet.",
         )
 
 
@@ -74,8 +75,8 @@ class LocalShard:
         except (StorageError, ValueError) as error:
             raise LocalDataUnreadable(
                 f"{self.folder} cannot be read: {error}.",
-                "If the proxy runs, try again; else start it: it puts a damaged folder aside and "
-                "rebuilds it from the broker.",
+                "If the proxy runs, try again. If it does not, start it: it moves a damaged "
+                "folder aside and rebuilds the data from the broker.",
             ) from None
 
     def _require_kind(self) -> None:
@@ -115,7 +116,11 @@ def verify_store(asked: LocalData) -> None:
         for name, report in reports:
             for finding in report.findings:
                 say(f"{name}: {finding}")
-        say(f"{damaged} of {len(reports)} shards are damaged." if damaged else "All is well.")
+        say(
+            f"{damaged} of {len(reports)} shards are damaged."
+            if damaged
+            else "No shard is damaged."
+        )
     raise typer.Exit(1 if damaged else 0)
 
 

@@ -166,8 +166,8 @@ def checked_pattern(text: str) -> str:
     """Return a valid pattern of targets."""
     if TARGETS_PATTERN.fullmatch(text) is None:
         raise typer.BadParameter(
-            f"{text!r} is no pattern of targets: 1 to 249 of the characters "
-            "a-z A-Z 0-9 . _ - * ? [ ] !"
+            f"{text!r} is not a pattern of targets: write 1 to 249 of the characters a-z A-Z "
+            "0-9 . _ - * ? [ ] !"
         )
     return text
 
@@ -190,7 +190,8 @@ def checked_origin(text: str) -> Origin:
         return found
     shown = text if len(text) <= 60 else text[:57] + "..."
     raise typer.BadParameter(
-        f"{shown!r} names no record: write topic/partition/offset (timer.ingress/2/4711)"
+        f"{shown!r} is not the place of a record: write topic/partition/offset "
+        "(timer.ingress/2/4711)"
     )
 
 

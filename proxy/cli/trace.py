@@ -42,7 +42,7 @@ LEADS_ON = {
 def say_story(story: Story) -> None:
     """Print a line for each step, then the gaps."""
     origin = story.origin
-    since = "" if origin == story.first_origin else f", which began as {story.first_origin}"
+    since = "" if origin == story.first_origin else f", first origin {story.first_origin}"
     say(f"{origin}{since}: {story.state}")
     if story.trace_id is not None:
         say(f"trace-id {story.trace_id}")
@@ -58,7 +58,7 @@ def say_story(story: Story) -> None:
     ]
     say_table(["time", "what", "where", "detail"], rows, whole=("time", "where"))
     if story.unknown:
-        say("", "Not known:", *(f"  {sentence}" for sentence in story.unknown))
+        say("", "Unknown:", *(f"  {sentence}" for sentence in story.unknown))
     if not story.is_whole:
         say("", "Allow more time with --timeout.")
 
@@ -67,7 +67,7 @@ def detail_of(step: Step) -> str:
     """Return the detail of a step, with its times."""
     words = plain(step.detail)
     if step.what == DELIVERED:
-        late = "its due is not known"
+        late = "its due time is unknown"
         if step.late_ms is not None:
             is_long = step.late_ms >= 10_000
             late = f"{shown_duration(step.late_ms) if is_long else f'{step.late_ms} ms'} late"
@@ -79,7 +79,7 @@ def detail_of(step: Step) -> str:
     left_ms = step.due_ms - (step.time_ms or 0)
     if left_ms > 0:
         return f"due in {shown_duration(left_ms)}"
-    return f"due {shown_duration(-left_ms)} ago: does the proxy run?"
+    return f"due {shown_duration(-left_ms)} ago: look whether the proxy runs"
 
 
 @dataclass(frozen=True, kw_only=True)

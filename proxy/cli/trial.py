@@ -72,7 +72,8 @@ class ProxyProcess:
         """Return whether every shard has caught up. Raises ProxyEnded if the process is gone."""
         if self.exit_code is not None:
             raise ProxyEnded(
-                f"The proxy ended by itself with exit code {self.exit_code}.", self.last_words()
+                f"The proxy process ended unexpectedly with exit code {self.exit_code}.",
+                self.last_words(),
             )
         try:
             url = f"http://127.0.0.1:{self.admin_port}/readyz"
@@ -91,7 +92,7 @@ class ProxyProcess:
 
     def last_words(self) -> str:
         if self._log is None:
-            return "Its last log lines say why."
+            return "See its last log lines."
         lines = self._log.read_text("utf-8", "replace").splitlines()
         return "\n".join(["Its last log lines:", *lines[-LAST_LINES:]])
 
@@ -166,7 +167,9 @@ def _serve(config: Path | None, port: int, data_dir: Path) -> None:
                 time.sleep(WATCH_EVERY_S)
             if broker.is_running:
                 proxy.is_ready()
-            raise ProxyEnded("The broker ended by itself.", f"Its log is {broker.log_path}.")
+            raise ProxyEnded(
+                "The broker process ended unexpectedly.", f"Its log is {broker.log_path}."
+            )
 
 
 def _make_topics(settings: Settings) -> None:
@@ -199,21 +202,21 @@ def invitation(command: str, port: int, admin_port: int, topics: TopicSettings) 
     outcomes, dead_letters = topics.outcomes, topics.dead_letters
     where = "" if port == DEFAULT_PORT else f" --bootstrap 127.0.0.1:{port}"
     return f"""
-Kafka listens on 127.0.0.1:{port}, the proxy is ready. In a second terminal, watch a topic:
+Kafka listens on 127.0.0.1:{port}, and the proxy is ready. In a second terminal, watch a topic:
 
   {command} watch {TRIAL_TOPIC}{where}
 
-and in a third, send it something for later:
+In a third terminal, send a record that is delivered after 10 seconds:
 
   {command} send --topic {TRIAL_TOPIC} --delay 10s --key k1 --value hello{where}
 
-With an --id it can be taken back, or replaced by another with the same id:
+A record with an --id can be cancelled. A new record with the same id replaces it:
 
   {command} send --topic {TRIAL_TOPIC} --delay 60s --id o1 --value "too early"{where}
   {command} cancel o1{where}
 
-What ended otherwise than by delivery, and why, is in two topics to watch: {outcomes} and
-{dead_letters}.
-Any Kafka client can do all of this with a few headers: see examples/.
-What waits, in a browser: http://127.0.0.1:{admin_port}/   Ctrl-C stops both.
+Records that end in another way are in the topics {outcomes} and {dead_letters}.
+Any Kafka client can do the same with a few headers: see examples/.
+The admin page shows the pending records: http://127.0.0.1:{admin_port}/
+Ctrl-C stops the broker and the proxy.
 """

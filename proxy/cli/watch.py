@@ -156,7 +156,7 @@ def _record_cells(
     cells = [shown_bytes(key), shown_bytes(value)]
     if arrival["error"] is not None:
         cells.append(f"{plain(arrival['error'])}: {plain(arrival['error_detail'])}")
-        cells.append(f"was {plain(arrival['origin'])}")
+        cells.append(f"origin {plain(arrival['origin'])}")
     if arrival["check"] is not None:
         ident = plain(arrival["headers"].get(names.ID))
         return f"check {arrival['check']}", [*cells, f"commit or roll back: {ident}"]

@@ -139,7 +139,8 @@ class Dispatcher:
             return reason
         delays_ms = self._retry.delays_ms
         again_ms = self._now_ms + delays_ms[min(failed - 1, len(delays_ms) - 1)]
-        detail = f"{reason.code}: {reason.detail}; attempt {failed} of {self._retry.max_attempts}"
+        which = f"publish attempt {failed} of {self._retry.max_attempts}"
+        detail = f"{reason.code}: {reason.detail}; {which}"
         return Hop(delivery, REQUEUED, detail, again_ms, failed)
 
     def _against_rules(self, prefix: str, delivery: Delivery) -> Rejection | None:

@@ -47,7 +47,7 @@ class Loss:
 
     def set_aside(self, target: str) -> set[str]:
         outcomes = [o for found in self.ends.outcomes.values() for o in found]
-        details = [str(o["detail"]).partition("; attempt")[0] for o in outcomes]
+        details = [str(o["detail"]).partition("; publish attempt")[0] for o in outcomes]
         begin = f"partition-unavailable: {target}"
         return {detail.removeprefix(begin) for detail in details if detail.startswith(begin)}
 

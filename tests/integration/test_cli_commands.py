@@ -67,7 +67,7 @@ def test_topics_are_created_once_and_then_left_alone(call: Call, topics: dict[st
     assert code == 0
     assert sorted(json.loads(out)["created"]) == sorted(topics.values())
     assert json.loads(call("topics", "create", "--json")[1]) == {"created": []}
-    assert f"{topics['ingress']}: was there already" in call("topics", "create")[1]
+    assert f"{topics['ingress']}: exists already" in call("topics", "create")[1]
 
 
 def test_check_is_content_with_the_topics_the_proxy_makes(call: Call) -> None:
@@ -165,7 +165,7 @@ def test_send_says_where_the_target_is_not_there_yet(call: Call, kafka: str) -> 
     for topic, exists in ((there, True), ("nobody-made-it", False)):
         code, out, _ = call("send", "--topic", topic, "--delay", "1h")
         assert code == 0
-        assert (f"The topic {topic} does not exist: create it by then" in out) is not exists
+        assert (f"The topic {topic} does not exist. Create it before then" in out) is not exists
         assert json.loads(call("send", "--topic", topic, "--json")[1])["topic_exists"] is exists
     _, out, _ = call("send", "--retry-group", "not-there-yet", "--attempt", "1")
     assert "due in retry.not-there-yet" in out
@@ -201,7 +201,7 @@ def test_a_cancel_names_the_partitions_there_are(call: Call, kafka: str) -> None
     call("topics", "create")
     code, _, err = call("cancel", "o1", "--partition", "4")
     assert code == 1
-    assert "Name one from 0 to 3" in err
+    assert "Give a number from 0 to 3" in err
 
 
 def test_send_to_an_ingress_topic_that_is_not_there_creates_nothing(

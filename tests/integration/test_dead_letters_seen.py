@@ -164,7 +164,7 @@ def test_letter_without_a_value_says_where_its_value_is(operator: Operator) -> N
     operator.letters(1, value=None)
     operator.write([Outgoing(b"k2", None, letter_headers(origin=f"{operator.ingress}/0/1"))])
     operator.write([Outgoing(b"k9", None, letter_headers(origin=f"{operator.ingress}/0/9"))])
-    assert "4 bytes, too large for this topic; they are still in" in operator.say("show", "0/0").out
+    assert "4 bytes, too large for this topic. They are still in" in operator.say("show", "0/0").out
     assert operator.say("show", "0/0", "--raw").out == "huge"
     assert "null, as in the ingress" in operator.say("show", "0/1").out
     assert "is no longer in the ingress" in operator.say("show", "0/2").out
@@ -208,7 +208,7 @@ def test_topic_that_is_not_there_and_broker_that_is_away_are_sentences(operator:
         (("replay", "--yes", "--set", "timer-origin=x"), "a stamp of the proxy's own"),
         (("replay", "--yes", "--rate", "fast"), "is no rate"),
         (("replay", "--yes", "0/1", "--reason", "too-large"), "not both"),
-        (("replay",), "look first with --dry-run"),
+        (("replay",), "look with --dry-run first"),
     ],
 )
 def test_wrong_use_is_told_before_the_broker_is_asked(

@@ -112,7 +112,7 @@ def test_a_defect_is_told_as_one_and_shows_where_when_asked(
     monkeypatch.setattr(run_command, "load_settings", broken)
     code, _, err = call("run")
     assert code == 1
-    assert "a defect of kafka-delay-proxy, please report it: ZeroDivisionError: by nobody" in err
+    assert "a defect of kafka-delay-proxy. Please report it: ZeroDivisionError: by nobody" in err
     assert "Traceback" not in err
     monkeypatch.setenv("DELAY_PROXY_LOG__LEVEL", "debug")
     assert "Traceback" in call("run")[2]
@@ -132,7 +132,7 @@ def test_check_offline_finds_what_librdkafka_does_not_know(
     code, out, _ = call("check", "--offline")
     assert code == 1
     assert 'No such configuration property: "sasl.pasword"' in out
-    assert "1 of these would stop the proxy." in out
+    assert "1 of these problems would stop the proxy." in out
 
 
 def test_check_offline_finds_a_data_folder_that_is_a_file(call: Call, tmp_path: Path) -> None:

@@ -20,14 +20,16 @@ def finding(data_dir: Path, reserve_bytes: int | None) -> Finding:
 def test_room_beyond_the_reserve_is_well(tmp_path: Path) -> None:
     found = finding(tmp_path, 1)
     assert found.severity is Severity.OK
-    assert found.found.endswith("1 bytes stay so")
+    assert found.found.endswith("1 bytes are reserved")
 
 
 def test_less_than_the_reserve_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: (1 << 30, 0, 1 << 20))
     found = finding(tmp_path, None)
     assert found.severity is Severity.STOP
-    assert "1 MiB of 1 GiB are free, 51.2 MiB stay so: `run` leaves the partitions" in found.found
+    assert (
+        "1 MiB of 1 GiB are free, 51.2 MiB are reserved: `run` leaves its partitions" in found.found
+    )
 
 
 def test_a_reserve_larger_than_the_disk_stops(tmp_path: Path) -> None:

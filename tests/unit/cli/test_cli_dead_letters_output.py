@@ -93,8 +93,8 @@ def test_summary_counts_by_target_and_by_reason(capsys: Captured) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "Would replay 12 of 15 letters:",
         *(f"  1 to t{number:02}, at once" for number in range(10)),
-        "  and to 2 topics more",
+        "  and to 2 more topics",
         "Would not replay 3:",
         "  2 target-unknown: no such topic (0/4 and 1 more)",
-        "  1 replayed already (--again replays once more)",
+        "  1 were already replayed (--again replays them once more)",
     ]

@@ -49,10 +49,10 @@ def test_no_more_are_listed_than_asked_for_and_whether_there_are_more_is_said(
     call: Call, admin: str
 ) -> None:
     _, out, _ = call("pending", "list", "--admin", admin, "--limit", "2")
-    assert "2 records; there are more, see --limit. Partitions covered: 0, 1, 2." in out
+    assert "2 records. There are more: raise --limit. Partitions covered: 0, 1, 2." in out
     assert f"{INGRESS}/1/1" in out
     assert f"{INGRESS}/0/2" not in out
-    assert "not known: the broker does not answer" in out
+    assert "The broker does not answer, so it is not known" in out
 
 
 def test_partitions_that_no_instance_serves_are_named(
@@ -73,10 +73,10 @@ def test_how_many_wait_is_the_sum_over_all_instances(call: Call, admin: str) -> 
     assert (said["partitions_missing"], [*said["silent"]]) == (None, ["127.0.0.1:1"])
     assert "Not every instance has answered." in err
     shown = call("pending", *both)[1]
-    assert "18 records wait. Partitions covered: 0, 1, 2." in shown
+    assert "18 records are pending. Partitions covered: 0, 1, 2." in shown
     assert "Counted more than once: 0, 1, 2. Is an instance named twice" in shown
     once = call("pending", "--admin", admin)[1]
-    assert ("9 records wait." in once, "more than once" in once) == (True, False)
+    assert ("9 records are pending." in once, "more than once" in once) == (True, False)
 
 
 def test_an_instance_that_does_not_answer_is_named_and_the_others_are_shown(
@@ -100,10 +100,13 @@ def test_a_record_is_found_by_its_id_at_whichever_instance(call: Call, admin: st
     assert (code, [one["origin"] for one in said["records"]]) == (0, [f"{INGRESS}/1/7"])
     assert said["partitions"] == [0, 1, 2]
     code, out, _ = call("find", "--id", "unknown", "--admin", admin)
-    assert (code, out.startswith("Nothing waits so. Partitions covered: 0, 1, 2.\n")) == (0, True)
-    assert "not known: the broker does not answer" in out
+    assert (code, out.startswith("No pending record matches. Partitions covered: 0, 1, 2.\n")) == (
+        0,
+        True,
+    )
+    assert "The broker does not answer, so it is not known" in out
     _, out, _ = call("find", "--id", "known", "--target", "bills", "--admin", admin)
-    assert out.startswith("Nothing waits so.")
+    assert out.startswith("No pending record matches.")
 
 
 def test_a_record_is_found_by_its_origin_with_what_it_holds(call: Call, admin: str) -> None:
@@ -124,4 +127,6 @@ def test_without_id_and_origin_find_lists_by_target_and_time(call: Call, admin: 
 def test_an_origin_that_no_instance_knows_is_an_error(call: Call, admin: str, origin: str) -> None:
     code, out, err = call("find", "--origin", origin, "--admin", admin)
     assert (code, out) == (1, "")
-    assert err.startswith(f"Error: None of the instances asked knows {origin}. Name it as ")
+    assert err.startswith(
+        f"Error: {origin} is pending at none of the asked instances. Check the origin "
+    )

@@ -25,7 +25,7 @@ def test_credentials_for_another_broker_do_not_reach_the_child(
 def test_a_child_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:
     log = tmp_path / "proxy.log"
     with ProxyProcess({"DELAY_PROXY_NONSENSE": "1"}, 1, log) as child:
-        with pytest.raises(ProxyEnded, match="ended by itself with exit code 1") as caught:
+        with pytest.raises(ProxyEnded, match="ended unexpectedly with exit code 1") as caught:
             child.await_ready(30)
         assert "DELAY_PROXY_NONSENSE is no setting" in str(caught.value)
     assert child.stop() == 1

@@ -74,14 +74,14 @@ def test_a_pattern_is_paused_and_resumed_at_a_rate(asked: Asked) -> None:
 
 def test_what_is_not_paused_is_not_resumed_and_what_is_gets_named(asked: Asked) -> None:
     done = CliRunner().invoke(app, ["resume", "orders", "--admin", "a"])
-    assert str(done.exception).endswith("Name what was paused, as it was: orders-*.")
+    assert str(done.exception).endswith("Paused: orders-*.")
     assert [one[1] for one in asked] == ["GET"]
     assert run("resume", "bills", "--admin", "a")[0] == 0, "to forget its rate"
 
 
 def test_taking_in_is_paused_and_goes_on(asked: Asked) -> None:
-    assert run("pause", "--ingest", "--admin", "a") == (0, "Taking in is paused.\n")
-    assert run("resume", "--ingest", "--admin", "a") == (0, "Taking in goes on.\n")
+    assert run("pause", "--ingest", "--admin", "a") == (0, "The ingest is paused.\n")
+    assert run("resume", "--ingest", "--admin", "a") == (0, "The ingest is resumed.\n")
     assert [call[1:3] for call in asked] == [
         ("PUT", "/ingest/paused"),
         ("DELETE", "/ingest/paused"),
@@ -90,7 +90,7 @@ def test_taking_in_is_paused_and_goes_on(asked: Asked) -> None:
 
 def test_what_an_instance_has_not_noticed_or_not_heard_is_no_success(asked: Asked) -> None:
     code, said = run("pause", "orders", "--admin", "a", "--admin", "slow")
-    assert (code, "not every instance has noticed" in said) == (1, True)
+    assert (code, "some instances have not applied it" in said) == (1, True)
     code, said = run("pause", "orders", "--admin", "a", "--admin", "away")
     assert (code, "away: No proxy answers" in said) == (1, True)
     code, said = run("pause", "orders", "--json", "--admin", "away", "--admin", "a")
@@ -111,7 +111,7 @@ def test_pauses_are_listed(asked: Asked) -> None:
         [
             "paused: orders-*",
             "resumed at 500 records a second: bills",
-            "taking in is paused: 14 records of the ingress wait to be read",
+            "the ingest is paused: 14 ingress records are unread",
         ],
     )
     _, said = run("pauses", "--json", "--admin", "a", "--admin", "away")
@@ -148,16 +148,16 @@ def test_each_worker_is_limited_as_a_whole(asked: Asked) -> None:
     rows = run("limits", "--admin", "capped", "--admin", "a")[1].splitlines()
     assert (rows[1].split(), len(rows)) == (["(each", "worker)", "2,000", "run-time"], 4)
     cleared = run("limits", "clear", "--worker", "--admin", "capped")
-    assert cleared == (0, "A worker as a whole has no limit set at run time.\n")
+    assert cleared == (0, "A worker as a whole has no run-time limit any more.\n")
     assert asked[0] == ("capped", "PUT", "/limits", {"per_second": 2_000})
     assert asked[-1] == ("capped", "DELETE", "/limits", None)
     done = CliRunner().invoke(app, ["limits", "clear", "--worker", "--admin", "a"])
-    assert "Nothing was set at run time for each worker." in str(done.exception)
+    assert "No limit was set at run time for each worker." in str(done.exception)
 
 
 def test_what_the_settings_limit_is_not_cleared_at_run_time(asked: Asked) -> None:
     done = CliRunner().invoke(app, ["limits", "clear", "*", "--admin", "a"])
-    assert "Nothing was set at run time for *." in str(done.exception)
+    assert "No limit was set at run time for *." in str(done.exception)
     assert [one[1] for one in asked] == ["GET"]
 
 

@@ -94,7 +94,7 @@ def test_verify_is_content_with_sound_and_with_young_shards(call: Call) -> None:
     assert code == 0
     assert first["pending_by_target"] == {"orders": 2, "payments": 1}
     assert (second["pending"], second["findings"]) == (0, [])
-    assert "All is well." in call("store", "verify")[1]
+    assert "No shard is damaged." in call("store", "verify")[1]
 
 
 def test_verify_ends_with_1_where_a_body_was_changed(call: Call, data_dir: Path) -> None:
@@ -107,7 +107,7 @@ def test_verify_ends_with_1_where_a_body_was_changed(call: Call, data_dir: Path)
     assert "1 of 2 shards are damaged." in out
     code, _, err = call("store", "dump")
     assert code == 1
-    assert "it puts a damaged folder aside" in err
+    assert "it moves a damaged folder aside" in err
 
 
 def test_dump_prints_each_entry_with_its_bytes_as_text(call: Call) -> None:
@@ -144,7 +144,7 @@ def test_what_was_left_in_kafka_is_shown_by_its_size(
         said.append(capsys.readouterr().out)
     assert said[0].splitlines()[1].endswith("timer.ingress-0/1  payments  70,000 bytes in Kafka")
     assert json.loads(said[1].splitlines()[1])["bytes_in_kafka"] == 70_000
-    assert "All is well." in said[2]
+    assert "No shard is damaged." in said[2]
 
 
 def test_pending_on_disk_counts_by_target_and_by_due(
@@ -157,9 +157,9 @@ def test_pending_on_disk_counts_by_target_and_by_due(
         "by_target": {"orders": 2, "payments": 1},
         "by_due": {"within a minute": 1, "within an hour": 1, "within a week": 1},
     }
-    assert "3 records wait." in call("pending")[1]
+    assert "3 records are pending." in call("pending")[1]
     monkeypatch.setattr("proxy.cli.pending.count_entries", lambda *_: ({"orders": 1}, {}))
-    assert "1 record waits." in call("pending")[1]
+    assert "1 record is pending." in call("pending")[1]
 
 
 def test_a_due_at_the_edge_counts_to_the_nearer_span() -> None:

@@ -22,9 +22,12 @@ DUE_MS = NOW_MS + 7_200_000
             Step(NOW_MS, "delivered", THERE, "given up", HERE, late_ms=60_000),
             "1 min late; given up",
         ),
-        (Step(NOW_MS, "delivered", THERE, "", HERE), "its due is not known"),
+        (Step(NOW_MS, "delivered", THERE, "", HERE), "its due time is unknown"),
         (Step(NOW_MS, "waiting", HERE, "", HERE, DUE_MS), "due in 2 h"),
-        (Step(DUE_MS, "waiting", HERE, "", HERE, NOW_MS), "due 2 h ago: does the proxy run?"),
+        (
+            Step(DUE_MS, "waiting", HERE, "", HERE, NOW_MS),
+            "due 2 h ago: look whether the proxy runs",
+        ),
         (Step(NOW_MS, "waiting", HERE, "its target was paused", HERE), "its target was paused"),
         (Step(NOW_MS, "ingested", HERE, "for a\x1b", HERE), "for a\\x1b"),
         (
@@ -43,5 +46,5 @@ def test_a_story_cut_short_says_how_to_hear_more(capsys: pytest.CaptureFixture[s
     say_story(story)
     out = capsys.readouterr().out
     assert f"{HERE}: unknown" in out
-    assert "Not known:\n  What came after this." in out
+    assert "Unknown:\n  What came after this." in out
     assert "--timeout" in out

@@ -90,7 +90,7 @@ def test_a_dead_letter_says_why_and_where_it_comes_from() -> None:
         ("timer-origin", b"timer.ingress/0/1"),
     ]
     shown = line(headers)
-    assert "dead letter  0/7  k  v  too-large: 5 bytes\\x1b[2J  was timer.ingress/0/1" in shown
+    assert "dead letter  0/7  k  v  too-large: 5 bytes\\x1b[2J  origin timer.ingress/0/1" in shown
 
 
 def test_an_outcome_is_shown_in_words() -> None:

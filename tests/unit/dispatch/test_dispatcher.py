@@ -187,7 +187,7 @@ def test_records_of_a_partition_without_a_leader_are_requeued_and_no_others() ->
     assert [delivery.offset for delivery in done.deliveries] == [1, 3]
     assert [hop.delivery.offset for hop in done.hops] == [2, 4]
     assert {hop.detail for hop in done.hops} == {
-        "partition-unavailable: orders/1 has no leader; attempt 1 of 4"
+        "partition-unavailable: orders/1 has no leader; publish attempt 1 of 4"
     }
 
 

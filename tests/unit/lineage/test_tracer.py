@@ -48,7 +48,7 @@ def test_chain_is_the_same_from_each_of_its_origins(site: TracedSite) -> None:
     second = site.hopped(first)
     site.ingest(topic="orders")
     site.passes(2 * HOUR_MS)
-    third = site.hopped(second, "requeued", "target-unknown: no topic; attempt 1 of 16")
+    third = site.hopped(second, "requeued", "target-unknown: no topic; publish attempt 1 of 16")
     site.delivered(third)
     story = site.story(first)
     assert told(story) == ["ingested", "rolled", "due", "requeued", "delivered"]

@@ -315,7 +315,7 @@ def test_transaction_held_by_a_lost_partition_goes_on_with_another_producer_with
 
     assert made == [0, 1]
     assert [hop.detail for hop in written.hops] == [
-        "partition-unavailable: orders/0 has no leader; attempt 1 of 2"
+        "partition-unavailable: orders/0 has no leader; publish attempt 1 of 2"
     ]
     assert [len(kafka.read(topic)) for topic in ("orders", "bills", INGRESS)] == [0, 1, 1]
 

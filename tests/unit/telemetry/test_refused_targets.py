@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 from proxy.telemetry.refused_targets import MOST_TARGETS, RefusedTargets
 
 NOW_MS = 1_800_000_000_000
-WHY = "not-authorised: the proxy's user may not write to orders; attempt 1 of 16"
+WHY = "not-authorised: the proxy's user may not write to orders; publish attempt 1 of 16"
 
 
 class Clock:
