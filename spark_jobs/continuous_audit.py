@@ -205,29 +205,43 @@ class Gauges(Collector):
         if totals is None:
             return
         for name, text, found, names in (
-            ("verdicts", "Records by verdict.", totals.verdicts, MEANINGS),
-            ("violations", "Violations by verdict.", totals.violations, VIOLATIONS),
+            (
+                "verdicts",
+                "Each record once, by verdict. A violation found later counts again.",
+                totals.verdicts,
+                MEANINGS,
+            ),
+            (
+                "violations",
+                "Violations by verdict. Alert on any increase.",
+                totals.violations,
+                VIOLATIONS,
+            ),
         ):
             family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=["verdict"])
             for verdict in names:
                 if verdict != PENDING:
                     family.add_metric([verdict], found.get(verdict, 0))
             yield family
-        late = HistogramMetricFamily(f"{PREFIX}_lateness_seconds", "Delivery minus due.")
+        late = HistogramMetricFamily(f"{PREFIX}_lateness_seconds", "Delivery minus due, of all deliveries.")
         buckets = [(str(one / 1000), totals.late_by.get(str(one), 0)) for one in BUCKETS_MS]
         late.add_metric([], [*buckets, ("+Inf", totals.deliveries)], totals.late_sum_ms / 1000)
         yield late
         until_s = totals.until_ms / 1000
         for name, text, value in (
-            ("pending", "Records read by the proxy that have not ended.", totals.pending),
+            ("pending", "Records that the last audit left open.", totals.pending),
             ("unread", "Ingress records that the proxy has not read.", totals.unread),
             ("lost_offsets", "Ingress offsets deleted before the audit read them.", totals.lost),
             (
                 "overdue",
-                "Records that have not ended and are due for longer than allowed.",
+                "Open records due for longer than --max-lateness, or than a minute.",
                 totals.overdue,
             ),
-            ("audited_until_seconds", "Epoch seconds up to which all records are judged.", until_s),
+            (
+                "audited_until_seconds",
+                "Epoch seconds up to which all records are judged. Alert if it stands still.",
+                until_s,
+            ),
         ):
             yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
 

@@ -62,15 +62,16 @@ BLOCK: Final = 1024
 SECOND_MS: Final = 1_000
 _READ_AFTER: Final = sentence(
     "it {IF(topic IS NULL, 'became a dead letter', 'was delivered')} {at_ms - read_ms} ms after"
-    " offset {after}, which replaces it, had been read"
+    " offset {after}, which replaces it, was read"
 )
 _MISSED_BEFORE: Final = sentence(
-    "it says missed {own_end_ms - at_ms} ms before the record that it names, at offset {after},"
+    "it says missed, but the record that it names, at offset {after},"
     " {IF(took_topic IS NULL, 'ended as dead-lettered or expired', 'was delivered')}"
+    " {own_end_ms - at_ms} ms later"
 )
 _TOOK_MORE: Final = sentence(
-    "dead-lettered for too-large with {bytes} bytes; {topic} took {taken} in the seconds before and"
-    " after"
+    "dead-lettered for too-large with {bytes} bytes, but {topic} took {taken} bytes in the seconds"
+    " before and after"
 )
 
 

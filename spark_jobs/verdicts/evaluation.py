@@ -113,16 +113,14 @@ _OTHER: Final = differences(
 _DUE_MS: Final = "(half.first_ms + (number - 1) * half.interval_ms)"
 _WRONG: Final = f"""
 CASE WHEN {_OTHER} != '' AND half.knows_all
-    THEN {sentence(f"check {{number}} asks with other {{{_OTHER}}}")}
+    THEN {sentence(f"check {{number}} has a different {{{_OTHER}}}")}
   WHEN {_OTHER} != '' THEN ''
   WHEN NOT coalesce(number BETWEEN 1 AND half.most, false)
-    THEN {sentence("check {number} of {half.most}")}
+    THEN {sentence("check {number} came, but the limit is {half.most}")}
   WHEN at_ms < {_DUE_MS}
     THEN {sentence(f"check {{number}} came {{{_DUE_MS} - at_ms}} ms before its time")} END
 """
-_TOO_MANY: Final = sentence(
-    "check {number} came {times} times; the half messages that it may be about: {halves}"
-)
+_TOO_MANY: Final = sentence("check {number} came {times} times instead of {halves}")
 
 
 def wrong_checks(

@@ -215,8 +215,8 @@ def met(target: str, due_ms: str, waits_from: str) -> str:
 
 _FIRED_AFTER: Final = sentence(
     "it {IF(delivered_ms IS NULL, 'became a dead letter', 'was delivered')}"
-    " {ended_ms - purge.applied_ms} ms after the purge at offset {purge.offset}, which means it,"
-    " had been applied"
+    " {ended_ms - purge.applied_ms} ms after the purge at offset {purge.offset}, which covers it,"
+    " was applied"
 )
 
 

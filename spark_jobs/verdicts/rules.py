@@ -143,7 +143,6 @@ _WAITS_STILL: Final = """
 (named.end = 'delivered' AND named.delivered_ms IS NULL AND named.wanted_ms > watermark_ms
   AND prev_opener.offset <= named.offset AND named.is_seen)
 """
-_MISSED_BY: Final = "it says missed {named.ended_ms - outcome.at_ms} ms before"
 
 
 _HAS_HOPPED: Final = "(request.first_origin IS NOT NULL OR request.hop_from IS NOT NULL)"
@@ -171,12 +170,12 @@ MAY_BE_DELIVERED: Final = """
 """
 """SQL: whether the ingress log allows a delivery of the record."""
 _OVERTAKEN: Final = sentence(
-    "{IF(overtaken_by.kind = 'purge', 'a purge that means it', 'a record or cancel with its id')},"
+    "{IF(overtaken_by.kind = 'purge', 'a purge that covers it', 'a record or cancel with its id')},"
     " at offset {overtaken_by.offset}, came while it was rewritten"
 )
 _WHY_NOT: Final = f"""
 CASE WHEN overtaken_by IS NOT NULL THEN {_OVERTAKEN}
-  WHEN request.kind = 'refused' THEN {sentence("it is to be refused ({request.code})")}
+  WHEN request.kind = 'refused' THEN {sentence("it must be refused ({request.code})")}
   WHEN request.kind = 'prepare' THEN 'nobody has committed this half message'
   ELSE 'it is a control record' END
 """
@@ -185,13 +184,13 @@ _CHANGED: Final = differences(_EXPECTED)
 DELIVERY_RULES: Final = rules(f"""
 - contradicted: it was delivered: {{{_WHY_NOT}}}
   if deliveries = 1 AND NOT {MAY_BE_DELIVERED}
-- contradicted: it was delivered, and there is a dead letter of it
+- contradicted: it was delivered, but it has a dead letter
   if deliveries = 1 AND letters > 0
-- altered: it arrived with other {{{_CHANGED}}}
+- altered: it arrived with a different {{{_CHANGED}}}
   if deliveries = 1 AND {_CHANGED} != ''
 - early: it arrived {{{_TOO_SOON_MS}}} ms before its due
   if deliveries = 1 AND {_TOO_SOON_MS} > 0
-- early: it was there {{request.wanted_ms - seen_ms}} ms before its due, whatever time it claims
+- early: the audit saw it {{request.wanted_ms - seen_ms}} ms before its due, despite its timestamp
   if deliveries = 1 AND request.wanted_ms > seen_ms + {CLOCK_MS}
 - late: it arrived {{{LATENESS_MS}}} ms late, {{{_ASKED_MS}}} ms are allowed
   if deliveries = 1 AND {LATENESS_MS} > {_ASKED_MS}
@@ -335,11 +334,11 @@ RECORD_DELETED: Final = "the ingress has deleted the record"
 KNOWN_RULES: Final = rules(f"""
 - unverifiable: {RECORD_DELETED}
   if request IS NULL AND offset < read_from
-- duplicated: an earlier audit saw how it ended; this is one end more
+- duplicated: an earlier audit saw its end, and this is another end
   if request IS NULL AND offset < closed_to
 - orphaned: {{{_NAMES_NOTHING}}}
   if request IS NULL
-- unverifiable: the proxy has not read it, and by which settings it will is not known
+- unverifiable: the proxy has not read it, and the settings that will apply are unknown
   if request.kind IS NULL AND offset >= next_offset
 - overdue: {_OVERDUE}
   if offset >= next_offset AND {_IS_OVERDUE}
@@ -347,15 +346,15 @@ KNOWN_RULES: Final = rules(f"""
   if offset >= next_offset
 - pending: {{{_HOP_FROM_OUTCOME}.why}}
   if {_SUCCEEDS} AND {_OUTCOME_UNSEEN} AND {_HOP_FROM_OUTCOME}.is_open
-- unverifiable: the outcome of offset {{request.hop_from}}, from which it goes on, was deleted
+- unverifiable: the outcome of offset {{request.hop_from}}, which it continues, was deleted
   if {_SUCCEEDS} AND {_OUTCOME_UNSEEN}
 - pending: {{{_OWN_OUTCOME}.why}}
   if {_MAY_HAVE_MISSED} AND {_OWN_OUTCOME}.is_open
-- unverifiable: whether it missed its place: {{{_OWN_OUTCOME}.why}}
+- unverifiable: it may have come too late: {{{_OWN_OUTCOME}.why}}
   if {_MAY_HAVE_MISSED}
-- contradicted: it goes on from offset {{request.hop_from}}, which {{{_FROM}}}
+- contradicted: it continues offset {{request.hop_from}}, which {{{_FROM}}}
   if {_SUCCEEDS} AND NOT {_GOES_ON}
-- unverifiable: the settings that judged it are not known any more
+- unverifiable: the settings that applied to it are unknown
   if request.kind IS NULL
 - unverifiable: the name of a header has U+FFFD, or bytes that are not UTF-8: Java shows both alike
   if request.is_blurred AND NOT coalesce(outcome.end = 'dead-lettered', false)
@@ -363,7 +362,7 @@ KNOWN_RULES: Final = rules(f"""
   if settled_only AND NOT must_have_ended
 """)
 COUNT_RULES: Final = rules("""
-- contradicted: it was delivered, and its outcome is {outcome.end}
+- contradicted: it was delivered, but its outcome is {outcome.end}
   if deliveries > 0 AND outcomes > 0
 - duplicated: it was delivered {deliveries} times
   if deliveries > 1
@@ -383,13 +382,13 @@ ENDLESS_RULES: Final = rules(f"""
   if {_NO_END} AND unseen_end.is_open
 - pending: {{unseen_outcome.why}}
   if {_NO_END} AND letters > 0 AND unseen_outcome.is_open
-- unverifiable: there is a dead letter of it, and no outcome: {{unseen_outcome.why}}
+- unverifiable: it has a dead letter, but no outcome: {{unseen_outcome.why}}
   if {_NO_END} AND letters > 0 AND unseen_outcome.until_ms >= letter.at_ms
-- contradicted: there is a dead letter of it, and no outcome
+- contradicted: it has a dead letter, but no outcome
   if {_NO_END} AND must_have_ended AND letters > 0
 - unverifiable: it should have ended: {{unseen_end.why}}
   if {_NO_END} AND unseen_end IS NOT NULL
-- missing: the committed offsets say that it has ended; no topic shows how
+- missing: the committed offsets say that it has ended, but no topic shows how
   if {_NO_END} AND must_have_ended
 - overdue: {_OVERDUE}
   if {_IS_OVERDUE} AND NOT {_MAY_HAVE_GONE}
@@ -465,27 +464,28 @@ END, false)
 Records that came in mid-hop may be deleted together with the rewritten record.
 """
 _SUPERSEDING: Final = sentence(
-    f"what next has its id is a {{{_SUPERSEDED_BY}.kind}} at offset {{{_SUPERSEDED_BY}.offset}}"
+    f"the next record with its id is a {{{_SUPERSEDED_BY}.kind}}"
+    f" at offset {{{_SUPERSEDED_BY}.offset}}"
 )
 _NEXT_OF_ID: Final = f"""
 IF({_SUPERSEDED_BY} IS NULL, 'no later record or cancel has its id', {_SUPERSEDING})
 """
 _NEXT: Final = f"""
 CASE WHEN {_SUPERSEDED_BY}.kind = 'purge'
-    THEN {sentence(f"what ended it is the purge at offset {{{_SUPERSEDED_BY}.offset}}")}
-  WHEN {NAMES_ONE} THEN concat({sentence("it says {outcome.detail}, which does not mean it; ")},
+    THEN {sentence(f"it was ended by the purge at offset {{{_SUPERSEDED_BY}.offset}}")}
+  WHEN {NAMES_ONE} THEN concat({sentence("it says {outcome.detail}, which does not cover it; ")},
     {_NEXT_OF_ID})
   ELSE {_NEXT_OF_ID} END
 """
 _WHY_NO_OUTCOME: Final = f"""
 CASE WHEN expected IS NOT NULL THEN {sentence("it should say {expected}")}
-  WHEN request.kind = 'refused' THEN {sentence("it is to be refused ({request.code})")}
+  WHEN request.kind = 'refused' THEN {sentence("it must be refused ({request.code})")}
   WHEN {WAS_MOVED} AND successor != outcome.next_offset
-    THEN {sentence("what goes on from it is at offset {successor}")}
+    THEN {sentence("its successor is at offset {successor}")}
   WHEN {WAS_MOVED} AND keeps_due != (outcome.end = 'requeued')
-    THEN {sentence("the due of offset {successor}, which goes on from it, speaks against that")}
+    THEN {sentence("its successor at offset {successor} has a due that contradicts this")}
   WHEN request.kind = 'prepare'
-    THEN concat({sentence("what decided it is {decision.kind}")}, ', ', {_NEXT})
+    THEN concat({sentence("its decision is {decision.kind}")}, ', ', {_NEXT})
   ELSE {_NEXT} END
 """
 _IS_BURIED: Final = f"""
@@ -495,17 +495,17 @@ _LACKS_LETTER: Final = f"(letters = 0 AND {_IS_BURIED})"
 _LETTER_GONE: Final = "coalesce(letters_unseen.until_ms >= outcome.at_ms, false)"
 _WRONG_CODE: Final = f"""
 CASE WHEN request.kind = 'refused' AND letter.code != request.code
-    THEN {sentence("dead-lettered for {letter.code}, it is {request.code}")}
+    THEN {sentence("dead-lettered for {letter.code}, but its fault is {request.code}")}
   WHEN request.kind != 'refused' AND letter.code IN {quoted(DECIDED_WHEN_READ)}
-    THEN {sentence("dead-lettered for {letter.code}, nothing is wrong with it")}
+    THEN {sentence("dead-lettered for {letter.code}, but nothing is wrong with it")}
   WHEN request.kind IN {quoted(CONTROLS)} AND letter.code != '{DEFECT}'
-    THEN {sentence("dead-lettered for {letter.code}, which no {request.kind} can be")}
+    THEN {sentence("dead-lettered for {letter.code}, which is impossible for a {request.kind}")}
   WHEN outcome.end = 'dead-lettered' AND letter IS NOT NULL
     AND NOT coalesce(letter.code IN {quoted(OF_DEAD_LETTERED)}, false)
-    THEN {sentence("dead-lettered for {letter.code}, which is no reason")}
+    THEN {sentence("dead-lettered for {letter.code}, which is not a reason")}
   WHEN outcome.end = 'expired' AND letter IS NOT NULL
     AND NOT letter.code <=> '{TRANSACTION_EXPIRED}'
-    THEN {sentence("it expired; its dead letter says {letter.code}")} END
+    THEN {sentence("it expired, but its dead letter says {letter.code}")} END
 """
 _FAILURES: Final = "(coalesce(request.hop_attempt, 0) + 1)"
 _OVERDUE_BY_RULE: Final = f"""
@@ -525,7 +525,7 @@ _CHECKS_LEFT: Final = sentence(
 _EXCUSE_WRONG: Final = f"""
 CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
     AND letter.at_ms < reading_from_ms
-    THEN 'dead-lettered for body-gone; the ingress has the record still'
+    THEN 'dead-lettered for body-gone, but the ingress still has the record'
   WHEN letter.code IN {quoted(TRANSIENT)} AND {_FAILURES} < least_attempts
     THEN {_TOO_FEW}
   WHEN outcome.end = 'expired' AND decision.kind = 'expire'
@@ -534,7 +534,7 @@ CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
   WHEN NOT coalesce({_DROPPED} OR letter.code = '{OVERDUE}', false) THEN NULL
   WHEN outcome.at_ms < request.wanted_ms THEN {_NOT_DUE}
   WHEN outcome.at_ms >= overdue_known_ms AND NOT {_OVERDUE_BY_RULE}
-    THEN {sentence("{outcome.end} as overdue; there was no such rule: {outcome.detail}")} END
+    THEN {sentence("{outcome.end} as overdue, but there was no such rule: {outcome.detail}")} END
 """
 _LETTER_VALUE: Final = "coalesce(letter.value_hash, xxhash64(CAST(NULL AS binary)))"
 _LETTER_ALTERED: Final = f"""
@@ -565,37 +565,39 @@ _HAS_READ_ON: Final = (
 OUTCOME_RULES: Final = rules(f"""
 - contradicted: its outcome is {{outcome.end}}: {{{_WHY_NO_OUTCOME}}}
   if NOT {_POSSIBLE}
-- contradicted: {_MISSED_BY} the record that it names, at offset {{named.offset}}, {{{_HOW}}}
+- contradicted: it says missed, but the record that it names, at offset {{named.offset}},\
+ {{{_HOW}}} {{named.ended_ms - outcome.at_ms}} ms later
   if {_SAYS_MISSED} AND {_IS_IGNORED}
-- contradicted: it says missed; the record that it names, at offset {{named.offset}}, waits still
+- contradicted: it says missed, but the record that it names, at offset {{named.offset}},\
+ is still pending
   if {_SAYS_MISSED} AND {_WAITS_STILL}
 - contradicted: {{{_EXCUSE_WRONG}}}
   if {_EXCUSE_WRONG} IS NOT NULL
-- altered: its outcome is {{outcome.end}} with other {{{_SAYS_OTHER}}}
+- altered: its outcome is {{outcome.end}} with a different {{{_SAYS_OTHER}}}
   if {_SAYS_OTHER} != ''
 - pending: {{letters_unseen.why}}
   if {_LACKS_LETTER} AND letters_unseen.is_open
-- unverifiable: {{outcome.end}}; its dead letter: {{letters_unseen.why}}
+- unverifiable: {{outcome.end}}, but its dead letter is not seen: {{letters_unseen.why}}
   if {_LACKS_LETTER} AND {_LETTER_GONE}
-- contradicted: {{outcome.end}}, without a dead letter
+- contradicted: {{outcome.end}}, but it has no dead letter
   if must_have_ended AND {_LACKS_LETTER}
-- pending: its dead letter was not there yet
+- pending: its dead letter was not yet written
   if {_LACKS_LETTER}
-- contradicted: its outcome is {{outcome.end}}, and there is a dead letter of it
+- contradicted: its outcome is {{outcome.end}}, but it has a dead letter
   if letters > 0 AND NOT {_IS_BURIED}
 - duplicated: it has {{letters}} dead letters
   if letters > 1
 - contradicted: {{{_WRONG_CODE}}}
   if {_WRONG_CODE} IS NOT NULL
-- altered: its dead letter has other content
+- altered: its dead letter has different content
   if {_LETTER_ALTERED}
-- missing: {{outcome.end}}, and nothing goes on from it
+- missing: {{outcome.end}}, but it has no successor
   if {_WENT_ON} AND successors = 0 AND {_HAS_READ_ON}
-- pending: its successor was not read yet
+- pending: its successor was not yet read
   if {_WENT_ON} AND successors = 0
-- duplicated: {{outcome.end}}, and {{successors}} records go on from it
+- duplicated: {{outcome.end}}, and it has {{successors}} successors
   if {_WENT_ON} AND successors > 1
-- altered: it went on at offset {{successor}} with other {{changed_in}}
+- altered: its successor at offset {{successor}} has a different {{changed_in}}
   if {_WENT_ON} AND changed_in != ''
 - its outcome: {{outcome.detail}}
   if true

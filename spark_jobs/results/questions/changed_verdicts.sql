@@ -1,6 +1,7 @@
 -- Which records got another verdict after an audit had closed them?
--- Of all audits in the place, chain or not, that read the same ingress topic. What was pending (or
--- overdue) and ended is no change; what was delivered and is duplicated now is one.
+-- Compares all audits in the place that read the same ingress topic, in the chain or not. The end
+-- of a pending or overdue record is no change. A delivered record that is duplicated now is a
+-- change.
 WITH given AS (
   SELECT get_json_object(audits.summary, '$.ingress') AS ingress, verdicts.*
   FROM verdicts JOIN audits ON verdicts.audit = audits.audit

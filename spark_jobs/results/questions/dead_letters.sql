@@ -1,5 +1,5 @@
 -- Which records were dead-lettered, by reason and target?
--- reason is the code in timer-error. first is the ingress record (partition/offset) of the oldest.
+-- reason: the code in timer-error. first: the oldest ingress record, as partition/offset.
 WITH letters AS (
   SELECT substring_index(detail, ':', 1) AS reason, target, partition, offset, ended_ms
   FROM newest

@@ -1,8 +1,8 @@
 -- How were half messages decided, how long did it take, and which were never decided?
--- decision: committed, rolled back or expired (nobody decided in time); cancelled or replaced
--- instead; undecided: nobody has decided yet; any other verdict as it is.
--- waiting: those of them that have not ended. p50_ms, max_ms: from the half message to its
--- decision. first_ms: when the oldest was written.
+-- decision: committed, rolled back, or expired (nobody decided in time). undecided: nobody has
+-- decided yet. Otherwise the verdict, such as cancelled or replaced.
+-- waiting: half messages that have not ended. p50_ms, max_ms: the time from the half message to its
+-- decision. first_ms: the time of the oldest half message.
 WITH halves AS (
   SELECT half.target, half.timestamp_ms, half.verdict IN ('pending', 'overdue') AS is_waiting,
     CASE WHEN decided.kind = 'commit' THEN 'committed'

@@ -1,7 +1,7 @@
 -- How late were deliveries, by target, hour or minute?
 -- :by=target target, hour (and length of the delay) or minute
--- due_from_ms is when the hour or minute of the due begins. delay is how long the record was to
--- wait after it was written.
+-- due_from_ms: the start of the hour or minute of the due. delay: the requested time between
+-- writing and due.
 WITH delivered AS (
   SELECT target, due_ms, lateness_ms, due_ms - timestamp_ms AS delay_ms,
     CASE :by WHEN 'target' THEN NULL WHEN 'hour' THEN 3600000 WHEN 'minute' THEN 60000

@@ -1,7 +1,7 @@
 -- Which cancels found nothing, and how had their record ended?
--- record_offset is the last record before the cancel with its id in its partition; after_ms, how
--- long after the end of that record the cancel was written. elsewhere counts records with the id in
--- other partitions, where a cancel cannot find them: record and cancel need the same key.
+-- record_offset: the last record with the cancel's id before it in its partition. after_ms: the
+-- time between the end of that record and the cancel. elsewhere: the number of records with the id
+-- in other partitions. A cancel cannot find them there: record and cancel need the same key.
 WITH found AS (
   SELECT missed.partition, missed.offset, missed.id, missed.timestamp_ms AS asked_ms,
     max(named_struct('offset', record.offset, 'verdict', record.verdict,

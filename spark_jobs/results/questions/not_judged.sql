@@ -1,7 +1,7 @@
 -- Which records could not be judged, and why?
--- Records without a verdict that says how they ended, by reason and target; what is due and has not
--- ended, since nobody knows what the proxy will do; and, by their offsets, ingress records that
--- retention deleted before an audit of the chain read them.
+-- Counts three kinds of records by reason and target: records whose end cannot be judged, records
+-- that are due and have not ended, and ingress records (by their offsets) that retention deleted
+-- before an audit of the chain read them.
 WITH unsure AS (
   SELECT target, due_ms, CASE
     WHEN verdict = 'unverifiable' AND detail != 'the ingress has deleted the record' THEN detail

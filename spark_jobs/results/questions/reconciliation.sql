@@ -1,13 +1,16 @@
--- Do the books balance? What was asked for, and what became of it, by target and day of the due.
+-- Do the books balance? Requests and their ends, by target and day of the due.
 -- :day= a day (UTC), such as 2026-11-25; all days if none is given
--- asked counts each request once, by its first record; the columns behind it count how each ended,
--- by the last record of those that went on. unaccounted is the difference: what went on in a record
--- that was not audited (or is under another target or day, which is a violation).
--- What goes on from a violation counts as a request of its own, and so does what took the place of
--- a record at another time: that one counts as replaced. A move that came too late does not count.
--- broken: violations, but for what is only late. unasked: deliveries that no record asked for.
--- Without a due, the day is that on which the record was written, or delivered unasked. What the
--- ingress had deleted, and records whose settings are not known, are in not_judged alone.
+-- asked: the number of requests. Each counts once, by its first record. The next columns count
+-- their ends, by the last successor of each record.
+-- unaccounted: the difference. It must be 0. Otherwise a successor was not audited, or has another
+-- target or day, which is a violation.
+-- broken: violations, without records that are only late. It must be 0.
+-- unasked: deliveries that no record asked for. It must be 0.
+-- A successor of a violation counts as a new request. So does a record that was moved to another
+-- time: the earlier record counts as replaced. A move that came too late does not count.
+-- The day of a request without a due is the day of its writing. The day of an unasked delivery is
+-- the day of its arrival. Deleted ingress records, and records with unknown settings, count only in
+-- not_judged.
 WITH gone_on AS (
   SELECT DISTINCT partition, next_offset AS offset, true AS is_successor
   FROM newest

@@ -1,8 +1,8 @@
 -- How many records are pending, by the hour of their due?
--- :day= the day (UTC) to begin with, such as 2026-11-25; the hour that it is now if none is given
--- :hours=24 how many hours to tell apart, from there on
--- Records that are due later count in one row without hour_ms. Records that were due before count
--- in the first hour, and in due_before. Half messages are delivered only if they are committed.
+-- :day= the first day (UTC), such as 2026-11-25; the current hour if none is given
+-- :hours=24 the number of hours to list
+-- Records due later count in one row without hour_ms. Records due earlier count in the first hour,
+-- and in due_before. Half messages are delivered only if they are committed.
 WITH span AS (
   SELECT unix_millis(coalesce(CAST(CAST(:day AS DATE) AS TIMESTAMP),
     date_trunc('HOUR', current_timestamp()))) AS start_ms

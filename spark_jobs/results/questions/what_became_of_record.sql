@@ -1,12 +1,11 @@
 -- How did the ingress record at this partition and offset end?
 -- :partition its partition
--- :offset its offset; both are in timer-origin of what was delivered
--- The record with all that it went on from and all that goes on from it: rolled, requeued and
--- replaced records name their successor in next_offset, which lies behind them. So one pass over
--- the steps in order of offset finds the successors, and one in reverse order the predecessors.
--- Steps are taken from records with the same id, or the same target and due, as successors must
--- have; from those that were moved; and from violations. Without an id, what a record did after it
--- was moved to another time is found by the offset that it has then.
+-- :offset its offset; a delivery names both in timer-origin
+-- Lists the record with all its predecessors and successors. Rolled, requeued and replaced records
+-- name their successor in next_offset, which is always higher. So one pass over the steps in order
+-- of offset finds the successors, and one in reverse order the predecessors. Steps are taken from
+-- violations, from moved records, and from records with the same id, or the same target and due.
+-- For a record without an id, its life after a move is found by the offset that it has then.
 WITH asked AS (
   SELECT partition, offset, id, target, due_ms
   FROM newest

@@ -129,7 +129,7 @@ FIRST = (
     control(12, "cancel", "nobody", "24 11:10", "missed", **ELSEWHERE),
 )
 SECOND = (
-    arrived(3, "24 09:20", verdict="duplicated", detail="one end more", **BROKEN),
+    arrived(3, "24 09:20", verdict="duplicated", detail="this is another end", **BROKEN),
     arrived(4, "25 09:00", 4, **{**HALF, "ended_by": 12, "at_offset": 401}),
     without(
         6, "replaced", "25 10:00", id="17", next_offset=13, ended_by=13, ended_ms=at_ms("25 09:30")

@@ -55,7 +55,7 @@ LATE_RECORDS = [
 ]
 VIOLATION = ("verdict", "offset", "detail", "audit")
 EARLY = ("early", 10, "it arrived 5 ms before its due", "a1")
-DUPLICATED = ("duplicated", 3, "one end more", "a2")
+DUPLICATED = ("duplicated", 3, "this is another end", "a2")
 ASKED: list[Asked] = [
     ("what_became_of_id", {"id": "17"}, LINKED, ORDER_17),
     ("what_became_of_record", {"partition": "0", "offset": "2"}, LINKED, ORDER_17),

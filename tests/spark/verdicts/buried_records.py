@@ -18,7 +18,7 @@ def a_dead_letter_stands_beside_no_other_end(t: Topics) -> None:
 
     def beside(end: str, code: str = "publish-failed", **other: Any) -> int:
         told = {name: other.pop(name) for name in ("detail", "next_offset") if name in other}
-        both = f"its outcome is {end}, and there is a dead letter of it"
+        both = f"its outcome is {end}, but it has a dead letter"
         offset = t.record("contradicted", both, **other)
         t.outcome(offset, end, **told)
         t.letter(offset, code)
@@ -45,11 +45,11 @@ def dead_letters_have_a_reason_that_there_is(t: Topics) -> None:
         t.letter(offset, said)
 
     buried("dead_lettered", "", "partition-bad")
-    buried("contradicted", "dead-lettered for nothing, which is no reason", None)
-    buried("contradicted", "dead-lettered for moonlight, which is no reason", "moonlight")
-    buried("contradicted", "for transaction-expired, which is no", "transaction-expired")
+    buried("contradicted", "dead-lettered for nothing, which is not a reason", None)
+    buried("contradicted", "dead-lettered for moonlight, which is not a reason", "moonlight")
+    buried("contradicted", "for transaction-expired, which is not", "transaction-expired")
     refused: dict[str, Any] = {"kind": "refused", "code": "id-bad"}
-    buried("contradicted", "dead-lettered for nothing, which is no reason", None, **refused)
+    buried("contradicted", "dead-lettered for nothing, which is not a reason", None, **refused)
 
     def expired(expected: str, detail: str, ident: bytes, code: str | None) -> None:
         half = t.record(expected, detail, kind="prepare", ident=ident)
@@ -60,16 +60,19 @@ def dead_letters_have_a_reason_that_there_is(t: Topics) -> None:
 
     expired("expired", "", b"e", "transaction-expired")
     expired(
-        "contradicted", "it expired; its dead letter says publish-failed", b"f", "publish-failed"
+        "contradicted",
+        "it expired, but its dead letter says publish-failed",
+        b"f",
+        "publish-failed",
     )
-    expired("contradicted", "it expired; its dead letter says nothing", b"g", None)
+    expired("contradicted", "it expired, but its dead letter says nothing", b"g", None)
 
 
 def a_dead_letter_without_its_value_is_one_of_which_the_outcome_says_so(t: Topics) -> None:
     said = "too-large: it is; its dead letter has no value: letters takes no record so large"
 
     def buried(expected: str, told: str, code: str = "too-large", **other: Any) -> None:
-        offset = t.record(expected, "other content" if expected == "altered" else "", **other)
+        offset = t.record(expected, "different content" if expected == "altered" else "", **other)
         t.outcome(offset, "dead-lettered", detail=told, at_ms=60_000)
         t.letter(offset, code, value_hash=None, at_ms=60_000)
 
@@ -77,7 +80,7 @@ def a_dead_letter_without_its_value_is_one_of_which_the_outcome_says_so(t: Topic
     buried("altered", "too-large: it is")
     buried("dead_lettered", "too-large: it is", value_hash=HASH_OF_NO_VALUE)
     buried("dead_lettered", "body-gone: it is", "body-gone")
-    full = t.record("altered", "other content", value_hash=HASH_OF_NO_VALUE)
+    full = t.record("altered", "different content", value_hash=HASH_OF_NO_VALUE)
     t.outcome(full, "dead-lettered", detail=said)
     t.letter(full, "too-large")
 
@@ -98,10 +101,10 @@ def what_was_taken_back_before_it_could_fire_is_not_buried(t: Topics) -> None:
         buried(t.record(expected, detail, kind="prepare", ident=ident), code)
         t.outcome(t.record("applied", kind="rollback", ident=ident), "applied")
 
-    cancelled = "its outcome is dead-lettered: what next has its id is a cancel at offset 11"
+    cancelled = "its outcome is dead-lettered: the next record with its id is a cancel at offset 11"
     overtaken("contradicted", cancelled, b"i", "publish-failed")
     overtaken("dead_lettered", "", b"j", "defect")
-    rolled_back("contradicted", "what decided it is rollback", b"k", "publish-failed")
+    rolled_back("contradicted", "its decision is rollback", b"k", "publish-failed")
     rolled_back("dead_lettered", "", b"l", "defect")
 
 

@@ -33,7 +33,7 @@ def outcomes_that_were_deleted_explain_ends_alone_of_which_nothing_else_would_be
     t.delivered(t.record("delivered", ident=b"y"))
     t.record("unverifiable", "outcomes are gone", kind="prepare", ident=b"z")
     t.record("unverifiable", "outcomes are gone", kind="rollback", ident=b"z")
-    t.letter(t.record("unverifiable", "a dead letter of it", kind="refused"), "id-bad")
+    t.letter(t.record("unverifiable", "it has a dead letter", kind="refused"), "id-bad")
 
 
 def commit_whose_outcome_was_deleted_is_not_taken_for_what_went_on(t: Topics) -> None:
@@ -99,10 +99,10 @@ def what_was_read_while_a_record_waited_must_have_ended_it(t: Topics) -> None:
     t.delivered(named("delivered"), at_ms=60_000)
     t.outcome(named("missed", **cancel), "missed", at_ms=50_000)
     t.delivered(named("delivered", ident=b"b"), at_ms=60_001)
-    ignored = ("contradicted", "it says missed 10001 ms before")
+    ignored = ("contradicted", "was delivered 10001 ms later")
     t.outcome(named(*ignored, ident=b"b", **cancel), "missed", at_ms=50_000)
     t.delivered(named("delivered", ident=b"c"))
-    undue = ("contradicted", "it says missed 5005 ms before")
+    undue = ("contradicted", "was delivered 5005 ms later")
     t.outcome(named(*undue, ident=b"c", **cancel), "missed", at_ms=44_999)
     newer: dict[str, Any] = {"timestamp_ms": 45_000, "due_ms": 150_000}
     t.delivered(named("delivered", ident=b"d"), at_ms=60_000)
@@ -141,7 +141,7 @@ def reasons_that_the_topics_speak_against_are_not_believed(t: Topics) -> None:
         t.letter(offset, code, detail=told, at_ms=at_ms, size_bytes=10)
 
     letter("dead_lettered", "", "body-gone")
-    letter("contradicted", "the ingress has the record still", "body-gone", at_ms=59_999)
+    letter("contradicted", "the ingress still has the record", "body-gone", at_ms=59_999)
     letter("dead_lettered", "", "body-gone", at_ms=59_999, known_verdict="pending")
     letter("contradicted", "after 1 of 16 attempts", "target-unknown")
     letter("contradicted", "after 15 of 16 attempts", "not-authorised", hop_attempt=14)
@@ -164,10 +164,10 @@ def reasons_that_the_topics_speak_against_are_not_believed(t: Topics) -> None:
     dropped("expired", "", "ord*", target="orders", at_ms=44_999, due_ms=40_000)
     letter("dead_lettered", "", "overdue", overdue("buried"), target="buried")
     letter("contradicted", "no such rule", "overdue", overdue("old*"), target="old-1")
-    unseen = t.record("pending", "was not there yet", target="buried", due_ms=T_MS + 1)
+    unseen = t.record("pending", "was not yet written", target="buried", due_ms=T_MS + 1)
     t.outcome(unseen, "dead-lettered", detail=f"overdue: {overdue('buried')}", at_ms=120_000)
     sized: dict[str, Any] = {"target": "big", "size_bytes": 90}
-    letter("contradicted", "with 100 bytes; big took 100", "too-large", at_ms=61_500, **sized)
+    letter("contradicted", "with 100 bytes, but big took 100", "too-large", at_ms=61_500, **sized)
     letter("dead_lettered", "", "too-large", at_ms=62_500, **sized)
     letter("dead_lettered", "", "too-large", at_ms=61_500, target="big", size_bytes=91)
     for at_ms in (60_000, 62_000):
@@ -183,7 +183,7 @@ def what_a_cancel_missed_did_not_wait_until_it_was_buried(t: Topics) -> None:
         t.letter(offset, "publish-failed", at_ms=at_ms)
 
     buried("dead_lettered", b"k", 60_001)
-    ignored = "it says missed 10001 ms before the record that it names, at offset 10, ended as dead"
+    ignored = "at offset 10, ended as dead-lettered 10001 ms later"
     t.outcome(t.record("contradicted", ignored, ident=b"k", **cancel), "missed", at_ms=50_000)
     buried("dead_lettered", b"l", 60_000)
     t.outcome(t.record("missed", ident=b"l", **cancel), "missed", at_ms=50_000)
@@ -216,8 +216,8 @@ def what_goes_on_has_failed_once_more_at_the_most(t: Topics) -> None:
     chain("requeued", "", None, None)
     chain("requeued", "", None, 1)
     chain("requeued", "", 3, 4)
-    chain("altered", "with other attempt", None, 15)
-    chain("altered", "with other attempt", 3, 2)
+    chain("altered", "a different attempt", None, 15)
+    chain("altered", "a different attempt", 3, 2)
 
 
 def half_messages_do_not_expire_before_their_last_check(t: Topics) -> None:
@@ -245,13 +245,13 @@ def outcomes_say_the_id_and_the_due_of_their_record(t: Topics) -> None:
         t.outcome(t.record("applied", kind="cancel", ident=b"a"), "applied")
 
     cancelled("cancelled", due_ms=None)
-    cancelled("altered", "cancelled with other due", due_ms=150_001)
-    cancelled("altered", "cancelled with other id", ident=None)
-    cancelled("altered", "cancelled with other due and id", due_ms=7, ident=b"c")
-    t.outcome(t.record("altered", "other id", kind="cancel", ident=b"x"), "missed", ident=None)
-    t.outcome(t.record("altered", "other id", kind="cancel", ident=b"x"), "missed", ident=b"y")
+    cancelled("altered", "cancelled with a different due", due_ms=150_001)
+    cancelled("altered", "cancelled with a different id", ident=None)
+    cancelled("altered", "cancelled with a different due and id", due_ms=7, ident=b"c")
+    t.outcome(t.record("altered", "different id", kind="cancel", ident=b"x"), "missed", ident=None)
+    t.outcome(t.record("altered", "different id", kind="cancel", ident=b"x"), "missed", ident=b"y")
     t.outcome(t.record("missed", kind="cancel", ident=b"\xff"), "missed", ident=b"\\xff")
-    lost = t.record("altered", "other due", wanted_ms=90_000, due_ms=90_000, fires_ms=50_000)
+    lost = t.record("altered", "different due", wanted_ms=90_000, due_ms=90_000, fires_ms=50_000)
     t.outcome(lost, "rolled", due_ms=None)
 
 
@@ -279,9 +279,9 @@ def half_messages_are_asked_about_once_and_in_time_and_shown_as_they_are(t: Topi
     t.check_back(b"c1", 3, 90_000)
     half("contradicted", b"c2", "check 2 came 1 ms before its time")
     t.check_back(b"c2", 2, 59_999)
-    half("contradicted", b"c3", "check 4 of 3")
+    half("contradicted", b"c3", "check 4 came, but the limit is 3")
     t.check_back(b"c3", 4, 99_000)
-    half("contradicted", b"c4", "check 1 asks with other value, stamps")
+    half("contradicted", b"c4", "check 1 has a different value, stamps")
     t.check_back(b"c4", 1, 50_000, value_hash=9, stamps="timer-id")
     half("contradicted", b"c5", "check 1 came 2 times")
     t.check_back(b"c5", 1, 50_000)

@@ -104,7 +104,7 @@ def purges_go_by_the_due_and_the_place_that_it_has_now(t: Topics) -> None:
     took(t, one, two)
     purge(t, purge_to_ms=130_000)
     purged(t, two, purge(t, purge_from_ms=130_000))
-    before = t.record("contradicted", "what ended it is the purge", due_ms=120_000)
+    before = t.record("contradicted", "it was ended by the purge", due_ms=120_000)
     purge(t)
     two = move(t, "pending", before, moved_due_ms=120_000, **LATER)
     took(t, before, two)
@@ -133,11 +133,11 @@ def a_move_that_comes_too_late_is_a_stranger(t: Topics) -> None:
     named = going_on(t, one, one)
     t.record("pending", **named, **LATER)
     move(t, "pending", t.record("pending", **LATER), offset=NEXT_OFFSET + 2)
-    wrong = move(t, "altered", 9, "missed with other due", **LATER)
+    wrong = move(t, "altered", 9, "missed with a different due", **LATER)
     missed(t, wrong, due_ms=7)
     for ident in (None, b"w"):
         waiting = t.record("pending", ident=ident, **LATER)
-        said = f"at offset {waiting}, waits still"
+        said = f"at offset {waiting}, is still pending"
         missed(t, move(t, "contradicted", waiting, said, ident=ident))
 
 
@@ -157,21 +157,21 @@ def a_move_that_is_refused_ends_in_the_place_that_it_takes(t: Topics) -> None:
         one = t.record("delivered", ident=other)
         t.delivered(one)
         missed(t, move(t, "missed", one, **refused, timestamp_ms=50_500), at_ms=50_600)
-        buried("contradicted", one, f"it goes on from offset {one}, which has no outcome")
+        buried("contradicted", one, f"it continues offset {one}, which has no outcome")
     missed(t, move(t, "missed", t.record("pending", **LATER), **refused))
-    t.outcome(t.record("contradicted", "it is to be refused", **refused), "missed")
+    t.outcome(t.record("contradicted", "it must be refused", **refused), "missed")
 
 
 def what_says_that_it_missed_and_what_it_named_are_held_together(t: Topics) -> None:
     for ident, other in ((None, None), (b"a", b"b")):
         one = t.record("delivered", ident=ident, due_ms=60_000)
         t.delivered(one, due_ms=60_000, at_ms=60_004)
-        wrong = "15004 ms before the record that it names"
+        wrong = "15004 ms later"
         missed(t, move(t, "contradicted", one, wrong, ident=ident))
         one = t.record("delivered", ident=other)
         t.delivered(one)
         missed(t, move(t, "missed", one, ident=other))
-    one = t.record("missing", "replaced, and nothing goes on", **LATER)
+    one = t.record("missing", "replaced, but it has no successor", **LATER)
     two = move(t, "missed", one)
     took(t, one, two)
     missed(t, two)
@@ -180,7 +180,7 @@ def what_says_that_it_missed_and_what_it_named_are_held_together(t: Topics) -> N
 
 def no_record_is_delivered_beside_its_move(t: Topics) -> None:
     for ident in (None, b"a"):
-        one = t.record("contradicted", "it was delivered, and its outcome is replaced", ident=ident)
+        one = t.record("contradicted", "it was delivered, but its outcome is replaced", ident=ident)
         two = move(t, "delivered", one, ident=ident, moved_due_ms=50_000, due_ms=49_000)
         took(t, one, two)
         t.delivered(one)
@@ -196,7 +196,7 @@ def no_record_is_delivered_beside_its_move(t: Topics) -> None:
     two = move(t, "pending", one, due_ms=160_000)
     took(t, one, two)
     arrived(t, move(t, "contradicted", one, f"ended as replaced by offset {two}"), one)
-    t.expected[one] = ("duplicated", "2 records go on")
+    t.expected[one] = ("duplicated", "it has 2 successors")
 
 
 def a_move_that_took_no_place_and_says_nothing_is_no_record(t: Topics) -> None:
@@ -206,29 +206,29 @@ def a_move_that_took_no_place_and_says_nothing_is_no_record(t: Topics) -> None:
 
 
 def nothing_but_a_move_takes_a_place(t: Topics) -> None:
-    one = t.record("contradicted", "what next has its id is a cancel", ident=b"a", **LATER)
+    one = t.record("contradicted", "the next record with its id is a cancel", ident=b"a", **LATER)
     t.outcome(t.record("missed", kind="cancel", ident=b"a"), "missed")
     two = move(t, "pending", one, ident=b"a", due_ms=160_000)
     took(t, one, two)
     t.expected[two - 1] = ("missed", "")
-    one = t.record("missing", "nothing goes on from it", **LATER)
+    one = t.record("missing", "it has no successor", **LATER)
     took(t, one, t.record("pending", **LATER))
-    one = t.record("contradicted", "what goes on from it is at offset", **LATER)
+    one = t.record("contradicted", "its successor is at offset", **LATER)
     two = move(t, "contradicted", one, "ended as replaced by offset 7", due_ms=160_000)
     arrived(t, two, one, due_ms=160_000, at_ms=160_001)
     took(t, one, 7)
-    one = t.record("contradicted", "which goes on from it, speaks against", **LATER)
+    one = t.record("contradicted", "a due that contradicts this", **LATER)
     took(t, one, move(t, "pending", one, due_ms=160_000), "requeued")
-    one = t.record("contradicted", "which goes on from it, speaks against", **LATER)
+    one = t.record("contradicted", "a due that contradicts this", **LATER)
     took(t, one, move(t, "pending", one, **LATER))
 
 
 def a_move_keeps_all_but_the_time(t: Topics) -> None:
     others: dict[str, dict[str, Any]] = {"value": {"value_hash": 9}, "key": {"key_hash": 9}}
     for name, other in others.items():
-        one = t.record("altered", f"with other {name}", **LATER)
+        one = t.record("altered", f"a different {name}", **LATER)
         took(t, one, move(t, "pending", one, due_ms=160_000, **other))
-    one = t.record("altered", "with other due", **LATER)
+    one = t.record("altered", "a different due", **LATER)
     took(t, one, move(t, "pending", one, moved_due_ms=150_001, due_ms=160_000))
     one = t.record("replaced", **LATER)
     two = move(t, "early", one, due_ms=60_000)
@@ -244,7 +244,7 @@ def outcomes_of_moves_may_have_been_deleted(t: Topics) -> None:
     move(t, "unverifiable", one, "was deleted", **LATER)
     one = t.record("rolled", wanted_ms=FIRES_MS, fires_ms=46_000, **LATER)
     t.outcome(one, "rolled", at_ms=46_000)
-    move(t, "unverifiable", one, "whether it missed its place", **LATER)
+    move(t, "unverifiable", one, "it may have come too late", **LATER)
     named = going_on(t, one, one)
     t.record("pending", **named, **LATER)
 

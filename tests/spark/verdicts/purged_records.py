@@ -50,7 +50,7 @@ def a_purge_ends_what_waits_for_its_targets(t: Topics) -> None:
 def a_purge_is_of_dues_from_one_time_to_another(t: Topics) -> None:
     dues_ms = (149_999, 150_000, 150_001, 150_002)
     before, first, last, after = (
-        t.record(said, "which does not mean it" * (said == "contradicted"), due_ms=due_ms)
+        t.record(said, "which does not cover it" * (said == "contradicted"), due_ms=due_ms)
         for due_ms, said in zip(
             dues_ms, ("contradicted", "cancelled", "cancelled", "contradicted"), strict=True
         )
@@ -73,19 +73,19 @@ def a_purge_has_a_pattern_of_targets(t: Topics) -> None:
 
 
 def what_names_a_purge_was_ended_by_it(t: Topics) -> None:
-    wrong = t.record("contradicted", "what ended it is the purge at", **LATER)
-    unnamed = t.record("contradicted", "what ended it is the purge at", **LATER)
+    wrong = t.record("contradicted", "it was ended by the purge at", **LATER)
+    unnamed = t.record("contradicted", "it was ended by the purge at", **LATER)
     right = t.record("cancelled", **LATER)
     first, second = purge(t), purge(t)
     purged(t, wrong, second)
     t.outcome(unnamed, "cancelled")
     purged(t, right, first)
-    later = t.record("contradicted", "which does not mean it; no later record", **LATER)
+    later = t.record("contradicted", "which does not cover it; no later record", **LATER)
     purged(t, later, first)
-    nothing = t.record("contradicted", "which does not mean it", **LATER)
+    nothing = t.record("contradicted", "which does not cover it", **LATER)
     purged(t, nothing, nothing + 500)
     mail: dict[str, Any] = {"target": "mail", **LATER}
-    cancelled = t.record("contradicted", "which does not mean it; what next", ident=b"c", **mail)
+    cancelled = t.record("contradicted", "which does not cover it; the next", ident=b"c", **mail)
     t.outcome(t.record("applied", kind="cancel", ident=b"c"), "applied")
     ended = t.record("cancelled", ident=b"d", **mail)
     t.outcome(ended, "cancelled")
@@ -94,7 +94,7 @@ def what_names_a_purge_was_ended_by_it(t: Topics) -> None:
 
 
 def a_purge_says_that_it_was_applied(t: Topics) -> None:
-    waiting = t.record("contradicted", "which does not mean it", **LATER)
+    waiting = t.record("contradicted", "which does not cover it", **LATER)
     missed = t.record("contradicted", "should say applied", kind="purge", target="*", **FOREVER)
     t.outcome(missed, "missed", due_ms=None)
     purged(t, waiting, missed)
@@ -139,7 +139,7 @@ def what_a_purge_ended_is_no_longer_there_for_others(t: Topics) -> None:
     t.outcome(t.record("contradicted", found, kind="cancel", ident=b"a"), "applied")
     t.outcome(t.record("contradicted", found, kind="recall", recalled=first), "applied")
     waits = t.record("pending", ident=b"b", **LATER)
-    replaced = t.record("contradicted", "what ended it is the purge", ident=b"r", **LATER)
+    replaced = t.record("contradicted", "it was ended by the purge at", ident=b"r", **LATER)
     by = purge(t)
     t.outcome(t.record("missed", kind="cancel", ident=b"b"), "missed")
     t.outcome(t.record("contradicted", found, kind="recall", recalled=waits), "applied")
@@ -151,7 +151,7 @@ def what_a_purge_ended_is_no_longer_there_for_others(t: Topics) -> None:
 
 def half_messages_are_purged_once_they_are_committed(t: Topics) -> None:
     undecided = {"kind": "prepare", "expires_ms": 190_000, **LATER}
-    wrong = t.record("contradicted", "which does not mean it", ident=b"u", **undecided)
+    wrong = t.record("contradicted", "which does not cover it", ident=b"u", **undecided)
     open_still = t.record("pending", ident=b"o", **undecided)
     before = t.record("cancelled", ident=b"t", **undecided)
     t.outcome(t.record("applied", kind="commit", ident=b"t"), "applied")
@@ -159,7 +159,7 @@ def half_messages_are_purged_once_they_are_committed(t: Topics) -> None:
     for one in (wrong, before):
         purged(t, one, by)
     after = t.record(
-        "contradicted", "which does not mean it", offset=open_still - 5, ident=b"n", **undecided
+        "contradicted", "which does not cover it", offset=open_still - 5, ident=b"n", **undecided
     )
     t.outcome(t.record("applied", kind="commit", ident=b"n"), "applied")
     purged(t, after, by)
@@ -196,7 +196,7 @@ def what_was_being_rewritten_ends_as_it_arrives(t: Topics) -> None:
     one = rolled(t, due_ms=90_000, wanted_ms=90_000, fires_ms=80_000)
     purge(t)
     t.delivered(
-        successor(t, "contradicted", one, "a purge that means it", due_ms=90_000),
+        successor(t, "contradicted", one, "a purge that covers it", due_ms=90_000),
         due_ms=90_000,
         at_ms=90_600,
         stamps="timer-origin,timer-due,timer-first-origin",

@@ -106,16 +106,16 @@ def a_recall_finds_what_was_rewritten(t: Topics) -> None:
 def a_recall_that_was_ignored_is_found(t: Topics) -> None:
     late = t.record("delivered")
     t.delivered(late, at_ms=70_000)
-    ignored = ("contradicted", late, "20000 ms before the record that it names")
+    ignored = ("contradicted", late, f"names, at offset {late}, was delivered 20000 ms later")
     t.outcome(recall(t, *ignored, timestamp_ms=45_000), "missed", at_ms=50_000)
     named = t.record("delivered", ident=b"a")
     t.delivered(named, at_ms=70_000)
-    ignored = ("contradicted", named, "20000 ms before the record that it names")
+    ignored = ("contradicted", named, f"names, at offset {named}, was delivered 20000 ms later")
     t.outcome(recall(t, *ignored, timestamp_ms=45_000), "missed", at_ms=50_000)
     buried = t.record("dead_lettered")
     t.outcome(buried, "dead-lettered", at_ms=70_000)
     t.letter(buried, "publish-failed", at_ms=70_000)
-    ignored = ("contradicted", buried, "20000 ms before the record that it names")
+    ignored = ("contradicted", buried, "or expired 20000 ms later")
     t.outcome(recall(t, *ignored, timestamp_ms=45_000), "missed", at_ms=50_000)
     at_once = t.record("delivered")
     t.delivered(at_once)
@@ -125,13 +125,13 @@ def a_recall_that_was_ignored_is_found(t: Topics) -> None:
 def a_recall_misses_nothing_that_waits_still(t: Topics) -> None:
     for ident in (None, b"w"):
         waiting = t.record("pending", ident=ident, **LATER)
-        ignored = ("contradicted", waiting, f"at offset {waiting}, waits still")
+        ignored = ("contradicted", waiting, f"at offset {waiting}, is still pending")
         t.outcome(recall(t, *ignored), "missed")
     one = rolled(t)
     two = successor(t, "pending", one)
-    t.outcome(recall(t, "contradicted", one, f"at offset {two}, waits still"), "missed")
+    t.outcome(recall(t, "contradicted", one, f"at offset {two}, is still pending"), "missed")
     t.record("missing", ident=b"c", **LATER)
-    t.outcome(t.record("contradicted", "waits still", kind="cancel", ident=b"c"), "missed")
+    t.outcome(t.record("contradicted", "is still pending", kind="cancel", ident=b"c"), "missed")
     t.outcome(t.record("missed", kind="cancel", ident=b"c"), "missed")
 
 
@@ -144,11 +144,13 @@ def what_is_missed_must_have_an_outcome_where_that_would_be_seen(t: Topics) -> N
     """Its partition and time must be visible. Other records may have an unseen outcome."""
     for _ in range(8):
         named = t.record("pending", **LATER)
-        said = ("contradicted", named, "waits still") if _is_seen(t, named) else ("missed", named)
+        said = (
+            ("contradicted", named, "is still pending") if _is_seen(t, named) else ("missed", named)
+        )
         t.outcome(recall(t, *said), "missed")
     for _ in range(4):
         young = t.record("pending", timestamp_ms=45_001, **LATER)
-        t.outcome(recall(t, "contradicted", young, "waits still"), "missed")
+        t.outcome(recall(t, "contradicted", young, "is still pending"), "missed")
 
 
 def what_a_cancel_applied_to_must_have_an_outcome_where_that_would_be_seen(t: Topics) -> None:
@@ -244,10 +246,10 @@ def a_recall_with_a_right_proof_counts(t: Topics) -> None:
     ignored = t.record("delivered", ingress_key_hash=HASH_OF_K)
     t.delivered(ignored, at_ms=70_000)
     told = {"needs_proof": True, "known_key": b"k", "timestamp_ms": 45_000}
-    wrong = recall(t, "contradicted", ignored, "before the record that it names", **told)
+    wrong = recall(t, "contradicted", ignored, "was delivered", **told)
     t.outcome(wrong, "missed", at_ms=50_000)
     waiting = t.record("pending", **KEYED)
-    found = recall(t, "contradicted", waiting, "waits still", needs_proof=True, known_key=b"k")
+    found = recall(t, "contradicted", waiting, "is still pending", needs_proof=True, known_key=b"k")
     t.outcome(found, "missed")
 
 

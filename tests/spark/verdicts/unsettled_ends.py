@@ -39,14 +39,14 @@ def dead_letter_that_an_open_transaction_may_hold_is_waited_for(t: Topics) -> No
 
 def what_comes_with_the_next_commit_is_waited_for(t: Topics) -> None:
     t.log_end = 2_001
-    undue = t.record("pending", "its dead letter was not there yet", due_ms=150_000)
+    undue = t.record("pending", "its dead letter was not yet written", due_ms=150_000)
     t.outcome(undue, "dead-lettered")
-    t.outcome(t.record("pending", "its successor was not read yet"), "requeued")
+    t.outcome(t.record("pending", "its successor was not yet read"), "requeued")
 
 
 def what_earlier_records_asked_for_is_not_known_where_their_settings_are_gone(t: Topics) -> None:
     t.read_from, t.settings_from = 0, 11
-    gone = t.record("unverifiable", "not known any more", kind=None)
+    gone = t.record("unverifiable", "the settings that applied to it are unknown", kind=None)
     t.outcome(t.record("applied", kind="cancel", ident=b"a"), "applied")
     t.outcome(t.record("missed", kind="cancel", ident=b"b"), "missed")
     rewritten = t.record("replaced", ident=b"r", hop_from=gone, first_origin=t.origin(gone))
@@ -55,7 +55,7 @@ def what_earlier_records_asked_for_is_not_known_where_their_settings_are_gone(t:
 
 def a_second_end_is_one_too_many(t: Topics) -> None:
     t.read_from = 2
-    t.expected[3] = ("duplicated", "an earlier audit saw how it ended")
+    t.expected[3] = ("duplicated", "an earlier audit saw its end")
     t.delivered(3)
     two = t.record("contradicted", "its outcomes are cancelled and expired")
     t.outcome(two, "cancelled")
@@ -67,7 +67,7 @@ def a_second_end_is_one_too_many(t: Topics) -> None:
     t.outcome(buried, "dead-lettered")
     t.letter(buried, "too-large")
     t.letter(buried, "too-large", at_offset=6)
-    kept = t.record("contradicted", "and there is a dead letter of it")
+    kept = t.record("contradicted", "but it has a dead letter")
     t.delivered(kept)
     t.letter(kept, "too-large")
 

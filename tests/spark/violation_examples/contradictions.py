@@ -36,7 +36,7 @@ def cancel_ignored(t: ExampleTopics) -> None:
     t.note(said, "27 s before the record was due")
     t.unsay(asked)
     due_ms = START_MS + 30 * SECOND_MS
-    t.note(t.delivery(asked, "reminders", 0, due_ms, due_ms), "delivered after that")
+    t.note(t.delivery(asked, "reminders", 0, due_ms, due_ms), "delivered later")
 
 
 def replacement_ignored(t: ExampleTopics) -> None:
@@ -54,7 +54,7 @@ def purge_ignored(t: ExampleTopics) -> None:
     t.set_policy(recalls_in=INGRESS)
     asked = t.write("1001", "pay!", timer_topic="reminders", timer_delay="30s")
     t.wait(3)
-    t.note(t.purge("rem*"), "of all that waits for such targets")
+    t.note(t.purge("rem*"), "ends pending records of such targets")
     t.wait(40)
     t.unsay(asked)
     due_ms = START_MS + 30 * SECOND_MS
@@ -67,11 +67,11 @@ def moved_and_delivered(t: ExampleTopics) -> None:
     t.wait(3)
     t.move(0, START_MS + 30 * SECOND_MS)
     t.wait(40)
-    t.note(t.all(INGRESS)[-1], "takes the place of offset 0, at another time")
+    t.note(t.all(INGRESS)[-1], "replaces offset 0, at another time")
     t.note(t.outcome(asked), "it was moved")
-    t.note(t.only("reminders"), "delivered at that time")
+    t.note(t.only("reminders"), "delivered at its new time")
     late = t.delivery(asked, "reminders", 0, FIRST_DUE_MS, FIRST_DUE_MS)
-    t.note(late, "delivered at its old time, too")
+    t.note(late, "also delivered at its old time")
 
 
 def refused_and_delivered(t: ExampleTopics) -> None:
@@ -106,7 +106,7 @@ def dead_letter_without_fault(t: ExampleTopics) -> None:
 def dead_letter_lost(t: ExampleTopics) -> None:
     t.write("1001", "pay!", timer_topic="reminders", timer_dealy="10s")
     t.wait(5)
-    t.note(t.only(OWN.outcomes), "says that it is a dead letter")
+    t.note(t.only(OWN.outcomes), "names a dead letter")
     t.lose(t.only(OWN.dead_letters), "the dead letter is gone")
 
 
@@ -119,7 +119,7 @@ def dead_letter_without_outcome(t: ExampleTopics) -> None:
 def cancelled_and_dead_lettered(t: ExampleTopics) -> None:
     asked = t.write_cancelled("1001", "pay!", **ASKED)
     detail = "the broker did not take it"
-    t.note(t.letter_alone(asked, "publish-failed", detail, FIRST_DUE_MS), "dead-lettered, too")
+    t.note(t.letter_alone(asked, "publish-failed", detail, FIRST_DUE_MS), "also dead-lettered")
 
 
 def out_of_order(t: ExampleTopics) -> None:
@@ -160,9 +160,9 @@ def went_on_from_what_was_delivered(t: ExampleTopics) -> None:
     t.wait(100)
     t.unsay(asked)
     due_ms = START_MS + 90 * SECOND_MS
-    t.note(t.all(INGRESS)[-1], "goes on from offset 0")
-    t.note(t.only("reminders"), "the record that goes on")
-    t.note(t.delivery(asked, "reminders", 0, due_ms, due_ms), "the one that it goes on from")
+    t.note(t.all(INGRESS)[-1], "continues offset 0")
+    t.note(t.only("reminders"), "the successor")
+    t.note(t.delivery(asked, "reminders", 0, due_ms, due_ms), "its predecessor")
 
 
 def asked_twice(t: ExampleTopics) -> None:
@@ -178,4 +178,4 @@ def asked_twice(t: ExampleTopics) -> None:
     t.wait(10)
     t.write("1001", "", timer_transaction="commit", timer_id="1001")
     t.wait(5)
-    t.note(t.copy(t.only("payment-checks"), after_ms=1_000), "the same question once more")
+    t.note(t.copy(t.only("payment-checks"), after_ms=1_000), "the same check-back again")

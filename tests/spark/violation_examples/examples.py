@@ -22,7 +22,7 @@ def successor_lost(t: ExampleTopics) -> None:
     t.set_policy(roll_after_ms=60 * SECOND_MS)
     asked = t.write("1001", "pay!", timer_topic="reminders", timer_delay="90s")
     t.wait(100)
-    t.note(t.outcome(asked), "it was rewritten to the end of the ingress")
+    t.note(t.outcome(asked), "the record was rewritten")
     t.unwrite(t.only("reminders"))
     successor = t.all(INGRESS)[-1]
     t.lose(successor, "the rewritten record is gone")
@@ -31,7 +31,7 @@ def successor_lost(t: ExampleTopics) -> None:
 def delivered_twice(t: ExampleTopics) -> None:
     t.write("1001", "pay!", timer_topic="reminders", timer_delay="10s")
     t.wait(20)
-    t.note(t.copy(t.only("reminders"), after_ms=2_000), "the same once more")
+    t.note(t.copy(t.only("reminders"), after_ms=2_000), "the same record again")
 
 
 def delivered_early(t: ExampleTopics) -> None:
@@ -94,7 +94,7 @@ def producer_aborted(t: ExampleTopics) -> None:
     t.write("1000", "pay!", timer_topic="reminders", timer_delay="1h")
     aborted = t.write("1001", "pay!", timer_topic="reminders", timer_delay="10s")
     t.wait(20)
-    t.note(t.only("reminders"), "of a record that was never committed")
+    t.note(t.only("reminders"), "its ingress record was never committed")
     t.lose(aborted, "its transaction was aborted")
 
 
@@ -104,5 +104,5 @@ def origin_made_up(t: ExampleTopics) -> None:
     headers: list[tuple[str, bytes | None]] = [("timer-origin", b"billing-job-7")]
     t.note(
         t.append("reminders", 0, b"1001", b"pay!", headers, FIRST_DUE_MS),
-        "no place in the ingress",
+        "not an ingress record",
     )

@@ -1,4 +1,4 @@
-"""The blocks of docs/audit-violations.md that are generated from the examples."""
+"""The generated blocks: all examples in BLOCKS, some of them on PAGE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tests.support.simulation.stand_in import Record
 from tools.campaign.scene import OWN
 
 PAGE: Final = Path(__file__).parents[3] / "docs/audit-violations.md"
+BLOCKS: Final = Path(__file__).parent / "blocks.md"
 BLOCK: Final = re.compile(r"<!-- example: (\w+) -->\n(.*?)<!-- end -->\n", re.DOTALL)
+COMMANDS: Final = re.compile(r"```sh\n.*?```\n\n", re.DOTALL)
 HEAD: Final = "| record | time | headers | key | value | |\n|---|---|---|---|---|---|\n"
 LONGEST_MAC: Final = 8
 
@@ -31,8 +33,18 @@ def block(example: Example) -> str:
     return _as_partition_0(text, topics.number)
 
 
-def shown() -> dict[str, str]:
-    return dict(BLOCK.findall(PAGE.read_text("utf-8")))
+def shown(page: Path) -> dict[str, str]:
+    return dict(BLOCK.findall(page.read_text("utf-8")))
+
+
+def without_commands(block: str) -> str:
+    return COMMANDS.sub("", block)
+
+
+def write_blocks(blocks: dict[str, str]) -> None:
+    short = {name: without_commands(one) for name, one in blocks.items()}
+    for page, texts in ((BLOCKS, blocks), (PAGE, short)):
+        page.write_text(with_blocks(page.read_text("utf-8"), texts), "utf-8")
 
 
 def with_blocks(text: str, blocks: dict[str, str]) -> str:

@@ -1,0 +1,66 @@
+"""The meaning of each published column and key. The generated reference shows them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+AUDITS: Final[Mapping[str, str]] = {
+    "audit": "the audit's name; names sort by time",
+    "at_ms": "the moment of the audit",
+    "until_ms": "time up to which all records are judged",
+    "goes_on_from": "the audit that it continued",
+    "result": "as in `summary.json`, or `portion` for records that are not judged yet",
+    "violations": "the number of violations",
+    "summary": "`summary.json`",
+    "read": "what it read, for the next audit",
+    "open_version": "the version of `open`, for the next audit",
+    "evidence": "`evidence.json`",
+    "report": "`report.html`",
+}
+VERDICTS: Final[Mapping[str, str]] = {
+    "partition": "partition of the ingress record; null for an end without one",
+    "offset": "offset of the ingress record; null for an end without one",
+    "verdict": "the verdict",
+    "is_violation": "whether the verdict is a violation",
+    "detail": "the sentence of the verdict",
+    "kind": "`record`, `prepare`, `commit`, `rollback`, `expire`, `cancel`, `recall`, `purge` or"
+    " `refused`; null if its settings are unknown",
+    "id": "its `timer-id`, or the id that a cancel, commit or rollback names; hexadecimal if not"
+    " UTF-8",
+    "target": "the requested target; of a purge: its pattern",
+    "due_ms": "the requested due",
+    "timestamp_ms": "the record's timestamp",
+    "delivered_ms": "arrival in the target",
+    "lateness_ms": "the delay after its due, or after the record that moved, decided or requested"
+    " it, if that came later",
+    "overdue_ms": "time since the due of a record that has not ended",
+    "ended_ms": "the time of the record at `at_offset`",
+    "is_late": "whether it is later than `--max-lateness` or a minute",
+    "is_attested": "whether `ended_ms` is the broker's time",
+    "at_topic": "topic of the end: of the delivery, else of the outcome, else of the dead letter",
+    "at_partition": "partition of the end",
+    "at_offset": "offset of the end",
+    "next_offset": "its successor",
+    "ended_by": "the record that cancelled, recalled, purged, replaced, moved, committed or rolled"
+    " it back",
+}
+SUMMARY: Final[Mapping[str, str]] = {
+    "result": "`held`, `violated` or `held as far as could be judged`",
+    "verdicts": "counts by verdict; a continued audit counts new verdicts, and all pending records",
+    "violations": "the number of violations",
+    "violations_by": "counts by verdict",
+    "not_judged": "records by reason",
+    "lateness_ms": "`p50`, `p99` and `max` of deliveries",
+    "late": "delivered records later than `--max-lateness`, or than a minute",
+    "overdue": "records that have not ended and are due for longer than that",
+    "believed": "dead letters whose reason no topic shows",
+    "times": "deliveries whose time is `attested` by the broker or `claimed` by the proxy",
+    "ingress": "the ingress topic",
+    "control": "records `read`, `verdicts` and `skipped`, by `partition`; unless they balance, the"
+    " exit code is 1",
+    "not_read": "topics that were not read",
+    "ranges": "by partition `start`, `end`, `next_offset`, `watermark_ms`, `log_start`, `log_end`",
+    "unverifiable": "deleted ranges: `partition`, `start`, `end`, `why`",
+    "at_ms": "the moment of the audit",
+    "audited_until_ms": "time up to which all records are judged; stands still while a due record"
+    " has not ended",
+}
