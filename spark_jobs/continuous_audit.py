@@ -223,7 +223,9 @@ class Gauges(Collector):
                 if verdict != PENDING:
                     family.add_metric([verdict], found.get(verdict, 0))
             yield family
-        late = HistogramMetricFamily(f"{PREFIX}_lateness_seconds", "Delivery minus due, of all deliveries.")
+        late = HistogramMetricFamily(
+            f"{PREFIX}_lateness_seconds", "Delivery minus due, of all deliveries."
+        )
         buckets = [(str(one / 1000), totals.late_by.get(str(one), 0)) for one in BUCKETS_MS]
         late.add_metric([], [*buckets, ("+Inf", totals.deliveries)], totals.late_sum_ms / 1000)
         yield late

@@ -2,6 +2,7 @@
 `python -m spark_jobs.questions --output DIR` lists them, `--question NAME` answers one
 (docs/audit.md#questions). A file's first line is the question, as a comment. `-- :name text`
 declares a required parameter, `-- :name=value text` one with a default. An empty default is NULL.
+Other comments are notes.
 """
 
 import logging
@@ -24,6 +25,7 @@ from spark_jobs.runtime.errors import QuestionRefused, explained
 from spark_jobs.runtime.session import spark_session
 
 SUFFIX: Final = ".sql"
+NOTE: Final = re.compile(r"^-- (?!:)(.+)$", re.MULTILINE)
 PARAMETER: Final = re.compile(r"^-- :(\w+)(?:=(\S*))? +(\S.*)$", re.MULTILINE)
 LOGGER: Final = "SQLQueryContextLogger"
 """PySpark's logger. It writes SQL errors to stderr with their traceback."""
@@ -45,6 +47,8 @@ class Question:
     asks: str
     parameters: tuple[Parameter, ...]
     sql: str
+    notes: str = ""
+    """The meaning of its columns."""
 
     def answer(self, spark: SparkSession, values: Mapping[str, str] | None = None) -> DataFrame:
         """Return the answer from the views (`register_views`). Raises `QuestionRefused`."""
@@ -86,7 +90,8 @@ def parsed(name: str, text: str) -> Question:
     """Parse a question's file."""
     asks = text.partition("\n")[0].removeprefix("-- ")
     parameters = (Parameter(*found.groups()) for found in PARAMETER.finditer(text))
-    return Question(name, asks, tuple(parameters), text)
+    notes = " ".join(NOTE.findall(text)[1:])
+    return Question(name, asks, tuple(parameters), text, notes)
 
 
 def values(texts: Iterable[str]) -> dict[str, str]:

@@ -15,12 +15,16 @@ from typing import Any, Final
 
 import typer
 import yaml
+from prometheus_client import Metric
 
 from proxy.cli.app import app
 from proxy.dead_letters.letter import REMEDIES
 from proxy.protocol import headers
 from proxy.protocol.outcomes import REASONS
 from proxy.telemetry.metrics import Metrics
+from spark_jobs.continuous_audit import Gauges, Totals
+from spark_jobs.questions import questions
+from spark_jobs.results import descriptions
 
 ROOT: Final = Path(__file__).parents[1]
 OUTSIDE: Final = {
@@ -87,6 +91,7 @@ def reference() -> dict[str, str]:
         "metrics": _page("Every metric", _metrics()),
         "cli": _page("Every command", _commands()),
         "api": _page("Every call of the admin API", _calls()),
+        "audit": _page("Every result of the audit", _audit()),
     }
 
 
@@ -144,8 +149,12 @@ def _settings() -> Iterator[str]:
 
 
 def _metrics() -> Iterator[str]:
+    yield from _metrics_of(Metrics().registry.collect())
+
+
+def _metrics_of(families: Iterable[Metric]) -> Iterator[str]:
     yield "| metric | type | labels | meaning |\n|---|---|---|---|"
-    for family in sorted(Metrics().registry.collect(), key=lambda family: family.name):
+    for family in sorted(families, key=lambda family: family.name):
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
         labels = sorted({name for one in family.samples for name in one.labels} - {"le"})
         named = ", ".join(f"`{name}`" for name in labels)
@@ -205,6 +214,29 @@ def _answers(call: dict[str, Any]) -> Iterator[str]:
         said = answer.get("description") or "a problem, as JSON"
         yield f"| {status} | {_cell(said)} |"
     yield ""
+
+
+def _audit() -> Iterator[str]:
+    for title, meanings, is_column in (
+        ("`summary.json`", descriptions.SUMMARY, False),
+        ("The table `audits`: a row for each audit", descriptions.AUDITS, True),
+        ("The table `verdicts`: a row for each record", descriptions.VERDICTS, True),
+    ):
+        yield f"## {title}\n"
+        yield f"| {'column' if is_column else 'key'} | meaning |\n|---|---|"
+        yield from (f"| `{name}` | {_cell(text)} |" for name, text in meanings.items())
+        yield ""
+    yield "## Questions\n"
+    for one in questions().values():
+        yield f"### `{one.name}`\n"
+        yield f"**{one.asks}** {one.notes}\n"
+        for parameter, default, meaning in one.parameters:
+            yield f"- `{parameter}`{f' (`{default}`)' if default else ''}: {meaning}"
+        yield ""
+    yield "## Metrics of the continuous audit\n"
+    gauges = Gauges()
+    gauges.totals = Totals()
+    yield from _metrics_of(gauges.collect())
 
 
 if __name__ == "__main__":

@@ -1,16 +1,16 @@
 -- How did the ingress record at this partition and offset end?
 -- :partition its partition
 -- :offset its offset; a delivery names both in timer-origin
--- Lists the record with all its predecessors and successors. Rolled, requeued and replaced records
--- name their successor in next_offset, which is always higher. So one pass over the steps in order
--- of offset finds the successors, and one in reverse order the predecessors. Steps are taken from
--- violations, from moved records, and from records with the same id, or the same target and due.
--- For a record without an id, its life after a move is found by the offset that it has then.
+-- Lists the record with all its predecessors and successors. For a record without an id that was
+-- moved, name the offset that it has after the move.
 WITH asked AS (
   SELECT partition, offset, id, target, due_ms
   FROM newest
   WHERE partition = CAST(:partition AS INT) AND offset = CAST(:offset AS BIGINT)
 ), steps AS (
+  -- A successor has a higher offset, so one pass over the steps in order of offset finds the
+  -- successors, and one in reverse order the predecessors. Steps are taken from violations, from
+  -- moved records, and from records with the same id, or the same target and due.
   SELECT asked.partition, asked.offset, array_sort(collect_list(
     named_struct('offset', step.offset, 'next_offset', step.next_offset))) AS steps
   FROM asked LEFT JOIN newest AS step

@@ -296,11 +296,12 @@ def test_a_question_has_the_answer_that_the_audits_give(
     assert [tuple(row) for row in found.select(*(columns or found.columns)).collect()] == answer
 
 
-def test_every_question_is_asked_here_and_stands_in_the_docs_as_it_is_asked() -> None:
+def test_every_question_is_asked_here_and_named_in_the_docs() -> None:
+    """The generated reference has its text (tests/unit/repository/test_docs_site.py)."""
     assert {one[0] for one in ASKED} == set(questions())
     page = DOCS.read_text("utf-8")
     for one in questions().values():
-        assert f"| `{one.name}` | {one.asks.partition('?')[0]}?" in page
+        assert f"`{one.name}`" in page
 
 
 def test_a_violation_comes_with_the_commands_that_show_it(asked: SparkSession) -> None:

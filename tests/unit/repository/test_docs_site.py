@@ -12,6 +12,10 @@ import pytest
 import yaml
 
 from proxy.protocol.headers import REQUESTS, STAMPS
+from spark_jobs.questions import questions
+from spark_jobs.results import descriptions
+from spark_jobs.results.summary import AUDITS, NO_VERDICTS
+from spark_jobs.verdicts.evaluation import VERDICTS
 from tools.docs_site import reference, relinked, write_pages
 
 ROOT = Path(__file__).parents[3]
@@ -49,6 +53,17 @@ def test_the_reference_names_every_header_and_every_setting() -> None:
     defaults = yaml.safe_load((ROOT / "proxy/config/default.yaml").read_text("utf-8"))
     headings = set(re.findall(r"^##+ `(.+)`$", pages["settings"], re.MULTILINE))
     assert set(_keys(defaults)) <= headings
+
+
+def test_the_reference_describes_every_result_of_the_audit() -> None:
+    assert descriptions.VERDICTS.keys() == VERDICTS.keys()
+    assert descriptions.AUDITS.keys() == AUDITS.keys()
+    assert descriptions.SUMMARY.keys() == NO_VERDICTS.to_json().keys()
+    page = reference()["audit"]
+    for one in questions().values():
+        assert f"### `{one.name}`\n\n**{one.asks}** {one.notes}" in page
+    names = set(re.findall(r"^\| `(delay_proxy_audit_[a-z_]+)`", page, re.MULTILINE))
+    assert names >= {"delay_proxy_audit_violations_total", "delay_proxy_audit_unread"}
 
 
 def _keys(settings: Mapping[str, object], above: str = "") -> Iterator[str]:
