@@ -1,9 +1,9 @@
-# Two images: `docker build --target proxy .` (also without --target) is the proxy alone,
-# `docker build --target audit .` the Spark audit. docs/release.md says how they are checked.
+# Two images. `docker build --target proxy .` builds the proxy, and is the default.
+# `docker build --target audit .` builds the Spark audit. docs/release.md says how they are checked.
 
 ARG PYTHON=python:3.13.16-slim-trixie
 
-# What builds: the wheel of this folder, and pip, which the environments below do without.
+# The build stage has pip, and the wheel of this folder. The environments below have no pip.
 FROM ${PYTHON} AS builder
 WORKDIR /build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
@@ -27,7 +27,7 @@ RUN /build/tools/bin/pip wheel --require-hashes --no-deps --only-binary :all: \
  && /build/tools/bin/pip --python /opt/kafka-delay-proxy/bin/python install \
       --no-index --no-deps /build/wheels/*.whl
 
-# pyspark comes as source. Its jars and its Java are made ready here: an audit fetches nothing.
+# pyspark comes as source. Its jars and its Java are fetched here, so that an audit fetches nothing.
 FROM builder AS audit-environment
 ENV XDG_CACHE_HOME=/opt/cache
 COPY requirements-audit.lock ./
@@ -39,7 +39,7 @@ RUN /build/tools/bin/pip wheel --require-hashes --no-deps --no-build-isolation \
  && /opt/kafka-delay-proxy/bin/python -m spark_jobs.jars \
  && /opt/kafka-delay-proxy/bin/python -m spark_jobs.java_home
 
-# What both have: a user without rights, with a name because Spark asks for one. (Debian has a `proxy`.)
+# Both images have a user without rights. Spark needs the user's name. Debian has its own user `proxy`.
 FROM ${PYTHON} AS base
 RUN groupadd --gid 65532 delay-proxy \
  && useradd --uid 65532 --gid 65532 --no-create-home --home-dir /data \

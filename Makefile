@@ -125,7 +125,7 @@ dist: $(READY) ## Wheel and sdist into dist/, without the network
 test-image: $(READY) ## The Dockerfile's steps in a clean Debian root, and what they make (root, Linux)
 	@$(BIN)/python -m tools.image $(ARGS)
 
-chart: $(READY) ## Renew what of the Helm chart is made from the settings: values, schema, README
+chart: $(READY) ## Renew the parts of the Helm chart that are made from the settings: values, schema
 	$(BIN)/python -m tests.support.chart.chart_files
 
 two-pods: $(READY) ## Two pods of the rendered chart as local processes; one is killed

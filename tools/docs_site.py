@@ -1,8 +1,9 @@
 """Pages of the site: `python -m tools.docs_site FOLDER` writes them all into an empty folder.
 
 These are docs/, pages from elsewhere in the repository, and a reference made from the code. Links
-in the repository are relative paths. A link to a page leads to that page of the site. A link to
-another file of the repository becomes plain text, since the site does not have the file.
+in the repository are relative paths. A link to a page leads to that page of the site. A link to a
+file of settings leads to the reference made from it. A link to another file of the repository
+becomes plain text, since the site does not have the file.
 """
 
 import posixpath
@@ -10,6 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ import yaml
 from prometheus_client import Metric
 
 from proxy.cli.app import app
+from proxy.config.sources import DEFAULT_FILE
 from proxy.dead_letters.letter import REMEDIES
 from proxy.protocol import headers
 from proxy.protocol.outcomes import REASONS
@@ -25,6 +28,8 @@ from proxy.telemetry.metrics import Metrics
 from spark_jobs.continuous_audit import Gauges, Totals
 from spark_jobs.questions import questions
 from spark_jobs.results import descriptions
+from tests.support.chart.chart_comments import Value, documented
+from tests.support.chart.chart_files import CHART
 
 ROOT: Final = Path(__file__).parents[1]
 OUTSIDE: Final = {
@@ -36,7 +41,16 @@ OUTSIDE: Final = {
     "storage/FORMAT.md": "understand/files-on-disk.md",
 }
 """Pages outside docs/, and their places on the site."""
+MADE_OF: Final = {
+    "proxy/config/default.yaml": "reference/settings.md",
+    "helm/kafka-delay-proxy/values.yaml": "reference/chart.md",
+}
+"""Files from which a reference is made. On the site, links to them lead to it."""
+PLACES: Final = OUTSIDE | MADE_OF
 LINK: Final = re.compile(r"(?P<text>\[[^\]]*\])\((?P<path>[^)#\s:]+)(?P<anchor>#[^)\s]*)?\)")
+CITED: Final = re.compile(r"\bdocs/([\w/-]+\.md)(#[\w-]+)?")
+"""A page as comments name it."""
+QUOTE: Final = '"'
 FENCE: Final = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 HEADER_ROW: Final = re.compile(r"^\| (`timer-[^|]*) \| ([^|]*)(?:\|.*)?$", re.MULTILINE)
 HEADING: Final = re.compile(r"^#{2,3} (.*)$", re.MULTILINE)
@@ -70,8 +84,8 @@ def relinked(markdown: str, source: str, place: str) -> str:
 
 def _relinked(found: re.Match[str], source: str, place: str) -> str:
     to = posixpath.normpath(posixpath.join(posixpath.dirname(source), found["path"]))
-    if to in OUTSIDE:
-        to_place = OUTSIDE[to]
+    if to in PLACES:
+        to_place = PLACES[to]
     elif to.startswith("docs/") and (ROOT / to).is_file():
         to_place = to.removeprefix("docs/")
     elif (ROOT / to).exists():
@@ -88,6 +102,7 @@ def reference() -> dict[str, str]:
         "headers": _page("All headers", _headers()),
         "codes": _page("Every code of a dead letter", _codes()),
         "settings": _page("Every setting", _settings()),
+        "chart": _page("Every value of the chart", _chart_values()),
         "metrics": _page("Every metric", _metrics()),
         "cli": _page("Every command", _commands()),
         "api": _page("Every call of the admin API", _calls()),
@@ -130,22 +145,33 @@ def _slug(heading: str) -> str:
 
 def _settings() -> Iterator[str]:
     """Yield the keys of default.yaml with their comments."""
-    path, said, above = list[str](), list[str](), True
-    for line in (ROOT / "proxy/config/default.yaml").read_text("utf-8").splitlines():
-        text, depth = line.strip(), (len(line) - len(line.lstrip())) // 2
-        if text.startswith("#"):
-            said.append(text.lstrip("# "))
-        elif not text:
-            said, above = ([], False) if above else (said, above)
-        elif found := re.match(r"(?P<key>[\w.-]+):(?: (?P<value>.*))?$", text):
-            path[depth:] = [found["key"]]
-            yield f"## `{'.'.join(path)}`" if not depth else f"### `{'.'.join(path)}`"
-            yield ""
-            yield from said
-            yield ""
-            if found["value"]:
-                yield f"Default: `{found['value'].strip('`')}`\n"
-            said = []
+    head = DEFAULT_FILE.read_text("utf-8").partition("\n\n")[0]
+    yield re.sub(r"^# ?", "", head, flags=re.MULTILINE) + "\n"
+    yield "[Settings](../operations/settings.md) has logins, and the effect of a change.\n"
+    for setting in documented(DEFAULT_FILE):
+        yield from _key(setting, min(len(setting.path), 2))
+
+
+def _chart_values() -> Iterator[str]:
+    """Yield the values of the chart. Settings that read as in default.yaml are left out."""
+    yield "The [chart's page](../operations/helm.md) says which values to decide on first.\n"
+    settings = {one.path: one for one in documented(DEFAULT_FILE)}
+    for value in documented(CHART / "values.yaml"):
+        usual = settings.get(value.path[1:]) if value.path[0] == "config" else None
+        if usual is None or (usual.default, usual.said) != (value.default, value.said):
+            yield from _key(value, min(len(value.path), 2))
+        if value.path == ("config",):
+            yield "Below are the settings with another default or meaning in a pod."
+            yield "[Every setting](settings.md) has the others.\n"
+
+
+def _key(key: Value, depth: int) -> Iterator[str]:
+    yield f"{'#' * (depth + 1)} `{'.'.join(key.path)}`\n"
+    for is_example, lines in groupby(key.said.splitlines(), lambda line: line.startswith("  ")):
+        said = "\n".join(lines)
+        yield f"```yaml\n{said}\n```\n" if is_example else CITED.sub(r"[\1](../\1\2)", said) + "\n"
+    if key.default is not None:
+        yield f"Default: `{key.default.strip(QUOTE) or QUOTE * 2}`\n"
 
 
 def _metrics() -> Iterator[str]:

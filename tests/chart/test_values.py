@@ -11,8 +11,8 @@ import yaml
 
 from proxy.config.settings import Settings
 from proxy.config.sources import DEFAULT_FILE, KeyPath, known_paths
+from tests.support.chart.chart_comments import documented
 from tests.support.chart.chart_files import CHART, schema, values
-from tests.support.chart.chart_readme import documented, readme
 from tests.support.chart.chart_sets import SETS
 from tests.support.chart.rendering import refusal, rendered
 
@@ -57,8 +57,15 @@ def test_the_schema_is_the_one_that_the_settings_model_gives() -> None:
     assert (CHART / "values.schema.json").read_text("utf-8") == schema(), RENEW
 
 
-def test_the_readme_is_the_one_that_the_values_give() -> None:
-    assert (CHART / "README.md").read_text("utf-8") == readme(CHART / "values.yaml"), RENEW
+@pytest.mark.parametrize(
+    "page", ["helm/kafka-delay-proxy/README.md", "docs/operations/kubernetes.md"]
+)
+def test_every_value_that_a_page_names_is_one_of_the_chart(page: str) -> None:
+    known = {".".join(value.path) for value in documented(CHART / "values.yaml")}
+    sections = "|".join(re.escape(name) for name in default_values())
+    named = re.findall(rf"`((?:{sections})\.[\w.]+)", (REPOSITORY / page).read_text("utf-8"))
+    assert named
+    assert set(named) - known == set()
 
 
 def test_the_section_config_is_the_proxys_default_file() -> None:

@@ -1,7 +1,8 @@
-"""Generator of the chart's derived files: `python -m tests.support.chart.chart_files`. It writes
-the section `config` of `values.yaml` (from the proxy's `default.yaml`), `values.schema.json` (from
-the models of `chart_values`) and `README.md` (from the comments of `values.yaml`). Tests compare
-the files with its output."""
+"""Generator of the chart's derived files: `python -m tests.support.chart.chart_files`.
+
+It writes the section `config` of `values.yaml`, from the proxy's `default.yaml`. It writes
+`values.schema.json`, from the models of `chart_values`. Tests compare the files with its output.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from proxy.config.sources import DEFAULT_FILE
-from tests.support.chart.chart_readme import readme
 from tests.support.chart.chart_values import ChartValues
 
 CHART: Final = Path(__file__).parents[3] / "helm" / "kafka-delay-proxy"
@@ -27,23 +27,23 @@ IN_A_POD: Final = {
         "bootstrap.servers: kafka:9092",
     ),
     "workers: 1": (
-        "Worker processes of a pod. auto = one for each whole core of resources.limits.cpu.",
+        "Worker processes of a pod. auto = one for each whole core of `resources.limits.cpu`.",
         "workers: 1",
     ),
     "instance_id: null": (
-        "Always null. Each pod has its own name, which stays the same after a restart.",
+        "Always null. A pod's own name is used. It stays the same after a restart.",
         "instance_id: null",
     ),
     "data_dir: ./data": (
-        "Folder of the schedule, where the pod's volume is mounted. It is rebuilt if it is lost.",
+        "Folder of the schedule, on the pod's volume. If it is lost, it is rebuilt from Kafka.",
         "data_dir: /data",
     ),
     "host: 127.0.0.1": (
-        "Address to listen on. Probes and Prometheus need all addresses.",
+        "Address to listen on. Probes and Prometheus need all addresses (0.0.0.0, or :: for IPv6).",
         "host: 0.0.0.0",
     ),
     "port: 9464": ("Port, 1024 or higher.", "port: 9464"),
-    "token: null": ("Always null. Use credentials.adminToken.", "token: null"),
+    "token: null": ("Always null. Use `credentials.adminToken`.", "token: null"),
 }
 """Settings that differ in a pod: the original line, then its comment and the new line."""
 WIDTH: Final = 98
@@ -121,7 +121,6 @@ def _plain(node: Any, *, is_names: bool = False) -> Any:
 def write() -> None:
     (CHART / "values.yaml").write_text(values(), "utf-8")
     (CHART / "values.schema.json").write_text(schema(), "utf-8")
-    (CHART / "README.md").write_text(readme(CHART / "values.yaml"), "utf-8")
 
 
 if __name__ == "__main__":

@@ -66,6 +66,20 @@ def test_the_reference_describes_every_result_of_the_audit() -> None:
     assert names >= {"delay_proxy_audit_violations_total", "delay_proxy_audit_unread"}
 
 
+def test_the_reference_names_every_value_of_the_chart() -> None:
+    pages = reference()
+    headings = {
+        page: set(re.findall(r"^##+ `(.+)`$", pages[page], re.MULTILINE))
+        for page in ("settings", "chart")
+    }
+    values = yaml.safe_load((ROOT / "helm/kafka-delay-proxy/values.yaml").read_text("utf-8"))
+    config = values.pop("config")
+    assert set(values) | {"config", "config.workers", "audit.follow.size"} <= headings["chart"]
+    in_pods = {name.removeprefix("config.") for name in headings["chart"]}
+    assert set(_keys(config)) <= headings["settings"] | in_pods
+    assert "config.topics.ingress" not in headings["chart"]
+
+
 def _keys(settings: Mapping[str, object], above: str = "") -> Iterator[str]:
     for key, value in settings.items():
         yield f"{above}{key}"
@@ -77,5 +91,7 @@ def test_links_lead_to_pages_and_other_files_are_named_only() -> None:
     page = "[a](../../README.md) [b](metrics.md#logs) [c](../../proxy/clock.py)"
     on_site = "[a](../index.md) [b](metrics.md#logs) c"
     assert relinked(page, "docs/operations/hour.md", "operations/hour.md") == on_site
+    made = relinked("[a](../proxy/config/default.yaml)", "docs/guide.md", "guide.md")
+    assert made == "[a](reference/settings.md)"
     fenced = "```\n[a](../README.md)\n```"
     assert relinked(fenced, "docs/guide.md", "guide.md") == fenced

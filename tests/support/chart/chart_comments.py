@@ -1,4 +1,4 @@
-"""README of the chart: description, installation, and a table of values."""
+"""Keys of a YAML file, with their defaults and the comments above them."""
 
 from __future__ import annotations
 
@@ -6,48 +6,23 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import yaml
-
-HEAD: Final = """\
-# kafka-delay-proxy
-
-Delayed and scheduled delivery for Kafka, exactly once, beside the broker. For Kubernetes 1.25 or
-newer.
-
-```console
-$ helm install delay-proxy helm/kafka-delay-proxy \\
-    --set 'config.kafka.bootstrap\\.servers=kafka:9092' --set image.repository=REGISTRY/IMAGE
-```
-
-How to install, upgrade and look after it:
-[docs/operations/kubernetes.md](../../docs/operations/kubernetes.md). The images are built from this
-repository; no public registry has them.
-
-Unknown keys are refused. This file is made from the comments of [values.yaml](values.yaml) by
-`make chart`.
-
-| value | default | |
-|---|---|---|
-"""
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Key of the values: path, default as YAML, and description. `default` is None for a section,
-    whose keys follow."""
+    """Key of a values or settings file."""
 
     path: tuple[str, ...]
     default: str | None
+    """JSON. None for a section, whose keys follow."""
     said: str
-
-
-def readme(values: Path) -> str:
-    return HEAD + "".join(map(_row, documented(values)))
+    """Lines of the comment above the key. Lines of an example keep their indentation."""
 
 
 def documented(values: Path) -> Iterator[Value]:
+    """Yield the keys in the order of the file. Keys without a comment belong to the key above."""
     text = values.read_text("utf-8")
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
@@ -75,15 +50,5 @@ def _comment_above(line: int, lines: list[str]) -> str:
     said: list[str] = []
     while line and lines[line - 1].lstrip().startswith("#"):
         line -= 1
-        said.insert(0, lines[line].lstrip().removeprefix("#").strip())
-    return " ".join(said)
-
-
-def _row(value: Value) -> str:
-    name = ".".join(f'"{part}"' if "." in part else part for part in value.path)
-    default = "" if value.default is None else f"`{_cell(value.default)}`"
-    return f"| `{name}` | {default} | {_cell(value.said)} |\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+        said.insert(0, lines[line].strip().removeprefix("#").removeprefix(" "))
+    return "\n".join(said)
