@@ -1,4 +1,4 @@
-"""Commits: an offset only when all records before it are handled or stored for a retry."""
+"""Commits of offsets. All records below a committed offset are handled, or stored for a retry."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -15,9 +15,9 @@ from kafka_delay.kafka import Partition, Place
 from kafka_delay.request import Receipt, Request
 
 MOST_UNDONE: Final = 1_000
-"""Records of a partition that were read and are not done."""
+"""Limit for the unfinished records of a partition."""
 MOST_REPEATED: Final = 10_000
-"""Offsets behind a partition's first undone record, which a crash repeats."""
+"""Limit for the offsets of a partition from its first undone record on. A crash repeats them."""
 OTHER_GENERATION: Final = frozenset(
     {
         KafkaError.ILLEGAL_GENERATION,
@@ -40,11 +40,11 @@ PASSING: Final = frozenset(
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
 )
-"""Errors that pass by themselves."""
+"""Errors of a commit that may succeed later."""
 
 
 class GroupMoved(Exception):
-    """Nothing was committed because of a rebalance. Poll and settle again."""
+    """A rebalance prevented the commit. Poll, then settle again."""
 
 
 class NoAnswer(Exception):
@@ -53,17 +53,17 @@ class NoAnswer(Exception):
 
 @dataclass(slots=True)
 class Progress:
-    """One partition of the consumer. Offsets are -1 until a record was read."""
+    """The progress in one partition. Offsets are -1 until a record was read."""
 
     topic_id: str | None = None
     """None: unknown."""
     is_gone: bool = False
-    """Its topic was missing at the last look, so nothing is committed."""
+    """The topic was missing at the last check, so nothing is committed."""
     committed: int = -1
     position: int = -1
     """The offset after all records that were read."""
     given: int = -1
-    """The last offset from the client library. It falls when the library reads back."""
+    """The last offset that the client library gave. It falls when the library repeats records."""
     epoch: int = -1
     """The highest leader epoch of the records."""
     undone: list[int] = field(default_factory=list)
@@ -71,6 +71,7 @@ class Progress:
 
     @property
     def end(self) -> int:
+        """Return the offset to commit."""
         return self.undone[0] if self.undone else self.position
 
     def done(self, offset: int) -> None:
@@ -80,20 +81,20 @@ class Progress:
 
 
 class Backlog:
-    """The partitions of a consumer, and the retry requests to store."""
+    """The partitions of a consumer, and the retry requests that are not stored yet."""
 
     def __init__(self) -> None:
         self.partitions = defaultdict[Partition, Progress](Progress)
         self._requests: dict[Place, Request] = {}
         self.records = 0
-        """Records that have ended since the last commit."""
+        """Records handled or failed since the last commit."""
         self.request_bytes = 0
 
     def begin(self, partitions: Iterable[Partition]) -> None:
         self.partitions.update({partition: Progress() for partition in partitions})
 
     def recreated(self, topic_ids: Mapping[str, str | None]) -> set[Partition]:
-        """Note topic ids (None: missing topic). Return the partitions of recreated topics."""
+        """Record topic ids, None for a missing topic. Return the partitions of recreated topics."""
         anew = set()
         for partition, progress in self.partitions.items():
             topic_id = topic_ids.get(partition[0])
@@ -105,7 +106,10 @@ class Backlog:
         return anew
 
     def taken(self, place: Place, epoch: int = -1) -> bool:
-        """Note that a record was read. Return False for a repetition, as after rebalances."""
+        """Record that a record was read. Return False if it had been read before.
+
+        The client library may repeat records after a rebalance.
+        """
         progress = self.partitions[place.topic_partition]
         progress.given = place.offset
         if progress.position < 0:
@@ -121,7 +125,7 @@ class Backlog:
         self.partitions[place.topic_partition].done(place.offset)
 
     def failed(self, place: Place, request: Request) -> None:
-        """Note that the record is done once this request is stored."""
+        """Keep the retry request of a failed record. The record is done once it is stored."""
         self.records += 1
         self._requests[place] = request
         self.request_bytes += request.size_bytes
@@ -136,7 +140,7 @@ class Backlog:
             self.partitions[place.topic_partition].done(place.offset)
 
     def crowded(self, share: int = 1) -> set[Partition]:
-        """Return the partitions to pause. `share` divides the limits."""
+        """Return the partitions beyond their limits, divided by `share`."""
         return {
             partition
             for partition, one in self.partitions.items()
@@ -145,7 +149,7 @@ class Backlog:
         }
 
     def positions(self) -> list[Place]:
-        """Return the offsets to commit, only of partitions with news."""
+        """Return the offsets to commit, of partitions whose offset has changed."""
         return [
             Place(*partition, progress.end)
             for partition, progress in self.partitions.items()
@@ -158,7 +162,7 @@ class Backlog:
             self.partitions[place.topic_partition].committed = place.offset
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget partitions of another consumer, which reads their records again."""
+        """Forget partitions. Their next consumer reads the records again."""
         for partition in partitions:
             self.partitions.pop(partition, None)
         for place in [one for one in self._requests if one.topic_partition in partitions]:
@@ -175,10 +179,10 @@ class Backlog:
 def settle(
     consumer: Consumer, writer: IngressWriter, backlog: Backlog, look: Callable[[], None]
 ) -> None:
-    """Store the requests, then commit the offsets behind them. A crash in between repeats both.
+    """Store the retry requests, then commit the offsets. A crash in between repeats both.
 
-    `look` notes whether topics still exist, or raises NoAnswer. Raises RetryNotStored and
-    `commit`'s errors.
+    `look` checks that the topics still exist, or raises NoAnswer.
+    Raises RetryNotStored, and the errors of `commit`.
     """
     unstored = _store(writer, backlog)
     try:
@@ -193,14 +197,14 @@ def settle(
     if unstored:
         place, error = min(unstored.items())
         raise RetryNotStored(
-            f"{len(unstored)} failed records could not be handed to the proxy, first {place}: "
-            f"{error}; their offsets are not committed: start the consumer again when the "
-            "cause is gone"
+            f"{len(unstored)} failed records could not be sent back to the proxy, first {place}: "
+            f"{error}. Their offsets are not committed. Remove the cause, then start the consumer "
+            "again"
         )
 
 
 def _store(writer: IngressWriter, backlog: Backlog) -> dict[Place, NotStored]:
-    """Return the errors of requests that are not stored."""
+    """Store the requests. Return the errors of requests that are not stored."""
     unstored: dict[Place, NotStored] = {}
     under_way: list[tuple[Place, Future[Receipt]]] = []
     for place, request in backlog.requests:
@@ -218,7 +222,10 @@ def _store(writer: IngressWriter, backlog: Backlog) -> dict[Place, NotStored]:
 
 
 def commit(consumer: Consumer, positions: Sequence[Place]) -> None:
-    """Commit and wait for the answer. Raises GroupMoved, NoAnswer or KafkaException."""
+    """Commit offsets, and wait for the answer.
+
+    Raises GroupMoved, NoAnswer or KafkaException.
+    """
     if not positions:
         return
     offsets = [TopicPartition(*place) for place in positions]

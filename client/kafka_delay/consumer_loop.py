@@ -1,4 +1,4 @@
-"""The loop of a retry consumer: poll, hand out records, note their ends, commit."""
+"""The loop of a retry consumer: poll, give records to handlers, collect results, commit."""
 
 import logging
 import time
@@ -19,19 +19,19 @@ from kafka_delay.topics import IdsOf
 
 POLL_S: Final = 0.5
 LOOK_EVERY_S: Final = 0.02
-"""Interval of polls while handlers are at work."""
+"""Interval of polls while handlers run."""
 POLL_AT_LEAST_EVERY_S: Final = 1.0
 SETTLE_EVERY_S: Final = 1.0
 TOPICS_EVERY_S: Final = 5.0
-"""Interval of checks for recreated topics. Before commits: SETTLE_EVERY_S."""
+"""Interval of checks for recreated topics. Before a commit it is SETTLE_EVERY_S."""
 FINISH_WITHIN_S: Final = 10.0
-"""Limit for the last commit without a broker."""
+"""Time limit of the last commit if no broker answers."""
 MOST_UNSETTLED: Final = 100
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Limit for records that no handler has, and for unstored requests."""
+"""Limit for records that wait for a handler, and for requests that are not stored."""
 MOST_WAITING: Final = 100
 MOST_HELD_BYTES: Final = 4 * 1024 * 1024
-"""Limit for a partition's suspended records and records queued behind their key."""
+"""Limit for the suspended records of a partition and the records queued behind their key."""
 HOPELESS: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -39,17 +39,17 @@ HOPELESS: Final = frozenset(
         KafkaError.FENCED_INSTANCE_ID,
     }
 )
-"""Errors that do not pass. librdkafka recovers from all others."""
+"""Errors that end the consumer. librdkafka recovers from all others."""
 
 log = logging.getLogger("kafka_delay")
 
 
 class LogsBeganAnew(Exception):
-    """Some partitions hold other records now. Open another consumer."""
+    """Some partitions have other records now. Another consumer must continue."""
 
 
 class Pauses:
-    """Paused partitions. Pauses are rare, because they cause records to be fetched again."""
+    """The paused partitions. Each pause makes librdkafka fetch records again."""
 
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
@@ -57,7 +57,7 @@ class Pauses:
         self.is_all = False
 
     def pause_all(self) -> None:
-        """Pause all partitions, also new ones."""
+        """Pause all partitions that the consumer has now."""
         self.is_all = True
         self._set(_names(self._consumer.assignment()))
 
@@ -67,7 +67,7 @@ class Pauses:
             self._set(partitions & _names(self._consumer.assignment()))
 
     def forget(self, partitions: Collection[Partition]) -> None:
-        """Resume partitions that go to another consumer, because they may come back."""
+        """Resume partitions that go to another consumer. They may come back later."""
         self._set(self.paused - set(partitions))
 
     def _set(self, wanted: AbstractSet[Partition]) -> None:
@@ -79,7 +79,7 @@ class Pauses:
 
 
 class ConsumerLoop:
-    """One membership in a group, in one thread, which polls while handlers run elsewhere."""
+    """A consumer's membership in its group. One thread polls while handlers run in others."""
 
     def __init__(
         self,
@@ -102,7 +102,10 @@ class ConsumerLoop:
         self._has_begun_anew = self._is_over = False
 
     def run(self, topics: list[str], is_stopping: Callable[[], bool]) -> None:
-        """Work until told to stop. Then wait for handlers and commit. Raises LogsBeganAnew."""
+        """Work until `is_stopping`. Then wait for running handlers and commit.
+
+        Raises LogsBeganAnew.
+        """
         self.join(topics)
         try:
             while not is_stopping():
@@ -122,10 +125,10 @@ class ConsumerLoop:
         )
 
     def turn(self) -> None:
-        """Read new records, note how handlers ended, and commit when it is time."""
+        """Read new records, collect results, and commit if it is time."""
         self._look(TOPICS_EVERY_S)
         has_more = self._may_poll() and self._take_what_is_there()
-        self._note_outcomes(0 if has_more else LOOK_EVERY_S)
+        self._note_results(0 if has_more else LOOK_EVERY_S)
         if self._is_time() or (not has_more and self._handling.is_idle):
             self._settle()
         self._handling.resume()
@@ -133,7 +136,7 @@ class ConsumerLoop:
             raise LogsBeganAnew
 
     def _may_poll(self) -> bool:
-        """A full consumer polls rarely, with all partitions paused."""
+        """Return whether to poll now. A full consumer polls rarely, and pauses its partitions."""
         is_full, now_s = self._is_full(), time.monotonic()
         if is_full and not self._pauses.is_all and now_s < self._polled_s + POLL_AT_LEAST_EVERY_S:
             return False
@@ -145,7 +148,10 @@ class ConsumerLoop:
         return True
 
     def _take_what_is_there(self) -> bool:
-        """Take every record before the next poll, which may revoke its partition."""
+        """Read the records that have arrived. Return whether there were some.
+
+        Each record is taken before the next poll, because a poll may revoke its partition.
+        """
         handling = self._handling
         is_idle = handling.is_idle and not self._backlog
         wait_s = min(POLL_S, handling.due_within_s()) if is_idle else 0
@@ -157,7 +163,7 @@ class ConsumerLoop:
             elif error.fatal() or error.code() in HOPELESS:
                 raise KafkaException(error)
             else:
-                log.warning("the consumer goes on after: %s", error.str())
+                log.warning("the consumer continues after an error: %s", error.str())
             taken += 1
             has_to_pause = not handling.crowded(MOST_HELD_BYTES) <= self._pauses.paused
             if taken == MOST_WAITING or self._is_full() or has_to_pause:
@@ -166,20 +172,23 @@ class ConsumerLoop:
         return taken > 0
 
     def _is_full(self) -> bool:
-        """A full consumer stays full until half is done."""
+        """Return whether enough records wait. A full consumer stays full until half are done."""
         handling, share = self._handling, 2 if self._pauses.is_all else 1
         is_large = handling.waiting_bytes >= MOST_BYTES // share
         return is_large or handling.waiting >= MOST_WAITING // share
 
     def _crowded(self) -> AbstractSet[Partition]:
-        """Return the partitions to pause. A paused one resumes when half is done."""
+        """Return the partitions to pause. A paused partition resumes when half is done."""
         backlog, handling = self._backlog, self._handling
         still = backlog.crowded(share=2) | handling.crowded(MOST_HELD_BYTES // 2)
         now = backlog.crowded() | handling.crowded(MOST_HELD_BYTES)
         return (still & self._pauses.paused) | now
 
     def _take(self, message: Message) -> None:
-        """Hand out a record, unless it was read before, or the log may have been replaced."""
+        """Give a record to the handlers.
+
+        Skip it if it was read before, or if the partition's log may have been replaced.
+        """
         place, epoch = place_of(message), message.leader_epoch() or 0
         progress = self._backlog.partitions[place.topic_partition]
         is_same = place.offset > progress.given or self._look()
@@ -190,18 +199,21 @@ class ConsumerLoop:
             self._begin_anew({place.topic_partition: start}, "the log was cut off")
             return
         if not self._backlog.taken(place, epoch):
-            log.debug("%s is done, or in hand, and is left out", place)
+            log.debug("%s was read before and is skipped", place)
             return
-        record, doubt = self._plan.received(message)
-        if doubt is None:
+        record, refusal = self._plan.received(message)
+        if refusal is None:
             self._handling.add(record)
             return
-        log.warning("%s goes to the dead letters: %s", place, doubt)
+        log.warning("%s goes to the dead letters: %s", place, refusal)
         is_refused = place.topic == self._plan.retry_topic
-        self._failed(record, Failure(doubt, is_final=True, is_refused=is_refused))
+        self._failed(record, Failure(refusal, is_final=True, is_refused=is_refused))
 
     def _look(self, every_s: float = 0.0) -> bool:
-        """Check for recreated topics. Return False if the broker did not answer."""
+        """Check for recreated topics, at most once in `every_s`.
+
+        Return False if the last check had no answer.
+        """
         now_s = time.monotonic()
         if now_s - self._asked_s < every_s:
             return self._looked_s >= self._asked_s
@@ -210,16 +222,16 @@ class ConsumerLoop:
         try:
             anew = self._backlog.recreated(self._ids_of(topics) if topics else {})
         except KafkaException as error:
-            log.debug("no broker says whether topics were made anew: %s", error.args[0].str())
+            log.debug("no broker answered the check for recreated topics: %s", error.args[0].str())
             return False
         self._looked_s = now_s
         if anew:
-            self._begin_anew(dict.fromkeys(anew, 0), "the topic was deleted and made anew")
+            self._begin_anew(dict.fromkeys(anew, 0), "the topic was deleted and created again")
         return True
 
     def _look_before_commit(self) -> None:
         if not self._look(SETTLE_EVERY_S):
-            raise NoAnswer("no broker says whether the topics are still the same")
+            raise NoAnswer("no broker answered the check for recreated topics")
 
     def _begin_anew(self, starts: Mapping[Partition, int], why: str) -> None:
         """Drop the records of replaced partitions. The next consumer begins at `starts`."""
@@ -227,8 +239,8 @@ class ConsumerLoop:
         places = sorted(Place(*partition, start) for partition, start in starts.items())
         for topic, number, start in places:
             log.warning(
-                "%s/%s: %s. It is read again from offset %s. Records of the old log that were in "
-                "hand are given up",
+                "%s/%s: %s. It is read again from offset %s. Unfinished records of the old log are "
+                "given up",
                 *(topic, number, why, start),
             )
         self._drop(starts)
@@ -237,10 +249,10 @@ class ConsumerLoop:
         except (GroupMoved, NoAnswer, KafkaException) as error:
             log.warning("the new offsets of %s were not committed: %s", sorted(starts), error)
 
-    def _note_outcomes(self, wait_s: float) -> None:
-        """Note all outcomes, then raise the error that ends the consumer, if any."""
+    def _note_results(self, wait_s: float) -> None:
+        """Record the results of handlers. Then raise an error that ends the consumer."""
         fatal: BaseException | None = None
-        for record, error in self._handling.outcomes(wait_s):
+        for record, error in self._handling.results(wait_s):
             if error is None:
                 self._backlog.handled(record.read_from)
             elif isinstance(error, Exception):
@@ -255,10 +267,10 @@ class ConsumerLoop:
     def _raised(self, record: Received, error: Exception) -> None:
         failure = self._plan.rules.failure_of(error)
         if failure is None:
-            log.info("%s is handled in spite of %r", record.read_from, error)
+            log.info("%s counts as handled, its exception is ignored: %r", record.read_from, error)
             self._backlog.handled(record.read_from)
         else:
-            log.info("%s failed (%s before): %r", record.read_from, record.attempt, error)
+            log.info("%s failed after %s failures: %r", record.read_from, record.attempt, error)
             wait_s = self._plan.wait_s(record, failure)
             if wait_s is not None:
                 self._handling.suspend(replace(record, attempt=record.attempt + 1), wait_s)
@@ -282,7 +294,7 @@ class ConsumerLoop:
         )
 
     def _settle(self) -> bool:
-        """Store and commit. Return False if it must be repeated after a poll."""
+        """Store retry requests, and commit. Return False if this must be repeated after a poll."""
         if not self._backlog:
             return True
         if time.monotonic() < self._settle_not_before_s:
@@ -291,7 +303,7 @@ class ConsumerLoop:
         try:
             settle(self._consumer, self._writer, self._backlog, self._look_before_commit)
         except GroupMoved as moved:
-            log.info("the group is being shared out anew: %s", moved)
+            log.info("offsets are not committed yet, because the group rebalances: %s", moved)
             return False
         except NoAnswer as unanswered:
             log.warning("offsets are not committed yet: %s", unanswered)
@@ -305,10 +317,10 @@ class ConsumerLoop:
         return True
 
     def _finish(self) -> None:
-        """Commit while waiting for running handlers. Other records are read again later."""
+        """Wait for running handlers, and commit. Other records are read again later."""
         while self._handling.is_at_work():
             self._poll_for_nothing(0)
-            self._note_outcomes(LOOK_EVERY_S)
+            self._note_results(LOOK_EVERY_S)
             if self._is_time():
                 self._settle()
         began_s = time.monotonic()
@@ -321,23 +333,23 @@ class ConsumerLoop:
             self._backlog.clear()
             raise ClientError(
                 f"the last offsets could not be committed within {FINISH_WITHIN_S:g} s "
-                f"({self._unanswered}): the records behind the last commit will come again; see "
-                "whether the brokers can be reached"
+                f"({self._unanswered}). Records after the last commit will come again. Check that "
+                "the brokers can be reached"
             )
 
     def _poll_for_nothing(self, wait_s: float) -> None:
-        """Serve rebalances. Records that arrive are not committed."""
+        """Serve rebalances. Records that still arrive are not handled, and not committed."""
         self._pauses.pause_all()
         self._consumer.poll(wait_s)
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Ask for topic ids before committed offsets, unless the consumer has left the group."""
+        """Ask for topic ids before the committed offsets are read."""
         if not self._is_over:
             self._backlog.begin(_names(partitions))
             self._look()
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Let handlers end and commit while the group waits."""
+        """Wait for running handlers, and commit, while the group waits."""
         gone = _names(partitions)
         self._handling.drop_waiting(gone)
         until_s = time.monotonic() + (0 if self._is_over else self._revoke_within_s)
@@ -350,10 +362,13 @@ class ConsumerLoop:
                 self._drop(gone)
 
     def _drain(self, gone: Collection[Partition], until_s: float) -> None:
-        """Wait for handlers and commit. A refused commit is final: others need a poll first."""
+        """Wait for handlers of revoked partitions, and commit.
+
+        After a refused commit no other is tried, because it needs a poll first.
+        """
         is_taken = True
         while self._handling.is_at_work(gone) and time.monotonic() < until_s:
-            self._note_outcomes(LOOK_EVERY_S)
+            self._note_results(LOOK_EVERY_S)
             if is_taken and self._is_time():
                 is_taken = self._settle()
 

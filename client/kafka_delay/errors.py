@@ -1,102 +1,129 @@
-"""Errors of the client, each with cause and remedy."""
+"""The client's errors. Each sentence names the cause and the remedy."""
 
-from typing import Final
+from typing import ClassVar, Final
 
 from confluent_kafka import KafkaError
 
 FORGETS: Final = frozenset({KafkaError.INVALID_PRODUCER_ID_MAPPING, KafkaError.UNKNOWN_PRODUCER_ID})
-"""Broker's answers to an expired `transactional.id`."""
+"""The broker's answers to an expired `transactional.id`."""
 _FORGOTTEN = (
     ". The broker forgets a transactional.id that is not used for long "
-    "(transactional.id.expiration.ms). Try again: the next transaction has a new one"
+    "(transactional.id.expiration.ms). Try again: the next transaction registers it again"
 )
 _MISSING = (
-    " (there is no topic {ingress}: start the proxy, run `kafka-delay-proxy topics create`, "
-    "or name another one with ingress=)"
+    ". There is no topic {ingress}: start the proxy, run `kafka-delay-proxy topics create`, "
+    "or name another topic with ingress="
 )
-_GIVEN_UP = " (its transaction was aborted, or its producer closed)"
+_GIVEN_UP = ". Its transaction was aborted, or its producer was closed: send it again"
 _REMEDIES = {
     KafkaError._PURGE_QUEUE: _GIVEN_UP,  # noqa: SLF001
     KafkaError._PURGE_INFLIGHT: _GIVEN_UP,  # noqa: SLF001
     KafkaError.UNKNOWN_TOPIC_OR_PART: _MISSING,
     KafkaError._UNKNOWN_TOPIC: _MISSING,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: " (grant this user Write and Describe on {ingress})",
-    KafkaError.MSG_SIZE_TOO_LARGE: " (raise message.max.bytes here and max.message.bytes there)",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: ". Grant this user Write and Describe on {ingress}",
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        ". Raise message.max.bytes in these settings and max.message.bytes of the topic"
+    ),
     KafkaError._MSG_TIMED_OUT: (  # noqa: SLF001
-        " (see whether the brokers in bootstrap.servers can be reached)"
+        ". Check that the brokers in bootstrap.servers can be reached"
     ),
     KafkaError._STATE: (  # noqa: SLF001
-        " (a producer with a transactional.id sends within `with producer.transaction():` only)"
+        ". A producer with a transactional.id sends in transactions only: write "
+        "`with producer.transaction():`"
+    ),
+}
+_TRANSACTION_REMEDIES = {
+    **dict.fromkeys(FORGETS, _FORGOTTEN),
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        ". Grant this user Write and Describe on the transactional.id"
     ),
 }
 
 
 class ClientError(Exception):
-    """Root of the client's errors."""
+    """Base class of the client's errors."""
 
 
 class RequestRefused(ClientError, ValueError):
-    """The proxy could not follow this request. Nothing was sent."""
+    """An argument that the proxy could not serve. Nothing was sent."""
 
 
 class ConfigRefused(ClientError, ValueError):
-    """A setting would break what this client promises. Nothing was opened."""
+    """A setting that breaks the client's promises. Nothing was opened."""
 
 
 class NotStored(ClientError):
-    """The broker has refused the record or not confirmed it. `error` is librdkafka's."""
+    """The broker refused the record, or has not confirmed it."""
 
     def __init__(self, error: KafkaError, ingress: str) -> None:
         remedy = _REMEDIES.get(error.code(), "").format(ingress=ingress)
-        super().__init__(f"{ingress} has not taken the record: {error.str()}{remedy}")
+        super().__init__(f"the record is not stored in {ingress}: {error.str()}{remedy}")
         self.error = error
+        """librdkafka's error."""
         self.ingress = ingress
 
 
 class QueueFull(NotStored, BufferError):
-    """The local queue stayed full for `max_block_s`."""
+    """The producer's queue stayed full for `max_block_s`. Send the record again later."""
 
 
 class StillUnsent(ClientError):
-    """The producer was closed with unconfirmed records, whose futures have failed too."""
+    """The producer was closed with unconfirmed records. Their futures have failed, too."""
 
     def __init__(self, records: int, waited_s: float) -> None:
         super().__init__(
-            f"{records} records were not confirmed within {waited_s:g} s and are given up: "
-            "see whether the broker can be reached, then send them again"
+            f"{records} records were not confirmed within {waited_s:g} s. "
+            "Check that the broker can be reached, then send them again"
         )
         self.records = records
+        """The number of unconfirmed records."""
 
 
 class TransactionFailed(ClientError):
-    """A Kafka transaction was aborted and left nothing visible. Try it again.
+    """A Kafka transaction was aborted. None of its records is visible. Try it again.
 
-    librdkafka may fail the next one too (OUT_OF_ORDER_SEQUENCE_NUMBER).
+    librdkafka may fail the next transaction, too (OUT_OF_ORDER_SEQUENCE_NUMBER).
     """
 
+    _remedy: ClassVar[str] = ". Try the transaction again"
+
     def __init__(self, error: KafkaError, what: str) -> None:
-        super().__init__(f"{what}: {error.str()}{_FORGOTTEN if error.code() in FORGETS else ''}")
+        remedy = _TRANSACTION_REMEDIES.get(error.code(), self._remedy)
+        super().__init__(f"{what}: {error.str()}{remedy}")
         self.error = error
+        """librdkafka's error."""
 
 
 class TransactionInDoubt(TransactionFailed):
-    """The result of a commit is unknown. Check it, or send again under the same ids."""
+    """The broker has not confirmed a commit, so its result is unknown.
+
+    Records with ids may be sent again, because they replace.
+    The next transaction first asks for the result. It raises this again while it is unknown.
+    """
+
+    _remedy = ". Begin another transaction: it first asks for the result of this one"
 
 
 class ProducerFenced(TransactionFailed):
-    """Another producer has the `transactional.id`, or this producer cannot continue."""
+    """Another process has the `transactional.id`, or this producer is unusable."""
+
+    _remedy = ". Open another producer"
 
 
 class RetryNotStored(ClientError):
-    """A retry request was not stored. Restart the consumer to read the record again."""
+    """A retry request is not stored, and the offset of its record is not committed.
+
+    Remove the cause and start the consumer again. It reads the record again.
+    """
 
 
 class BrokerError(ClientError):
-    """The broker refuses a consumer or does not answer. `error` is Kafka's."""
+    """The broker refuses a consumer, or does not answer."""
 
     def __init__(self, error: KafkaError, what: str) -> None:
         super().__init__(what)
         self.error = error
+        """librdkafka's error."""
 
 
 class HandlersHang(ClientError):
@@ -104,12 +131,13 @@ class HandlersHang(ClientError):
 
     def __init__(self, hanging: int, why: str) -> None:
         super().__init__(
-            f"{hanging} handlers have not returned within handler_timeout and still run, {why}: "
-            "start this process anew, which alone ends them, and give what the handler waits for "
-            "(its database, its HTTP client) a time limit"
+            f"{hanging} handlers still run after handler_timeout, {why}. Restart this process, "
+            "because nothing else ends them. Give the handler's calls a time limit (its database, "
+            "its HTTP client)"
         )
         self.hanging = hanging
+        """The number of handlers that still run."""
 
 
 class TopicsMissing(ClientError):
-    """Topics of the consumer are missing and could not be created."""
+    """The retry topic or the check topic is missing, and could not be created."""

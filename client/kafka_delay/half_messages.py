@@ -1,6 +1,6 @@
-"""Half messages: delivered only if the producer's own transaction commits.
+"""Half messages: records that are delivered only if the producer's own transaction commits.
 
-They work as in RocketMQ's TransactionMQProducer (docs/guide.md#half-messages).
+They work like RocketMQ's TransactionMQProducer (docs/guide.md#half-messages).
 """
 
 import logging
@@ -60,7 +60,7 @@ class State(Enum):
     COMMIT = "commit"
     ROLLBACK = "rollback"
     UNKNOWN = "unknown"
-    """The proxy asks again."""
+    """The proxy asks again later."""
 
 
 DECIDED: Final = (State.COMMIT, State.ROLLBACK)
@@ -68,18 +68,21 @@ DECIDED: Final = (State.COMMIT, State.ROLLBACK)
 
 @dataclass(frozen=True, slots=True)
 class HalfMessage:
-    """A half message. `check` counts check-backs from 1, and is 0 before."""
+    """A half message, as a local transaction or a check-back sees it."""
 
     id: str
     topic: str | None
     """The target. None if a check-back does not name it."""
     key: bytes | None
+    """The key at the target."""
     value: bytes | None
     headers: WireHeaders
+    """The headers at the target."""
     check: int = 0
+    """The number of the check-back, from 1. It is 0 in the local transaction."""
 
     def header(self, name: str) -> bytes | None:
-        """Return the last header of that name."""
+        """Return the last header of that name, or None."""
         return last_header(self.headers, name)
 
 
@@ -87,13 +90,13 @@ LocalTransaction = Callable[[HalfMessage], State | None]
 
 
 class TransactionListener(Protocol):
-    """The part of the application that knows the results of local transactions."""
+    """The part of a program that knows how its local transactions ended."""
 
     def check(self, half: HalfMessage) -> State:
-        """Return the result, from the mark that the transaction left.
+        """Return the result of the local transaction of `half.id`.
 
-        Called much later, perhaps in another process. UNKNOWN and exceptions lead to another
-        question.
+        It is called later, perhaps in another process. So it must look into the database.
+        After UNKNOWN or an exception the proxy asks again.
         """
 
 
@@ -104,17 +107,30 @@ class TransactionResult:
     id: str
     state: State
     half: Receipt
+    """The receipt of the half message."""
     decision: Future[Receipt] | None
-    """The receipt of commit or rollback. None for UNKNOWN. If it fails, the check-back decides."""
+    """The receipt of the commit or rollback. None for UNKNOWN.
+
+    If it fails, a check-back decides.
+    """
 
 
 class TransactionalDelayProducer:
     """A producer of records that appear only if a local transaction succeeds.
 
-    It stores a half message, runs the local transaction, then sends commit or rollback. If the
-    process dies before, the proxy asks on `check_topic`. Any process of the `group` answers by
-    `listener.check`, in a thread of its own; with `in_background=False`, call `serve_checks`.
-    `config` is confluent_kafka.Producer's. `consumer_config` is added for check-backs.
+    It stores a half message, runs the local transaction, then sends commit or rollback.
+    If the process dies in between, the proxy asks on the check topic.
+
+    - `config`: the settings of confluent_kafka.Producer, without `transactional.id`.
+    - `listener`: its `check` answers check-backs.
+    - `check_topic`: the topic of check-backs. It is created if it is missing.
+    - `group`: the consumer group of check-backs. Any of its processes answers. The
+      default is `<check_topic>.listeners`.
+    - `consumer_config`: more settings for the consumer of check-backs.
+    - `in_background`: answer check-backs in a thread. If it is False, call `serve_checks`.
+    - `max_block_s`: the seconds that a request waits for room in librdkafka's queue.
+
+    Raises ConfigRefused, TopicsMissing or BrokerError.
     """
 
     def __init__(
@@ -132,12 +148,12 @@ class TransactionalDelayProducer:
         given = {**connection_settings(config), **(consumer_config or {})}
         if TRANSACTIONAL_ID in config:
             raise ConfigRefused(
-                "a transactional.id makes Kafka transactions, which half messages are not and do "
-                "not need: leave it out"
+                "config has a transactional.id, but half messages are not Kafka transactions: "
+                "leave it out"
             )
         need_all_acks(config, "a half message that a broker loses is never delivered")
         if not protocol.is_legal_topic(check_topic):
-            raise ConfigRefused(f"the check topic {check_topic!r} is not a Kafka topic name")
+            raise ConfigRefused(f"the check topic is {check_topic!r}: {protocol.TOPIC_NAME_RULE}")
         if not callable(getattr(listener, "check", None)):
             raise ConfigRefused(f"the listener {listener!r} has no method check(half): add one")
         settings = consumer_settings(given, group or f"{check_topic}.listeners")
@@ -164,16 +180,21 @@ class TransactionalDelayProducer:
         immunity: Delay | None = None,
         **options: Unpack[SendOptions],
     ) -> TransactionResult:
-        """Store the half message, run `local_transaction(half)` and send its result.
+        """Store the half message, run `local_transaction(half)`, and send its result.
 
-        Raises NotStored before the transaction runs. The transaction should leave a mark under
-        `half.id` for `listener.check`. After UNKNOWN, None or an exception, which is raised, the
-        check-back decides. `immunity` is the time before the first check-back (6 s by default).
-        `id` is a new UUID unless given; the other arguments are `DelayProducer.send`'s.
+        The local transaction should store `half.id`, so that `listener.check` can find it.
+        If it returns UNKNOWN or None, a check-back decides.
+        An exception is raised here, and a check-back decides.
+
+        - `immunity`: the time before the first check-back, 6 s by default.
+        - `id`: the transaction's id, a new UUID by default.
+        - The other arguments are the arguments of `DelayProducer.send`.
+
+        Raises RequestRefused or NotStored before the local transaction runs.
         """
         if (failure := self._check_backs.failure) is not None:
             raise ClientError(
-                f"check-backs are no longer answered ({failure}): close this producer and open "
+                f"check-backs are no longer answered ({failure}): close this producer, then open "
                 "another"
             ) from failure
         if (ident := options.get("id")) is None:
@@ -190,20 +211,28 @@ class TransactionalDelayProducer:
         if not isinstance(state, State):
             if state is not None:
                 log.error(
-                    "the local transaction returned %r, no State: %s is unknown", state, half.id
+                    "%s: the local transaction returned %r, not a State; a check-back decides",
+                    half.id,
+                    state,
                 )
             state = State.UNKNOWN
         decided = None if state is State.UNKNOWN else self._decide(half.id, state)
         return TransactionResult(half.id, state, receipt, decided)
 
     def serve_checks(self, timeout_s: float = 0.0) -> int:
-        """Answer a check-back if one arrives in time. Return 0 or 1."""
+        """Answer a check-back if one arrives within `timeout_s`. Return the number of answers."""
         if self._is_in_background:
-            raise ClientError("check-backs are answered in the background: see in_background")
+            raise ClientError(
+                "check-backs are answered in the background: open the producer with "
+                "in_background=False to answer them here"
+            )
         return self._check_backs.serve(timeout_s)
 
     def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
-        """Stop answering and flush. Raises StillUnsent; the proxy asks for those decisions."""
+        """Stop answering check-backs, and flush.
+
+        Raises StillUnsent. The proxy then asks for the missing decisions.
+        """
         self._check_backs.stop()
         self._check_backs.consumer.close()
         self._writer.close(timeout_s)
@@ -225,7 +254,7 @@ class TransactionalDelayProducer:
 
 
 class CheckBacks:
-    """A consumer of the check topic, for one thread. Offsets are committed after stored answers."""
+    """A consumer of check-backs, for one thread. It commits an offset when the answer is stored."""
 
     def __init__(
         self,
@@ -251,14 +280,17 @@ class CheckBacks:
             raise
 
     def serve(self, timeout_s: float) -> int:
-        """Answer a check-back if one arrives in time. Return 0 or 1. Raises ClientErrors."""
+        """Answer a check-back if one arrives within `timeout_s`. Return the number of answers.
+
+        Raises ClientError.
+        """
         message = self.consumer.poll(timeout_s)
         if message is None:
             return 0
         if (error := message.error()) is not None:
             if error.fatal():
                 raise self._broker_error(error)
-            log.warning("check-backs go on after: %s", self._broker_error(error))
+            log.warning("check-backs continue after an error: %s", self._broker_error(error))
             return 0
         answered = self._answer(message)
         self.consumer.commit(message=message, asynchronous=True)
@@ -278,7 +310,7 @@ class CheckBacks:
                     log.exception("check-backs are no longer answered")
                     self.failure = error
                     return
-                log.warning("an answer was not stored, the proxy will ask again: %s", error)
+                log.warning("an answer was not stored; the proxy will ask again: %s", error)
 
     def _broker_error(self, error: KafkaError) -> BrokerError:
         group = str(self._settings.get("group.id"))
@@ -289,12 +321,12 @@ class CheckBacks:
         with suppress(UnreadableHeaders):
             half = check_back(message.key(), message.value(), headers_of(message))
         if half is None:
-            log.warning("%s is no check-back: left alone", place_of(message))
+            log.warning("%s is no check-back and is skipped", place_of(message))
             return 0
         try:
             state = self._listener.check(half)
         except Exception:
-            log.exception("the listener failed to say what became of %s", half.id)
+            log.exception("%s: the listener's check raised; the proxy will ask again", half.id)
             state = State.UNKNOWN
         if state not in DECIDED:
             return 0
@@ -330,7 +362,7 @@ def check_back(key: bytes | None, value: bytes | None, headers: WireHeaders) -> 
 
 
 def half_of(key: bytes | None, value: bytes | None, headers: WireHeaders) -> HalfMessage:
-    """Return the half message of a prepare or check-back."""
+    """Return the half message of a prepare or a check-back."""
     asked = dict(headers)
     topic, check = asked.get(protocol.TOPIC), asked.get(protocol.CHECK)
     return HalfMessage(
@@ -345,4 +377,4 @@ def half_of(key: bytes | None, value: bytes | None, headers: WireHeaders) -> Hal
 
 def _log_failure(decided: Future[Receipt]) -> None:
     if (error := decided.exception()) is not None:
-        log.warning("a decision was not stored, the proxy will ask for it: %s", error)
+        log.warning("a decision was not stored; the proxy will ask for it: %s", error)

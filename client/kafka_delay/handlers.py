@@ -1,4 +1,4 @@
-"""Handler calls in parallel, each key in order, each within its time limit."""
+"""Parallel calls of handlers. Each key is handled in order, each call has a time limit."""
 
 import asyncio
 import logging
@@ -19,26 +19,29 @@ from kafka_delay.kafka import Partition
 from kafka_delay.retries import HandlerTimedOut, Received, described
 
 FEW_WAITING: Final = 50
-"""Below this the polling thread is woken."""
+"""The polling thread is woken when at most this many records wait for a handler."""
 SAY_EVERY_S: Final = 60.0
-"""Interval of log lines while nothing moves."""
+"""Interval of log lines while no handler begins or ends."""
 BEGINS_WITHIN_S: Final = 10.0
-"""Free handlers begin within this time on any machine."""
+"""The time in which a free handler begins on any machine."""
 CANCELLED_WITHIN_S: Final = 1.0
-"""Time for a cancelled task to end."""
+"""The time in which a cancelled task should end."""
 
 Handler: TypeAlias = Callable[[Received], object]
 AsyncHandler: TypeAlias = Callable[[Received], Awaitable[object]]
 KeyOf: TypeAlias = Callable[[Received], Hashable]
-"""Records with equal keys are handled one by one."""
-Outcome: TypeAlias = tuple[Received, BaseException | None]
-"""A record whose handler has ended. A failed one keeps its key until released or suspended."""
+"""Returns the key of a record. Records with equal keys are handled one after the other."""
+Result: TypeAlias = tuple[Received, BaseException | None]
+"""A record whose handler has ended, and the exception.
+
+A failed record keeps its key until it is released or suspended.
+"""
 
 log = logging.getLogger("kafka_delay")
 
 
 class AwaitedWasCancelled(Exception):
-    """A handler let out another task's CancelledError."""
+    """A handler awaited a task that others have cancelled."""
 
 
 @dataclass(eq=False, slots=True)
@@ -47,11 +50,12 @@ class Job:
 
     record: Received
     number: int = 0
-    """Jobs are handled in this order."""
+    """Jobs are handled in the order of their numbers."""
     due_s: float = 0.0
+    """The time at which a suspended job may begin."""
     started_s: float = 0.0
     is_dropped: bool = False
-    """Its partition was revoked: its end is ignored unless it ends the consumer."""
+    """Its partition was revoked. Its result is ignored, unless it ends the consumer."""
 
     @property
     def partition(self) -> Partition:
@@ -62,34 +66,35 @@ class Job:
 
 
 class Runner(Protocol):
-    """A caller of handlers, which takes jobs and ends them. Never blocks."""
+    """A caller of handlers, which takes jobs and ends them. Its methods do not block."""
 
     def wake(self, jobs: "Handling") -> None:
-        """Look for jobs."""
+        """Take jobs, if there are some."""
 
     def give_up(self, job: Job) -> None:
-        """Stop waiting for this job, which may end later."""
+        """Stop waiting for a job. It may end later."""
 
     def close(self) -> None:
         """Take no more jobs."""
 
 
 def by_key(record: Received) -> Hashable:
-    """Order records by key. Records without a key are independent."""
+    """Return the record's key. Each record without a key has a key of its own."""
     return record.read_from if record.key is None else record.key
 
 
 def by_key_or_partition(record: Received) -> Hashable:
-    """Order records by key, or by partition without a key."""
+    """Return the record's key. Records without a key have their partition as key."""
     return record.read_from.topic_partition if record.key is None else record.key
 
 
 class Handling:
-    """The records in hand: queued, suspended, at work, or ended. Thread-safe.
+    """The records that were read: queued, suspended, at work, or ended. Thread-safe.
 
-    Records are handled in the order of reading. A suspended record keeps its key until it is due,
-    then goes first. Records behind a key do not count as waiting, so one key does not block
-    reading. `may_begin` allows further handlers.
+    Records are handled in the order of reading.
+    A suspended record keeps its key until it is due. Then it is handled first.
+    Records queued behind their key do not count as waiting, so one key does not stop reading.
+    No handler begins while `may_begin` returns False.
     """
 
     def __init__(
@@ -104,43 +109,48 @@ class Handling:
         self._runner, self._parallel, self._timeout_s = runner, parallel, timeout_s
         self._may_begin, self._now_s, self._key_of = may_begin, now_s, key_of
         self._changed = threading.Condition()
-        """Guards the fields below. The polling thread waits for it."""
+        """Guards the fields below, and wakes the polling thread."""
         self._queues: dict[Hashable, deque[Job]] = {}
-        """The jobs of each key. The first is ready, suspended, at work, or has failed."""
+        """The jobs of each key. The first one is ready, suspended, at work, or has failed."""
         self._ready: list[Job] = []
         self._suspended: set[Job] = set()
         self._at_work: dict[Job, None] = {}
         self._given_up: dict[Job, float] = {}
-        """Timed-out jobs that still run, and since when."""
-        self._ended: list[Outcome] = []
+        """Jobs that still run after their timeout, and the time of the timeout."""
+        self._ended: list[Result] = []
         self._added = self._put_first = 0
         self.waiting_bytes = 0
         self.behind = 0
-        """Jobs behind a key, unless it is suspended."""
+        """Jobs queued behind their key. Jobs behind a suspended job do not count."""
         self.held_bytes = Counter[Partition]()
-        """Bytes of suspended jobs and of jobs behind a key."""
+        """Bytes of suspended jobs, and of jobs queued behind their key."""
         self._is_over = False
         self._moved_s = self._said_s = now_s()
-        """Last time a handler began or ended, none was needed, or the log said so."""
+        """When a handler last began or ended, or no record waited. When the log last said this."""
         self._idle_since_s: float | None = None
-        """Since when records are ready and no handler has begun."""
+        """The time since which records are ready and no handler is at work. None: otherwise."""
 
     @property
     def waiting(self) -> int:
-        """Return the number of records that a free handler could take."""
+        """Return the number of records that are ready for a handler."""
         return len(self._ready)
 
     @property
     def is_idle(self) -> bool:
+        """Return whether no record is ready, at work, or ended."""
         with self._changed:
             return not (self._ready or self._at_work or self._ended)
 
     @property
     def hanging(self) -> int:
+        """Return the number of handlers that still run after their timeout."""
         return len(self._given_up)
 
     def raise_if_too_many_hang(self, most: int) -> None:
-        """Raise HandlersHang. Just cancelled handlers get time to end."""
+        """Raise HandlersHang if more handlers than `most` still run after their timeout.
+
+        Handlers that were just cancelled do not count yet.
+        """
         with self._changed:
             before_s = self._now_s() - CANCELLED_WITHIN_S
             hanging = sum(since_s <= before_s for since_s in self._given_up.values())
@@ -148,7 +158,7 @@ class Handling:
             raise HandlersHang(hanging, f"more than max_hanging={most}")
 
     def raise_if_none_begins(self) -> None:
-        """Raise HandlersHang if records wait too long and no handler runs."""
+        """Raise HandlersHang if records have been ready for too long and no handler begins."""
         long_s = max(self._timeout_s, BEGINS_WITHIN_S)
         with self._changed:
             since_s = self._idle_since_s
@@ -157,18 +167,23 @@ class Handling:
             raise HandlersHang(self.hanging, "one of them blocks the event loop")
 
     def is_at_work(self, partitions: Collection[Partition] | None = None) -> bool:
-        """Return whether a record of these partitions, or any, is at work or unreported."""
+        """Return whether a record is at work, or its result is not reported yet.
+
+        Only records of `partitions` count, if they are given.
+        """
         with self._changed:
             records = [record for record, _ in self._ended]
             records += [job.record for job in self._at_work if not job.is_dropped]
         return any(partitions is None or _is_of(record, partitions) for record in records)
 
     def due_within_s(self) -> float:
+        """Return the seconds until the next suspended record may begin, or infinity."""
         with self._changed:
             due_s = min((job.due_s for job in self._suspended), default=inf)
         return max(0.0, due_s - self._now_s())
 
     def crowded(self, most_bytes: int) -> set[Partition]:
+        """Return the partitions whose suspended and queued records have that many bytes."""
         with self._changed:
             held = self.held_bytes.items()
             return {partition for partition, held_bytes in held if held_bytes >= most_bytes}
@@ -182,12 +197,12 @@ class Handling:
             self._enqueued(job, queue)
 
     def release(self, record: Received) -> None:
-        """Free the key of a failed record."""
+        """Free the key of a failed record, so that its next record may begin."""
         with self._changed:
             self._free_key(record)
 
     def suspend(self, record: Received, wait_s: float) -> None:
-        """Handle a failed record again after this time. Its key stays taken."""
+        """Handle a failed record again after `wait_s`. Its key waits for it."""
         with self._changed:
             self._put_first -= 1
             job = Job(record, self._put_first, self._now_s() + wait_s)
@@ -198,7 +213,7 @@ class Handling:
             self._hold(job, 1)
 
     def resume(self) -> None:
-        """Make suspended records ready that are due."""
+        """Make suspended records ready once they are due."""
         with self._changed:
             now_s = self._now_s()
             for job in [job for job in self._suspended if job.due_s <= now_s]:
@@ -212,7 +227,7 @@ class Handling:
             self._runner.wake(self)
 
     def take(self) -> Job | None:
-        """Return the next job, or None if there is none or enough are at work."""
+        """Return the next job. None: no job is ready, or `parallel` jobs are at work."""
         with self._changed:
             is_enough = self._is_over or len(self._at_work) >= self._parallel
             if is_enough or not self._ready or not self._may_begin():
@@ -225,7 +240,7 @@ class Handling:
             return job
 
     def end(self, job: Job, error: BaseException | None) -> bool:
-        """Note that the handler has ended. Return False if it was given up before."""
+        """Record that a handler has ended. Return False if it had been given up."""
         with self._changed:
             self._moved_s = self._now_s()
             was_given_up = job in self._given_up
@@ -243,15 +258,15 @@ class Handling:
                 self._changed.notify_all()
         if not is_wanted:
             log.warning(
-                "%s: its handler has ended too late, after %.1f s (%s); that is ignored",
+                "%s: its handler has ended too late, after %.1f s (%s); its result is ignored",
                 job.record.read_from,
                 self._now_s() - job.started_s,
                 "returned" if error is None else described(error),
             )
         return not was_given_up
 
-    def outcomes(self, wait_s: float) -> list[Outcome]:
-        """Return the records that ended or timed out, after at most `wait_s`."""
+    def results(self, wait_s: float) -> list[Result]:
+        """Return the records whose handlers ended or timed out. Wait at most `wait_s` for one."""
         with self._changed:
             has_enough = self._ended and self._are_few
             if wait_s and self._at_work and not has_enough:
@@ -266,7 +281,7 @@ class Handling:
         return ended
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """Forget these partitions' records, except errors that end the consumer."""
+        """Forget all records of some partitions, but keep errors that end the consumer."""
         self.drop_waiting(partitions)
         with self._changed:
             ended, self._ended = self._ended, []
@@ -279,7 +294,7 @@ class Handling:
                 job.is_dropped = job.is_dropped or _is_of(job.record, partitions)
 
     def drop_waiting(self, partitions: Collection[Partition]) -> None:
-        """Forget these partitions' records that no handler has."""
+        """Forget all records of some partitions whose handlers have not begun."""
         with self._changed:
             idle = self._suspended.union(self._ready)
             queues, self._queues, self._ready = self._queues, {}, []
@@ -300,7 +315,7 @@ class Handling:
                     self._queues[key] = queue
 
     def _enqueued(self, job: Job, queue: deque[Job]) -> None:
-        """Count the last job of a queue, as ready if it is the only one."""
+        """Count the job that was added to a queue. It is ready if it is the only one."""
         if len(queue) > 1:
             self.behind += queue[0] not in self._suspended
             self._hold(job, 1)
@@ -327,7 +342,10 @@ class Handling:
 
     @property
     def _are_few(self) -> bool:
-        """Return whether handlers will soon be idle. A key keeps one handler busy only."""
+        """Return whether handlers will soon be idle.
+
+        A key keeps only one handler busy, so queued records count if the other handlers are busy.
+        """
         feeds_all = len(self._at_work) >= self._parallel - 1
         return len(self._ready) + (self.behind if feeds_all else 0) <= FEW_WAITING
 
@@ -342,14 +360,14 @@ class Handling:
         self._said_s = now_s
         log.warning(
             "for %.0f s no handler has begun or ended: %s at work, %s given up that still run, %s "
-            "records wait for them",
+            "records wait; give the handler's calls a time limit",
             now_s - self._moved_s,
             len(self._at_work),
             self.hanging,
             waiting,
         )
 
-    def _give_up(self, job: Job, now_s: float) -> list[Outcome]:
+    def _give_up(self, job: Job, now_s: float) -> list[Result]:
         del self._at_work[job]
         self._given_up[job] = now_s
         self._runner.give_up(job)
@@ -362,7 +380,10 @@ class Handling:
 
 
 class HandlerThreads:
-    """`parallel` threads that take jobs. Hanging ones cannot be killed, so they are replaced."""
+    """Threads that call handlers, `parallel` at a time.
+
+    Python cannot end a thread. A thread whose handler was given up is replaced.
+    """
 
     def __init__(self, handler: Handler, parallel: int) -> None:
         self._handler, self._parallel = handler, parallel
@@ -392,7 +413,7 @@ class HandlerThreads:
 
     def _serve(self, jobs: Handling) -> None:
         while not self._is_closed:
-            seen = self._wakes  # before the look for a job, so that no later wake is missed
+            seen = self._wakes  # read before `take`, so that no wake is missed
             job = jobs.take()
             if job is None:
                 with self._changed:
@@ -415,7 +436,7 @@ class HandlerThreads:
 
 
 class HandlerTasks:
-    """A task of an event loop for each job. Given-up jobs are cancelled, but may still run."""
+    """Tasks of an event loop, one for each job. A job that is given up is cancelled."""
 
     def __init__(self, handler: AsyncHandler, loop: asyncio.AbstractEventLoop) -> None:
         self._handler, self._loop = handler, loop
@@ -449,7 +470,7 @@ class HandlerTasks:
             self._tasks[job].cancel()
 
     def _end(self, job: Job, jobs: Handling, task: asyncio.Task[BaseException | None]) -> None:
-        """A task that was cancelled before its first step has not begun its handler."""
+        """End a job. A task that was cancelled before its first step never called its handler."""
         del self._tasks[job]
         jobs.end(job, asyncio.CancelledError() if task.cancelled() else task.result())
         self._begin(jobs)
@@ -470,7 +491,7 @@ class HandlerTasks:
 
 
 def _ends_run(error: BaseException | None) -> bool:
-    """Return whether an error such as SystemExit ends the consumer."""
+    """Return whether an error ends the consumer, as SystemExit does."""
     return not isinstance(error, Exception | None)
 
 

@@ -1,7 +1,7 @@
-"""Writer of requests to the ingress topic, with a future for each record.
+"""A producer of requests, with a future for each record.
 
-One thread per writer polls. `write` never polls, so callbacks may write. Flush and commit are
-refused in callbacks: a nested poll aborts the process (confluent-kafka-python issue 457).
+One thread of each writer polls. `write` never polls, so callbacks may write. Callbacks may not
+flush or commit, because a nested poll aborts the process (confluent-kafka-python issue 457).
 """
 
 import logging
@@ -21,7 +21,7 @@ from kafka_delay.protocol import TOPIC_NAME_RULE, is_legal_topic
 from kafka_delay.request import UNKNOWN, Receipt, Request
 
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
-"""(error or None, message), as in confluent_kafka."""
+"""Takes (error or None, message), as in confluent_kafka."""
 
 POLL_S: Final = 0.1
 ROOM_LOOK_EVERY_S: Final = 0.01
@@ -30,11 +30,11 @@ FOREVER: Final = -1.0
 
 log = logging.getLogger("kafka_delay")
 _here = threading.local()
-"""Whether each thread is in a callback. Flushes and commits call callbacks too."""
+"""Marks threads that run a callback. Threads that flush or commit run callbacks, too."""
 
 
 class IngressWriter:
-    """A thread-safe producer with a thread for delivery reports. The first write connects."""
+    """A thread-safe producer with a thread for delivery reports."""
 
     def __init__(self, config: Settings, ingress: str, max_block_s: float) -> None:
         settings = producer_settings(config)
@@ -54,9 +54,10 @@ class IngressWriter:
         self._finalizer = weakref.finalize(self, self._reports.abandon)
 
     def write(self, request: Request, on_delivery: OnDelivery | None = None) -> Future[Receipt]:
-        """Queue the record. The future has its receipt or a NotStored.
+        """Queue a record. The future returns its receipt or raises NotStored.
 
-        Raises NotStored, or QueueFull: after `max_block_s`, in callbacks at once.
+        Raises NotStored.
+        Raises QueueFull if the queue stays full for `max_block_s`, and at once in a callback.
         """
         if self._is_closed:
             raise ClientError("the producer is closed: open another")
@@ -88,21 +89,23 @@ class IngressWriter:
             time.sleep(ROOM_LOOK_EVERY_S)
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Send all queued records. Return the number of unconfirmed ones after `timeout_s`."""
+        """Wait until all queued records are confirmed, at most `timeout_s` (None: for ever).
+
+        Return the number of unconfirmed records.
+        """
         self.refuse_in_callback("flush")
         self.producer.flush(FOREVER if timeout_s is None else timeout_s)
         return len(self)
 
     def refuse_in_callback(self, what: str) -> None:
-        """Raise ClientError in a delivery callback, which would wait for itself."""
+        """Raise ClientError in a delivery callback, because the call would wait for itself."""
         if _is_in_callback():
             raise ClientError(
-                f"{what} in a delivery callback would wait for itself: let the callback tell "
-                "another thread"
+                f"{what} in a delivery callback would wait for itself: call it in another thread"
             )
 
     def close(self, timeout_s: float) -> None:
-        """Flush and end. Raises StillUnsent after `timeout_s`."""
+        """Flush, then end. Raises StillUnsent if records are unconfirmed after `timeout_s`."""
         if self._is_closed:
             return
         self.refuse_in_callback("close")
@@ -121,11 +124,11 @@ class IngressWriter:
 
 
 class _Reports:
-    """The polling thread. It holds no reference to the writer, so unused writers are freed."""
+    """The polling thread of a writer. It has no reference to the writer, which can be freed."""
 
     def __init__(self, producer: Producer) -> None:
         self.unconfirmed = 0
-        """Records on their way. librdkafka's count includes other events."""
+        """Records without a delivery report. librdkafka's count has other events, too."""
         self._producer = producer
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -167,7 +170,7 @@ class _Reports:
             self._thread.join(STOP_WITHIN_S)
 
     def abandon(self) -> None:
-        """End the thread while Python still runs, once the writer is freed."""
+        """End the thread of a writer that was freed without `close`."""
         self.stop()
         if self.unconfirmed:
             log.warning(

@@ -1,4 +1,4 @@
-"""Settings for confluent_kafka, places of records, and errors about rights."""
+"""Settings of confluent_kafka's clients, places of records, errors about rights."""
 
 import shlex
 from collections import ChainMap
@@ -12,7 +12,7 @@ from kafka_delay.errors import BrokerError, ConfigRefused
 from kafka_delay.request import WireHeaders
 
 Settings: TypeAlias = Mapping[str, Any]
-"""confluent_kafka's settings: librdkafka's names and Python's callbacks."""
+"""Settings of confluent_kafka: librdkafka's names, and Python callbacks."""
 Partition: TypeAlias = tuple[str, int]
 """(topic, partition)."""
 
@@ -20,28 +20,31 @@ PARTITIONER: Final = "partitioner"
 BY_JAVA_HASH: Final = ("murmur2_random", "murmur2")
 TRANSACTIONAL_ID: Final = "transactional.id"
 PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
-"""The only address schemes of librdkafka."""
+"""The address schemes that librdkafka accepts."""
 MOST_IN_FLIGHT: Final = 5
+"""The most requests in flight of an idempotent producer."""
 NOTICE_TOPICS_WITHIN_MS: Final = 10_000
-"""librdkafka's five minutes are long for a new retry topic."""
+"""Interval at which a consumer looks for new topics. librdkafka's default is five minutes."""
 CONNECTION: Final = (
     *("bootstrap.servers", "metadata.broker.list", "client.", "security.", "sasl.", "ssl."),
     *("socket.", "broker.", "reconnect.", "enable.sasl.", "enable.ssl.", "oauth_cb", "logger"),
 )
-"""Prefixes of connection settings, for all kinds of clients."""
-REACH: Final = "See whether the brokers in bootstrap.servers can be reached"
+"""Prefixes of the settings that all kinds of clients share."""
+REACH: Final = "Check that the brokers in bootstrap.servers can be reached"
 
 _read_headers = methodcaller("headers")
 """Return a message's headers. Raises if a name is not UTF-8.
-The interpreter's fast path for plain calls would let that error surface in a later call."""
+
+With a plain call the interpreter's fast path would raise this error in a later call.
+"""
 
 
 class UnreadableHeaders(Exception):
-    """A header's name is not UTF-8, so the record's headers are unknown."""
+    """A header's name is not UTF-8, so the client library cannot read any header."""
 
 
 class Place(NamedTuple):
-    """The place of a record."""
+    """The topic, partition and offset of a record."""
 
     topic: str
     partition: int
@@ -56,7 +59,7 @@ class Place(NamedTuple):
 
 
 def place_of(message: Message) -> Place:
-    """Return where a message was read."""
+    """Return the place of a message."""
     return Place(message.topic() or "", cast(int, message.partition()), cast(int, message.offset()))
 
 
@@ -70,20 +73,22 @@ def headers_of(message: Message) -> WireHeaders:
 
 
 def last_header(headers: WireHeaders, name: str) -> bytes | None:
-    """Return the last header of that name."""
+    """Return the last header of that name, or None."""
     return next((value for key, value in reversed(headers) if key == name), None)
 
 
 def producer_settings(given: Settings) -> dict[str, Any]:
-    """Return producer settings for the ingress, with Java's partitioner. Raises ConfigRefused."""
+    """Return a producer's settings with Java's partitioner and safe defaults.
+
+    Raises ConfigRefused.
+    """
     _need_brokers(given)
     for settings in _levels(given):
         chosen = settings.get(PARTITIONER, settings.get("partitioner_callback", BY_JAVA_HASH[0]))
         if chosen not in BY_JAVA_HASH:
             raise ConfigRefused(
-                f"partitioner is {chosen!r}: a cancel meets its record only if both were "
-                "partitioned alike, from any language, and that is Java's way "
-                f"({BY_JAVA_HASH[0]}); leave partitioner out"
+                f"partitioner is {chosen!r}: a cancel meets its record only if both use Java's "
+                f"partitioner ({BY_JAVA_HASH[0]}); leave partitioner out"
             )
     if str(given.get("delivery.report.only.error", False)).lower() == "true":
         raise ConfigRefused(
@@ -91,27 +96,30 @@ def producer_settings(given: Settings) -> dict[str, Any]:
         )
     if _acks(given) == "0":
         raise ConfigRefused(
-            "acks is 0: no broker would say that it has a record, so there would be no receipts; "
-            "leave acks out"
+            "acks is 0: the broker would confirm no record, so there would be no receipts; leave "
+            "acks out"
         )
     return {PARTITIONER: BY_JAVA_HASH[0], **_durability(given), **given}
 
 
 def consumer_settings(given: Settings, group: str) -> dict[str, Any]:
-    """Return settings of a consumer that commits itself. Raises ConfigRefused."""
+    """Return the settings of a consumer that commits its offsets itself.
+
+    Raises ConfigRefused.
+    """
     _need_brokers(given)
     fixed = {
         "group.id": (group, "the group is an argument of its own"),
         "isolation.level": (
             "read_committed",
-            "a reader of aborted transactions would handle records that were never sent",
+            "otherwise records of aborted transactions would be handled",
         ),
-        "enable.auto.commit": ("false", "offsets are committed once dealt with"),
+        "enable.auto.commit": ("false", "the client commits the offsets of handled records"),
         "auto.offset.reset": (
             "earliest",
             (
-                "a group that begins at the end misses what comes before its first commit; to skip "
-                "old records, set the group's offsets with kafka-consumer-groups --reset-offsets"
+                "otherwise a new group would miss records before its first commit; to skip old "
+                "records, set the group's offsets with kafka-consumer-groups --reset-offsets"
             ),
         ),
     }
@@ -140,13 +148,13 @@ def refuse_no_mapping(given: object) -> None:
 
 
 def need_all_acks(given: Settings, because: str) -> None:
-    """Raise ConfigRefused if one broker alone may confirm."""
+    """Raise ConfigRefused unless `acks` is `all`."""
     if (acks := _acks(given)) != "all":
         raise ConfigRefused(f"acks is {acks}, it must be 'all': {because}; leave acks out")
 
 
 def grant(settings: Settings, operations: Sequence[str], kind: str, name: str) -> str:
-    """Return the line that grants these operations."""
+    """Return the command line that grants these operations."""
     given = settings.get("bootstrap.servers", settings.get("metadata.broker.list", "HOST:PORT"))
     servers = [server.strip().rpartition("://")[2] for server in str(given).split(",")]
     user = settings.get("sasl.username", settings.get("sasl.user"))
@@ -163,7 +171,7 @@ def grant(settings: Settings, operations: Sequence[str], kind: str, name: str) -
 def broker_error(
     error: KafkaError, settings: Settings, group: str, topics: Sequence[str]
 ) -> BrokerError:
-    """Return the error and remedy if a broker refuses a consumer or is silent."""
+    """Return the error of a consumer, with its remedy."""
     if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
         remedy = grant(settings, ["Read"], "group", group)
     elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -177,7 +185,7 @@ def broker_error(
 
 
 def _levels(given: Settings) -> Iterator[Settings]:
-    """Yield the settings, and older programs' nested ones."""
+    """Yield the settings, and the nested settings of older programs."""
     yield given
     if isinstance(nested := given.get("default.topic.config"), Mapping):
         yield nested
@@ -200,7 +208,7 @@ def _need_brokers(given: Settings) -> None:
 
 
 def _durability(given: Settings) -> dict[str, Any]:
-    """Return acks=all and idempotence unless `given` rules them out."""
+    """Return acks=all and idempotence, unless `given` contradicts them."""
     acks = _acks(given)
     in_flight = given.get("max.in.flight.requests.per.connection", given.get("max.in.flight", 0))
     retries = given.get("retries", given.get("message.send.max.retries", 1))

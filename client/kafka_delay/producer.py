@@ -1,4 +1,4 @@
-"""Producers of delayed records, blocking and for asyncio."""
+"""Producers of delayed records, for threads and for asyncio."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ LOOK_EVERY_S: Final = 0.01
 MOST_IN_FLIGHT: Final = 10_000
 MOST_IN_FLIGHT_BYTES: Final = 32 * 1024 * 1024
 ABORTED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
-"""Errors of records in an aborted transaction."""
+"""The errors of records in an aborted transaction."""
 
 SentT = TypeVar("SentT")
 
@@ -45,7 +45,7 @@ log = logging.getLogger("kafka_delay")
 
 
 class BatchFailed(ClientError):
-    """Some records of a batch failed: None in `receipts`, and an error by index in `failures`."""
+    """Some records of a batch are not stored. Send these again."""
 
     def __init__(
         self, receipts: Sequence[Receipt | None], failures: Mapping[int, ClientError], what: str
@@ -53,11 +53,13 @@ class BatchFailed(ClientError):
         index, first = min(failures.items())
         super().__init__(f"{what}; record {index}: {first}")
         self.receipts = list(receipts)
+        """A receipt for each record in order, None for a failure. Ends at the last record sent."""
         self.failures = dict(failures)
+        """The errors by the record's index."""
 
 
 class _Producer(ABC, Generic[SentT]):
-    """The requests of both producers."""
+    """The requests that both producers can send."""
 
     _may_block = True
 
@@ -78,14 +80,23 @@ class _Producer(ABC, Generic[SentT]):
         on_delivery: OnDelivery | None = None,
         **options: Unpack[SendOptions],
     ) -> SentT:
-        """Send a record that appears in `topic` later; without a time, at once.
+        """Send a record that appears in `topic` later, or at once if no time is given.
 
-        Give at most one of `delay` (timedelta, or text such as `30s`), `deliver_at` (aware
-        datetime, epoch milliseconds, RFC 3339 text) and `level` (1 is the shortest). An `id`
-        replaces its pending record and allows a cancel. `partition` is the target's. Return the
-        Receipt, or its future. `on_delivery(error, message)` is called first, in a thread of the
-        producer or one that flushes. Raises RequestRefused, NotStored, or QueueFull after
-        `max_block_s`.
+        Return the future of its Receipt. The asyncio producer returns the Receipt.
+
+        At most one time may be given:
+
+        - `delay`: a timedelta, or text such as `30s`.
+        - `deliver_at`: an aware datetime, epoch milliseconds, or RFC 3339 text with a zone.
+        - `level`: a delay level, 1 the shortest.
+
+        `id` names the record for `cancel`. The record replaces the pending record of this id.
+        `partition` is the target's partition. Without it the key decides.
+        `on_delivery(error, message)` runs before the future is done, in the producer's thread or in
+        a flushing thread.
+
+        Raises RequestRefused for an argument, and NotStored.
+        Raises QueueFull if the queue stays full for `max_block_s`.
         """
         record = DelayedRecord(topic, value, key, headers, **options)
         return self._sent(request_of(record), on_delivery)
@@ -101,7 +112,10 @@ class _Producer(ABC, Generic[SentT]):
         on_delivery: OnDelivery | None = None,
         **options: Unpack[Options],
     ) -> SentT:
-        """Send a complete new record in place of the pending one of that id."""
+        """Send a record that replaces the pending record of its id as a whole.
+
+        Takes the arguments of `send`, and returns and raises as `send`.
+        """
         return self.send(topic, value, key, headers, on_delivery=on_delivery, id=id, **options)
 
     def cancel(
@@ -109,9 +123,10 @@ class _Producer(ABC, Generic[SentT]):
         id: str | bytes,  # noqa: A002 (the protocol's word)
         on_delivery: OnDelivery | None = None,
     ) -> SentT:
-        """Ask to cancel the pending record of that id.
+        """Ask the proxy to cancel the pending record of an id.
 
-        The outcomes topic reports `applied` or `missed` under the receipt's origin.
+        Return the cancel's receipt, as `send` does.
+        Its outcome in `timer.outcomes` is `applied`, or `missed` if it came too late.
         """
         return self._sent(cancellation(id), on_delivery)
 
@@ -123,10 +138,11 @@ class _Producer(ABC, Generic[SentT]):
         key: Data = None,
         id: str | bytes | None = None,  # noqa: A002 (the protocol's word)
     ) -> SentT:
-        """Ask to cancel the record of this receipt or origin. Costs more than `cancel`.
+        """Ask the proxy to cancel the record of a receipt or origin.
 
-        Beside an origin give the record's `key` or `id` as proof. The outcomes topic reports the
-        result.
+        Return the recall's receipt, as `send` does. Its outcome is `applied` or `missed`.
+        Beside an origin give the record's `key`, or its `id`, as proof.
+        A recall costs the proxy more than `cancel`.
         """
         return self._sent(recall(receipt, self.ingress, key, id), on_delivery)
 
@@ -141,21 +157,33 @@ class _Producer(ABC, Generic[SentT]):
 class DelayProducer(_Producer[Future[Receipt]]):
     """A producer of records that appear later, and can be cancelled and replaced until then.
 
-    `config` is confluent_kafka.Producer's. Defaults are acks=all and idempotence. Partitioners
-    other than Java's are refused, since cancels must meet their records. Requests return futures.
-    Threads may share a producer, processes may not. Close it, or use `with`, or queued records are
-    lost.
+    Each request returns a future, which completes without a call of `poll`.
+    Threads may share a producer. A forked process needs its own.
+    Close it, or use `with`. Otherwise queued records are lost.
+
+    - `config`: the settings of confluent_kafka.Producer. Defaults are acks=all and idempotence.
+      `acks=0` and partitioners other than Java's are refused, because a cancel must reach the
+      partition of its record.
+    - `ingress`: the proxy's ingress topic.
+    - `max_block_s`: the seconds that a request waits for room in librdkafka's queue.
+
+    Raises ConfigRefused.
     """
 
     def send_batch(
         self, records: Iterable[DelayedRecord], *, transaction: bool = False
     ) -> list[Receipt]:
-        """Send records in bounded memory and return all receipts in order.
+        """Send records, and return all receipts in order.
 
-        With `transaction` all records are one Kafka transaction, which needs `transactional.id` and
-        must end within `transaction.timeout.ms` (60 s). If it is aborted through no fault of a
-        record, a list is sent once more: an idle producer may have lost its id. Raises BatchFailed
-        and the errors of `transaction`.
+        Any iterable works. At most 10,000 records or 32 MiB wait for the broker at a time.
+        Without `transaction` the other records are stored if some fail.
+
+        With `transaction` all records are stored, or none. The producer needs a `transactional.id`.
+        The batch must end within `transaction.timeout.ms` (60 s by default).
+        A list is sent a second time if the first transaction was aborted and no record caused it.
+        This happens after a week without use, because the broker forgets the id.
+
+        Raises BatchFailed, and the errors of `transaction`.
         """
         if not transaction:
             return Batch(self._writer, is_all_or_nothing=False).write(records)
@@ -164,7 +192,7 @@ class DelayProducer(_Producer[Future[Receipt]]):
         except (BatchFailed, TransactionFailed) as error:
             if not isinstance(records, Sequence) or not _may_be_sent_again(error):
                 raise
-            log.info("a batch is sent once more, for its transaction was aborted: %s", error)
+            log.info("a batch is sent a second time, its transaction was aborted: %s", error)
             return self._send_at_once(records)
 
     def _send_at_once(self, records: Iterable[DelayedRecord]) -> list[Receipt]:
@@ -172,24 +200,29 @@ class DelayProducer(_Producer[Future[Receipt]]):
             return Batch(self._writer, is_all_or_nothing=True).write(records)
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Store the records of a `with` block as a whole, or not at all.
+        """Store all records of a `with` block together at its end, or none if the block raises.
 
-        Other threads' records and those of `producer` are included. Raises ConfigRefused without
-        `transactional.id`, TransactionFailed, TransactionInDoubt or ProducerFenced.
+        Records of other threads, and records sent through `producer`, are included.
+
+        Raises ConfigRefused without a `transactional.id`.
+        Raises TransactionFailed, TransactionInDoubt or ProducerFenced.
         """
         return self._transactions.transaction()
 
     @property
     def producer(self) -> Producer:
-        """Return the confluent_kafka.Producer, for records without delay. Do not poll it."""
+        """Return the confluent_kafka.Producer, for records that need no delay. Do not poll it."""
         return self._writer.producer
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Wait for the broker. Return the number of records left after `timeout_s`."""
+        """Wait until the broker has all records, at most `timeout_s` (None: for ever).
+
+        Return the number of unconfirmed records.
+        """
         return self._writer.flush(timeout_s)
 
     def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
-        """Flush and end. Raises StillUnsent if records are unconfirmed in time."""
+        """Flush and end. Raises StillUnsent if records are unconfirmed after `timeout_s`."""
         self._writer.close(timeout_s)
 
     def _sent(self, request: Request, on_delivery: OnDelivery | None) -> Future[Receipt]:
@@ -209,12 +242,17 @@ class DelayProducer(_Producer[Future[Receipt]]):
 
 
 class AsyncDelayProducer(_Producer[Coroutine[Any, Any, Receipt]]):
-    """A DelayProducer for asyncio, without transactions. Await requests; close it at the end."""
+    """A DelayProducer for asyncio, without batches and transactions.
+
+    Takes the arguments of DelayProducer.
+    Each request is awaited, and returns its receipt once the broker has the record.
+    A full queue does not block the loop. Close the producer, or use `async with`.
+    """
 
     _may_block = False
 
     async def close(self, timeout_s: float = CLOSE_WITHIN_S) -> None:
-        """Flush and end. Raises StillUnsent if records are unconfirmed in time."""
+        """Flush and end. Raises StillUnsent if records are unconfirmed after `timeout_s`."""
         await asyncio.to_thread(self._writer.close, timeout_s)
 
     async def _sent(self, request: Request, on_delivery: OnDelivery | None) -> Receipt:
@@ -237,19 +275,19 @@ class AsyncDelayProducer(_Producer[Coroutine[Any, Any, Receipt]]):
 
 
 class Batch:
-    """The records of one call, sent in bounded memory."""
+    """The records of one call of `send_batch`. Few wait for the broker at a time."""
 
     def __init__(self, writer: IngressWriter, *, is_all_or_nothing: bool) -> None:
         self._writer = writer
         self._is_all_or_nothing = is_all_or_nothing
         self._in_flight: deque[tuple[int, int, Future[Receipt]]] = deque()
-        """Number, bytes and future of each record that the broker has not confirmed."""
+        """Index, bytes and future of each record that the broker has not confirmed."""
         self._in_flight_bytes = 0
         self._receipts: list[Receipt | None] = []
         self._failures: dict[int, ClientError] = {}
 
     def write(self, records: Iterable[DelayedRecord]) -> list[Receipt]:
-        """Write all records and return all receipts in order. Raises BatchFailed."""
+        """Write all records, and return all receipts in order. Raises BatchFailed."""
         for number, record in enumerate(records):
             self._receipts.append(None)
             try:
@@ -263,7 +301,7 @@ class Batch:
             self._await_oldest()
         if not self._failures:
             return [receipt for receipt in self._receipts if receipt is not None]
-        tried, what = len(self._receipts), "the whole batch was taken back"
+        tried, what = len(self._receipts), "none of the batch is stored"
         if self._is_all_or_nothing:
             raise BatchFailed([None] * tried, self._failures, what)
         what = f"{len(self._failures)} of {tried} records are not stored"
@@ -290,12 +328,12 @@ class Batch:
 
 
 def _ends_all(error: ClientError) -> bool:
-    """Return whether the next record would fail too, as after a fatal error."""
+    """Return whether the next record would fail, too."""
     return isinstance(error, QueueFull) or (isinstance(error, NotStored) and error.error.fatal())
 
 
 def _may_be_sent_again(error: BatchFailed | TransactionFailed) -> bool:
-    """Return whether the transaction was aborted through no fault of a record."""
+    """Return whether a transaction was aborted, and no record caused it."""
     if isinstance(error, TransactionFailed):
         return error.error.code() in FORGETS and not error.error.fatal()
     failures = error.failures.values()

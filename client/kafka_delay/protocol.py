@@ -1,4 +1,7 @@
-"""Names and rules shared with the proxy (docs/guide.md). A test compares both copies."""
+"""Names and rules that the client shares with the proxy (docs/guide.md).
+
+A test compares both copies.
+"""
 
 import re
 from datetime import datetime
@@ -36,7 +39,7 @@ SIGNATURE: Final = "retry-signature"
 INGRESS: Final = "timer.ingress"
 ID_BYTES: Final = 256
 MAX_DIGITS: Final = 15
-"""Digits of epoch milliseconds up to the year 33,658."""
+"""The most digits of a number. As epoch milliseconds they reach the year 33,658."""
 TOPIC_NAME_RULE: Final = "a Kafka topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -"
 
 _LEGAL_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
@@ -62,7 +65,10 @@ def is_legal_topic(name: object) -> bool:
 
 @lru_cache(1_000)
 def parse_delay_ms(text: str) -> int:
-    """Parse `1500`, `500ms`, `30s`, `5m`, `2h`, `7d` or ISO 8601 `PT30S`. Raises ValueError."""
+    """Parse a delay into milliseconds: `1500`, `500ms`, `30s`, `5m`, `2h`, `7d`, `PT30S`.
+
+    Raises ValueError.
+    """
     if _is_number(text):
         return int(text)
     if unit := _UNIT.fullmatch(text):
@@ -77,7 +83,10 @@ def parse_delay_ms(text: str) -> int:
 
 
 def parse_instant_ms(text: str) -> int:
-    """Parse epoch milliseconds, or RFC 3339 with a zone. Raises ValueError."""
+    """Parse epoch milliseconds, or RFC 3339 with a zone, into epoch milliseconds.
+
+    Raises ValueError.
+    """
     if _is_number(text):
         return int(text)
     stamp = _RFC_3339.fullmatch(text)
@@ -95,7 +104,10 @@ def parse_instant_ms(text: str) -> int:
 
 
 def parse_levels(text: str) -> tuple[int, ...]:
-    """Parse a table of delays such as `1s 5s 10s`. Raises ValueError."""
+    """Parse a table of delays such as `1s 5s 10s` into milliseconds.
+
+    Raises ValueError if it is empty, or a delay is shorter than the one before.
+    """
     levels = tuple(parse_delay_ms(word) for word in text.split())
     if not levels:
         raise ValueError("the level table is empty: write delays apart by blanks (1s 5s 10s)")
@@ -109,5 +121,8 @@ def _is_number(text: str) -> bool:
 
 
 def _fraction_ms(digits: str) -> int:
-    """Round up: late is allowed, early is not."""
+    """Return a decimal fraction of a second in milliseconds.
+
+    Rounded up, because a record may be late but not early.
+    """
     return -(-int(digits.ljust(9, "0")) // 1_000_000)

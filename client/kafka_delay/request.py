@@ -1,6 +1,6 @@
-"""Requests as ingress records with plain headers (docs/guide.md).
+"""Requests: ingress records with plain headers (docs/guide.md).
 
-An id becomes the record's key, so all requests of an id meet in one partition.
+An id is the key of its ingress records, so all requests of an id share a partition.
 """
 
 import re
@@ -25,7 +25,9 @@ Instant: TypeAlias = datetime | int | str
 """An aware datetime, epoch milliseconds, or RFC 3339 text with a zone."""
 
 BY_KEY: Final = -1
+"""The partition of a record that the producer places by its key."""
 UNKNOWN: Final = -1
+"""An offset that the broker did not report."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND: Final = timedelta(milliseconds=1)
 YEAR_MS: Final = 366 * 86_400_000
@@ -35,20 +37,23 @@ CACHED: Final = 1_000
 
 
 class Options(TypedDict, total=False):
-    """Keyword arguments for sending a record, with at most one time."""
+    """Keyword arguments for sending a record. At most one of the times may be given."""
 
     delay: Delay | None
+    """The time from the record's timestamp in the ingress until it is due."""
     deliver_at: Instant | None
+    """The time at which it is due."""
     level: int | None
     """A delay level, 1 the shortest."""
     partition: int | None
-    """The target's. By default the key decides, as in Java."""
+    """The target's partition. Without it the key decides, as in Java."""
 
 
 class SendOptions(Options, total=False):
-    """The same, with an id for cancels and replacements."""
+    """The same arguments, with an id for cancels and replacements."""
 
     id: str | bytes | None
+    """1 to 256 bytes of UTF-8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class DelayedRecord:
     """A record and its time, with the fields of `SendOptions`."""
 
     topic: str
+    """The target topic."""
     value: Data = None
     key: Data = None
     headers: Headers | None = None
@@ -68,7 +74,7 @@ class DelayedRecord:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An ingress record to write. `partition` may be BY_KEY."""
+    """An ingress record to write."""
 
     key: bytes | None
     value: bytes | None
@@ -77,26 +83,26 @@ class Request:
 
     @property
     def size_bytes(self) -> int:
-        """Return its approximate size in a queue."""
+        """Return the bytes of key, value and headers."""
         headers_bytes = sum(len(name) + len(value or b"") for name, value in self.headers)
         return len(self.key or b"") + len(self.value or b"") + headers_bytes
 
 
 class Receipt(NamedTuple):
-    """The place of a stored record in the ingress.
-
-    Delays count from `timestamp_ms` (-1: none). `offset` may be -1 after a repeated request.
-    """
+    """The place of a stored record in the ingress."""
 
     topic: str
     partition: int
     offset: int
+    """-1 if the broker confirmed a repeated request without it."""
     timestamp_ms: int
+    """The timestamp from which delays count, epoch milliseconds. -1: none."""
     key: bytes | None = None
+    """The record's key in the ingress, the proof of a recall."""
 
     @property
     def origin(self) -> str:
-        """Return `topic/partition/offset`, as in `timer-origin` and outcomes."""
+        """Return `topic/partition/offset`, as in the header `timer-origin` and in outcomes."""
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
@@ -109,8 +115,9 @@ def delayed(
 ) -> tuple[bytes | None, bytes | None, WireHeaders]:
     """Return key, value and headers of the ingress record, for a producer of any library.
 
-    Arguments as for `DelayProducer.send`. With an `id` the producer must place keys as Java does
-    (murmur2). Raises RequestRefused.
+    Takes the arguments of `DelayProducer.send`.
+    With an `id` the producer must partition keys as Java does (murmur2).
+    Raises RequestRefused.
     """
     request = request_of(DelayedRecord(topic, value, key, headers, **options))
     return request.key, request.value, request.headers
@@ -135,7 +142,7 @@ def request_of(record: DelayedRecord) -> Request:
 
 
 def cancellation(ident: str | bytes) -> Request:
-    """Return the request to cancel the record of that id. Raises RequestRefused."""
+    """Return the request to cancel the pending record of an id. Raises RequestRefused."""
     key = id_bytes(ident)
     return Request(key, None, [(protocol.CANCEL, key)])
 
@@ -143,13 +150,13 @@ def cancellation(ident: str | bytes) -> Request:
 def recall(
     receipt: Receipt | str, ingress: str, key: Data = None, ident: str | bytes | None = None
 ) -> Request:
-    """Return the request to cancel a receipt's or origin's record. Raises RequestRefused."""
+    """Return the request to recall the record of a receipt or origin. Raises RequestRefused."""
     origin: object = getattr(receipt, "origin", receipt)
     found = ORIGIN.fullmatch(origin) if isinstance(origin, str) else None
     if found is None or found["topic"] != ingress:
         raise RequestRefused(
-            f"{receipt!r} is no receipt of a record in {ingress}: give what send returned, or its "
-            "origin, topic/partition/offset"
+            f"{receipt!r} is no receipt of a record in {ingress}: give the receipt that send "
+            "returned, or its origin (topic/partition/offset)"
         )
     proof = getattr(receipt, "key", None) if key is None else _bytes(key, "key")
     asked: WireHeaders = [(protocol.RECALL, found[0].encode())]
@@ -172,7 +179,10 @@ def id_bytes(ident: str | bytes) -> bytes:
 
 
 def time_headers(delay: Delay | None, deliver_at: Instant | None, level: int | None) -> WireHeaders:
-    """Return the header for the time, none for at once. Raises RequestRefused."""
+    """Return the header of the given time, or none if no time is given.
+
+    Raises RequestRefused for two times.
+    """
     given = {"delay": delay, "deliver_at": deliver_at, "level": level}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
@@ -189,7 +199,10 @@ def time_headers(delay: Delay | None, deliver_at: Instant | None, level: int | N
 
 
 def delay_text(delay: object, name: str) -> str:
-    """Return the delay in the protocol's form. Raises RequestRefused for bare numbers too."""
+    """Return a delay as the header's text.
+
+    Raises RequestRefused, also for a bare number.
+    """
     if isinstance(delay, timedelta):
         delay_ms = -(-delay // MILLISECOND)
         return str(_whole(delay_ms, name, "a length of time, 0 or longer"))
@@ -215,8 +228,8 @@ def _instant_text(moment: Instant) -> str:
     if isinstance(moment, datetime):
         if moment.utcoffset() is None:
             raise RequestRefused(
-                f"deliver_at is {moment!r}, a datetime without a zone, which would mean another "
-                "time on another machine: write datetime.now(UTC) or moment.astimezone()"
+                f"deliver_at is {moment!r}, a datetime without a zone: write datetime.now(UTC) "
+                "or moment.astimezone(), which mean the same on each machine"
             )
         moment_ms = -(-(moment - EPOCH) // MILLISECOND)
         return str(_whole(moment_ms, "deliver_at", "a time after 1970"))
@@ -234,7 +247,10 @@ def _instant_text(moment: Instant) -> str:
 
 
 def _refuse_long_past(instant_ms: int) -> int:
-    """Refuse numbers over a year in the past, which may be meant as seconds."""
+    """Return a number of milliseconds.
+
+    Raises RequestRefused more than a year in the past: the number may be meant as seconds.
+    """
     if instant_ms < time.time() * 1000 - YEAR_MS:
         in_words = (EPOCH + timedelta(milliseconds=instant_ms)).isoformat(timespec="milliseconds")
         raise RequestRefused(
@@ -273,8 +289,8 @@ def _header(pair: object) -> tuple[str, bytes | None]:
     name, value = pair
     if name.startswith(PREFIX):
         raise RequestRefused(
-            f"the header {name!r} begins with {PREFIX}, which belongs to the proxy and would not "
-            "reach the target: use the arguments of send, or another name"
+            f"the header {name!r} begins with {PREFIX}, so the proxy would remove it: use the "
+            "arguments of send, or another name"
         )
     _bytes(name, "a header's name")
     return name, value if isinstance(value, bytes) else _bytes(value, f"the header {name}")

@@ -1,4 +1,4 @@
-"""Retries: received records, trust in their history, and requests (docs/client.md#retries)."""
+"""Received records, and the retry requests of failed ones (docs/client.md#retries)."""
 
 import hmac
 import re
@@ -15,22 +15,27 @@ from kafka_delay.request import Delay, Request, WireHeaders, delay_text
 
 MAX_ATTEMPTS: Final = 16
 BEYOND_ALL_ATTEMPTS: Final = 1_000
-"""The proxy's largest setting, so that it certainly gives up."""
-STORY: Final = (
+"""The largest number of delivery attempts in the proxy's settings. With it the proxy gives up."""
+HISTORY_HEADERS: Final = (
     *(protocol.ORIGINAL_TOPIC, protocol.ORIGINAL_PARTITION, protocol.ORIGINAL_OFFSET),
     *(protocol.ATTEMPT, protocol.EXCEPTION, protocol.SIGNATURE),
 )
 DELAYS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""The orderly mode's delays: RocketMQ's levels after its 1 s for suspended queues."""
+"""Default delays of the orderly mode: the proxy's level table."""
 MOST_DIGITS: Final = 18
 LONGEST_EXCEPTION: Final = 1_000
+"""Characters of the header `retry-exception`."""
 SHORTEST_KEY: Final = 16
+"""Bytes."""
 BY_PATTERN: Final = "^"
 """First character of a regular expression for topics in librdkafka."""
-SIGNED: Final = re.compile(rb"(?P<attempt>[0-9]{1,9}) (?P<mac>[0-9a-f]{64})")
+SIGNED: Final = re.compile(rb"(?P<failures>[0-9]{1,9}) (?P<mac>[0-9a-f]{64})")
 
 SigningKey: TypeAlias = str | bytes | Sequence[str | bytes | None]
-"""The first key signs, all verify. None in a list accepts unsigned retries."""
+"""A key of at least 16 bytes, or a list: the first key signs, each key verifies.
+
+None in the list accepts unsigned retries.
+"""
 Exceptions: TypeAlias = Sequence[type[Exception]]
 
 
@@ -39,32 +44,34 @@ class Received:
     """A record for a handler."""
 
     read_from: Place
+    """Topic, partition and offset from which the consumer read the record."""
     original: Place
-    """The record's first place. Differs from `read_from` after a retry."""
+    """The record's first place. It differs from `read_from` after a retry."""
     attempt: int
-    """The number of failures before."""
+    """The number of earlier failures, 0 in the first delivery attempt."""
     key: bytes | None
     value: bytes | None
     headers: WireHeaders
     timestamp_ms: int
+    """Kafka's timestamp at `read_from`, epoch milliseconds."""
 
     @property
     def topic(self) -> str:
-        """Return the record's first topic, not the retry topic."""
+        """Return the record's first topic, which is never the retry topic."""
         return self.original.topic
 
     @property
     def size_bytes(self) -> int:
-        """Return its approximate size in memory."""
+        """Return the bytes of key and value."""
         return len(self.key or b"") + len(self.value or b"")
 
     def header(self, name: str) -> bytes | None:
-        """Return the last header of that name."""
+        """Return the last header of that name, or None."""
         return last_header(self.headers, name)
 
 
 class DeadLetter(Exception):
-    """Raise in a handler to send the record to the dead letters, with this reason."""
+    """Raised by a handler to send its record to `dlq.<group>` at once, with a reason."""
 
     def __init__(self, reason: str | BaseException) -> None:
         self.reason = text_of(reason)
@@ -72,10 +79,11 @@ class DeadLetter(Exception):
 
 
 class RetryLater(Exception):
-    """Raise in a handler to retry after `delay` (timedelta or text) instead of the level.
+    """Raised by a handler to retry its record after `delay`: a timedelta, or text such as `5m`.
 
-    It counts as a failure. A delay beyond the proxy's `max_delay` makes a dead letter. Raises
-    RequestRefused for an unreadable delay.
+    It counts as a failure.
+    A delay beyond the proxy's `max_delay` makes a dead letter of the proxy.
+    Raises RequestRefused if the delay is unreadable.
     """
 
     def __init__(self, delay: Delay, reason: str | BaseException = "") -> None:
@@ -89,18 +97,22 @@ class HandlerTimedOut(Exception):
 
 
 class Failure(NamedTuple):
-    """A failed record. It is retried after `delay`, or after its level."""
+    """A handler's failure, or a refused retry."""
 
     reason: str
     is_final: bool = False
-    """Sent to the dead letters at once."""
+    """The record becomes a dead letter at once."""
     delay: str | None = None
+    """The delay of the retry. None: the delay of the level."""
     is_refused: bool = False
-    """Its history is not believed, so it is not signed."""
+    """The retry may be forged, so its dead letter is not signed."""
 
 
 class FailureRules:
-    """The meaning of exceptions: the most specific class counts. Raises ConfigRefused."""
+    """Rules for exceptions by class. The most specific class counts.
+
+    Raises ConfigRefused for a class in two lists.
+    """
 
     def __init__(
         self, retry: Exceptions = (), give_up: Exceptions = (), ignore: Exceptions = ()
@@ -115,7 +127,7 @@ class FailureRules:
                     )
 
     def failure_of(self, error: Exception) -> Failure | None:
-        """Return the meaning of a handler's exception. None: handled."""
+        """Return the failure that a handler's exception means, or None if it is ignored."""
         if isinstance(error, HandlerTimedOut):
             return Failure(described(error))
         if isinstance(error, DeadLetter | RetryLater):
@@ -131,11 +143,14 @@ class FailureRules:
 
 
 def orderly_delays_ms(orderly: object, delays: object) -> Sequence[int]:
-    """Return the delays of the orderly mode, none without it. Raises ConfigRefused."""
+    """Return the delays of the orderly mode in milliseconds, or none without it.
+
+    Raises ConfigRefused.
+    """
     if not isinstance(orderly, bool):
         raise ConfigRefused(f"orderly is {orderly!r}: it must be True or False")
     if not orderly and delays is not None:
-        raise ConfigRefused("orderly_delays is for orderly=True alone: add it, or leave it out")
+        raise ConfigRefused("orderly_delays needs orderly=True: add it, or leave the delays out")
     if not orderly:
         return ()
     given = DELAYS if delays is None else delays
@@ -150,7 +165,10 @@ def orderly_delays_ms(orderly: object, delays: object) -> Sequence[int]:
 
 
 class Signer:
-    """Signer of a group's retries, which any program could forge. Raises ConfigRefused."""
+    """A group's signatures on retry requests, which any program could forge.
+
+    Raises ConfigRefused.
+    """
 
     def __init__(self, group: str, given: SigningKey) -> None:
         one = isinstance(given, str | bytes) or not isinstance(given, Sequence)
@@ -158,36 +176,38 @@ class Signer:
         self._group = group.encode()
         self._keys = [_checked_key(key) for key in keys if key is not None]
         self.takes_unsigned = None in keys
-        """While members get their first key."""
+        """True while the members of a group get their first key."""
         if not self._keys or keys[0] is None:
-            raise ConfigRefused("signing_key has no key at its first place, which signs: give one")
+            raise ConfigRefused(
+                "signing_key has no key at its first place: put the signing key there"
+            )
 
     def signature(
-        self, original: Place, attempt: int, key: bytes | None, value: bytes | None
+        self, original: Place, failures: int, key: bytes | None, value: bytes | None
     ) -> bytes:
-        mac = self._mac(self._keys[0], original, attempt, key, value)
-        return b"%d %s" % (attempt, mac)
+        mac = self._mac(self._keys[0], original, failures, key, value)
+        return b"%d %s" % (failures, mac)
 
     def is_valid(
         self,
         signature: bytes,
         original: Place,
-        attempt: int | None,
+        failures: int | None,
         key: bytes | None,
         value: bytes | None,
     ) -> bool:
-        """Return whether a key has signed this. `attempt` is None in a replayed dead letter."""
+        """Return whether a key has signed this. `failures` is None in a replayed dead letter."""
         found = SIGNED.fullmatch(signature)
-        if found is None or attempt not in {None, int(found["attempt"])}:
+        if found is None or failures not in {None, int(found["failures"])}:
             return False
-        signed = int(found["attempt"])
+        signed = int(found["failures"])
         macs = [self._mac(one, original, signed, key, value) for one in self._keys]
         return any(hmac.compare_digest(found["mac"], mac) for mac in macs)
 
-    def _mac(self, key: bytes, original: Place, attempt: int, *content: bytes | None) -> bytes:
+    def _mac(self, key: bytes, original: Place, failures: int, *content: bytes | None) -> bytes:
         topic, partition, offset = original
         fields = [self._group, topic.encode("utf-8", "replace")]
-        numbers = [b"%d" % number for number in (partition, offset, attempt)]
+        numbers = [b"%d" % number for number in (partition, offset, failures)]
         signed = hmac.new(key, b"retry-1", "sha256")
         for part in (*fields, *numbers, *content):
             signed.update(b"-" if part is None else b"%d:" % len(part))
@@ -197,7 +217,7 @@ class Signer:
 
 @dataclass(frozen=True, slots=True)
 class RetryPlan:
-    """The way of a group's failed records: which retries are genuine, and what is requested."""
+    """A group's rules for failed records: delays, dead letters, and genuine retries."""
 
     group: str
     topics: Sequence[str]
@@ -205,49 +225,50 @@ class RetryPlan:
     max_attempts: int = MAX_ATTEMPTS
     rules: FailureRules = field(default_factory=FailureRules)
     target: str | None = None
-    """The retry topic, if the proxy would choose another."""
+    """The retry topic, if it is not the proxy's `retry.<group>`."""
     delays_ms: Sequence[int] = ()
-    """Delays in the orderly mode after each failure, of which the last repeats. Else empty."""
+    """Delays of the orderly mode. The last one repeats. Empty without the orderly mode."""
     signer: Signer | None = None
 
     def received(self, message: Message) -> tuple[Received, str | None]:
-        """Return the record, and the reason if no handler may have it.
+        """Return a message's record, and the reason if no handler may have it.
 
-        Retry headers count in the retry topic only. Elsewhere they are another group's.
+        Retry headers count in the retry topic only. In other topics they belong to other groups.
         """
         read_from = place_of(message)
         headers: WireHeaders = []
-        doubt = None
+        refusal = None
         try:
             headers = headers_of(message)
         except UnreadableHeaders as error:
-            doubt = str(error)
-        story = dict(headers) if read_from.topic == self.retry_topic else {}
+            refusal = str(error)
+        history = dict(headers) if read_from.topic == self.retry_topic else {}
         record = Received(
             read_from,
-            _original(story) or read_from,
-            _number(story.get(protocol.ATTEMPT)) or 0,
+            _original(history) or read_from,
+            _number(history.get(protocol.ATTEMPT)) or 0,
             message.key(),
             message.value(),
             headers,
             message.timestamp()[1],
         )
-        doubt = doubt or self.doubt(record)
-        if doubt is not None:
+        refusal = refusal or self.refusal(record)
+        if refusal is not None:
             record = replace(record, original=read_from, attempt=0)
-        return record, doubt
+        return record, refusal
 
-    def doubt(self, record: Received) -> str | None:
-        """Return why a record of the retry topic may be forged, if it may be.
+    def refusal(self, record: Received) -> str | None:
+        """Return why a record of the retry topic may be forged, or None if it is genuine.
 
-        Genuine records have a signature, or come from a topic that the consumer reads.
+        With a key a genuine record has a valid signature.
+        Without a key its first topic is a topic of the consumer.
         """
         if record.read_from.topic != self.retry_topic:
             return None
         signature = record.header(protocol.SIGNATURE)
         if self.signer is not None and signature is not None:
-            attempt = None if record.header(protocol.ATTEMPT) is None else record.attempt
-            signed = (signature, record.original, attempt, record.key, record.value)
+            failures = None if record.header(protocol.ATTEMPT) is None else record.attempt
+            signed = (signature, record.original, failures, record.key, record.value)
             if not self.signer.is_valid(*signed):
                 return "the signature of the retry is wrong, so it may be forged"
         elif self.signer is not None and not self.signer.takes_unsigned:
@@ -263,7 +284,10 @@ class RetryPlan:
         return None
 
     def wait_s(self, record: Received, failure: Failure) -> float | None:
-        """Return the delay in the orderly mode. None: the record leaves the consumer."""
+        """Return the seconds until the orderly mode's next delivery attempt.
+
+        None: the record leaves the consumer.
+        """
         if not self.delays_ms or failure.is_final or record.attempt >= self.max_attempts:
             return None
         if failure.delay is not None:
@@ -271,28 +295,28 @@ class RetryPlan:
         return self.delays_ms[min(record.attempt, len(self.delays_ms) - 1)] / 1000
 
     def request(self, record: Received, failure: Failure) -> Request:
-        """Return the request to retry a record or end it in `dlq.<group>`.
+        """Return the request to retry a record, or to end it in `dlq.<group>`.
 
-        `timer-attempt` is the number of failures before this one. In the orderly mode each request
-        is a dead letter.
+        `timer-attempt` is the number of failures before this one.
+        In the orderly mode each request makes a dead letter.
         """
         last = BEYOND_ALL_ATTEMPTS if self.delays_ms else self.max_attempts
-        attempt = last if failure.is_final or self.delays_ms else record.attempt
+        failures = last if failure.is_final or self.delays_ms else record.attempt
         asked: WireHeaders = [
             (protocol.RETRY_GROUP, self.group.encode()),
-            (protocol.TIMER_ATTEMPT, b"%d" % attempt),
+            (protocol.TIMER_ATTEMPT, b"%d" % failures),
         ]
         if failure.delay is not None and not self.delays_ms:
             asked.append((protocol.DELAY, failure.delay.encode()))
-        if self.target is not None and attempt < last:
+        if self.target is not None and failures < last:
             asked.append((protocol.TOPIC, self.target.encode()))
         own = [
             (name, value)
             for name, value in record.headers
-            if not name.startswith(protocol.PREFIX) and name not in STORY
+            if not name.startswith(protocol.PREFIX) and name not in HISTORY_HEADERS
         ]
         topic, partition, offset = record.original
-        story: WireHeaders = [
+        history: WireHeaders = [
             (protocol.ORIGINAL_TOPIC, topic.encode()),
             (protocol.ORIGINAL_PARTITION, b"%d" % partition),
             (protocol.ORIGINAL_OFFSET, b"%d" % offset),
@@ -304,15 +328,15 @@ class RetryPlan:
         ]
         if self.signer is not None and not failure.is_refused:
             signed = record.original, record.attempt + 1, record.key, record.value
-            story.append((protocol.SIGNATURE, self.signer.signature(*signed)))
-        return Request(record.key, record.value, asked + own + story)
+            history.append((protocol.SIGNATURE, self.signer.signature(*signed)))
+        return Request(record.key, record.value, asked + own + history)
 
 
 def text_of(given: object) -> str:
-    """Return an exception or reason as text, or its class if `str` fails."""
+    """Return an exception or reason as text, or the name of its class if `str` fails."""
     try:
         return str(given)
-    except Exception:  # noqa: BLE001 (it is the user's code, and must not end the consumer)
+    except Exception:  # noqa: BLE001 (a user's `__str__` must not end the consumer)
         return type(given).__name__
 
 
@@ -329,13 +353,13 @@ def _checked_classes(rule: str, named: object) -> Sequence[type]:
     for one in named:
         if not isinstance(one, type) or not issubclass(one, Exception):
             raise ConfigRefused(
-                f"{rule} names {one!r}: name classes that derive from Exception; any other ends "
+                f"{rule} names {one!r}: name subclasses of Exception, because other exceptions end "
                 "`run`"
             )
         if issubclass(one, DeadLetter | RetryLater):
             raise ConfigRefused(
-                f"{rule} names {one.__name__}, which says by itself what is to become of the "
-                "record: leave it out"
+                f"{rule} names {one.__name__}, which says by itself what happens to the record: "
+                "leave it out"
             )
     return named
 
@@ -346,24 +370,27 @@ def _checked_key(given: object) -> bytes:
         raise ConfigRefused(f"signing_key has a {type(given).__name__}: give str or bytes")
     if len(raw) < SHORTEST_KEY:
         raise ConfigRefused(
-            f"signing_key has a key of {len(raw)} bytes: use {SHORTEST_KEY} or more, at random "
+            f"signing_key has a key of {len(raw)} bytes: use {SHORTEST_KEY} or more random ones "
             "(python -c 'import secrets; print(secrets.token_hex(32))')"
         )
     return raw
 
 
 def _matches(pattern: str, topic: str) -> bool:
-    """Return whether librdkafka's expression may match the topic."""
+    """Return whether librdkafka's regular expression may match the topic.
+
+    True for expressions that Python cannot read.
+    """
     try:
         return re.match(pattern, topic) is not None
     except re.error:
         return True
 
 
-def _original(story: dict[str, bytes | None]) -> Place | None:
-    topic = story.get(protocol.ORIGINAL_TOPIC)
-    partition = _number(story.get(protocol.ORIGINAL_PARTITION))
-    offset = _number(story.get(protocol.ORIGINAL_OFFSET))
+def _original(history: dict[str, bytes | None]) -> Place | None:
+    topic = history.get(protocol.ORIGINAL_TOPIC)
+    partition = _number(history.get(protocol.ORIGINAL_PARTITION))
+    offset = _number(history.get(protocol.ORIGINAL_OFFSET))
     if topic is None or partition is None or offset is None:
         return None
     return Place(topic.decode("utf-8", "replace"), partition, offset)

@@ -1,4 +1,4 @@
-"""Consumers that retry failed records later, through the proxy (RocketMQ's retry levels)."""
+"""Consumers that retry failed records later, through the proxy."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ MAX_HANGING: Final = 10
 STORE_WITHIN_MS: Final = 30_000
 CLOSE_WITHIN_S: Final = 10.0
 MAX_POLL_INTERVAL_MS: Final = 300_000
-"""librdkafka's default, which limits the wait for members in a rebalance."""
+"""librdkafka's default. A rebalance waits at most this long for a member."""
 
 HandlerT = TypeVar("HandlerT")
 
@@ -46,7 +46,7 @@ log = logging.getLogger("kafka_delay")
 
 
 class _Consumer(ABC, Generic[HandlerT]):
-    """The common part of both consumers."""
+    """The options of both consumers, and their runs."""
 
     def __init__(
         self,
@@ -89,15 +89,18 @@ class _Consumer(ABC, Generic[HandlerT]):
         self._producer_settings = _for_requests(config, producer_config or {})
         self._stopping = threading.Event()
         self._handling: Handling | None = None
-        """The last run's, whose handlers may still run."""
+        """The records of the last run. Its handlers may still run."""
 
     def stop(self) -> None:
-        """Make `run` return after its current records. For any thread or signal handler."""
+        """Make `run` return once its running handlers have ended.
+
+        May be called in any thread, or in a signal handler.
+        """
         self._stopping.set()
 
     @abstractmethod
     def _refuse_unusable(self, handler: Any) -> None:
-        """Raise ConfigRefused."""
+        """Raise ConfigRefused if this consumer cannot call the handler."""
 
     def _run_with(self, runner: Runner) -> None:
         if self._handling is not None:
@@ -115,13 +118,15 @@ class _Consumer(ABC, Generic[HandlerT]):
                     ),
                 )
                 while not self._is_done(writer, handling):
-                    log.info("another consumer is opened")
+                    log.info(
+                        "another consumer is opened, because some partitions have other records"
+                    )
         finally:
-            with suppress(StillUnsent):  # the offsets of unstored requests are uncommitted
+            with suppress(StillUnsent):  # the records of unstored requests are read again
                 writer.close(CLOSE_WITHIN_S)
 
     def _is_done(self, writer: IngressWriter, handling: Handling) -> bool:
-        """Run one consumer. Return False if another must continue."""
+        """Run one consumer. Return False if another one must continue."""
         plan, settings = self._plan, self._consumer_settings
         poll_interval_ms = settings.get("max.poll.interval.ms", MAX_POLL_INTERVAL_MS)
         own = [] if plan.target else [f"dlq.{plan.group}"]
@@ -145,62 +150,81 @@ class _Consumer(ABC, Generic[HandlerT]):
 
 
 class RetryConsumer(_Consumer[Handler]):
-    """A consumer that calls `handler` for each record and retries failed ones later.
+    """A consumer that calls `handler` for each record, and retries failed records later.
 
-    If the handler raises, the record goes to `retry.<group>` after 10 s, then 30 s, 1 m, 2 m and so
-    on. After `max_attempts` failures or a DeadLetter it goes to `dlq.<group>`. RetryLater chooses
-    the delay. Other records continue. Missing topics are created.
+    If the handler raises, the record comes again after 10 s, then after 30 s, 1 m, 2 m and so on.
+    After `max_attempts` retries, or a DeadLetter, it goes to `dlq.<group>`.
+    RetryLater chooses the delay. Other records do not wait.
+    Handlers run at least once: a crash repeats records, and perhaps their retries.
 
-    `parallel` handlers run in threads; records with equal keys are handled in order. After
-    `handler_timeout` a handler has failed, but its thread may continue. With more than
-    `max_hanging` such threads `run` raises HandlersHang.
+    - `config`: the settings of confluent_kafka.Consumer. `enable.auto.commit`,
+      `auto.offset.reset=latest` and `isolation.level=read_uncommitted` are refused.
+    - `producer_config`: more settings for the producer of retry requests. `transactional.id`, and
+      `acks` other than `all`, are refused.
+    - `group`: the consumer group. It names the topics `retry.<group>` and `dlq.<group>`, which are
+      created if they are missing.
+    - `topics`: names, or regular expressions that begin with `^`.
+    - `handler`: a function of one Received. It must be thread-safe.
+    - `ingress`: the proxy's ingress topic.
+    - `retry_topic`, `max_attempts`: the retry topic, and the number of retries (16). Without
+      `orderly` the proxy decides by its own settings, so give the same. With a `retry_topic` create
+      the dead-letter topic yourself.
+    - `give_up`, `ignore`, `retry`: lists of exception classes. A record with a class of `give_up`
+      becomes a dead letter at once. A record with a class of `ignore` counts as handled. `retry`
+      makes exceptions to both lists. The most specific class counts.
+    - `parallel`: the number of handlers that run at a time (1), in threads. Records with equal keys
+      are handled in order.
+    - `handler_timeout`: a timedelta or text (15 minutes). After it a handler has failed, but its
+      thread may still run while the record, or the next one of its key, is handled.
+    - `max_hanging`: the number of handlers that may run beyond their timeout (10). With more
+      `run` raises HandlersHang.
+    - `orderly`: keep a failed record and try it again, while its key waits
+      (docs/client.md#in-order-whatever-fails). Long delays may pause a busy partition.
+    - `orderly_delays`: the delays of this mode, such as `1s 5s 1m`. The last one repeats.
+      The default is `1s 5s 10s 30s 1m 2m` and so on to `2h`.
+    - `signing_key`: a key that all members of the group share. It signs retries. Retries without a
+      valid signature become dead letters. To change keys give a list: the first key signs, each
+      key verifies (docs/client.md#forged-retries).
 
-    Exceptions in `give_up` cause a dead letter. Exceptions in `ignore` count as success. `retry`
-    overrides both. The most specific class counts.
-
-    With `orderly` a failed record keeps its key and is tried again in place, after `orderly_delays`
-    such as `1s 5s 1m` (docs/client.md#in-order-whatever-fails).
-
-    `config` is confluent_kafka.Consumer's. `producer_config` is added for the producer of retry
-    requests. Offsets are committed once all records before are done. A crash repeats later records
-    and perhaps their retries.
-
-    `signing_key` (equal for all members) signs retries. Retries without a valid signature become
-    dead letters. To change keys give a list: the first signs, all verify
-    (docs/client.md#forged-retries).
-
-    Unless `orderly`, the proxy gives up by its own settings. If they differ from the defaults, give
-    the same as `retry_topic` and `max_attempts`, and create the dead-letter topic yourself.
+    Raises ConfigRefused, or RequestRefused for an unreadable `handler_timeout`.
     """
 
     def run(self) -> None:
-        """Work until `stop`. Then commit handled records, leave the group and return.
+        """Work until `stop`. Then commit the offsets of handled records, and leave the group.
 
-        Raises RetryNotStored, HandlersHang, BrokerError, and BaseExceptions of handlers.
+        Raises RetryNotStored, BrokerError, TopicsMissing, and a handler's SystemExit.
+        Raises HandlersHang once all failures are stored, and again while the handlers hang.
+        Raises ClientError if no broker takes the last commit within 10 s.
         """
         self._run_with(handlers.HandlerThreads(self._handler, self._parallel))
 
     def _refuse_unusable(self, handler: Any) -> None:
-        """A coroutine would be taken for success and never run."""
+        """Raise ConfigRefused for a coroutine function: its calls would do nothing and succeed."""
         if not callable(handler):
             raise ConfigRefused(f"the handler is {handler!r}: give a function of one record")
         if iscoroutinefunction(handler) or iscoroutinefunction(type(handler).__call__):
             raise ConfigRefused(
-                f"the handler {handler!r} is a coroutine function, which nobody would await: use "
-                "AsyncRetryConsumer"
+                f"the handler {handler!r} is a coroutine function, and this consumer awaits none: "
+                "use AsyncRetryConsumer"
             )
 
 
 class AsyncRetryConsumer(_Consumer[AsyncHandler]):
-    """A RetryConsumer whose `parallel` handlers are tasks of the event loop.
+    """A RetryConsumer whose handlers are tasks of the event loop that awaits `run`.
 
-    A thread polls, so a busy loop keeps its partitions. Timed-out handlers are cancelled.
+    Takes the arguments of RetryConsumer. `handler` is a coroutine function.
+    A thread polls, so a busy loop keeps its partitions.
+    A handler beyond `handler_timeout` is cancelled. It may ignore this, and still run.
+    A handler that awaits a task cancelled by others has failed (AwaitedWasCancelled).
+    A handler that blocks the loop blocks all others. If none begins for another `handler_timeout`
+    (at least 10 s), the consumer leaves its group, and `run` raises HandlersHang.
     """
 
     async def run(self) -> None:
-        """Work until `stop`. Then commit handled records, leave the group and return.
+        """Work until `stop`. Then commit the offsets of handled records, and leave the group.
 
-        Raises as RetryConsumer's `run`. If cancelled, it cancels its handlers and commits.
+        Raises the errors of RetryConsumer's `run`.
+        If it is cancelled, it cancels its handlers. Their records come again.
         """
         tasks = handlers.HandlerTasks(self._handler, asyncio.get_running_loop())
         ended: Future[None] = Future()
@@ -209,7 +233,9 @@ class AsyncRetryConsumer(_Consumer[AsyncHandler]):
             try:
                 self._run_with(tasks)
             except BaseException as error:  # noqa: BLE001 (raised again where `run` is awaited)
-                log.error("the consumer has left its group: %s", error)  # the loop may be blocked
+                log.error(
+                    "the consumer has left its group: %s", error
+                )  # also if the loop is blocked
                 ended.set_exception(error)
             else:
                 ended.set_result(None)
@@ -247,8 +273,8 @@ def _checked_topics(topics: object, group: object, ingress: object) -> list[str]
             _legal("topics", topic)
         if topic in {f"dlq.{group}", ingress}:
             raise ConfigRefused(
-                f"topics has {topic!r}, where this consumer's failures go: they would never end; "
-                "read it in a group of its own"
+                f"topics has {topic!r}, where this consumer's failures go, and would come again "
+                "for ever: read this topic in another group"
             )
     return list(topics)
 
@@ -268,12 +294,15 @@ def _at_least(least: int, number: object, name: str) -> int:
 def _seconds(length: Delay, name: str) -> float:
     length_ms = parse_delay_ms(delay_text(length, name))
     if length_ms == 0:
-        raise ConfigRefused(f"{name} is {length!r}: it must be longer than nothing")
+        raise ConfigRefused(f"{name} is {length!r}: it must be longer than 0")
     return length_ms / 1000
 
 
 def _for_requests(config: Settings, given: Settings) -> dict[str, Any]:
-    """Return producer settings that store requests before the group expels this member."""
+    """Return the settings of the producer of retry requests.
+
+    A request must be stored, or fail, before the group excludes this member.
+    """
     refuse_no_mapping(given)
     if given.get(TRANSACTIONAL_ID):
         raise ConfigRefused(
@@ -285,5 +314,5 @@ def _for_requests(config: Settings, given: Settings) -> dict[str, Any]:
         within = {}
     settings = {**connection_settings(config), **within, **given}
     producer_settings(settings)
-    need_all_acks(settings, "a retry request that a broker loses is a record that is lost")
+    need_all_acks(settings, "a record is lost if a broker loses its retry request")
     return settings

@@ -1,4 +1,4 @@
-"""Creation and ids of a consumer's topics."""
+"""Topics of a consumer: their creation and their ids."""
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,17 +17,17 @@ LOOK_EVERY_S: Final = 0.05
 IDS_WITHIN_S: Final = 3.0
 BROKERS_DEFAULT: Final = -1
 NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
-"""From brokers without topic ids (before Kafka 2.8)."""
+"""The answer of brokers without topic ids (before Kafka 2.8)."""
 REFUSED: Final = frozenset(
     {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
 )
 
 IdsOf: TypeAlias = Callable[[Collection[str]], Mapping[str, str | None]]
-"""Returns topic ids, None for missing topics. Raises KafkaException."""
+"""Returns the ids of topics, None for a missing topic. Raises KafkaException."""
 
 
 def ids_from(settings: Settings) -> IdsOf:
-    """Return a function that asks these brokers."""
+    """Return a function that asks these brokers for topic ids."""
     admin = AdminClient(connection_settings(settings))
 
     def ids_of(topics: Collection[str]) -> dict[str, str | None]:
@@ -50,7 +50,10 @@ def ids_from(settings: Settings) -> IdsOf:
 
 
 def ensure_topics(consumer: Consumer, settings: Settings, topics: Sequence[str]) -> None:
-    """Create missing topics and wait for them. Raises TopicsMissing or KafkaException."""
+    """Create missing topics, and wait until the consumer sees them.
+
+    Raises TopicsMissing or KafkaException.
+    """
     missing = [topic for topic in topics if not _exists(consumer, topic)]
     if not missing:
         return
@@ -71,8 +74,8 @@ def _create(missing: Sequence[str], settings: Settings) -> None:
             if code != KafkaError.TOPIC_ALREADY_EXISTS:
                 remedy = grant(settings, ["Create"], "topic", topic) if code in REFUSED else REACH
                 raise TopicsMissing(
-                    f"the topic {topic} does not exist and could not be made "
-                    f"({error.args[0].str()}). Create it, or mend this: {remedy}"
+                    f"the topic {topic} does not exist and could not be created "
+                    f"({error.args[0].str()}). Create it, or remove the cause. {remedy}"
                 ) from error
 
 

@@ -1,4 +1,4 @@
-"""Kafka transactions of a producer, whose records become visible as a whole."""
+"""Kafka transactions of a producer."""
 
 import logging
 import time
@@ -20,10 +20,10 @@ log = logging.getLogger("kafka_delay")
 
 
 class Transactions:
-    """The sequential transactions of a writer with a `transactional.id`.
+    """The transactions of a writer with a `transactional.id`, one after the other.
 
-    After `timeout_s` a commit or abort is repeated before the next transaction, because librdkafka
-    refuses other calls (_CONFLICT).
+    A commit or abort that fails within `timeout_s` is repeated before the next transaction.
+    Until it succeeds librdkafka refuses other calls (_CONFLICT).
     """
 
     def __init__(self, writer: IngressWriter, timeout_s: float) -> None:
@@ -32,19 +32,20 @@ class Transactions:
         self._lock = RLock()
         self._is_ready = self._is_open = False
         self._is_committing = self._is_aborting = False
-        """Begun and perhaps not ended."""
+        """A commit, or an abort, was called and perhaps has not ended."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit the records written in the block, or abort if it raises.
+        """Commit the records written in the block, or abort if the block raises.
 
-        Raises TransactionFailed, ProducerFenced, or TransactionInDoubt (this or the previous one).
+        Raises TransactionFailed, ProducerFenced or ConfigRefused.
+        Raises TransactionInDoubt for this transaction or the one before.
         """
         self._writer.refuse_in_callback("a transaction")
         if not self._writer.transactional_id:
             raise ConfigRefused(
-                "a transaction needs 'transactional.id' in the producer's settings: a name that "
-                "is stable over restarts, and different for each producer that runs at one time"
+                "the producer's settings have no 'transactional.id', which a transaction needs: "
+                "add a name that stays the same over restarts, another one for each producer"
             )
         with self._lock:
             self._begin()
@@ -60,7 +61,9 @@ class Transactions:
 
     def _begin(self) -> None:
         if self._is_open:
-            raise ConfigRefused("a transaction is open already: they do not nest")
+            raise ConfigRefused(
+                "a transaction is open already: end it first, transactions do not nest"
+            )
         if not self._is_ready:
             self._insist(self._producer.init_transactions, "the transactional.id cannot be used")
             self._is_ready = True
@@ -68,18 +71,18 @@ class Transactions:
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            raise _failure(error.args[0], "no transaction could be begun") from error
+            raise _failure(error.args[0], "the transaction was not begun") from error
         self._is_open = True
 
     def _end_earlier(self) -> None:
         if self._is_committing:
             try:
                 self._commit()
-                log.warning("the transaction that was in doubt is committed")
+                log.warning("the transaction whose result was unknown is committed")
             except TransactionFailed as error:
                 if isinstance(error, TransactionInDoubt | ProducerFenced):
                     raise
-                log.warning("the transaction that was in doubt is aborted: %s", error)
+                log.warning("the transaction whose result was unknown is aborted: %s", error)
         if self._is_aborting:
             what = "the transaction before was not aborted"
             try:
@@ -100,9 +103,9 @@ class Transactions:
         self._is_committing = False
 
     def _abort(self) -> None:
-        """Wait for records on their way, then abort.
+        """Flush, then abort.
 
-        An abort during the first record can break the producer for good (librdkafka issue 4849).
+        An abort while the first record is sent can break the producer (librdkafka issue 4849).
         """
         self._is_aborting = True
         self._producer.flush(FLUSH_BEFORE_ABORT_S)
@@ -114,7 +117,10 @@ class Transactions:
             self._is_aborting = False
 
     def _insist(self, call: Callable[[float], None], what: str) -> None:
-        """Repeat until success or a final failure. After the time limit it is in doubt."""
+        """Repeat a call until it succeeds or fails for good.
+
+        Raises TransactionInDoubt after `timeout_s`.
+        """
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             left_s = deadline_s - time.monotonic()

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 OLD = 20
 PATIENT = {"session.timeout.ms": 300_000, "max.poll.interval.ms": 300_000}
 """The member stays in its group while the broker restarts."""
-ANEW = "the topic was deleted and made anew"
+ANEW = "the topic was deleted and created again"
 
 
 class Handler:

@@ -90,7 +90,7 @@ def test_when_nothing_gets_through_the_rest_is_not_tried() -> None:
 
 def test_all_or_nothing_ends_with_the_first_failure() -> None:
     left = iter([*records("a"), DelayedRecord("orders", "b", level=-1), *records("c")])
-    with pytest.raises(BatchFailed, match="the whole batch was taken back") as raised:
+    with pytest.raises(BatchFailed, match="none of the batch is stored") as raised:
         write(Writer(), left, is_all_or_nothing=True)
     assert raised.value.receipts == [None, None]
     assert len(list(left)) == 1
@@ -134,7 +134,7 @@ def test_a_batch_in_one_transaction_can_be_followed_by_another(mock_kafka: MockK
     with DelayProducer(settings, ingress=ingress) as producer:
         assert len(producer.send_batch(records("a", "b"), transaction=True)) == 2
         refused = [*records("c"), DelayedRecord("orders", "d", delay="?")]
-        with pytest.raises(BatchFailed, match="taken back"):
+        with pytest.raises(BatchFailed, match="none of the batch"):
             producer.send_batch(refused, transaction=True)
         assert len(producer.send_batch(records("e"), transaction=True)) == 1
 
@@ -164,7 +164,7 @@ def batch_that_fails(mock_kafka: MockKafka, records: Any, *errors: Exception) ->
 def test_a_list_whose_transaction_the_broker_has_aborted_is_sent_once_more(
     mock_kafka: MockKafka, error: Exception
 ) -> None:
-    """The broker forgets an idle transactional.id. The second attempt uses a new one."""
+    """The broker forgets an idle transactional.id. The second transaction registers it again."""
     assert batch_that_fails(mock_kafka, records("a"), error).call_count == 2
     with pytest.raises(type(error)):
         batch_that_fails(mock_kafka, records("a"), error, error)
@@ -188,4 +188,23 @@ def test_but_not_for_another_reason(mock_kafka: MockKafka, error: Exception) -> 
 
 def test_a_forgotten_id_is_explained() -> None:
     said = str(TransactionFailed(FORGOTTEN, "not committed"))
-    assert said.endswith("Try again: the next transaction has a new one")
+    assert said.endswith("Try again: the next transaction registers it again")
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (TransactionFailed(KafkaError(KafkaError._TIMED_OUT), "no"), "Try the transaction again"),
+        (
+            TransactionInDoubt(KafkaError(KafkaError._TIMED_OUT), "no"),
+            "asks for the result of this",
+        ),
+        (ProducerFenced(KafkaError(KafkaError._FENCED), "no"), "Open another producer"),
+        (
+            ProducerFenced(KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), "no"),
+            "Grant this user Write and Describe on the transactional.id",
+        ),
+    ],
+)
+def test_an_error_of_a_transaction_says_what_to_do(error: TransactionFailed, remedy: str) -> None:
+    assert remedy in str(error)

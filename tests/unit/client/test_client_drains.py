@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from kafka_delay import consumer_loop
-from kafka_delay.handlers import Handling, Outcome
+from kafka_delay.handlers import Handling, Result
 from tests.unit.client.group_runs import Member, World
 
 WITHIN_S = 60.0
@@ -37,16 +37,16 @@ def at_work(within_s: float = WITHIN_S) -> World:
 
 @contextmanager
 def at_each_look(*steps: Callable[[], object]) -> Iterator[None]:
-    looks, left = Handling.outcomes, list(steps)
+    looks, left = Handling.results, list(steps)
 
-    def look(handling: Handling, wait_s: float) -> list[Outcome]:
+    def look(handling: Handling, wait_s: float) -> list[Result]:
         if left:
             left.pop(0)()
         return looks(handling, wait_s)
 
     with (
         patch.multiple(consumer_loop, LOOK_EVERY_S=0, SETTLE_EVERY_S=0),
-        patch.object(Handling, "outcomes", look),
+        patch.object(Handling, "results", look),
     ):
         yield
 

@@ -64,8 +64,8 @@ class World:
     def end_job(self, job: Job, error: BaseException | None = None) -> bool:
         return self.handling.end(job, error)
 
-    def outcomes(self) -> dict[int, BaseException | None]:
-        return {r.read_from.offset: error for r, error in self.handling.outcomes(0)}
+    def results(self) -> dict[int, BaseException | None]:
+        return {r.read_from.offset: error for r, error in self.handling.results(0)}
 
 
 def test_so_many_at_a_time_and_the_next_when_one_has_ended() -> None:
@@ -74,24 +74,24 @@ def test_so_many_at_a_time_and_the_next_when_one_has_ended() -> None:
     assert list(world.runner.running) == [0, 1]
     assert world.handling.waiting == 1
     world.end(1)
-    assert world.outcomes() == {1: None}
+    assert world.results() == {1: None}
     assert list(world.runner.running) == [0, 2]
 
 
-def test_what_a_handler_raises_is_its_outcome() -> None:
+def test_what_a_handler_raises_is_its_result() -> None:
     world, error = World(), ValueError("no")
     world.add(0)
     world.end(0, error)
-    assert world.outcomes() == {0: error}
+    assert world.results() == {0: error}
 
 
 def test_a_handler_that_does_not_return_in_time_has_failed_and_the_next_begins() -> None:
     world = World()
     world.add(0, 1, key=b"k")
     world.now_s += TIMEOUT_S - 1
-    assert world.outcomes() == {}
+    assert world.results() == {}
     world.now_s += 1
-    ((record, error),) = world.handling.outcomes(0)
+    ((record, error),) = world.handling.results(0)
     assert isinstance(error, HandlerTimedOut)
     assert "900 s" in str(error)
     assert world.runner.left == [0]
@@ -106,7 +106,7 @@ def test_after_an_error_the_key_waits_until_it_is_said_what_is_next() -> None:
     world = World(parallel=2)
     world.add(0, 1, key=b"k")
     world.end(0, ValueError("no"))
-    ((record, _),) = world.handling.outcomes(0)
+    ((record, _),) = world.handling.results(0)
     assert not world.runner.running
     world.handling.release(record)
     world.handling.wake()
@@ -117,19 +117,19 @@ def test_a_suspended_record_is_handled_again_when_it_is_due_and_resumed() -> Non
     world = World(parallel=2)
     world.add(0, 1, key=b"k")
     world.end(0, ValueError("no"))
-    ((record, _),) = world.handling.outcomes(0)
+    ((record, _),) = world.handling.results(0)
     world.handling.suspend(record, 5.0)
     assert world.handling.due_within_s() == 5.0
     world.now_s += 4.9
     world.handling.resume()
-    assert world.outcomes() == {}
+    assert world.results() == {}
     assert not world.runner.running
     world.now_s += 0.1
     world.handling.resume()
-    assert world.outcomes() == {}
+    assert world.results() == {}
     assert list(world.runner.running) == [0]
     world.end(0)
-    assert world.outcomes() == {0: None}
+    assert world.results() == {0: None}
     assert list(world.runner.running) == [1]
 
 
@@ -137,7 +137,7 @@ def test_what_is_suspended_and_what_is_behind_it_is_no_work() -> None:
     world = World()
     world.add(0, 1, key=b"k")
     world.end(0, ValueError("no"))
-    ((record, _),) = world.handling.outcomes(0)
+    ((record, _),) = world.handling.results(0)
     world.handling.suspend(record, 5.0)
     assert world.handling.is_idle
     assert (world.handling.waiting, world.handling.is_at_work()) == (0, False)
@@ -172,10 +172,10 @@ def test_what_comes_of_it_later_is_logged_and_ignored(
     world = World()
     world.add(0)
     world.now_s += TIMEOUT_S
-    world.outcomes()
+    world.results()
     world.now_s += 100
     assert not world.end(0, error)
-    assert world.outcomes() == {}
+    assert world.results() == {}
     assert world.handling.hanging == 0
     assert "orders/0/0: its handler has ended too late, after 1000.0 s" in caplog.text
 
@@ -184,7 +184,7 @@ def test_handlers_that_are_given_up_together_may_be_cancelled_before_they_count(
     world = World(parallel=3)
     world.add(0, 1, 2)
     world.now_s += TIMEOUT_S
-    assert len(world.outcomes()) == 3
+    assert len(world.results()) == 3
     world.handling.raise_if_too_many_hang(1)
     world.now_s += 0.5
     world.end(2, CancelledError())
@@ -206,7 +206,7 @@ def test_an_exception_without_text_that_comes_too_late_is_logged_by_its_class(
     world = World()
     world.add(0)
     world.now_s += TIMEOUT_S
-    world.outcomes()
+    world.results()
     assert not world.end(0, NoText())
     assert "(NoText: NoText)" in caplog.text
 
@@ -216,7 +216,7 @@ def test_one_that_ends_in_the_last_moment_has_not_hung() -> None:
     world.add(0)
     world.now_s += TIMEOUT_S
     world.end(0)
-    assert world.outcomes() == {0: None}
+    assert world.results() == {0: None}
     assert world.handling.hanging == 0
 
 
@@ -229,7 +229,7 @@ def test_when_a_partition_is_gone_what_is_in_hand_is_ignored_and_holds_its_place
     assert not world.handling.is_at_work()
     assert (world.handling.waiting, list(world.runner.running)) == (1, [0])
     world.end(0, ValueError("nobody's business"))
-    assert world.outcomes() == {}
+    assert world.results() == {}
     assert list(world.runner.running) == [7]
 
 
@@ -240,18 +240,18 @@ def test_a_record_that_comes_back_with_its_partition_is_another_than_the_one_in_
     world.handling.drop([ORDERS])
     world.add(0)
     world.end_job(job, ValueError("of the first time"))
-    assert world.outcomes() == {}
+    assert world.results() == {}
     world.end(0)
-    assert world.outcomes() == {0: None}
+    assert world.results() == {0: None}
 
 
-def test_of_a_partition_that_is_gone_a_handler_that_hangs_is_given_up_without_an_outcome() -> None:
+def test_of_a_partition_that_is_gone_a_handler_that_hangs_is_given_up_without_a_result() -> None:
     world = World()
     world.add(0, key=b"k")
     world.handling.drop([ORDERS])
     world.add(3, key=b"k", partition=1)
     world.now_s += TIMEOUT_S
-    assert world.outcomes() == {}
+    assert world.results() == {}
     assert (world.handling.hanging, list(world.runner.running)) == (1, [0, 3])
 
 
@@ -269,7 +269,7 @@ def test_when_the_consumer_stops_nothing_more_begins_and_what_is_in_hand_is_told
     world.is_stopping = True
     world.end(0)
     assert world.handling.is_at_work()
-    assert world.outcomes() == {0: None}
+    assert world.results() == {0: None}
     assert (list(world.runner.running), world.handling.is_at_work()) == ([], False)
 
 
@@ -277,7 +277,7 @@ def test_after_what_ends_the_consumer_nothing_more_begins() -> None:
     world, interrupt = World(), KeyboardInterrupt()
     world.add(0, 1)
     world.end(0, interrupt)
-    assert world.outcomes() == {0: interrupt}
+    assert world.results() == {0: interrupt}
     assert list(world.runner.running) == []
 
 
@@ -287,7 +287,7 @@ def test_what_ends_the_consumer_is_told_also_of_a_partition_that_is_gone_meanwhi
     world.handling.drop([ORDERS])
     world.end(0, leaves)
     assert world.handling.is_at_work()
-    assert world.outcomes() == {0: leaves}
+    assert world.results() == {0: leaves}
 
 
 def test_it_is_kept_when_its_partition_goes_before_it_is_told() -> None:
@@ -295,16 +295,16 @@ def test_it_is_kept_when_its_partition_goes_before_it_is_told() -> None:
     world.add(0)
     world.end(0, leaves)
     world.handling.drop([ORDERS])
-    assert world.outcomes() == {0: leaves}
+    assert world.results() == {0: leaves}
 
 
-def test_an_outcome_that_was_not_told_is_forgotten_with_its_partition() -> None:
+def test_a_result_that_was_not_reported_is_forgotten_with_its_partition() -> None:
     world = World()
     world.add(0)
     world.end(0)
     assert world.handling.is_at_work([ORDERS])
     world.handling.drop([ORDERS])
-    assert world.outcomes() == {}
+    assert world.results() == {}
     assert world.handling.is_idle
 
 
@@ -315,12 +315,12 @@ def test_while_no_handler_begins_or_ends_the_log_says_so_once_a_minute(
     world.add(0, 1, 2, 3)
     for _ in range(5):
         world.now_s += 30
-        world.outcomes()
+        world.results()
     says = "no handler has begun or ended: 2 at work, 0 given up that still run, 2 records wait"
     assert caplog.text.count(says) == 2
     world.end(0)
     world.now_s += 59
-    world.outcomes()
+    world.results()
     assert caplog.text.count("no handler has begun") == 2
 
 
@@ -331,7 +331,7 @@ def test_it_says_so_too_when_all_that_waits_is_behind_the_key_of_a_handler_at_wo
     world.add(0, 1, 2, key=b"k")
     assert world.handling.waiting == 0
     world.now_s += 60
-    world.outcomes()
+    world.results()
     assert "60 s no handler has begun or ended: 1 at work, 0 given up that still run, 2" in (
         caplog.text
     )
@@ -342,7 +342,7 @@ def test_handlers_that_wait_for_nothing_are_not_spoken_of(caplog: pytest.LogCapt
     world.add(0)
     for _ in range(5):
         world.now_s += 120
-        world.outcomes()
+        world.results()
     assert "no handler has begun" not in caplog.text
 
 
@@ -353,10 +353,10 @@ def test_that_none_begins_for_too_long_ends_the_consumer() -> None:
     world.runner.is_blocked = True
     world.add(2)
     world.now_s += TIMEOUT_S
-    assert list(world.outcomes()) == [0, 1]
+    assert list(world.results()) == [0, 1]
     world.handling.raise_if_none_begins()
     world.now_s += TIMEOUT_S
-    world.outcomes()
+    world.results()
     with pytest.raises(HandlersHang, match="2 handlers .* one of them blocks the event loop"):
         world.handling.raise_if_none_begins()
 
@@ -365,7 +365,7 @@ def test_one_that_begins_while_it_is_looked_whether_none_does_is_no_error() -> N
     world = World()
     world.runner.is_blocked = True
     world.add(0)
-    world.outcomes()
+    world.results()
     begins = Thread(target=world.handling.take)
 
     def begin_meanwhile() -> None:

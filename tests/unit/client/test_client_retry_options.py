@@ -46,7 +46,7 @@ def test_a_time_limit_that_is_none_is_refused(value: Any) -> None:
     ("options", "said"),
     [
         ({"orderly": 1}, "orderly is 1: it must be True or False"),
-        ({"orderly_delays": "1s"}, "orderly_delays is for orderly=True alone"),
+        ({"orderly_delays": "1s"}, "orderly_delays needs orderly=True"),
         ({"orderly": True, "orderly_delays": ""}, "orderly_delays .* is empty"),
         ({"orderly": True, "orderly_delays": "5s 1s"}, "orderly_delays .* '5s 1s' must not fall"),
         ({"orderly": True, "orderly_delays": "soon"}, "is 'soon': write a number with a unit"),
@@ -102,7 +102,7 @@ class HandlesInLoop:
         ({"retry_topic": ""}, "retry_topic is '', which names no topic"),
         ({"ingress": None}, "ingress is None, which names no topic"),
         ({"handler": None}, "the handler is None"),
-        ({"handler": HandlesInLoop()}, "a coroutine function, which nobody would await"),
+        ({"handler": HandlesInLoop()}, "a coroutine function, and this consumer awaits none"),
     ],
 )
 def test_what_it_cannot_work_with_is_refused(change: dict[str, Any], said: str) -> None:

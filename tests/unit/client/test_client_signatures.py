@@ -45,15 +45,15 @@ def replayed(letter: Received) -> Received:
 
 @pytest.mark.parametrize("key", [KEY, KEY.encode(), [KEY, OTHER_KEY], [OTHER_KEY, KEY]])
 def test_a_retry_that_a_member_with_one_of_the_keys_has_signed_is_believed(key: Any) -> None:
-    assert believed(key).doubt(delivered(RECORD, KEY)) is None
-    assert believed(key).doubt(delivered(replace(RECORD, attempt=4), KEY)) is None
-    assert believed(key).doubt(delivered(replace(RECORD, key=None, value=None), KEY)) is None
+    assert believed(key).refusal(delivered(RECORD, KEY)) is None
+    assert believed(key).refusal(delivered(replace(RECORD, attempt=4), KEY)) is None
+    assert believed(key).refusal(delivered(replace(RECORD, key=None, value=None), KEY)) is None
 
 
 def test_it_is_signed_anew_each_time_and_headers_do_not_grow() -> None:
     first = delivered(RECORD, KEY)
     second = delivered(first, KEY)
-    assert believed(KEY).doubt(second) is None
+    assert believed(KEY).refusal(second) is None
     names = [name for name, _ in second.headers]
     assert names == [name for name, _ in first.headers]
     assert names.count(SIGNATURE) == 1
@@ -76,7 +76,7 @@ def test_it_is_signed_anew_each_time_and_headers_do_not_grow() -> None:
 )
 def test_a_signed_retry_that_was_changed_is_refused(forged: dict[str, Any]) -> None:
     assert "signature of the retry is wrong" in (
-        believed(KEY).doubt(replace(delivered(RECORD, KEY), **forged)) or ""
+        believed(KEY).refusal(replace(delivered(RECORD, KEY), **forged)) or ""
     )
 
 
@@ -98,47 +98,47 @@ def test_so_is_one_that_another_group_or_another_key_has_signed() -> None:
 def test_what_is_no_signature_is_refused(signature: bytes) -> None:
     retry = delivered(RECORD, None)
     signed = replace(retry, headers=[*retry.headers, (SIGNATURE, signature)])
-    assert "signature of the retry is wrong" in (believed(KEY).doubt(signed) or "")
+    assert "signature of the retry is wrong" in (believed(KEY).refusal(signed) or "")
 
 
 def test_an_unsigned_retry_is_refused_where_there_is_a_key() -> None:
     assert "the retry is not signed, so it may be forged" in (
-        believed(KEY).doubt(delivered(RECORD, None)) or ""
+        believed(KEY).refusal(delivered(RECORD, None)) or ""
     )
     assert "not signed" in (
-        believed([KEY, OTHER_KEY]).doubt(replace(RECORD, read_from=AGAIN, original=AGAIN)) or ""
+        believed([KEY, OTHER_KEY]).refusal(replace(RECORD, read_from=AGAIN, original=AGAIN)) or ""
     )
 
 
 def test_unless_it_is_to_be_taken_while_the_members_get_their_first_key() -> None:
-    assert believed([KEY, None]).doubt(delivered(RECORD, None)) is None
-    assert "wrong" in (believed([KEY, None]).doubt(delivered(RECORD, OTHER_KEY)) or "")
+    assert believed([KEY, None]).refusal(delivered(RECORD, None)) is None
+    assert "wrong" in (believed([KEY, None]).refusal(delivered(RECORD, OTHER_KEY)) or "")
 
 
 def test_a_dead_letter_that_is_replayed_is_believed_and_begins_to_count_again() -> None:
     letter = delivered(replace(RECORD, attempt=16), KEY, Failure("no", is_final=True))
-    assert believed(KEY).doubt(replayed(letter)) is None
+    assert believed(KEY).refusal(replayed(letter)) is None
 
 
 def test_a_forged_one_is_not_laundered_by_a_replay() -> None:
     refused = Failure("not signed", is_final=True, is_refused=True)
     letter = delivered(replace(RECORD, original=AGAIN), KEY, refused)
-    assert "not signed" in (believed(KEY).doubt(replayed(letter)) or "")
+    assert "not signed" in (believed(KEY).refusal(replayed(letter)) or "")
 
 
 def test_without_a_key_a_retry_is_believed_of_topics_that_the_consumer_reads() -> None:
     retry = delivered(RECORD, None)
-    assert believed(None).doubt(retry) is None
-    assert believed(None, "^ord.*").doubt(retry) is None
-    assert believed(None).doubt(replace(retry, original=AGAIN)) is None
+    assert believed(None).refusal(retry) is None
+    assert believed(None, "^ord.*").refusal(retry) is None
+    assert believed(None).refusal(replace(retry, original=AGAIN)) is None
     for topics in (["payments"], ["^pay.*"], ["^rders"]):
         assert "came from 'orders', which this consumer does not" in (
-            believed(None, *topics).doubt(retry) or ""
+            believed(None, *topics).refusal(retry) or ""
         )
 
 
 def test_records_of_other_topics_need_no_signature() -> None:
-    assert believed(KEY).doubt(RECORD) is None
+    assert believed(KEY).refusal(RECORD) is None
 
 
 @pytest.mark.parametrize(
