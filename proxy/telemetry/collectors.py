@@ -209,7 +209,8 @@ class RetryMetrics(Collector):
         """Yield all attempts of a known group, because `increase` misses a first count."""
         family = CounterMetricFamily(
             "delay_proxy_retry_attempts",
-            "Records sent back by consumers, by group and number of failures.",
+            "Records sent back by consumers, by group and number of failures. The first groups "
+            f"have names (setting `admin.targets_shown`), all others count as `{OTHER}`.",
             labels=["group", "attempt"],
         )
         with self._lock:

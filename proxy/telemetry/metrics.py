@@ -44,18 +44,20 @@ STEPS: Final[tuple[Step, ...]] = get_args(Step)
 """The last two belong to `proxy.session.session`, the others to `proxy.session.pipeline`."""
 
 GAUGES: Final = {
-    "due_lag_seconds": "Time since the due of the oldest undelivered record.",
+    "due_lag_seconds": "Time since the due of the oldest undelivered record, also between two "
+    "publish attempts. NaN while a worker has no session.",
     "clock_offset_seconds": "Wall clock minus the logical clock, which decides about dues.",
     "clock_held": "1 while the wall clock is too far ahead and not believed, else 0.",
     "clock_lead_seconds": "Wall clock minus the broker's clock. NaN if unknown.",
     "wall_clock_seconds": "This machine's clock, in epoch seconds.",
-    "store_bytes": "Size of the local data on disk.",
-    "disk_bytes": "Size of the disk under data_dir.",
-    "disk_free_bytes": "Free space of the disk under data_dir.",
+    "store_bytes": "Size of all files in the folders of served partitions.",
+    "disk_bytes": "Size of the disk under data_dir. Read every 10 s.",
+    "disk_free_bytes": "Free space of the disk under data_dir. Read every 10 s.",
     "disk_held": "1 while the disk is full or nearly full and no new records are read, else 0.",
     "memory_budget_bytes": "Memory that the records of a worker may use (memory.per_worker).",
     "memory_used_bytes": "Memory used by the records of the shards. Client queues are not counted.",
-    "memory_exceeded": "1 while nothing is fetched because shards have used their share, else 0.",
+    "memory_exceeded": "1 while nothing is fetched because shards have used their share, else 0. "
+    "Moments under load are normal. Minutes mean that the disk is too slow.",
     "ingress_partitions": "Partitions of the ingress topic, served or not.",
 }
 
@@ -69,7 +71,7 @@ class LoopSteps:
     def __init__(self, registry: CollectorRegistry) -> None:
         seconds = Histogram(
             "delay_proxy_loop_step_seconds",
-            "Duration of a step of the loop.",
+            "Duration of a step of the loop. `fetch` includes up to 0.05 s of waiting for records.",
             ["step"],
             buckets=STEP_BOUNDS_S,
             registry=registry,
@@ -126,7 +128,8 @@ class Metrics:
         self.deliveries = self._counter("deliveries", "Records delivered to their target.")
         self.transactions = self._counter(
             "transactions",
-            "Kafka transactions by result.",
+            "Kafka transactions by result. `aborted`: the proxy gave up because the group had "
+            "moved or the broker throttled it. If the broker aborts, the proxy tries again.",
             "result",
             get_args(TransactionResult),
         )
@@ -142,20 +145,30 @@ class Metrics:
         )
         self.traced = self._counter(
             "traced_records",
-            "Records with a trace context, by the end of their spans.",
+            "Records with a trace context, by the end of their spans. `exported`: the collector "
+            "has them. `failed`: the collector refused them, or the ingress could not be read; see the "
+            "log. `dropped`: the queue was full. `deleted`: retention had deleted the record. "
+            "`invalid`: `traceparent` is not valid. 0 without `tracing.enabled`.",
             "result",
             get_args(TraceResult),
         )
         self.purges = self._counter(
-            "purges", "Purges of an ingress partition, by state.", "state", get_args(PurgeState)
+            "purges",
+            "Purges by state, each counted once in every ingress partition. `taken-in`: the "
+            "partition has read it. `done`: all its records have their outcomes.",
+            "state",
+            get_args(PurgeState),
         )
-        self.purged_records = self._counter("purged_records", "Records ended by purges.")
+        self.purged_records = self._counter(
+            "purged_records", "Records ended by purges. They also count as outcomes `cancelled`."
+        )
         self.sessions_lost = self._counter(
-            "sessions_lost", "Sessions with the broker that a worker dropped and replaced."
+            "sessions_lost",
+            "Sessions with the broker that a worker dropped. It then recovers from the broker.",
         )
         self._throttled = self._counter(
             "throttled_seconds",
-            "Time for which the broker throttled the proxy, by direction.",
+            "Time for which the broker throttled the proxy for a quota, by direction.",
             "direction",
             get_args(ThrottledDirection),
         )

@@ -98,7 +98,8 @@ class RefusedTargets(Collector):
         """Yield ages of the oldest due records by target and reason, at least one."""
         family = GaugeMetricFamily(
             "delay_proxy_target_refused_seconds",
-            "Time since the due of the oldest record that its target refuses.",
+            "Time since the due of the oldest record that its target refuses. The record is tried "
+            "again. Known after the first failed publish attempt since the start.",
             labels=["target", "reason"],
         )
         now_ms = self._now_ms()

@@ -112,7 +112,7 @@ ShardFact = tuple[str, str, Callable[[ShardStatus], float | None]]
 SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
     (
         "watermark_seconds",
-        "All records due up to this time have ended.",
+        "All records due up to this time have ended. Moves with the clock, at least every 10 s.",
         lambda shard: shard.watermark_ms / 1000,
     ),
     (
@@ -122,10 +122,14 @@ SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
     ),
     ("next_offset", "Next ingress offset to read.", lambda shard: shard.next_offset),
     ("floor_offset", "Lowest ingress offset still needed.", lambda shard: shard.floor),
-    ("log_start_offset", "First ingress offset that the broker has.", lambda s: s.log_start),
+    (
+        "log_start_offset",
+        "First ingress offset that the broker has. Read every 15 s.",
+        lambda shard: shard.log_start,
+    ),
     (
         "aging_offsets",
-        "Needed ingress offsets that are closer to their deletion than to their rewriting.",
+        "Needed or unread offsets closer to their deletion than to their rewriting. 0 is normal.",
         lambda shard: shard.aging,
     ),
     ("shard_pending_records", "Pending records.", lambda shard: shard.pending),
@@ -141,7 +145,7 @@ SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
     ),
     (
         "oldest_undecided_half_message_timestamp_seconds",
-        "Time of the oldest undecided half message. NaN if there is none, or if unknown.",
+        "Time of the oldest undecided half message. NaN if none, or not yet read after a takeover.",
         lambda s: math.nan if s.oldest_undecided_ms is None else s.oldest_undecided_ms / 1000,
     ),
     (
@@ -199,7 +203,8 @@ class StatusCollector(Collector):
 def _states(shards: Iterable[ShardStatus]) -> Metric:
     family = GaugeMetricFamily(
         "delay_proxy_shard_state",
-        "1 for the current state of a shard, 0 for its other states.",
+        "1 for the current state of a shard, 0 for its other states. `held`: by the clock. `full`: "
+        "at a limit of `admission`. `unreadable`: at a record batch that cannot be read.",
         labels=["partition", "state"],
     )
     for shard in shards:
@@ -211,7 +216,8 @@ def _states(shards: Iterable[ShardStatus]) -> Metric:
 def _by_target(name: str, text: str, counts: TargetCounts, most: int) -> Metric:
     family = GaugeMetricFamily(
         f"delay_proxy_{name}",
-        f"{text} The largest targets have names, all others count as `{OTHER}`.",
+        f"{text} The largest targets have names (setting `admin.targets_shown`), all others count "
+        f"as `{OTHER}`.",
         labels=["target"],
     )
     shown, others = counts.largest(most)
