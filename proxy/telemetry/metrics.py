@@ -146,8 +146,8 @@ class Metrics:
         self.traced = self._counter(
             "traced_records",
             "Records with a trace context, by the end of their spans. `exported`: the collector "
-            "has them. `failed`: the collector refused them, or the ingress could not be read; see the "
-            "log. `dropped`: the queue was full. `deleted`: retention had deleted the record. "
+            "has them. `failed`: the collector refused them, or the ingress could not be read (see "
+            "the log). `dropped`: the queue was full. `deleted`: retention had deleted the record. "
             "`invalid`: `traceparent` is not valid. 0 without `tracing.enabled`.",
             "result",
             get_args(TraceResult),
