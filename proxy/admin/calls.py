@@ -282,6 +282,8 @@ REFUSED: Final[dict[int | str, dict[str, Any]]] = {
         "model": Refused,
         "description": "400: bad request. 401: the token is missing or wrong. 403: closed without "
         "a token. 404: not found. 405: wrong method. 409: not possible now, `detail` says why. "
-        "411: no Content-Length. 413: the body is too large. 415: not JSON. 503: try again.",
+        "411: no Content-Length. 413: the body has more than 64 KiB. 415: not JSON. 429: too many "
+        "wrong tokens. 503: try again. `busy`: four calls run already. `no-answer`: a worker does "
+        "not answer within 2 s, because it starts, recovers or waits for the broker.",
     }
 }

@@ -85,7 +85,7 @@ def list_dead_letters(
     Threads of their own read the topic and delay no delivery. A page may be short or empty and
     still have a cursor. Then there is more to read. A letter that is there during the whole listing
     is on one of the pages. Within a partition of the topic, the later offset comes first. Two calls
-    read at a time. Others get 503.
+    read at a time. Others get 503. Reading rests three seconds for each second of work.
     """
     topic = topic if topic is not None else site.settings.topics.dead_letters
     group = _group_of(topic, site.settings.topics)

@@ -148,10 +148,12 @@ class PendingByTime(Answer):
 
     now: Time
     buckets: list[Bucket] = Field(min_length=2)
-    cancelled: Count = Field(description="Counted records that were cancelled or replaced.")
+    cancelled: Count = Field(
+        description="Counted records that were cancelled or replaced. Subtract them from the sum."
+    )
     held: Count = Field(
         description="Counted records of paused targets. They are not delivered before a resume, "
-        "even if their bucket ends earlier."
+        "even if their bucket ends earlier. Once due, they count in a later bucket."
     )
     counted_all: bool = Field(
         True, description="Only with `target`. False if time ran out before all were counted."
@@ -189,7 +191,7 @@ class Content(Answer):
     key: Part | None
     value: Part | None
     headers: list[Header] = Field(max_length=100)
-    headers_left_out: Count
+    headers_left_out: Count = Field(description="Number of headers beyond the first 100.")
 
 
 class Record(Answer):
@@ -236,9 +238,10 @@ class WaitingRecord(Answer):
     ] = Field(
         description="Why the record is pending. `scheduled`: it is not due yet. `overdue`: it is "
         "next in line. `paused`: its target was paused when it became due. `held-back`: it was put "
-        "back because its target had reached its rate. `requeued`: publishing it failed `attempt` "
-        "times. `undecided`: it is a half message. `unread`: its body is only in the ingress "
-        "(setting `bodies: kafka`). Its id is unknown, and `due` is the time at which it fires."
+        "in a queue, because its target had reached its rate or was resumed at a rate. `requeued`: "
+        "publishing it failed `attempt` times. `undecided`: it is a half message. `unread`: its "
+        "body is only in the ingress (setting `bodies: kafka`), where `GET /records/...` reads it. "
+        "Its id is unknown, and `due` is the time at which it fires."
     )
     attempt: Count = Field(description="Number of failed publish attempts.")
     reason: str | None = Field(
@@ -359,7 +362,9 @@ class Pause(InForce):
 
     pattern: Pattern
     paused: bool
-    per_second: int | None = Field(description="Held-back records released per second.")
+    per_second: int | None = Field(
+        description="Paused records delivered per second after the resume."
+    )
 
 
 class Ingest(Answer):
@@ -468,8 +473,8 @@ class PurgeBody(Body):
 
     model_config = example({"targets": "orders-*", "due_to": 1_800_000_000_000, "dry_run": True})
     targets: Pattern
-    due_from: Moment = None
-    due_to: Moment = None
+    due_from: Moment = Field(None, description="Only records due at this time or later.")
+    due_to: Moment = Field(None, description="Only records due at this time or earlier.")
     dry_run: bool = Field(description="If true, the records are only counted.")
 
 
@@ -481,7 +486,10 @@ class Purged(Answer):
     due_from: int | None
     due_to: int | None
     dry_run: bool
-    records: int = Field(description="Matching pending records, counted before the purge.")
+    records: int = Field(
+        description="Matching pending records of this process, counted before the purge. With "
+        "times they are counted one by one, for at most 20 s."
+    )
     counted_all: bool = Field(description="False if time ran out before all were counted.")
     partitions: Partitions
     purges: list[str] = Field(

@@ -99,11 +99,12 @@ def get_pending_by_time(
 ) -> models.PendingByTime:
     """Estimate how many records fire by given times.
 
-    The estimate takes the worker milliseconds. Records in memory are counted exactly. On disk the
-    wheel counts by its slots. `rocksdb` spreads records that were written together evenly over
-    their time. Cancelled and replaced records count until their time has come. Records count by
-    `fires`, not by `due`. With `target`, its records are counted one by one by `due`, for at most
-    twenty seconds.
+    Records count by `fires`, not by `due`. Records in memory are counted exactly. On disk, the
+    default store counts by slots of its wheel, and records beyond the wheel's span count with the
+    next records of their slot. `rocksdb` spreads records that were written together evenly over
+    their time, after a restart those of a whole file. Cancelled and replaced records count until
+    their time has come. With `target`, records are counted one by one by `due`, for at most twenty
+    seconds.
     """
     spans = {name: parse_delay_ms(name) for name in within.split(",")}
     now_ms, statuses = wall_clock_ms(), site.read_statuses()
@@ -143,21 +144,30 @@ def list_pending_records(
     due_to: Annotated[
         Instant, Query(description="Like `due_from`, but at this time or earlier.")
     ] = None,
-    id_prefix: Annotated[models.IdPrefix, Query(description="The beginning of the id.")] = "",
+    id_prefix: Annotated[
+        models.IdPrefix,
+        Query(description="The beginning of the id. Records with `why: unread` never match."),
+    ] = "",
     limit: Limit = 100,
     cursor: Annotated[
         str | None,
         fitting(CURSOR, NO_CURSOR),
         WithJsonSchema({"type": "string", "pattern": f"^{CURSOR.pattern}$"}),
-        Query(description="The `cursor` of the previous page."),
+        Query(
+            description="The `cursor` of the previous page. After a rebalance, the new process "
+            "takes it, too."
+        ),
     ] = None,
 ) -> models.RecordPage:
     """List pending records, page by page.
 
     Records are ordered by `fires`, then partition, then offset. Undecided half messages come last.
-    A page may be short or empty and still have a cursor. Then there is more to read. A record that
-    is pending during the whole listing is on one of the pages. A record that is rewritten during
-    the listing has a new origin.
+    Cancelled and replaced records are left out. A page takes at most 2 s. It may be short or empty
+    and still have a cursor. Then there is more to read. A record that is pending during the whole
+    listing is on one of the pages. A record that is rewritten meanwhile has a new origin, and may
+    appear twice or not at all. Delivery comes first: while records flow, a worker rests 40 times as
+    long as it lists, at most 0.1 s. If very many records are due in the same second, the default
+    store lists for longer at a time.
     """
     sought = Sought(
         target or "",
@@ -256,8 +266,9 @@ def trace_record(
 
     Name any origin of the record, its delivery or its dead letter. The trace is read from the
     topics. It ends after `wait` or a million records. If it did not read everything, `is_whole` is
-    false and `unknown` names the missing parts. Two traces run at a time. They read slowly, so that
-    delivery is not delayed.
+    false and `unknown` names the missing parts. It also names topics that the proxy's user may not
+    read, with the line that grants the right. Two traces run at a time, others get 503. They rest
+    three seconds for each second of work, so that delivery is not delayed.
     """
     if not is_legal_topic(place.topic):
         raise Problem(404, "not-found", f"No topic has such a name: {TOPIC_NAME_RULE}.")
@@ -273,7 +284,8 @@ def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = 0) -> models.Canc
     The call writes a cancel to the ingress. A cancel counts only in the partition of its record.
     `partition` names this partition. Without it, the partition of `key` is used. Without both, it
     is the partition in which this process knows the id as pending. If there is none, the id is
-    placed as a key. Keys are placed by murmur2, as Java clients do. librdkafka's default differs.
+    placed as a key. Keys are placed by murmur2, as Java clients do. librdkafka does so only with
+    `partitioner=murmur2_random`.
     """
     ident, key, partition = body.id.encode(), None, body.partition
     if body.key is not None:
@@ -293,8 +305,8 @@ def recall(site: SiteOf, place: Place, wait: Wait = 0) -> models.RecallWritten:
     """Recall a record by its origin.
 
     The call writes a recall to the record's ingress partition. It ends this record, or the record
-    that it was rewritten as. The record needs no id, and may be a half message. To end many
-    records, cancels by id cost less.
+    that it was rewritten as. The record needs no id, and may be a half message. The proxy signs the
+    recall, so no proof is needed. To end many records, cancels by id cost less.
     """
     ingress = site.settings.topics.ingress
     if place.topic != ingress:
@@ -312,7 +324,10 @@ def reschedule(
     The call writes the record with the new time to its ingress partition. When the proxy reads it,
     it replaces the pending record. If the pending record has ended by then, the new one ends as
     `missed`. Key, value, headers, id and target stay. Name any origin of the record. For a
-    committed half message, the origin of its prepare works, too.
+    committed half message, the origin of its prepare works, too. 404: the ingress has deleted the
+    record, and `pending list` shows its current origin. 409: the record has ended, is an undecided
+    half message, has a target that is refused now, or was not committed within 3 s. An invalid
+    time gets 409, too.
     """
     deliver_at_ms = _deliver_at_ms(site, body)
     _refuse_unread(site, place)

@@ -67,16 +67,18 @@ def resume(
         number_upto(MOST_PER_SECOND),
         WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_PER_SECOND}),
         Query(
-            description="Held-back records released per second, over all partitions.",
+            description="Paused records delivered per second, over all partitions.",
             examples=[500],
         ),
     ] = None,
 ) -> models.Pause:
     """Resume targets.
 
-    Held-back records are delivered in order of due, at once or at the rate `per_second`. A pattern
-    that is not paused may be resumed, too. That sets or removes its rate. A new pause removes the
-    rate.
+    Paused records are delivered in order of due, at once or at the rate `per_second`. Each worker
+    gets a share of the rate, at least one record a second. If several resumed patterns fit a
+    target, the last resume counts. A pattern that is not paused may be resumed, too. That sets or
+    removes its rate. A new pause removes the rate, and pauses each queued record when its turn
+    comes. Places in the queue that pass while no proxy runs move to its end.
     """
     site.broker.resume(pattern, per_second)
 
@@ -218,8 +220,8 @@ def purge(
 
     A purge ends records written before it whose target and due match. One call counts for all
     partitions and instances. After a reply with `applied` none of these records is delivered.
-    Their outcomes follow: `cancelled`, with the purge's origin in `detail`. Undecided half
-    messages do not end.
+    Their outcomes follow, at most 300 in each transaction: `cancelled`, with the purge's origin in
+    `detail`. Undecided half messages do not end.
     """
     due_to_ms = LATEST_MS if body.due_to is None else body.due_to
     asked = Purge(body.targets, body.due_from or 0, due_to_ms)
@@ -267,7 +269,8 @@ def skip_batch(site: SiteOf, body: models.SkipBody) -> models.Skipped:
 
     Each of its records becomes a dead letter without content (`record-unreadable`). Reading
     continues after the batch. A skip counts for all instances and is permanent. Only the batch at
-    which reading from the committed offset fails can be skipped.
+    which reading from the committed offset fails can be skipped. 409 `readable`: the partition can
+    be read. 409 `other-batch`: reading fails at another offset.
     """
     batch = site.broker.unreadable_batch(body.partition)
     if batch is None:
