@@ -1,0 +1,35 @@
+"""Longer HELP texts of metrics. They own the meaning of each metric."""
+
+from typing import Final
+
+GAUGES: Final = {
+    "due_lag_seconds": "Time since the due of the oldest undelivered record, also between two "
+    "publish attempts. NaN while a worker has no session.",
+    "clock_offset_seconds": "Wall clock minus the logical clock, which decides about dues.",
+    "clock_held": "1 while the wall clock is too far ahead and not believed, else 0.",
+    "clock_lead_seconds": "Wall clock minus the broker's clock. NaN if unknown.",
+    "wall_clock_seconds": "This machine's clock, in epoch seconds.",
+    "store_bytes": "Size of all files in the folders of served partitions.",
+    "disk_bytes": "Size of the disk under data_dir. Read every 10 s.",
+    "disk_free_bytes": "Free space of the disk under data_dir. Read every 10 s.",
+    "disk_held": "1 while the disk is full or nearly full and no new records are read, else 0.",
+    "memory_budget_bytes": "Memory that the records of a worker may use (memory.per_worker).",
+    "memory_used_bytes": "Memory used by the records of the shards. Client queues are not counted.",
+    "memory_exceeded": "1 while nothing is fetched because shards have used their share, else 0. "
+    "Moments under load are normal. Minutes mean that the disk is too slow.",
+    "ingress_partitions": "Partitions of the ingress topic, served or not.",
+}
+TRANSACTIONS: Final = (
+    "Kafka transactions by result. `aborted`: the proxy gave up because the group had moved or "
+    "the broker throttled it. If the broker aborts, the proxy tries again."
+)
+TRACED_RECORDS: Final = (
+    "Records with a trace context, by the end of their spans. `exported`: the collector has "
+    "them. `failed`: the collector refused them, or the ingress could not be read (see the "
+    "log). `dropped`: the queue was full. `deleted`: retention had deleted the record. "
+    "`invalid`: `traceparent` is not valid. 0 without `tracing.enabled`."
+)
+PURGES: Final = (
+    "Purges by state, each counted once in every ingress partition. `taken-in`: the partition "
+    "has read it. `done`: all its records have their outcomes."
+)
