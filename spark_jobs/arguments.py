@@ -56,12 +56,14 @@ def offset_ranges(texts: Iterable[str]) -> dict[int, OffsetRange]:
         last = int(found["last"] or (LAST_OFFSET - 1 if found["on"] else first)) if found else -1
         if found is None or last < first:
             raise typer.BadParameter(
-                f"{text} is no range of offsets: write PARTITION:FIRST-LAST, such as 3:100-199, "
-                "3:100- for all from there on, or 3:100 for that one"
+                f"{text} is not a range of offsets: write PARTITION:FIRST-LAST, such as 3:100-199, "
+                "3:100- (to the end) or 3:100 (one offset)"
             )
         partition = int(found["partition"])
         if partition in ranges:
-            raise typer.BadParameter(f"partition {partition} is named twice: one range for each")
+            raise typer.BadParameter(
+                f"partition {partition} is named twice: give one range for each partition"
+            )
         ranges[partition] = first, last + 1
     return ranges
 
@@ -109,7 +111,7 @@ class AuditOptions:
     target: Annotated[
         list[str] | None,
         typer.Option(
-            help="Audit only this target topic, or targets that match this shell pattern. "
+            help="Audit only this target topic, or the targets that match this shell pattern. "
             "Repeatable. Default: all existing targets of the ingress records."
         ),
     ] = None

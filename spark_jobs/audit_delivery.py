@@ -77,7 +77,7 @@ def audit_or_portion(spark: SparkSession, job: AuditJob, selection: Selection) -
         except MemoryExhausted as error:
             print(
                 f"{error.found} Looking for records of more than {LARGE_BYTES // 1_000_000} MB: if "
-                "there are any, the audit begins anew, and Spark reads hashes in their place.",
+                "there are any, the audit begins again, and Spark reads their hashes instead.",
                 file=sys.stderr,
             )
             if not large.search(Broker(job.kafka), own):
@@ -205,7 +205,7 @@ def main(
     with readable_errors():
         if go_on and continue_from:
             raise RangeRefused(
-                "--continue goes on from the last audit in --output.", "Leave out one."
+                "--continue always continues the last audit in --output.", "Leave out one."
             )
         job = replace(options.job(), continue_from=continue_from)
         _check(job, selection, go_on=go_on)
@@ -233,11 +233,13 @@ def _most_records(broker: Broker, ingress: str) -> int:
 def _check(job: AuditJob, selection: Selection, *, go_on: bool) -> None:
     if (go_on or job.continue_from) and selection.is_limited:
         raise RangeRefused(
-            "--continue and --continue-from begin where the earlier audit ended.",
+            "--continue and --continue-from begin at the end of the earlier audit.",
             "Leave out --since, --until and --offsets.",
         )
     if selection.offsets and (selection.since_ms, selection.until_ms) != (None, None):
-        raise RangeRefused("--offsets names the records.", "Leave out --since and --until.")
+        raise RangeRefused(
+            "--offsets already selects the records.", "Leave out --since and --until."
+        )
 
 
 def _print(summary: Summary, output: Location, *, as_json: bool) -> None:

@@ -41,7 +41,7 @@ def lateness_limits(texts: Iterable[str]) -> LatenessLimits:
     for text in texts:
         found = LIMIT.fullmatch(text)
         if found is None:
-            raise ValueError(f"{text} is no limit: write 2s, 500ms or 'orders-*=2s'")
+            raise ValueError(f"{text} is not a limit: write 2s, 500ms or 'orders-*=2s'")
         limit_ms = int(found["number"]) * UNITS_MS[found["unit"]]
         if found["targets"]:
             by_target.append((found["targets"], limit_ms))

@@ -94,7 +94,7 @@ def totals_of(history: History) -> Totals:
         except (TypeError, ValueError) as error:
             raise ResultsRefused(
                 f"The totals in {history.place} cannot be read: {error}.",
-                f"Remove its folder {TABLE}: all audits there are counted again.",
+                f"Remove the folder {TABLE} there. Then all audits are counted again.",
             ) from None
     return Totals()
 
@@ -164,7 +164,7 @@ def publish(totals: Totals, settings: KafkaSettings, topic: str) -> None:
         why = failed[0].str() if failed and failed[0] else "the broker does not answer"
         raise BrokerUnreachable(
             f"The totals cannot be written to {topic}: {why}.",
-            "Grant Write on it, or name no --audit-topic: ''.",
+            "Grant Write on it, or name another --audit-topic. '' means no topic.",
         )
 
 
@@ -179,7 +179,8 @@ def create_topic(settings: KafkaSettings, topic: str) -> None:
         if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise TopicMissing(
                 f"The topic {topic} cannot be created: {error.str()}.",
-                "Create it (cleanup.policy=compact), or name another --audit-topic, or none: ''.",
+                "Create it (cleanup.policy=compact), or name another --audit-topic. '' means no "
+                "topic.",
             ) from None
 
 
@@ -305,8 +306,8 @@ class Rounds:
         for one in (one for row in audits for one in json.loads(row.summary)["unverifiable"]):
             print(
                 f"Retention has deleted {ingress}, partition {one['partition']}, from offset "
-                f"{one['start']} to {one['end'] - 1} before that was read: what was asked for "
-                "there is unverifiable.",
+                f"{one['start']} to {one['end'] - 1} before they were read: these "
+                "records are unverifiable.",
                 file=sys.stderr,
                 flush=True,
             )
@@ -360,8 +361,8 @@ def main(
             at_metrics = f"; metrics at {address}" if metrics_port else ""
             print(
                 f"Auditing {job.own.ingress} and the group {job.group} every {every} s, results in "
-                f"{job.output}{at_metrics}. The first audit reads all there is and takes a minute "
-                "or more; Ctrl-C stops it, started again it goes on.",
+                f"{job.output}{at_metrics}. The first audit reads everything and takes a minute "
+                "or more. Ctrl-C stops it. Started again, it continues.",
                 flush=True,
             )
             run_until_stopped(rounds.do, every, spark.sparkContext.cancelAllJobs)
@@ -396,7 +397,7 @@ def run_until_stopped(
             try:
                 wait_s = 0.0 if running.result() else began_s + every_s - time.monotonic()
             except PASSES as error:
-                print(f"{error} (It is tried again by itself.)", file=sys.stderr, flush=True)
+                print(f"{error} (The audit tries again by itself.)", file=sys.stderr, flush=True)
                 wait_s = again_after_s
             stopping.wait(max(0.0, wait_s))
 

@@ -100,7 +100,7 @@ def values(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         name, sign, value = text.partition("=")
         if not name or not sign:
-            raise typer.BadParameter(f"{text} is no value: write NAME=VALUE, such as id=17")
+            raise typer.BadParameter(f"{text} is not a value: write NAME=VALUE, such as id=17")
         found[name] = value
     return found
 
@@ -139,7 +139,7 @@ def main(
         return
     with readable_errors(), _readable_refusals():
         if name is not None and sql is not None:
-            raise QuestionRefused("--question and --sql are two questions.", "Leave out one.")
+            raise QuestionRefused("--question and --sql exclude each other.", "Leave out one.")
         spark = spark_session("questions", master, driver_memory)
         register_views(spark, output)
         if name is None:

@@ -66,7 +66,7 @@ class Evidence:
                     f"{one.topic}, partition {one.partition}: retention has deleted records since "
                     f"that audit, which read from {one.start}; the first one left is "
                     f"{starts[one.place]}.",
-                    "It cannot be made again; audit what is left.",
+                    "It cannot be made again; audit the remaining records.",
                 )
         count = broker.topics()[own.settings]
         held = settings_topic(broker, own, self.group, taken.topic_id, count)
@@ -82,7 +82,7 @@ def read_evidence(text: str) -> Evidence:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:
         raise ResultsRefused(
-            f"That is no evidence of an audit: {str(error).splitlines()[0]}.",
+            f"This is not the evidence of an audit: {str(error).splitlines()[0]}.",
             "Name an evidence.json that an audit of this version wrote.",
         ) from None
 
@@ -92,7 +92,7 @@ def check_same_tables(then: Evidence, now: Evidence) -> None:
     for name, found in then.tables.items():
         if now.tables[name] != found:
             raise ResultsRefused(
-                f"Made again, the audit came out otherwise: {name} had {found.rows} rows with the "
+                f"The repeated audit has another result: {name} had {found.rows} rows with the "
                 f"hash {found.hash}, and {now.tables[name].rows} with {now.tables[name].hash} now.",
                 f"Compare the rows of {then.audit} and {now.audit}.",
             )
@@ -120,8 +120,8 @@ class AuditJob:
         """Return the job that repeats this audit. Raises `RangeRefused` without its predecessor."""
         if evidence.goes_on_from and not self.continue_from:
             raise RangeRefused(
-                f"That audit went on from {evidence.goes_on_from}.",
-                "Name in --continue-from the place that has it.",
+                f"That audit continued {evidence.goes_on_from}.",
+                "Name its place in --continue-from.",
             )
         return replace(
             self,

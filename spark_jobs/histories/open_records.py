@@ -163,8 +163,8 @@ class OpenRecords:
         changes = self._tables.changes(TABLE, before)
         if changes.others:
             raise ResultsRefused(
-                "Another audit goes on from the same one at the same time.",
-                "Let one run in a place at a time, and run this one again.",
+                "Another audit is continuing the same audit at the same time.",
+                "Run only one audit in a place at a time. Run this one again.",
             )
         return changes.version
 

@@ -339,9 +339,9 @@ class ControlTotal:
         for one in found:
             if one.read != one.verdicts + one.skipped:
                 raise ResultsRefused(
-                    f"The control total does not come out even: of ingress partition "
+                    f"The control totals do not balance: of ingress partition "
                     f"{one.partition} {one.read} records were read, {one.verdicts} have a verdict "
-                    f"and {one.skipped} were passed over.",
+                    f"and {one.skipped} were skipped.",
                     "Do all workers share the folder of --output? If they do, run the audit again.",
                 )
         return found
@@ -583,6 +583,6 @@ def _targets_of(requests: DataFrame) -> set[str]:
     if len(found) > MOST_TARGETS:
         raise RangeRefused(
             f"The ingress asks for more than {MOST_TARGETS:,} targets.",
-            "Name those to be audited with --target; or audit a part, with --since or --offsets.",
+            "Name some of them with --target, or audit a part with --since or --offsets.",
         )
     return found

@@ -77,7 +77,9 @@ def _from_environment() -> dict[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise AuditError(f"The environment's {VARIABLE} is no JSON object.", "Correct or unset it.")
+        raise AuditError(
+            f"The environment's {VARIABLE} is not a JSON object.", "Correct or unset it."
+        )
     return {str(key): str(value) for key, value in found.items()}
 
 
@@ -122,7 +124,7 @@ def _text_of(path: Path) -> str:
 def _trust(own: Mapping[str, str]) -> dict[str, str]:
     if own.get("enable.ssl.certificate.verification", "true").lower() == "false":
         raise AuditError(
-            "The Java client inside Spark cannot leave the broker's certificate unverified.",
+            "The Java client inside Spark always verifies the broker's certificate.",
             "Give the certificate in --kafka ssl.ca.location=FILE.",
         )
     algorithm = own.get("ssl.endpoint.identification.algorithm")
@@ -163,7 +165,7 @@ LEADER_AWAY: Final = {
 EARLIEST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 NOT_GIVEN: Final = KafkaError(
-    KafkaError.OFFSET_NOT_AVAILABLE, "where a partition begins or ends is not known"
+    KafkaError.OFFSET_NOT_AVAILABLE, "the begin or the end of a partition is unknown"
 )
 """librdkafka may give no offset and no error while a leader is away.
 Its OFFSET_INVALID would make a full topic look empty.
@@ -315,7 +317,7 @@ class Broker:
 
     def explained(self, error: KafkaError) -> BrokerUnreachable | TopicMissing:
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return TopicMissing(f"A topic has gone: {error.str()}.", "Run the audit again.")
+            return TopicMissing(f"A topic was deleted: {error.str()}.", "Run the audit again.")
         self._admin.poll(0)
         bootstrap, reason = self._settings.bootstrap, self._last_error or error.str()
         if error.code() in SILENT:
@@ -325,11 +327,11 @@ class Broker:
             )
         if error.code() in LEADER_AWAY:
             return BrokerUnreachable(
-                f"A partition has no leader for now: {error.str()}.",
+                f"A partition has no leader at present: {error.str()}.",
                 "Run the audit again in a moment.",
             )
         return BrokerUnreachable(
-            f"The broker at {bootstrap} says no: {error.str()}.",
+            f"The broker at {bootstrap} refuses this: {error.str()}.",
             "The audit's user needs Describe and Read on the topics, and Describe on the group.",
         )
 

@@ -260,7 +260,7 @@ def committed_positions(
                 f"The committed offset {one.next_offset} of partition {one.partition} belongs to a "
                 f"topic {topic} with id {one.topic_id}; the one there now has id {topic_id}: it "
                 "was deleted and created anew.",
-                "What became of the old topic's records cannot be audited any more.",
+                "The old topic's records can no longer be audited.",
             )
     return positions
 
@@ -274,7 +274,7 @@ def _position(place: TopicPartition, group_id: str) -> Committed:
         raise NotOurs(
             f"The group {group_id} has committed offset {place.offset} of {place.topic}, partition "
             f"{place.partition}, with metadata that no proxy of this version wrote: {error}.",
-            "Correct --group; or take the version of kafka-delay-proxy that runs.",
+            "Correct --group, or audit with the version of the proxy that runs.",
         ) from None
 
 
@@ -339,7 +339,7 @@ def settings_topic(
                 held.note(key, text, message.timestamp()[1])
         except (ValueError, KeyError, TypeError) as error:
             print(
-                f"Passed over a record of {own.settings} that cannot be read, with the key "
+                f"Skipped a record of {own.settings} that cannot be read, with the key "
                 f"{key[:SHOWN_BYTES]!r}: {error}.",
                 file=sys.stderr,
             )
@@ -426,7 +426,7 @@ def committed_state(broker: Broker, own: OwnTopics, group_id: str) -> CommittedS
             raise NotOurs(
                 f"The committed offset {read_to} lies beyond the end {ends[place]} of "
                 f"{own.ingress}, partition {one.partition}: the broker has lost records.",
-                "What became of them cannot be audited.",
+                "The lost records cannot be audited.",
             )
         ranges.append(Range(*place, starts[place], max(starts[place], read_to)))
     return CommittedState(
@@ -578,7 +578,7 @@ def _selected(
     is_open = until_ms is None and (since_ms is None or since_ms <= now_ms())
     if not is_open and all(start >= end for start, end in chosen.values()):
         raise RangeRefused(
-            f"{places[0][0]} holds no record with a timestamp in the range asked for.",
+            f"{places[0][0]} has no record with a timestamp in the requested range.",
             "Correct --since and --until.",
         )
     return chosen
@@ -597,7 +597,7 @@ def _at_offsets(
         if max(first, start) >= min(beyond, end):
             holds = f"holds the offsets {start} to {end - 1}" if start < end else "holds nothing"
             raise RangeRefused(
-                f"{topic}, partition {partition}, {holds}: none of those asked for.",
+                f"{topic}, partition {partition}, {holds}: none of the requested offsets.",
                 "Correct --offsets.",
             )
         found[place] = first, min(beyond, end)

@@ -62,7 +62,7 @@ class LargeRecords:
                 if len(self._found) > MOST_LARGE:
                     (topic, partition), offset = min(self._found)
                     raise RangeRefused(
-                        f"More than {MOST_LARGE} records take over {LARGE_BYTES // 1_000_000} MB "
+                        f"More than {MOST_LARGE} records have over {LARGE_BYTES // 1_000_000} MB "
                         "each, and Spark ran out of memory with them. The first is "
                         f"{topic}/{partition}/{offset}.",
                         "Give more with --driver-memory, or leave these records out with "

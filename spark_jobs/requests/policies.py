@@ -145,7 +145,7 @@ def least_attempts(texts: Mapping[str, str]) -> int:
 def _fields(digest: str, text: str | None, hop_keys: HopKeys) -> dict[str, Any]:
     if text is None:
         raise NotOurs(
-            f"The settings topic does not hold the policy {digest}, which judged some records.",
+            f"The settings topic does not hold the policy {digest}, which applied to some records.",
             "Restore that topic's records, or audit later offsets only.",
         )
     try:

@@ -69,7 +69,7 @@ def _draw_lateness(panels: Sequence[Axes], seen: Timeline) -> None:
     times, p50, p99, most = _outlines(seen.axis, late, 3)
     axes.fill_between(times, p50, p99, color=BLUE, alpha=0.2, linewidth=0)
     axes.plot(times, most, color=ORANGE, linewidth=2.4, label="latest")
-    axes.plot(times, p99, color=BLUE, linewidth=0.8, label="99 of 100 within")
+    axes.plot(times, p99, color=BLUE, linewidth=0.8, label="99 %")
     axes.plot(times, p50, color=BLUE, linewidth=2, label="median")
     axes.set_yscale("log")
     highest_ms = max(one[2] for one in late if one)
@@ -91,7 +91,7 @@ def _draw_over_time(panels: Sequence[Axes], seen: Timeline) -> None:
     upper.plot(times, delivered, color=BLUE, linewidth=1.4, label="delivered")
     upper.plot(times, due, color=ORANGE, linewidth=1.4, linestyle=(0, (4, 2)), label="due")
     lower.fill_between(times, waiting, color=FAINT, alpha=0.25, linewidth=0)
-    lower.plot(times, waiting, color=FAINT, linewidth=1.4, label="waiting")
+    lower.plot(times, waiting, color=FAINT, linewidth=1.4, label="pending")
     for axes, columns in ((upper, 2), (lower, 1)):
         axes.set_ylim(bottom=0, top=None if axes.dataLim.ymax > 0 else 1)
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -130,7 +130,7 @@ PLANS: Final = {
     "lateness": Plan(
         "Lateness by due time", _draw_lateness, lambda seen: (130,) if any(seen.late) else ()
     ),
-    "over_time": Plan("Due, delivered and waiting over time", _draw_over_time, lambda _: (110, 90)),
+    "over_time": Plan("Due, delivered and pending over time", _draw_over_time, lambda _: (110, 90)),
     "violations": Plan(
         "Violations over time",
         _draw_violations,

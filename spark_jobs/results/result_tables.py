@@ -288,7 +288,7 @@ def newest_of_chain(history: History) -> DataFrame:
     if not names:
         raise ResultsRefused(
             f"{history.place} does not hold the results of an audit.",
-            "Name in --output where an audit wrote its results.",
+            "Name in --output the place of an audit's results.",
         )
     given = history.tables.read(VERDICTS_TABLE, NEWEST).where(f.col("audit").isin(names))
     if len(names) == 1:

@@ -269,15 +269,15 @@ class History:
                 read = ReadSoFar.from_json(json.loads(row.read))
             except (KeyError, TypeError, ValueError) as error:
                 raise ResultsRefused(
-                    f"What the audit {row.audit} in {self.place} left open cannot be read: "
+                    f"The open records of the audit {row.audit} in {self.place} cannot be read: "
                     f"{error}.",
                     BEGIN_ANEW,
                 ) from None
             return MadeAudit(row.audit, read, row.open_version)
         raise ResultsRefused(
-            f"{self.place} does not hold an audit that another can go on from: there is none, or "
+            f"{self.place} has no audit that can be continued: there is none, or "
             "--since, --until or --offsets limited it.",
-            "Name in --continue-from where an audit of everything was written.",
+            "Name in --continue-from the place of an audit without these options.",
         )
 
     def last_chain(self) -> list[str]:

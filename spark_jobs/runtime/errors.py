@@ -69,15 +69,15 @@ CAUSES: Final = (
         ("No space left on device", "Disk quota exceeded"),
         ResultsRefused(
             "The disk is full.",
-            "Make room, or name another --output (and, for what "
-            "Spark sorts, SPARK_LOCAL_DIRS), and run the audit again.",
+            "Make room, or name another --output (and another "
+            "folder for sorting in SPARK_LOCAL_DIRS). Run the audit again.",
         ),
     ),
     (
         ("FAILED_READ_FILE.FILE_NOT_EXIST", "DELTA_FILE_NOT_FOUND"),
         ResultsRefused(
-            "What was just written is not there: Spark's workers do not share the place, or "
-            "somebody removed files from it.",
+            "Files that were just written do not exist: Spark's workers do not share the place, "
+            "or somebody removed files from it.",
             "Name an --output that all of them see, such as one of hdfs:// or s3a://.",
         ),
     ),
@@ -88,7 +88,7 @@ CAUSES: Final = (
             "DELTA_MISSING_VERSION",
             "RESTORE_MISSING",
         ),
-        ResultsRefused("What the earlier audit left open is not there any more.", BEGIN_ANEW),
+        ResultsRefused("The open records of the earlier audit no longer exist.", BEGIN_ANEW),
     ),
     (
         ("KAFKA_DATA_LOSS", "Some data may have been lost", "OffsetOutOfRangeException"),
@@ -109,15 +109,15 @@ CAUSES: Final = (
         ("Received exception when fetching the next record", "CorruptRecordException"),
         RangeRefused(
             "A record batch of the ingress cannot be read.",
-            "Have the proxy skip it where it stands before it: `kafka-delay-proxy skip`. Else "
-            "leave it out with --offsets.",
+            "If the proxy stops at it, let the proxy skip it: `kafka-delay-proxy skip`. "
+            "Otherwise leave it out with --offsets.",
         ),
     ),
     (
         ("SaslAuthenticationException", "SslAuthenticationException", "AuthorizationException"),
         BrokerRefused(
             "The broker refuses the Java client inside Spark.",
-            "Give its login and certificates in --kafka; its user needs Read on the topics.",
+            "Give its login and certificates in --kafka. Its user needs Read on the topics.",
         ),
     ),
     (
@@ -135,9 +135,9 @@ def explained() -> Iterator[None]:
         yield
     except (Py4JNetworkError, ConnectionError) as error:
         raise SparkUnusable(
-            "Spark's Java process has gone.",
-            "Its last words are above; if there are none, the system may have ended it for want "
-            "of memory: give less with --driver-memory.",
+            "Spark's Java process has ended.",
+            "Its last messages are above. Without any, the system may have killed it for lack of "
+            "memory: give less with --driver-memory.",
         ) from error
     except (PySparkException, Py4JError, OSError) as error:
         for signs, cause in CAUSES:

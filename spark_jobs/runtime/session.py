@@ -207,7 +207,7 @@ def spark_session(
     if not session.version.startswith(SPARK):
         raise SparkUnusable(
             f"This is Spark {session.version}; the jobs were tested with {SPARK}x.",
-            "Install the extra `spark` of kafka-delay-proxy, and take SPARK_HOME out of the "
+            "Install the extra `spark` of kafka-delay-proxy, and remove SPARK_HOME from the "
             "environment if it names another Spark.",
         )
     if any(wanted not in (session.conf.get(name, None) or "") for name, wanted in DELTA.items()):
@@ -317,5 +317,5 @@ def _started(builder: SparkSession.Builder, settings: Mapping[str, str]) -> Spar
     except PySparkRuntimeError as error:
         raise SparkUnusable(
             f"Spark does not start: {error}.",
-            "Its own words are above; --driver-memory may be more than this machine has.",
+            "Its own messages are above. --driver-memory may be more than this machine has.",
         ) from error

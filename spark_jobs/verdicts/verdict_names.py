@@ -18,27 +18,27 @@ NOT_DONE: Final = (PENDING, OVERDUE)
 
 SOUND: Final = {
     DELIVERED: "arrived in its target once, not early, byte for byte",
-    "cancelled": "taken back by a cancel, recall or purge before it was due",
-    "replaced": "taken back by a newer record with its id, or moved to another time",
-    DEAD_LETTERED: "lies in the dead letters, with the reason",
-    "rolled": "rewritten before retention could delete it; its successor goes on",
-    "requeued": "tried again later, since its target did not take it; its successor goes on",
+    "cancelled": "ended by a cancel, recall or purge before it was due",
+    "replaced": "replaced by a newer record with its id, or moved to another time",
+    DEAD_LETTERED: "is in the dead letters, with the reason",
+    "rolled": "rewritten before retention could delete it; its successor continues it",
+    "requeued": "written again for a later attempt or time; its successor continues it",
     "rolled_back": "a half message whose producer rolled back",
     "expired": "a half message that nobody decided, or dropped by release.overdue",
-    "applied": "a control record that found what it names",
+    "applied": "a control record that found its record",
     "missed": "a control record that found nothing, or a move that came too late",
     PENDING: "not yet due, or not yet read by the proxy",
-    UNVERIFIABLE: "cannot be judged: retention has deleted what would show it",
+    UNVERIFIABLE: "cannot be judged: the records that would show it are deleted or unknown",
 }
 VIOLATIONS: Final = {
-    MISSING: "should have ended by what the proxy has committed, and has no end",
+    MISSING: "has no end, although it must have ended by the committed offsets",
     "duplicated": "has more than one end",
     "early": "was delivered before its due",
-    "altered": "arrived with another topic, partition, key, value, header or stamp than it was to",
-    ORPHANED: "names an ingress record that never was, or that is not there",
-    CONTRADICTED: "ended otherwise than the log of the ingress says",
-    LATE: "arrived later than was asked for with --max-lateness",
-    OVERDUE: "has been due for longer than was asked for with --max-lateness, and has not ended",
+    "altered": "arrived with a wrong topic, partition, key, value, header or stamp",
+    ORPHANED: "names an ingress record that does not exist",
+    CONTRADICTED: "contradicts the ingress log or another end",
+    LATE: "arrived later than --max-lateness allows",
+    OVERDUE: "has not ended, and is due for longer than --max-lateness allows",
 }
 """Each breaks the guarantee."""
 MEANINGS: Final = {**SOUND, **VIOLATIONS}

@@ -286,7 +286,7 @@ def test_8_an_audit_whose_verdicts_are_lost_is_none(
         for file in (tmp_path / "audit" / "verdicts").rglob("*.parquet"):
             file.unlink()
 
-    lost = rf"does not come out even: .* {total.read - 1} have a verdict"
+    lost = rf"do not balance: .* {total.read - 1} have a verdict"
     for spoiling, says in ((lose_a_verdict, lost), (lose_the_files, "do not share")):
         with monkeypatch.context() as patched:
             patched.setattr(Tables, "append", spoilt(spoiling))

@@ -190,7 +190,7 @@ def test_audit_is_made_again_from_its_evidence_with_identical_verdicts(
         assert trail.verdicts(spark, f"{name} again").items() <= trail.verdicts(spark, name).items()
         assert "secret" not in text
     fewer = {**evidence.tables, "verdicts": TableHash(5, "7")}
-    with pytest.raises(ResultsRefused, match="came out otherwise: verdicts had 5 rows"):
+    with pytest.raises(ResultsRefused, match="has another result: verdicts had 5 rows"):
         trail.audited(
             spark, "other", None, Selection(evidence.at_ms), replace(evidence, tables=fewer)
         )
@@ -198,7 +198,7 @@ def test_audit_is_made_again_from_its_evidence_with_identical_verdicts(
     with pytest.raises(NotOurs, match="created anew since that audit"):
         trail.audited(spark, "other", None, Selection(evidence.at_ms), gone)
     for broken in ("", "{}", text.replace('"version": 2', '"version": 7')):
-        with pytest.raises(ResultsRefused, match="no evidence of an audit"):
+        with pytest.raises(ResultsRefused, match="not the evidence of an audit"):
             read_evidence(broken)
 
 

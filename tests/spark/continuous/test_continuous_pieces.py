@@ -166,7 +166,7 @@ def test_audit_is_tried_again_after_what_passes_and_ends_by_all_else(
         run_until_stopped(rounds.do, 0, lambda: None, again_after_s=0)
     assert rounds.begun == 6
     said = capsys.readouterr().err.splitlines()
-    assert said == [f"{one} (It is tried again by itself.)" for one in (away, grew, is_open)]
+    assert said == [f"{one} (The audit tries again by itself.)" for one in (away, grew, is_open)]
 
 
 @pytest.mark.usefixtures("signals")

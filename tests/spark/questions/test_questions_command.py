@@ -80,7 +80,7 @@ def test_the_command_prints_the_answer_for_people_and_for_programs(
     ("asked", "said"),
     [
         ({"name": "why"}, "There is no question why. The questions are changed_verdicts, "),
-        ({"name": "violations", "sql": "SELECT 1"}, "two questions"),
+        ({"name": "violations", "sql": "SELECT 1"}, "exclude each other"),
         ({"sql": "SELECT nothing FROM newest"}, "UNRESOLVED_COLUMN"),
         ({"sql": "SELEC"}, "PARSE_SYNTAX_ERROR"),
         ({"name": "late_records", "given": ["late_ms=soon"]}, "'soon'"),

@@ -18,7 +18,7 @@ from spark_jobs.tables import Tables
 from tests.support.verdict_rows import delivered, undelivered, verdicts
 
 NOW_MS = 1_795_300_000_000
-UP_TO = f"All is judged up to {moment(NOW_MS)}"
+UP_TO = f"Judged up to {moment(NOW_MS)}"
 AUDITED = Audited(
     "here:9092",
     "timer.ingress",
@@ -50,10 +50,10 @@ def test_report_of_a_clean_audit_says_that_it_held_and_needs_no_network(
 
     assert "Exactly once held" in _text(page)
     assert "Every one of the 6 ingress records audited" in _text(page)
-    assert "1 of them is still waiting" in _text(page)
+    assert "1 of them is still pending" in _text(page)
     assert page.count("<svg") == 4
     assert 'class="all-in"' in page
-    assert "Nothing of what the topics show was left out." in _text(page)
+    assert "The audit covers everything in the topics." in _text(page)
     assert f"partition 0, offsets 0 to 5; partition 1, nothing {UP_TO}" in _text(page)
     assert not re.search(r"""(src|href)=["'](?!#)|url\((?!#)|@import""", page)
 
@@ -91,7 +91,7 @@ def test_report_of_what_was_late_alone_says_that_exactly_once_held(
 ) -> None:
     late = delivered(1, NOW_MS, 5_000, verdict="late", is_violation=True)
     overdue = undelivered(2, "overdue", is_violation=True, due_ms=NOW_MS)
-    held = "Exactly once held, but 2 records are later than was allowed"
+    held = "Exactly once held, but 2 records are later than allowed"
     assert held in _text(_page(spark, tmp_path / "late", [late, overdue]))
     early = delivered(3, NOW_MS, -5, verdict="early", is_violation=True)
     worse = _text(_page(spark, tmp_path / "early", [late, early]))
@@ -109,7 +109,7 @@ def test_report_of_what_could_not_all_be_judged_says_so_at_the_top(
     text = _text(_page(spark, tmp_path, rows, audited))
     assert "Exactly once held as far as could be judged" in text
     assert "1 record could not be judged : due for more than 60 s, and not ended" in text
-    assert f"All is judged up to {moment(NOW_MS - hour_ms)} (the proxy stood there)" in text
+    assert f"Judged up to {moment(NOW_MS - hour_ms)} (the proxy had not gone further)" in text
     assert "1 delivered late, 1 overdue" in text
 
 
@@ -128,11 +128,11 @@ def test_report_says_at_the_top_what_the_audit_does_not_cover(
     page = _page(spark, tmp_path, rows, audited)
     left_out = _text(page[page.index('class="left-out"') : page.index("Verdicts</h2>")])
     assert "8 offsets of timer.ingress get no verdict here" in left_out
-    assert "2 topics were not read , for which no record asks: mail, logs." in left_out
-    assert "1 of 2 deliveries have a time that the proxy claims" in left_out
+    assert "2 topics were not read , because no record asks for them: mail, logs." in left_out
+    assert "1 of 2 deliveries have a time that only the proxy claims" in left_out
     assert "2 dead letters have a reason that no topic shows" in left_out
-    assert "How late is too late was not said , but for alerts-*" in left_out
-    assert "What check-backs show was not compared with the 1 half message" in left_out
+    assert "No limit of lateness was given , except for alerts-*" in left_out
+    assert "The contents of check-backs were not compared with the 1 half message" in left_out
 
 
 def test_report_of_nothing_claims_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_end_that_is_not_known_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "LED_WITHIN_S", -1)
     broker = _broker(monkeypatch, OFFSET_INVALID)
     for ask in (broker.log_starts, broker.high_watermarks, broker.stable_ends):
-        with pytest.raises(BrokerUnreachable, match="has no leader for now"):
+        with pytest.raises(BrokerUnreachable, match="has no leader at present"):
             ask([("a", 0)])
 
 

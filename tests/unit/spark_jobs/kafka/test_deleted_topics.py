@@ -43,7 +43,7 @@ def test_deleted_topic_has_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_other_refusals_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: dict[str, str | int] = {"a": KafkaError.TOPIC_AUTHORIZATION_FAILED}
-    with pytest.raises(BrokerUnreachable, match="says no"):
+    with pytest.raises(BrokerUnreachable, match="refuses this"):
         _ids(monkeypatch, answers, answers)
 
 

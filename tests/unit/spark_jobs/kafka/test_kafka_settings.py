@@ -69,7 +69,7 @@ def test_what_only_one_client_knows_reaches_it_alone() -> None:
     [
         ("security.protocol", "key=value"),
         ("ssl.ca.location=/nowhere/ca.pem", "cannot be read"),
-        ("enable.ssl.certificate.verification=false", "unverified"),
+        ("enable.ssl.certificate.verification=false", "always verifies"),
     ],
 )
 def test_settings_that_cannot_be_followed_are_refused(pair: str, says: str) -> None:

@@ -59,7 +59,7 @@ def test_hostile_text_under_any_key_is_passed_over_and_said(
     assert held.served == {0: (PolicyFrom(3, "x"),)}
     assert held.overdue == {}
     said = capsys.readouterr().err
-    assert said.count("Passed over a record of timer.settings that cannot be read") >= 3
+    assert said.count("Skipped a record of timer.settings that cannot be read") >= 3
     assert max(map(len, said.splitlines())) < 500
 
 

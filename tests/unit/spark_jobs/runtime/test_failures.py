@@ -30,8 +30,8 @@ KAFKA = "org.apache.kafka.common.errors"
         ),
         (Py4JError(f"{KAFKA}.TopicAuthorizationException: x"), BrokerRefused, "Read"),
         (Py4JError(f"{KAFKA}.TimeoutException: Timed out"), BrokerUnreachable, "answering"),
-        (Py4JNetworkError("Answer from Java side is empty"), SparkUnusable, "process has gone"),
-        (ConnectionRefusedError(111, "Connection refused"), SparkUnusable, "process has gone"),
+        (Py4JNetworkError("Answer from Java side is empty"), SparkUnusable, "process has ended"),
+        (ConnectionRefusedError(111, "Connection refused"), SparkUnusable, "process has ended"),
     ],
 )
 def test_known_causes_are_told_with_what_to_do(
