@@ -67,8 +67,9 @@ WHOLE: Final = ("place", "written")
 
 @dataclass(frozen=True, kw_only=True)
 class OfGroup(Times, AtBroker):
-    """Options that name the dead-letter topic."""
+    """Options that name the dead-letter topic. For these commands `--set` sets a header."""
 
+    chosen: None = None
     group: str | None = option(
         "Use the dead-letter topic of this consumer group instead of the proxy's.", "--group", "-g"
     )

@@ -2,17 +2,16 @@
 
 import typer
 
-from proxy.cli.terminal import AtBroker, Config, say, say_json
-from proxy.config.sources import load_settings
+from proxy.cli.terminal import AtBroker, WithBroker, say, say_json
 from proxy.kafka.access import explained
 from proxy.kafka.client_settings import client_logger
 from proxy.kafka.topics import create_missing_topics
 from proxy.logs import configure_logs
 
 
-def run(config: Config = None) -> None:
+def run(asked: WithBroker) -> None:
     """Run the proxy until SIGTERM or Ctrl-C."""
-    settings = load_settings(config)
+    settings = asked.settings
     configure_logs(settings.log.level, settings.log.format)
     from proxy.worker.run import run as run_worker
 

@@ -20,9 +20,7 @@ from rich.table import Column, Table
 
 from proxy.config.settings import Settings
 from proxy.config.sources import CONFIG_VARIABLE, load_settings
-from proxy.config.values import refuse_no_addresses
 from proxy.dead_letters.letter import Origin, read_origin
-from proxy.errors import SettingsError
 from proxy.logs import plain
 from proxy.protocol.header_values import LONGEST_ID_BYTES, is_ident
 from proxy.protocol.policy import TARGETS_PATTERN
@@ -195,12 +193,6 @@ def checked_origin(text: str) -> Origin:
     )
 
 
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, help="Settings file (YAML)."),
-]
-
-
 def option(
     about: str, *names: str, default: Any = None, kind: Any = typer.Option, **how: Any
 ) -> Any:
@@ -215,20 +207,23 @@ argument = partial(option, default=MISSING, kind=typer.Argument)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configured:
+class WithSettings:
     """Options of a command that reads the settings."""
 
     config: Path | None = option("Settings file (YAML).", "--config", "-c", envvar=CONFIG_VARIABLE)
-    as_json: bool = flag("Print JSON for programs.", "--json")
+    chosen: list[str] | None = option(
+        "Override a setting: key=value, such as kafka.security.protocol=SASL_SSL. May be repeated.",
+        "--set",
+    )
 
     @cached_property
     def settings(self) -> Settings:
-        return load_settings(self.config)
+        return load_settings(self.config, self.chosen or ())
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtBroker(Configured):
-    """Options of a command that asks the broker."""
+class WithBroker(WithSettings):
+    """Options of a command that connects to the broker."""
 
     bootstrap: str | None = option(
         "Address of a broker, host:port. Default: from the settings.", "--bootstrap", "-b"
@@ -236,15 +231,22 @@ class AtBroker(Configured):
 
     @cached_property
     def settings(self) -> Settings:
-        settings = load_settings(self.config)
-        if self.bootstrap is None:
-            return settings
-        try:
-            refuse_no_addresses(self.bootstrap)
-        except ValueError as error:
-            raise SettingsError(f"{error}.") from None
-        kafka = {**settings.kafka, "bootstrap.servers": self.bootstrap}
-        return settings.model_copy(update={"kafka": kafka})
+        chosen = self.chosen or []
+        if self.bootstrap is not None:
+            chosen = [*chosen, f"kafka.bootstrap.servers={self.bootstrap}"]
+        return load_settings(self.config, chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configured(WithSettings):
+    """Options of a command that reads the settings and prints a result."""
+
+    as_json: bool = flag("Print JSON for programs.", "--json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtBroker(Configured, WithBroker):
+    """Options of a command that asks the broker and prints a result."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +256,7 @@ class Times:
     utc: bool = flag("Show times in UTC instead of the local zone.", callback=show_utc)
 
 
-SHARED: Final = ("admin", "bootstrap", "config", "as_json", "utc")
+SHARED: Final = ("admin", "bootstrap", "config", "chosen", "as_json", "utc")
 """Options of many commands. The help shows them last."""
 
 
@@ -265,12 +267,12 @@ def with_options(run: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
     options: list[Parameter] = []
     for name, one in own.items():
-        options += map(_parameter, fields(groups[name])) if name in groups else [one]
+        options += map(_parameter, _asked(groups[name])) if name in groups else [one]
 
     @wraps(run)
     def command(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+            given[name] = group(**{each.name: given.pop(each.name) for each in _asked(group)})
         run(**given)
 
     options = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in options]
@@ -278,6 +280,11 @@ def with_options(run: Callable[..., None]) -> Callable[..., None]:
     command.__signature__ = Signature(options)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in options}
     return command
+
+
+def _asked(group: Any) -> list[Field[Any]]:
+    """Return the fields that are options. A subclass may give a field a fixed value instead."""
+    return [each for each in fields(group) if each.metadata]
 
 
 def _parameter(one: Field[Any]) -> Parameter:

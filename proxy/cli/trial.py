@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.cimpl import NewTopic
 
 from proxy.cli.admin_port import DIRECTLY
-from proxy.cli.terminal import Config, StopAsked, say, settings_for_embedded, stop_raises
+from proxy.cli.terminal import StopAsked, say, settings_for_embedded, stop_raises
 from proxy.config.settings import Settings, TopicSettings
 from proxy.config.sources import CONFIG_VARIABLE, load_settings, variable_name
 from proxy.embedded import EmbeddedBroker
@@ -139,7 +139,10 @@ def dev(
     data_dir: Annotated[
         Path, typer.Option(help="Folder for the data of broker and proxy. It is kept.")
     ] = Path("data/dev"),
-    config: Config = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, help="Settings file (YAML)."),
+    ] = None,
 ) -> None:
     """Run a real Kafka broker with the proxy, and print commands to try, until Ctrl-C."""
     settings = load_settings(config)

@@ -1,12 +1,14 @@
-"""Readers of the settings file (YAML) and of environment variables, which override it.
+"""Readers of the settings: a file (YAML), environment variables, and `--set` on the command line.
 
+Variables override the file, and `--set` overrides both.
 `DELAY_PROXY_WHEEL__PRECISION_MS=500` is `wheel: {precision_ms: 500}`. Under `kafka`, single
 underscores stand for dots. Lists may be written with commas.
+`--set wheel.precision_ms=500` has the key in full and a value in YAML.
 """
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,12 +16,7 @@ from typing import Any, ClassVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
-from pydantic_settings import (
-    BaseSettings,
-    EnvSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError as EnvironmentUnreadable
 
 from proxy.config.settings import Settings
@@ -48,24 +45,41 @@ _QUOTED = re.compile(r"""['"].*['"]""", re.DOTALL)
 KeyPath = tuple[str, ...]
 
 
-def load_settings(path: Path | None = None) -> Settings:
-    """Load the file at `path`, or the defaults, with the environment on top.
+def load_settings(path: Path | None = None, asked: Iterable[str] = ()) -> Settings:
+    """Load the file at `path`, or the defaults, with the environment and then `asked` on top.
 
-    Raises SettingsError with one sentence for each problem.
+    `asked` has a `key=value` for each `--set`. Raises SettingsError with one sentence for each
+    problem.
     """
     document = _read_file(path) if path is not None else _Document({}, {}, "")
-    problems = [*_unknown_in_file(document), *_unknown_in_environment(os.environ)]
+    choices = _Choices({}, {})
+    for text in asked:
+        choices.add(text)
+    problems = [
+        *_unknown_in_file(document),
+        *_unknown_in_environment(os.environ),
+        *_unknown_in_choices(choices),
+    ]
     if problems:
         raise SettingsError("\n".join(problems))
     try:
-        read = _Overruled(**document.values)
+        values = _merged(_merged(document.values, _Environment(_Variables)()), choices.values)
+        return Settings.model_validate(values)
     except ValidationError as error:
-        raise SettingsError("\n".join(_sentences(error, document))) from None
+        raise SettingsError("\n".join(_sentences(error, document, choices))) from None
     except EnvironmentUnreadable as error:
         raise SettingsError(f"An environment variable is not valid JSON: {error}.") from None
     except RecursionError:
         raise SettingsError("An environment variable nests too many lists.") from None
-    return Settings.model_validate(read.model_dump(by_alias=True))
+
+
+def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both. Sections are merged key by key, and other values of `high` win."""
+    both = {**low, **high}
+    for key in low.keys() & high.keys():
+        if isinstance(low[key], Mapping) and isinstance(high[key], Mapping):
+            both[key] = _merged(low[key], high[key])
+    return both
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]
@@ -92,23 +106,13 @@ class _Environment(EnvSettingsSource):
         return values
 
 
-class _Overruled(Settings, BaseSettings):
+class _Variables(Settings, BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
         env_prefix_target="all",
         env_nested_delimiter="__",
         env_parse_none_str="null",
     )
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        *_: Any,
-        **__: Any,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (_Environment(settings_cls), init_settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +122,55 @@ class _Document:
     name: str
 
     def where(self, path: KeyPath) -> str:
-        variable = variable_name(path)
-        if variable in {name.upper() for name in os.environ}:
-            return f"The environment variable {variable}"
         while path and path not in self.lines:
             path = path[:-1]
         return f"{self.name} line {self.lines[path]}" if path else self.name or "The settings"
+
+
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """The values of `--set`."""
+
+    values: dict[str, Any]
+    keys: dict[KeyPath, str]
+    """Each key as it was given."""
+
+    def add(self, text: str) -> None:
+        """Add `key=value`. A later value replaces an earlier one. Raises SettingsError."""
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise SettingsError(
+                f"`--set {text}` has no value.", "Write a key and a value: --set log.level=debug."
+            )
+        path = _key_path(key)
+        self.keys[path] = key
+        nested: Any = _value_of(path, value, f"`--set {key}`")
+        for part in reversed(path):
+            nested = {part: nested}
+        self.values.update(_merged(self.values, nested))
+
+
+def _key_path(key: str) -> KeyPath:
+    """Return the path of a dotted key. The name in a free section keeps its dots."""
+    for free in FREE_SECTIONS:
+        start = ".".join(free) + "."
+        if key.startswith(start):
+            return (*free, key.removeprefix(start))
+    return tuple(key.split("."))
+
+
+def _value_of(path: KeyPath, text: str, where: str) -> Any:
+    """Parse a value of `--set`. Under `kafka` it is text as it stands."""
+    if path[0] == "kafka":
+        return text
+    try:
+        node, value = _parsed(text)
+        ambiguous = "\n".join(_leading_zeros(node, path, where))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        raise SettingsError(f"The value of {where} is not YAML.", "Put it in quotes.") from None
+    if ambiguous:
+        raise SettingsError(ambiguous)
+    return value
 
 
 def variable_name(path: KeyPath) -> str:
@@ -250,8 +297,8 @@ def _said_of(error: yaml.YAMLError) -> str:
 
 def _unknown_in_file(document: _Document) -> Iterator[str]:
     known = set(known_paths())
-    for path, line in document.lines.items():
-        if path in known or any(path[: len(free)] == free for free in FREE_SECTIONS):
+    for path in document.lines:
+        if path in known or _is_free(path):
             continue
         if path[:-1] and path[:-1] not in known:
             continue
@@ -259,7 +306,18 @@ def _unknown_in_file(document: _Document) -> Iterator[str]:
         if not siblings:  # under a scalar key; the key below may be a secret
             continue
         advice = _nearest(path[-1], siblings, "key")
-        yield f"{document.name} line {line}: `{'.'.join(path)}` is no setting. {advice}"
+        yield f"{document.where(path)}: `{'.'.join(path)}` is no setting. {advice}"
+
+
+def _unknown_in_choices(choices: _Choices) -> Iterator[str]:
+    known = {".".join(path) for path in known_paths()}
+    for path, key in choices.keys.items():
+        if key not in known and not _is_free(path):
+            yield f"`--set {key}` names no setting. {_nearest(key, known, 'key')}"
+
+
+def _is_free(path: KeyPath) -> bool:
+    return any(path[: len(free)] == free for free in FREE_SECTIONS)
 
 
 def _unknown_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
@@ -280,7 +338,7 @@ def _nearest(found: str, known: Mapping[str, Any] | list[str] | set[str], word: 
     return f"Known here: {', '.join(sorted(known))}."
 
 
-def _sentences(error: ValidationError, document: _Document) -> Iterator[str]:
+def _sentences(error: ValidationError, document: _Document, choices: _Choices) -> Iterator[str]:
     for problem in error.errors(include_url=False, include_context=False):
         path = tuple(str(part) for part in problem["loc"] if part != "[key]")
         text = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
@@ -288,7 +346,18 @@ def _sentences(error: ValidationError, document: _Document) -> Iterator[str]:
             text = "must hold keys and values of its own"
         shown = _shown(path, problem["input"])
         named = f"`{'.'.join(path)}`{shown}: " if path else ""
-        yield f"{document.where(path)}: {named}{text}."
+        yield f"{_place(path, document, choices)}: {named}{text}."
+
+
+def _place(path: KeyPath, document: _Document, choices: _Choices) -> str:
+    """Return where the value at `path` comes from: the last of the sources that names it."""
+    for known, key in choices.keys.items():
+        if known in (path[: len(known)], path) or path == known[: len(path)]:
+            return f"`--set {key}`"
+    variable = variable_name(path)
+    if variable in {name.upper() for name in os.environ}:
+        return f"The environment variable {variable}"
+    return document.where(path)
 
 
 def _shown(path: KeyPath, value: object) -> str:

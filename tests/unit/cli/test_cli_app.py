@@ -12,7 +12,7 @@ import pytest
 
 from proxy import __version__
 from proxy.admin.server import AdminServer
-from proxy.cli import run as run_command
+from proxy.cli import terminal
 from proxy.cli.trial import invitation
 from proxy.config.settings import AdminSettings, TopicSettings
 from proxy.kafka.access import Connection
@@ -109,7 +109,7 @@ def test_a_defect_is_told_as_one_and_shows_where_when_asked(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by nobody")
 
-    monkeypatch.setattr(run_command, "load_settings", broken)
+    monkeypatch.setattr(terminal, "load_settings", broken)
     code, _, err = call("run")
     assert code == 1
     assert "a defect of kafka-delay-proxy. Please report it: ZeroDivisionError: by nobody" in err

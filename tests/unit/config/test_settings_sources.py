@@ -22,19 +22,19 @@ def _no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
-    def load_with(text: str = "", **variables: str) -> Settings:
+    def load_with(text: str = "", *chosen: str, **variables: str) -> Settings:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         path = tmp_path / "proxy.yaml"
         path.write_text(text, "utf-8")
-        return load_settings(path)
+        return load_settings(path, chosen)
 
     return load_with
 
 
-def refusal(load: Load, text: str = "", **variables: str) -> str:
+def refusal(load: Load, text: str = "", *chosen: str, **variables: str) -> str:
     with pytest.raises(SettingsError) as caught:
-        load(text, **variables)
+        load(text, *chosen, **variables)
     return str(caught.value)
 
 
@@ -403,3 +403,59 @@ def test_a_login_in_an_address_is_not_shown(load: Load) -> None:
     for servers in ("user:secret@kafka:9092", "http://user:secret@kafka:9092/"):
         said = refusal(load, f"kafka: {{bootstrap.servers: '{servers}'}}")
         assert ("secret" in said, "kafka:9092" in said) == (False, True)
+
+
+def test_a_choice_on_the_command_line_beats_the_environment_and_the_file(load: Load) -> None:
+    settings = load(
+        "admin: {port: 1, host: 10.0.0.1}\n",
+        "admin.port=3",
+        "admin.port=4",
+        DELAY_PROXY_ADMIN__PORT="2",
+    )
+    assert (settings.admin.port, settings.admin.host) == (4, "10.0.0.1")
+
+
+def test_choices_are_yaml_and_add_to_a_section(load: Load) -> None:
+    settings = load(
+        "kafka: {security.protocol: SSL}\nrelease: {per_target: {a: 1}}\n",
+        "levels=1s 2m",
+        "targets.allow=orders,bills",
+        "release.per_target.My.Topic=5",
+        'retry.groups.g={policy: custom, delays: "1s"}',
+        "kafka.sasl.password=0123=x: y",
+        "kafka.bootstrap.servers=a:1,b:2",
+    )
+    assert settings.levels_ms == (1_000, 120_000)
+    assert settings.targets.allow == ("orders", "bills")
+    assert settings.release.per_target == {"a": 1, "My.Topic": 5}
+    assert settings.retry.groups["g"].delays_ms == (1_000,)
+    assert settings.kafka["sasl.password"] == "0123=x: y"
+    assert settings.kafka["security.protocol"] == "SSL"
+    assert settings.bootstrap_servers == "a:1,b:2"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        (
+            "log.levle=debug",
+            "`--set log.levle` names no setting. The nearest known key is `log.level`",
+        ),
+        ("log.level", "`--set log.level` has no value."),
+        ("=1", "`--set =1` has no value."),
+        ("log.level=", "`--set log.level`: `log.level`"),
+        ("log.level=loud", "`--set log.level`: `log.level` is 'loud': must be"),
+        ("log=loud", "`--set log`: `log` is 'loud': must hold keys"),
+        ("levels=[1s", "The value of `--set levels` is not YAML."),
+        ("wheel.slots=010", "a number with a leading zero"),
+        ("log.level.deep=1", "`--set log.level.deep` names no setting."),
+        ("kafka.bootstrap.servers= ", "`--set kafka.bootstrap.servers`: "),
+    ],
+)
+def test_a_wrong_choice_is_refused_by_its_name(load: Load, chosen: str, found: str) -> None:
+    assert found in refusal(load, "log: {level: info}\n", chosen, DELAY_PROXY_LOG__LEVEL="debug")
+
+
+def test_a_password_in_a_refused_choice_is_not_shown(load: Load) -> None:
+    said = refusal(load, "", "kafka.sasl.pasword", "kafka.sasl.password=hunter2\n[")
+    assert "hunter2" not in said
