@@ -16,7 +16,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo check test test-rest test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock openapi docs clean dist chart \
+.PHONY: help setup run shell demo check test test-rest test-all test-long test-kafka lint format bench bench-peers bench-stores soak overload lock openapi docs clean dist chart \
   two-pods test-image test-chart-install
 
 help: ## Say what each target does
@@ -42,6 +42,9 @@ $(READY): $(LOCKED) pyproject.toml client/pyproject.toml
 
 run: $(READY) ## A real Kafka broker and the proxy in front of it, ready to try
 	@$(BIN)/kafka-delay-proxy dev $(ARGS)
+
+shell: $(READY) ## A shell whose path has the commands of this folder
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $${SHELL:-sh}
 
 demo: $(READY) ## Everything once, in about two minutes
 	@$(BIN)/python examples/demo.py

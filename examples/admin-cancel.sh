@@ -1,13 +1,14 @@
 #!/bin/sh
-# Take back what waits with an id: show it, cancel it, and wait for what becomes of the cancel.
+# Cancel a pending record by its id: show it, cancel it, and wait for the outcome of the cancel.
 #
 #   sh admin-cancel.sh order-17
 #
-# The cancel goes to where the proxy that is asked knows the id to wait. Where another instance
-# serves that partition, name the record's key in the ingress:  sh admin-cancel.sh order-17 customer-5
+# Another instance may serve the record's partition. Then give the record's ingress key, too:
 #
-# ADMIN: host:port of the proxy's admin port. TOKEN: admin.token, where one is set.
-# Ids and keys here have no quotes and no backslashes.
+#   sh admin-cancel.sh order-17 customer-5
+#
+# ADMIN: host:port of the proxy's admin port. TOKEN: the setting admin.token, if it is set.
+# Ids and keys must have no quotes and no backslashes.
 set -eu
 ADMIN=${ADMIN:-127.0.0.1:9464}
 id=${1:?usage: $0 ID [KEY]}

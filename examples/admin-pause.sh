@@ -1,11 +1,11 @@
 #!/bin/sh
-# Hold back what is for some targets, or let it go again; other targets do not wait.
+# Pause the delivery to some targets, or resume it. Other targets do not wait.
 #
 #   sh admin-pause.sh pause 'orders-*'
 #   sh admin-pause.sh resume 'orders-*'
 #   sh admin-pause.sh list
 #
-# ADMIN: host:port of a proxy's admin port (any of them). TOKEN: admin.token, where one is set.
+# ADMIN: host:port of a proxy's admin port (any of them). TOKEN: the setting admin.token, if it is set.
 set -eu
 ADMIN=${ADMIN:-127.0.0.1:9464}
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What waits: by target, by time, and half messages that nobody has decided.
+# Show pending records by target and by time, and undecided half messages.
 #
-# ADMIN: host:port of the proxy's admin port. TOKEN: admin.token, where one is set.
+# ADMIN: host:port of the proxy's admin port. TOKEN: the setting admin.token, if it is set.
 set -eu
 ADMIN=${ADMIN:-127.0.0.1:9464}
 

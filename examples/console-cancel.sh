@@ -1,7 +1,7 @@
 #!/bin/sh
-# A record that is cancelled before it appears, and one that is replaced; kafka-console-producer.sh
-# comes with Kafka. The Kafka key of all of them is the id, so that they meet in one partition; the
-# key at the target stands in `timer-key`. See console-producer.sh for the form of a line.
+# Send two records for later, cancel the first and replace the second.
+# kafka-console-producer.sh comes with Kafka. console-producer.sh explains the form of a line.
+# The id is the Kafka key of all lines, so they share a partition. `timer-key` is the target's key.
 bootstrap="${1:-localhost:9092}"
 
 {
@@ -12,4 +12,4 @@ bootstrap="${1:-localhost:9092}"
 } | kafka-console-producer.sh --bootstrap-server "$bootstrap" --topic timer.ingress \
   --reader-property parse.headers=true --reader-property parse.key=true
 
-# Whether the cancel came in time stands in timer.outcomes, under its own origin.
+# The outcome of the cancel is in timer.outcomes, under its own origin: applied or missed.

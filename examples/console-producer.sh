@@ -1,6 +1,7 @@
 #!/bin/sh
-# Records that appear in the topic `orders` later; kafka-console-producer.sh comes with Kafka.
-# A line is: headers, tab, key, tab, value. Before Kafka 4.2 write --property for --reader-property.
+# Send three records that arrive in the topic `orders` later: by delay, by level, by time.
+# kafka-console-producer.sh comes with Kafka. A line is: headers, tab, key, tab, value.
+# Before Kafka 4.2 write --property instead of --reader-property.
 bootstrap="${1:-localhost:9092}"
 
 {

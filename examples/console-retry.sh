@@ -1,8 +1,8 @@
 #!/bin/sh
-# What a consumer of the group G writes when it cannot handle a record: the proxy brings it to
-# retry.G, after 10 s (level 3) because it had not failed before (attempt 0), after 30 s had it
-# failed once, and so on; from attempt 16 on to dlq.G, at once.
-# `retry-` headers are the consumer's own: they travel unchanged, so that it can count on.
+# Send back two records that a consumer of a group could not process.
+# The first has no earlier failure (attempt 0). It arrives in retry.<group> after 10 s (level 3).
+# The second has 16 earlier failures. It arrives in dlq.<group> at once.
+# `retry-` headers are the consumer's own and stay unchanged, so the consumer can count in them.
 bootstrap="${1:-localhost:9092}"
 group="billing-$$"
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Half messages: stored, but undelivered until `commit`. The Kafka key of all is the transaction's
-# id, so that they meet in one partition; the key at the target stands in `timer-key`.
+# Send three half messages, commit the first and roll back the second. The third is asked about.
+# The transaction's id is the Kafka key, so prepare and commit share a partition. `timer-key` is the
+# target's key.
 bootstrap="${1:-localhost:9092}"
 checks="orders.checks-$$"
 prepare="timer-transaction:prepare,timer-topic:orders,timer-check-topic:$checks"
@@ -15,12 +16,12 @@ kafka-topics.sh --bootstrap-server "$bootstrap" --create --if-not-exists --topic
 } | kafka-console-producer.sh --bootstrap-server "$bootstrap" --topic timer.ingress \
   --reader-property parse.headers=true --reader-property parse.key=true
 
-# The third was not decided: after its immunity the proxy asks what became of it ...
+# The third is undecided. After its immunity time the proxy sends a check-back ...
 kafka-console-consumer.sh --bootstrap-server "$bootstrap" --topic "$checks" --from-beginning \
   --isolation-level read_committed --formatter-property print.headers=true --max-messages 1 \
   --timeout-ms 30000
 
-# ... and this is the answer.
+# ... and this commit answers it.
 printf 'timer-transaction:commit,timer-id:t-3\tt-3\t\n' |
   kafka-console-producer.sh --bootstrap-server "$bootstrap" --topic timer.ingress \
     --reader-property parse.headers=true --reader-property parse.key=true

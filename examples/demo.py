@@ -44,7 +44,7 @@ TARGETS = (ORDERS, BILLS, REMINDERS, CHECKS, RETRY, GIVEN_UP)
 WRITING = {"partitioner": "murmur2_random"}  # the commands look for an id where Java puts it
 READING = {"group.id": "demo", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
 STAMPED = {"message.timestamp.type": "LogAppendTime"}
-BAD = {  # what is asked for, by the reason that the dead letter must give
+BAD = {  # requests, by the reason that their dead letters must give
     "time-unreadable": {"timer-topic": ORDERS, "timer-delay": "soonish"},
     "level-unknown": {"timer-topic": ORDERS, "timer-level": "high"},
     "delay-too-long": {"timer-topic": ORDERS, "timer-delay": "99999d"},
@@ -111,7 +111,7 @@ class Topics:
         until_s = time.monotonic() + PATIENCE_S
         while not condition():
             if time.monotonic() > until_s:
-                raise NotHeld(f"after {PATIENCE_S:.0f} s still waiting for {what}")
+                raise NotHeld(f"{what} did not arrive within {PATIENCE_S:.0f} s")
             self.read(0.2)
 
     def faults(self) -> Iterator[str]:
@@ -128,7 +128,7 @@ class Topics:
             if found[0].timestamp()[1] < wanted.due_ms:
                 yield f"{name} is {wanted.due_ms - found[0].timestamp()[1]} ms early"
         for name in self.arrived.keys() - self.expected.keys():
-            yield f"{name} must not arrive"
+            yield f"{name} arrived, but must not"
 
 
 class Demo:
@@ -166,7 +166,7 @@ class Demo:
         topics, proxy = self.topics, self._proxy
         with proxy:
             proxy.await_ready(PATIENCE_S)
-            self.tell(f"ready; http://127.0.0.1:{proxy.admin_port}/ shows what waits")
+            self.tell(f"ready; http://127.0.0.1:{proxy.admin_port}/ lists pending records")
             self.command("pause", BILLS)
             self._send()
             self._take_back()
@@ -250,7 +250,7 @@ class Demo:
         self.command("purge", REMINDERS, "--yes")
         bills = {f"bill-{number}" for number in range(MANY)}
         if bills & self.topics.arrived.keys():
-            raise NotHeld(f"{BILLS} is paused, and something arrived there")
+            raise NotHeld(f"{BILLS} is paused, and a record arrived there")
         self.command("resume", BILLS, "--per-second", str(PER_SECOND))
         self.topics.read_until(lambda: bills <= self.topics.arrived.keys(), f"all of {BILLS}")
         times_ms = [self.topics.arrived[name][0].timestamp()[1] for name in bills]
@@ -264,8 +264,8 @@ class Demo:
         if faults := list(self.topics.faults()):
             raise NotHeld("; ".join(faults))
         if self.topics.check_backs != 3:
-            raise NotHeld(f"{self.topics.check_backs} check-backs instead of 3")
-        self.tell("now the Spark audit, which knows only what lies in the topics ...")
+            raise NotHeld(f"{self.topics.check_backs} check-backs arrived, expected 3")
+        self.tell("the Spark audit now reads all topics ...")
         words = ("audit", "--output", f"{self._folder}/audit", "--json", "--driver-memory", "1g")
         found: dict[str, Any] = json.loads(self.command(*words, codes=(0, 2, 3)).splitlines()[-1])
         verdicts = {name: n for name, n in found["verdicts"].items() if n}
@@ -290,9 +290,9 @@ def main() -> int:
                 demo.play()
                 demo.judge()
             except NotHeld as why:
-                print(f"It did not hold: {why}", file=sys.stderr)
+                print(f"The demo failed: {why}", file=sys.stderr)
                 return 1
-            demo.tell("held: each record ended once, as it must, and none early")
+            demo.tell("passed: each record ended once, as expected, and none came early")
             return 0
 
 

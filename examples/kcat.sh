@@ -1,5 +1,5 @@
 #!/bin/sh
-# A record that appears in the topic `orders` ten seconds from now.
+# Send a record that arrives in the topic `orders` ten seconds from now.
 bootstrap="${1:-localhost:9092}"
 
 printf 'k1:hello from kcat\n' |

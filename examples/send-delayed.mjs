@@ -1,4 +1,4 @@
-// A record that appears in the topic `orders` ten seconds from now.
+// Send a record that arrives in the topic `orders` ten seconds from now.
 import { Kafka } from "kafkajs";
 
 const bootstrap = process.argv[2] ?? "localhost:9092";

@@ -1,4 +1,4 @@
-// A record that appears in the topic `orders` ten seconds from now.
+// Send a record that arrives in the topic `orders` ten seconds from now.
 package main
 
 import (

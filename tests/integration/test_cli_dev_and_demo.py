@@ -141,7 +141,7 @@ def test_demo_holds_through_a_kill_and_says_what_the_audit_found() -> None:
     assert "SIGKILL to the proxy" in done.stdout
     assert f"a dry run: {PURGED} records for demo-reminders wait" in done.stdout
     assert re.search(r"^ +83  delivered\n", done.stdout, re.MULTILINE)
-    assert done.stdout.splitlines()[-1].endswith("as it must, and none early")
+    assert done.stdout.splitlines()[-1].endswith("as expected, and none came early")
 
 
 def processes_in(folder: Path) -> list[str]:

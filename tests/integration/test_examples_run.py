@@ -110,10 +110,11 @@ def show(bootstrap: str, file: str, shown: list[str]) -> None:
 
 def paste(code: str, bootstrap: str) -> str:
     code = re.sub(r"\borders\b", OWN_TOPIC, code.replace("localhost:9092", bootstrap))
+    path = f"{COMMAND.parent}:{os.environ['PATH']}"  # as `make shell` sets it
     ran = subprocess.run(
-        ["sh", "-ec", code.replace(".venv/bin/", f"{COMMAND.parent}/")],  # noqa: S607
+        ["sh", "-ec", code],  # noqa: S607
         cwd=REPOSITORY,
-        env={**os.environ, "DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS": bootstrap},
+        env={**os.environ, "PATH": path, "DELAY_PROXY_KAFKA__BOOTSTRAP_SERVERS": bootstrap},
         capture_output=True,
         text=True,
         timeout=WITHIN_S,
