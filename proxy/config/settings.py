@@ -95,7 +95,7 @@ class TopicSettings(Section):
             )
         if (self.min_insync_replicas or 1) > (self.replication_factor or 100):
             raise ValueError(
-                "min_insync_replicas is more than replication_factor: no write would do"
+                "min_insync_replicas is more than replication_factor: no write would succeed"
             )
         return self
 
@@ -243,12 +243,12 @@ class AdminSettings(Section):
         ):
             raise ValueError(
                 "it cannot be sent in a header: it begins or ends with a blank or a line break, or "
-                "has other characters than visible ASCII"
+                "it has characters that are not visible ASCII"
             )
         if token is not None and len(token) < SHORTEST_TOKEN:
             raise ValueError(
-                f"it has {len(token)} characters and can be guessed: take {SHORTEST_TOKEN} or "
-                "more, drawn at random, as `openssl rand -hex 20` prints them"
+                f"it has {len(token)} characters and can be guessed: use {SHORTEST_TOKEN} or more "
+                "random characters, as `openssl rand -hex 20` prints them"
             )
         return token
 
@@ -306,8 +306,8 @@ class Settings(Section):
         limits = self.admission
         if self.bodies == "kafka" and (limits.size_bytes or limits.bytes_per_target):
             raise ValueError(
-                "admission.bytes and bytes_per_target count what data_dir keeps, and with "
-                "`bodies: kafka` that is a few bytes a record: use admission.records and per_target"
+                "admission.bytes and bytes_per_target limit bytes in data_dir. With `bodies: "
+                "kafka` few bytes are there: use admission.records and per_target"
             )
         return self
 

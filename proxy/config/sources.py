@@ -197,11 +197,10 @@ def _read_file(path: Path) -> _Document:
     except UnicodeDecodeError:
         raise SettingsError(f"The settings file {path} is not UTF-8 text.") from None
     except yaml.YAMLError as error:
-        raise SettingsError(f"{path}{_said_of(error)}", "Correct it there.") from None
+        raise SettingsError(f"{path}{_said_of(error)}", "Correct the file there.") from None
     except (ValueError, RecursionError):
         raise SettingsError(
-            f"The settings file {path} holds a value that cannot be: a date that there is not, or "
-            "lists within lists.",
+            f"The settings file {path} holds an impossible date, or too many nested lists.",
             "Write texts that look like dates in quotes.",
         ) from None
     if values is None:

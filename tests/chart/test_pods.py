@@ -177,7 +177,7 @@ def test_several_workers_need_more_time_to_end_than_one() -> None:
 
 @pytest.mark.parametrize("folder", ["/tmp", "/tmp/data", "/etc/kafka-delay-proxy"])  # noqa: S108
 def test_a_data_folder_where_something_else_is_mounted_is_refused(folder: str) -> None:
-    assert "Leave it /data" in refusal({"config": {"data_dir": folder}})
+    assert "Leave it at /data" in refusal({"config": {"data_dir": folder}})
 
 
 @pytest.mark.parametrize("workers", ["many", 0])

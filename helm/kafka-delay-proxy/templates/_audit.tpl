@@ -1,4 +1,4 @@
-{{/* What the pods of both audits have in common: the CronJob's, and the one that goes on. */}}
+{{/* Parts of the pods of both audits: the CronJob and the continuous audit. */}}
 
 {{- define "proxy.hasAudit" -}}
 {{- if or .Values.audit.enabled .Values.audit.follow.enabled }}true{{ end -}}
@@ -19,7 +19,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* A list: the root, and the name of the component. */}}
+{{/* Metadata of a pod. Takes a list: the root, and the name of the component. */}}
 {{- define "proxy.auditMetadata" -}}
 {{- $root := index . 0 -}}
 labels:
@@ -59,7 +59,7 @@ serviceAccountName: {{ include "proxy.serviceAccountName" . }}
 - --driver-memory={{ .Values.audit.spark.driverMemory }}
 {{- end -}}
 
-{{/* Of the container, from its image on. */}}
+{{/* The container, from its image on. */}}
 {{- define "proxy.auditContainer" -}}
 image: {{ include "proxy.auditImage" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -87,7 +87,7 @@ volumeMounts:
   {{- include "proxy.mounts" . | nindent 2 }}
 {{- end -}}
 
-{{/* Of the results: a default that is a source would be merged with another source. */}}
+{{/* The volume of the results. The default is here and not in values.yaml: Helm would merge it with another source. */}}
 {{- define "proxy.auditVolume" -}}
 {{- if .Values.audit.volume -}}
 {{- toYaml .Values.audit.volume }}
@@ -99,7 +99,7 @@ emptyDir: {}
 {{- end }}
 {{- end -}}
 
-{{/* All but that of the results. */}}
+{{/* All volumes except the volume of the results. */}}
 {{- define "proxy.auditVolumes" -}}
 - name: spark
   configMap:

@@ -5,8 +5,8 @@
 {{- end -}}
 
 {{/*
-At most 40 characters: Kubernetes adds to the names of pods and Jobs, and a label holds 63. What is
-longer ends with a digest, so that two long names stay two.
+At most 40 characters: Kubernetes extends the names of pods and Jobs, and a label holds 63. A longer name
+is cut and ends with a digest, so that two long names stay different.
 */}}
 {{- define "proxy.fullname" -}}
 {{- $name := .Values.nameOverride | default .Chart.Name -}}
@@ -19,7 +19,7 @@ longer ends with a digest, so that two long names stay two.
 {{- end -}}
 {{- end -}}
 
-{{/* What never changes after the install: selectors, and the labels of volumes. */}}
+{{/* Labels that never change after the install, for selectors and volumes. */}}
 {{- define "proxy.identity" -}}
 app.kubernetes.io/name: {{ include "proxy.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -37,7 +37,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
 {{- end -}}
 
-{{/* The Secret with the token of the admin port: the one named, else the chart's own; empty for none. */}}
+{{/* The Secret with the token of the admin port: the named one, else the chart's own. Empty = no token. */}}
 {{- define "proxy.adminTokenSecret" -}}
 {{- with .Values.credentials.adminToken -}}
 {{- .existingSecret | default (ternary (printf "%s-admin-token" (include "proxy.fullname" $)) "" .create) -}}

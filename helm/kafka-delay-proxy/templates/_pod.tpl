@@ -1,10 +1,10 @@
-{{/* What the pods of the proxy, of the topics' Job and of the audit have in common. */}}
+{{/* Parts of the pods of the proxy, the topics' Job and the audit. */}}
 
 {{- define "proxy.configFolder" -}}/etc/kafka-delay-proxy{{- end -}}
 {{- define "proxy.configFile" -}}{{ include "proxy.configFolder" . }}/proxy.yaml{{- end -}}
 {{- define "proxy.tlsFolder" -}}/etc/kafka-tls{{- end -}}
 
-{{/* Of the pod: who it is, where it runs. */}}
+{{/* Security and placement of a pod. */}}
 {{- define "proxy.podSettings" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -31,7 +31,7 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* A variable taken from a Secret: a list of name, Secret, key; none where the key is empty. */}}
+{{/* A variable from a Secret. Takes a list: name, Secret, key. No variable if the key is empty. */}}
 {{- define "proxy.secretVariable" -}}
 {{- $name := index . 0 -}}{{- $secret := index . 1 -}}{{- $key := index . 2 -}}
 {{- if and $secret $key }}
@@ -43,7 +43,7 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* How to reach Kafka, then extraEnv. A list: the root, and the Secret with user and password. */}}
+{{/* Variables for Kafka, then extraEnv. Takes a list: the root, and the Secret with user and password. */}}
 {{- define "proxy.variables" -}}
 {{- $root := index . 0 -}}{{- $sasl := index . 1 -}}
 {{- with $root.Values.credentials -}}
@@ -87,7 +87,7 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
-{{/* A list: the root, and the ConfigMap with the settings. */}}
+{{/* Volumes of a pod. Takes a list: the root, and the ConfigMap with the settings. */}}
 {{- define "proxy.volumes" -}}
 {{- $root := index . 0 -}}
 - name: config

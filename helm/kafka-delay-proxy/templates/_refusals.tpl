@@ -1,8 +1,8 @@
-{{/* What the schema cannot say in a sentence. Included by the ConfigMap, so that it is always judged. */}}
+{{/* Checks beyond the schema. The ConfigMap includes them, so that they always run. */}}
 {{- define "proxy.refusals" -}}
 {{- range $name, $value := .Values.config.kafka -}}
   {{- if regexMatch "(password|secret|key\\.pem$|jaas)" $name -}}
-    {{- fail (printf "\n\nconfig.kafka.%q is a secret, and everybody may read a ConfigMap. Put it into a Secret and name that under `credentials`, or take it from one by `extraEnv` (DELAY_PROXY_KAFKA__%s)." $name ($name | replace "." "_" | upper)) -}}
+    {{- fail (printf "\n\nconfig.kafka.%q is a secret, and everybody in the namespace can read a ConfigMap. Put it into a Secret, and name the Secret under `credentials`. Or take it from a Secret with `extraEnv` (DELAY_PROXY_KAFKA__%s)." $name ($name | replace "." "_" | upper)) -}}
   {{- end -}}
 {{- end -}}
 {{- range .Values.extraEnv -}}
@@ -10,7 +10,7 @@
     {{- fail "\n\nextraEnv: each entry needs a name." -}}
   {{- end -}}
   {{- if and (hasKey . "value") (regexMatch "(?i)^delay_proxy_.*(password|secret|__token|key_pem)" .name) -}}
-    {{- fail (printf "\n\nextraEnv: %s is a secret, and everybody who sees the pod could read it. Take it from a Secret by `valueFrom`." .name) -}}
+    {{- fail (printf "\n\nextraEnv: %s is a secret, and everybody who sees the pod can read it. Take it from a Secret with `valueFrom`." .name) -}}
   {{- end -}}
 {{- end -}}
 {{- $protocol := index .Values.config.kafka "security.protocol" | default "PLAINTEXT" | upper -}}
@@ -18,26 +18,26 @@
   {{- fail "\n\ncredentials.sasl needs config.kafka.\"security.protocol\": SASL_SSL (or SASL_PLAINTEXT), and \"sasl.mechanism\"." -}}
 {{- end -}}
 {{- if and (hasPrefix "SASL_" $protocol) (not (index .Values.config.kafka "sasl.mechanism")) -}}
-  {{- fail "\n\nconfig.kafka.\"security.protocol\" is SASL, so config.kafka.\"sasl.mechanism\" has to be said: SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER." -}}
+  {{- fail "\n\nconfig.kafka.\"security.protocol\" is SASL, but config.kafka.\"sasl.mechanism\" is missing. Set it to SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER." -}}
 {{- end -}}
 {{- if regexMatch "^(127\\.|localhost$|::1$)" .Values.config.admin.host -}}
-  {{- fail (printf "\n\nconfig.admin.host is %s: neither the kubelet's probes nor Prometheus reach that from outside the pod, and it would be restarted for ever. Leave it 0.0.0.0 (or \"::\" for IPv6 alone)." .Values.config.admin.host) -}}
+  {{- fail (printf "\n\nconfig.admin.host is %s. The kubelet's probes and Prometheus cannot reach it from outside the pod, and the pod would be restarted for ever. Leave it at 0.0.0.0 (or \"::\" for IPv6 only)." .Values.config.admin.host) -}}
 {{- end -}}
 {{- $isAuto := eq (toString .Values.config.workers) "auto" -}}
 {{- if and $isAuto (not (dig "limits" "cpu" "" (.Values.resources | default dict))) -}}
-  {{- fail "\n\nconfig.workers is auto, which counts the cores that resources.limits.cpu grants, and there is none: it would count those of the node. Set resources.limits.cpu, or a number of workers." -}}
+  {{- fail "\n\nconfig.workers is auto, but resources.limits.cpu is missing. The pod would start a worker for each core of the node. Set resources.limits.cpu, or a number of workers." -}}
 {{- end -}}
 {{- if and (or $isAuto (gt (int .Values.config.workers) 1)) (le (int64 .Values.terminationGracePeriodSeconds) 30) -}}
-  {{- fail "\n\nterminationGracePeriodSeconds must be longer than the 30 s that several workers get (config.workers)." -}}
+  {{- fail "\n\nterminationGracePeriodSeconds must be longer than 30 s, since several workers get 30 s to end (config.workers)." -}}
 {{- end -}}
 {{- if and .Values.credentials.tls.existingSecret (not (hasSuffix "SSL" $protocol)) -}}
   {{- fail "\n\ncredentials.tls needs config.kafka.\"security.protocol\": SSL or SASL_SSL." -}}
 {{- end -}}
 {{- if regexMatch "^/(tmp|etc/kafka-delay-proxy)(/|$)" .Values.config.data_dir -}}
-  {{- fail (printf "\n\nconfig.data_dir is %s, where something else is mounted. Leave it /data." .Values.config.data_dir) -}}
+  {{- fail (printf "\n\nconfig.data_dir is %s, but another volume is mounted there. Leave it at /data." .Values.config.data_dir) -}}
 {{- end -}}
 {{- $transaction := index .Values.config.kafka "transaction.timeout.ms" | default 10000 | int64 -}}
 {{- if le (mul 1000 (int64 .Values.terminationGracePeriodSeconds)) $transaction -}}
-  {{- fail (printf "\n\nterminationGracePeriodSeconds (%d) must be longer than a transaction may take (%d ms): a pod killed in one holds up its successor." (int64 .Values.terminationGracePeriodSeconds) $transaction) -}}
+  {{- fail (printf "\n\nterminationGracePeriodSeconds (%d) must be longer than a transaction (%d ms). A pod killed in a transaction delays its successor." (int64 .Values.terminationGracePeriodSeconds) $transaction) -}}
 {{- end -}}
 {{- end -}}

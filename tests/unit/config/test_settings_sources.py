@@ -209,7 +209,7 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ('admin: {token: "tok\\n"}', "it cannot be sent in a header"),
         ("requests: {serve: [recal]}", "'recal' is no kind of request: did you mean recall?"),
         ("admin: {token: tök}", "it cannot be sent in a header"),
-        ('admin: {token: ""}', "it has 0 characters and can be guessed: take 16 or more"),
+        ('admin: {token: ""}', "it has 0 characters and can be guessed: use 16 or more"),
         ("admin: {token: fifteen-letters}", "it has 15 characters and can be guessed"),
         ("max_delay: soon", "'soon' is not a delay"),
         ("max_delay: 0", "greater than 0"),
@@ -235,7 +235,7 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("kafka: {ssl: {ca: x}}", "must be text or a number"),
         ("a: [", "is not YAML"),
         ("topics: {settings: timer.audit}", "must be five topics"),
-        ("topics: {replication_factor: 1, min_insync_replicas: 2}", "no write would do"),
+        ("topics: {replication_factor: 1, min_insync_replicas: 2}", "no write would succeed"),
         ("- 1", "must hold keys and values"),
     ],
 )
