@@ -37,7 +37,7 @@ from spark_jobs.results.summary import (
     gone_on_from,
     new_name,
     row_of,
-    with_waiting,
+    with_pending,
     writing,
 )
 from spark_jobs.runtime.errors import (
@@ -105,7 +105,7 @@ def _audit(
         histories = record_histories(inputs.requests, inputs.ends)
         scoped = in_scope(partition_frame(spark, inputs.partitions), inputs.scope)
         found = evaluate(histories, scoped, materialise, inputs.read_check_backs)
-        waiting = history.records.waiting_beside(inputs.touched) if inputs.touched else None
+        pending = history.records.pending_beside(inputs.touched) if inputs.touched else None
         is_kept = not (selection.is_limited or job.again)
         left_open = open_rows(found.carried)
         put = beside.submit(history.records.put, inputs.touched, left_open) if is_kept else None
@@ -113,8 +113,8 @@ def _audit(
         results = write_tables(found.verdicts, audited, name, history.tables)
         control = inputs.control.check(inputs.carried, results.counts.given, found.skipped)
         summary = replace(results.summary, control=tuple(control))
-        if waiting is not None:
-            summary = with_waiting(summary, waiting)
+        if pending is not None:
+            summary = with_pending(summary, pending)
         page = report_page(replace(results, summary=summary))
         evidence = Evidence(
             name,

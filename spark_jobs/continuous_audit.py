@@ -52,7 +52,7 @@ from spark_jobs.runtime.errors import (
 from spark_jobs.runtime.frames import Schema, local_rows
 from spark_jobs.runtime.session import job_session
 from spark_jobs.verdicts.evaluation import VERDICTS
-from spark_jobs.verdicts.verdict_names import ARRIVED, MEANINGS, NOT_DONE, PENDING, VIOLATIONS
+from spark_jobs.verdicts.verdict_names import ARRIVED, DESCRIPTIONS, NOT_DONE, PENDING, VIOLATIONS
 
 TABLE: Final = "totals"
 TOTALS: Final[Schema] = {"totals": "string"}
@@ -210,7 +210,7 @@ class Gauges(Collector):
                 "verdicts",
                 "Each record once, by verdict. A violation found later counts again.",
                 totals.verdicts,
-                MEANINGS,
+                DESCRIPTIONS,
             ),
             (
                 "violations",

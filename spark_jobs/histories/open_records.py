@@ -109,10 +109,10 @@ class OpenRecords:
         alike = _sharing(later, placed.select("id_hash"), materialise)
         return Touched(version, at_ms, due, by_id, placed.filter("NOT has_id").unionByName(alike))
 
-    def waiting_beside(self, touched: Touched) -> int:
-        waits = f"review_ms > {touched.at_ms} AND review_ms < {NEVER}"
-        waiting = self._tables.read(TABLE, OPEN).filter(waits).count()
-        return waiting - touched.rows.filter(waits).count()
+    def pending_beside(self, touched: Touched) -> int:
+        is_pending = f"review_ms > {touched.at_ms} AND review_ms < {NEVER}"
+        pending = self._tables.read(TABLE, OPEN).filter(is_pending).count()
+        return pending - touched.rows.filter(is_pending).count()
 
     def gather(self, requests: DataFrame, ends: DataFrame, at_ms: int) -> tuple[int, DataFrame]:
         """Add REQUESTS and ENDS that no audit has judged. The next audit reads all of their rows.

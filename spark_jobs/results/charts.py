@@ -84,14 +84,14 @@ def _draw_lateness(panels: Sequence[Axes], seen: Timeline) -> None:
 
 def _draw_over_time(panels: Sequence[Axes], seen: Timeline) -> None:
     upper, lower = panels
-    times, delivered, due, waiting = _outlines(
-        seen.axis, [*zip(seen.delivered, seen.due, seen.waiting, strict=True)], 3
+    times, delivered, due, pending = _outlines(
+        seen.axis, [*zip(seen.delivered, seen.due, seen.pending, strict=True)], 3
     )
     upper.fill_between(times, delivered, color=BLUE, alpha=0.25, linewidth=0)
     upper.plot(times, delivered, color=BLUE, linewidth=1.4, label="delivered")
     upper.plot(times, due, color=ORANGE, linewidth=1.4, linestyle=(0, (4, 2)), label="due")
-    lower.fill_between(times, waiting, color=FAINT, alpha=0.25, linewidth=0)
-    lower.plot(times, waiting, color=FAINT, linewidth=1.4, label="pending")
+    lower.fill_between(times, pending, color=FAINT, alpha=0.25, linewidth=0)
+    lower.plot(times, pending, color=FAINT, linewidth=1.4, label="pending")
     for axes, columns in ((upper, 2), (lower, 1)):
         axes.set_ylim(bottom=0, top=None if axes.dataLim.ymax > 0 else 1)
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))

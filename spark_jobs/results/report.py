@@ -12,8 +12,8 @@ from spark_jobs.results.summary import WORDS
 from spark_jobs.results.timeline import Timeline
 from spark_jobs.verdicts.verdict_names import (
     ARRIVED,
+    DESCRIPTIONS,
     LATE,
-    MEANINGS,
     ORPHANED,
     OVERDUE,
     VIOLATIONS,
@@ -35,7 +35,7 @@ def report_page(results: Results) -> str:
         violations_by=sorted(summary.violations_by.items(), key=lambda one: -one[1]),
         verdicts=sorted(counts.items(), key=lambda one: (one[0] not in VIOLATIONS, not one[1])),
         violation_names=[*VIOLATIONS],
-        meanings=MEANINGS,
+        descriptions=DESCRIPTIONS,
         deleted=DELETED,
         outside=sum(
             max(0, one.start - one.log_start) + max(0, one.log_end - max(one.end, one.log_start))
@@ -54,12 +54,12 @@ def report_page(results: Results) -> str:
 def _charts(seen: Timeline | None) -> dict[str, Any]:
     if seen is None:
         return {**dict.fromkeys(PLANS, ""), "step": ""}
-    most = max(seen.waiting)
+    most = max(seen.pending)
     return {
         **{name: chart(name, seen, WIDE) + chart(name, seen, NARROW) for name in PLANS},
         "step": formatting.milliseconds(seen.axis.step_ms),
-        "most_waiting": most,
-        "most_waiting_ms": seen.axis.first_ms + (seen.waiting.index(most) + 1) * seen.axis.step_ms,
+        "most_pending": most,
+        "most_pending_ms": seen.axis.first_ms + (seen.pending.index(most) + 1) * seen.axis.step_ms,
     }
 
 

@@ -31,7 +31,7 @@ from spark_jobs.verdicts.rules import RECORD_DELETED
 from spark_jobs.verdicts.verdict_names import (
     ARRIVED,
     DEAD_LETTERED,
-    MEANINGS,
+    DESCRIPTIONS,
     NOT_DONE,
     OVERDUE,
     PENDING,
@@ -83,7 +83,7 @@ class VerdictCounts:
     @property
     def verdicts(self) -> dict[str, int]:
         """Counts by verdict, zeros included."""
-        found = Counter(dict.fromkeys(MEANINGS, 0))
+        found = Counter(dict.fromkeys(DESCRIPTIONS, 0))
         for row in self.groups:
             found[row.verdict] += row.rows
         return dict(found)

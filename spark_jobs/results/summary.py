@@ -194,7 +194,7 @@ NO_VERDICTS: Final = Summary({}, 0, {}, {}, 0, 0, 0, {}, Audited("", "", 0, ()))
 """The summary of a portion that is not judged yet."""
 
 
-def with_waiting(summary: Summary, count: int) -> Summary:
+def with_pending(summary: Summary, count: int) -> Summary:
     """Return the summary with further pending records, which earlier audits left open."""
     pending = summary.verdicts.get(PENDING, 0) + count
     return replace(summary, verdicts={**summary.verdicts, PENDING: pending})

@@ -60,7 +60,7 @@ class Timeline(NamedTuple):
     axis: Axis
     due: Sequence[int]
     delivered: Sequence[int]
-    waiting: Sequence[int]
+    pending: Sequence[int]
     late: Sequence[Figures | None]
     violations: Mapping[str, Mapping[int, int]]
 

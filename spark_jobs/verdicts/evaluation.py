@@ -34,8 +34,8 @@ from spark_jobs.verdicts.requests import (
     HOPS,
     IS_HOP,
     NEEDS_PROOF,
+    PENDING_FROM,
     SAME,
-    WAITS_FROM,
     fired_all_the_same,
     purges_in,
     with_hops,
@@ -252,7 +252,7 @@ _FIELDS: Final = ", ".join(
 VERDICT: Final = f"IF({GETS_VERDICT}, named_struct({_FIELDS}), NULL)"
 _JUDGED: Final = (
     *("request IS NOT NULL AS is_read", f"{HAS_FIRED} AS has_fired"),
-    *(f"{IS_HOP} AS is_hop", f"{WAITS_FROM} AS waits_from"),
+    *(f"{IS_HOP} AS is_hop", f"{PENDING_FROM} AS pending_from"),
 )
 _IS_RECALL: Final = "request.kind = 'recall'"
 _MISSED: Final = f"({_IS_RECALL} OR {IS_MOVE}) AND outcome.end = 'missed'"
@@ -326,7 +326,7 @@ def evaluate(
     if read_check_backs:
         wrong += wrong_checks(asked_for, topics, read_check_backs)
     if purges is not None:
-        fired = of_both("verdict", "verdict.*", "waits_from", "has_fired").filter("has_fired")
+        fired = of_both("verdict", "verdict.*", "pending_from", "has_fired").filter("has_fired")
         wrong.append(fired_all_the_same(fired, purges))
     wrong.append(out_of_order(of_both("verdict", "verdict.*", "is_hop").filter("NOT is_hop")))
     verdicts = amended(of_both("verdict"), wrong, materialise)

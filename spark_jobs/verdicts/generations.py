@@ -21,7 +21,7 @@ from spark_jobs.histories.open_records import ALWAYS, NEVER, OPEN
 from spark_jobs.requests.parsing import CONTROLS, TAKE_BACK
 from spark_jobs.runtime.frames import Schema, conformed, quoted
 from spark_jobs.verdicts.requests import (
-    WAITS_FROM,
+    PENDING_FROM,
     first_met,
     with_purges,
     with_subjects,
@@ -84,8 +84,8 @@ named_struct('offset', offset, 'end', coalesce(outcome.end, 'delivered'),
   'delivered_ms', delivery.at_ms, 'wanted_ms', request.wanted_ms, 'ended_ms', {OWN_END_MS},
   'is_seen', is_seen)
 """
-_WAITS: Final = f"(request.kind IN ('record', 'prepare') AND NOT {MISSED_ITS_PLACE})"
-_WRITTEN: Final = f"({_WAITS} AND request.hop_from IS NULL)"
+_IS_SCHEDULED: Final = f"(request.kind IN ('record', 'prepare') AND NOT {MISSED_ITS_PLACE})"
+_WRITTEN: Final = f"({_IS_SCHEDULED} AND request.hop_from IS NULL)"
 _HITS: Final = """
 (request.kind = 'recall' AND coalesce(written_before = recalled_first, subject.ident IS NULL)
   AND coalesce(request.recalled IN (recalled_first, landed.offset), true)
@@ -108,7 +108,7 @@ STEPS: Final = (
     {
         "written_before": _previous(f"IF({_WRITTEN}, offset, NULL)"),
         "landed": _previous(
-            f"IF({_WAITS}, named_struct('offset', offset, 'end', outcome.end), NULL)"
+            f"IF({_IS_SCHEDULED}, named_struct('offset', offset, 'end', outcome.end), NULL)"
         ),
     },
     {
@@ -125,7 +125,7 @@ STEPS: Final = (
         f" AND prev_opener.offset > request.hop_from, {_OPENED_MEANWHILE}, NULL)",
     },
     {
-        "member": f"IF({_WAITS} AND opened_meanwhile IS NULL, {_MEMBER}, NULL)",
+        "member": f"IF({_IS_SCHEDULED} AND opened_meanwhile IS NULL, {_MEMBER}, NULL)",
         "candidate": "IF(prev_opener.kind = 'prepare'"
         " AND (request.kind IN ('commit', 'rollback')"
         " OR (request.kind = 'expire' AND request.hop_from = prev_opener.offset)),"
@@ -151,7 +151,7 @@ STEPS: Final = (
 PURGE_STEPS: Final = (
     {
         "met": f"IF(request.kind = 'record' OR decision.kind = 'commit',"
-        f" {first_met(WAITS_FROM)}, NULL)",
+        f" {first_met(PENDING_FROM)}, NULL)",
     },
     {
         "purge": "IF(met IS NULL, NULL,"

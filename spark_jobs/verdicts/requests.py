@@ -166,7 +166,7 @@ PURGE: Final = (
     "to_ms:bigint>"
 )
 """`applied_ms`: the time of its outcome, null if unknown. `targets`: a Java regular expression."""
-WAITS_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
+PENDING_FROM: Final = f"IF({IS_MOVE}, offset, coalesce(request.hop_from, decision.offset, offset))"
 """SQL: a purge behind this offset meets the record. A move had another due before it."""
 
 
@@ -200,15 +200,15 @@ def with_purges(histories: DataFrame, purges: DataFrame | None) -> DataFrame:
     return beside.select(*histories.columns, f.expr(purges_met))
 
 
-def first_met(waits_from: str) -> str:
+def first_met(pending_from: str) -> str:
     """Return SQL of the first of `purges` behind this offset."""
-    return f"get(filter(purges, one -> one.offset > {waits_from}), 0)"
+    return f"get(filter(purges, one -> one.offset > {pending_from}), 0)"
 
 
-def met(target: str, due_ms: str, waits_from: str) -> str:
+def met(target: str, due_ms: str, pending_from: str) -> str:
     """Return SQL of the `purges` that end a record pending behind this offset."""
     return (
-        f"filter(purges, one -> one.offset > {waits_from}"
+        f"filter(purges, one -> one.offset > {pending_from}"
         f" AND {due_ms} BETWEEN one.from_ms AND one.to_ms AND {target} RLIKE one.targets)"
     )
 
@@ -222,7 +222,7 @@ _FIRED_AFTER: Final = sentence(
 
 def fired_all_the_same(fired: DataFrame, purges: DataFrame) -> DataFrame:
     """Return fired records that a purge had ended before: place and `why_wrong`."""
-    means = met("target", "due_ms", "waits_from")
+    means = met("target", "due_ms", "pending_from")
     late = delivered_after("ended_ms", "due_ms", "one.applied_ms")
     purge = f"get(filter({means}, one -> {late}), 0) AS purge"
     found = fired.join(f.broadcast(purges), "partition").selectExpr(

@@ -132,14 +132,14 @@ def delivered_after(delivered_ms: str, wanted_ms: str, read_ms: str) -> str:
 
 
 _AFTER: Final = delivered_after("named.delivered_ms", "named.wanted_ms", "outcome.at_ms")
-_WAITED: Final = f"(named.delivered_ms IS NOT NULL AND {_AFTER})"
-_IS_IGNORED: Final = f"({_WAITED} OR named.ended_ms > outcome.at_ms + {TRANSACTION_MS})"
+_WAS_PENDING: Final = f"(named.delivered_ms IS NOT NULL AND {_AFTER})"
+_IS_IGNORED: Final = f"({_WAS_PENDING} OR named.ended_ms > outcome.at_ms + {TRANSACTION_MS})"
 _HOW: Final = "IF(named.delivered_ms IS NULL, concat('ended as ', named.end), 'was delivered')"
 _SAYS_MISSED: Final = f"""
 (outcome.end = 'missed' AND offset < next_offset AND (request.kind IN {quoted(TAKE_BACK)}
   OR ({MISSED_ITS_PLACE} AND named.offset = request.hop_from)))
 """
-_WAITS_STILL: Final = """
+_IS_STILL_PENDING: Final = """
 (named.end = 'delivered' AND named.delivered_ms IS NULL AND named.wanted_ms > watermark_ms
   AND prev_opener.offset <= named.offset AND named.is_seen)
 """
@@ -488,10 +488,10 @@ CASE WHEN expected IS NOT NULL THEN {sentence("it should say {expected}")}
     THEN concat({sentence("its decision is {decision.kind}")}, ', ', {_NEXT})
   ELSE {_NEXT} END
 """
-_IS_BURIED: Final = f"""
+_IS_DEAD_LETTERED: Final = f"""
 (outcome.end = 'dead-lettered' OR (outcome.end = 'expired' AND NOT coalesce({_DROPPED}, false)))
 """
-_LACKS_LETTER: Final = f"(letters = 0 AND {_IS_BURIED})"
+_LACKS_LETTER: Final = f"(letters = 0 AND {_IS_DEAD_LETTERED})"
 _LETTER_GONE: Final = "coalesce(letters_unseen.until_ms >= outcome.at_ms, false)"
 _WRONG_CODE: Final = f"""
 CASE WHEN request.kind = 'refused' AND letter.code != request.code
@@ -522,7 +522,7 @@ _NOT_DUE: Final = sentence(
 _CHECKS_LEFT: Final = sentence(
     "it expired {request.expires_ms - outcome.at_ms} ms before its last check had passed"
 )
-_EXCUSE_WRONG: Final = f"""
+_WRONG_REASON: Final = f"""
 CASE WHEN letter.code = 'body-gone' AND request.known_verdict IS NULL
     AND letter.at_ms < reading_from_ms
     THEN 'dead-lettered for body-gone, but the ingress still has the record'
@@ -570,9 +570,9 @@ OUTCOME_RULES: Final = rules(f"""
   if {_SAYS_MISSED} AND {_IS_IGNORED}
 - contradicted: it says missed, but the record that it names, at offset {{named.offset}},\
  is still pending
-  if {_SAYS_MISSED} AND {_WAITS_STILL}
-- contradicted: {{{_EXCUSE_WRONG}}}
-  if {_EXCUSE_WRONG} IS NOT NULL
+  if {_SAYS_MISSED} AND {_IS_STILL_PENDING}
+- contradicted: {{{_WRONG_REASON}}}
+  if {_WRONG_REASON} IS NOT NULL
 - altered: its outcome is {{outcome.end}} with a different {{{_SAYS_OTHER}}}
   if {_SAYS_OTHER} != ''
 - pending: {{letters_unseen.why}}
@@ -584,7 +584,7 @@ OUTCOME_RULES: Final = rules(f"""
 - pending: its dead letter was not yet written
   if {_LACKS_LETTER}
 - contradicted: its outcome is {{outcome.end}}, but it has a dead letter
-  if letters > 0 AND NOT {_IS_BURIED}
+  if letters > 0 AND NOT {_IS_DEAD_LETTERED}
 - duplicated: it has {{letters}} dead letters
   if letters > 1
 - contradicted: {{{_WRONG_CODE}}}

@@ -1,4 +1,4 @@
-"""The names of the verdicts, their meanings, and which are violations (docs/audit.md)."""
+"""The names of the verdicts, their descriptions, and which are violations (docs/audit.md)."""
 
 from typing import Final
 
@@ -41,4 +41,4 @@ VIOLATIONS: Final = {
     OVERDUE: "has not ended, and is due for longer than --max-lateness allows",
 }
 """Each breaks the guarantee."""
-MEANINGS: Final = {**SOUND, **VIOLATIONS}
+DESCRIPTIONS: Final = {**SOUND, **VIOLATIONS}

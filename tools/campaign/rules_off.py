@@ -51,7 +51,7 @@ def parts() -> list[Change]:
         *_parts("delivery of another", rules._CHANGED),
         *_parts("outcome of another", rules._SAYS_OTHER),
         *_branches("possible outcome", rules._POSSIBLE, "true"),
-        *_branches("excuse", rules._EXCUSE_WRONG, NOTHING),
+        *_branches("excuse", rules._WRONG_REASON, NOTHING),
         *_branches("code", rules._WRONG_CODE, NOTHING),
         *_hop_parts(),
         *_must_have_ended(),

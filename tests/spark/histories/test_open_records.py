@@ -91,7 +91,7 @@ def test_due_records_those_with_a_new_records_id_and_those_that_ended_are_looked
     with materialising(spark, location(tmp_path)) as materialise:
         found = touched(records, requests, ends, materialise)
         assert offsets(found.rows) == [1, 2, 4, 5, 6, 7, 10, 11, 12]
-        assert records.waiting_beside(found) == 2
+        assert records.pending_beside(found) == 2
         more = rows(spark, ((2, 5_000, None), (100, 6_000, "asked for")))
         records.put(found, more)
     version = records.version
@@ -107,12 +107,12 @@ def test_where_nothing_new_came_only_what_is_due_is_looked_at(
     with materialising(spark, location(tmp_path)) as materialise:
         found = touched(records, *nothing, materialise)
         assert offsets(found.rows) == [1, 2, 4, 5]
-        assert records.waiting_beside(found) == 5
+        assert records.pending_beside(found) == 5
         records.put(found, rows(spark, ((2, 5_000, None),)))
         records.go_back(before)
         again = touched(records, *nothing, materialise)
         assert offsets(again.rows) == [1, 2, 4, 5]
-        assert records.waiting_beside(again) == 5
+        assert records.pending_beside(again) == 5
 
 
 def test_audits_at_the_same_time_are_refused_and_undone(

@@ -21,7 +21,7 @@ YEAR_MS = 365 * 86_400_000
 def _seen(spark: SparkSession, *rows: dict[str, Any], at_ms: int = NOW_MS) -> Timeline:
     found = _timeline(spark, *rows, at_ms=at_ms)
     assert found is not None
-    assert {len(found.due), len(found.delivered), len(found.waiting), len(found.late)} == {
+    assert {len(found.due), len(found.delivered), len(found.pending), len(found.late)} == {
         found.axis.steps
     }
     return found
@@ -63,8 +63,8 @@ def test_a_record_waits_from_when_it_was_written_until_it_ends(spark: SparkSessi
         undelivered(6, "unverifiable", timestamp_ms=NOW_MS),
     )
     expected = {-100: 1, 9_000: 1, 10_000: 3, 19_000: 3, 20_000: 2}
-    assert {ms: found.waiting[_at(found, NOW_MS + ms)] for ms in expected} == expected
-    assert (found.waiting[0], found.waiting[-1]) == (1, 2)
+    assert {ms: found.pending[_at(found, NOW_MS + ms)] for ms in expected} == expected
+    assert (found.pending[0], found.pending[-1]) == (1, 2)
 
 
 def test_time_begins_with_what_was_due_first_however_long_it_had_waited(
@@ -76,8 +76,8 @@ def test_time_begins_with_what_was_due_first_however_long_it_had_waited(
         delivered(2, NOW_MS + 5_000, timestamp_ms=NOW_MS - YEAR_MS),
     )
     assert found.axis.step_ms == 100
-    assert found.waiting[0] == 2
-    assert found.waiting[-1] == 0
+    assert found.pending[0] == 2
+    assert found.pending[-1] == 0
 
 
 def test_lateness_is_told_by_when_the_record_was_due(spark: SparkSession) -> None:

@@ -10,7 +10,7 @@ from spark_jobs.verdicts.evaluation import NEEDS_OTHERS, RULES, RULING
 from spark_jobs.verdicts.generations import STEPS
 from spark_jobs.verdicts.requests import IS_HOP
 from spark_jobs.verdicts.rules import MUST_HAVE_ENDED, differences, sentence
-from spark_jobs.verdicts.verdict_names import MEANINGS, SOUND, VIOLATIONS
+from spark_jobs.verdicts.verdict_names import DESCRIPTIONS, SOUND, VIOLATIONS
 
 COMPARED = re.compile(r"(named\.end|\bend|kind) (?:=|!=|IN|NOT IN) (\([^)]*\)|'[^']*')")
 KNOWN = {"end": OUTCOMES, "named.end": (*OUTCOMES, "delivered"), "kind": KINDS}
@@ -19,7 +19,7 @@ STEPS_SQL = " ".join(sql for step in STEPS for sql in step.values())
 
 
 def test_every_verdict_of_a_rule_has_a_meaning_and_every_outcome_is_a_verdict() -> None:
-    assert {rule.verdict for rule in RULES if rule.verdict} <= MEANINGS.keys()
+    assert {rule.verdict for rule in RULES if rule.verdict} <= DESCRIPTIONS.keys()
     assert {name.replace("-", "_") for name in OUTCOMES} <= SOUND.keys()
     assert not SOUND.keys() & VIOLATIONS.keys()
 
