@@ -44,12 +44,12 @@ class TargetNumbers:
         self._new_names = 0
 
     def has(self, name: str) -> bool:
-        """Whether entries of `name` are counted by name. Call it before counting them."""
+        """Return whether entries of `name` are counted by name. Call it before counting them."""
         return name in self.by_name or self._take(name)
 
     @property
     def wants_release(self) -> bool:
-        """Whether enough new names came since the last `release` to pay for another."""
+        """Enough new names came since the last `release` to pay for another."""
         return self._new_names >= self._most
 
     def release(self, used: Container[str]) -> None:
@@ -107,7 +107,7 @@ def _split(body: bytes) -> tuple[str, bytes]:
 
 
 class TargetCounter:
-    """Counts by target: `by_name` for targets with a number, `others` for the rest."""
+    """Counts by target."""
 
     __slots__ = ("by_name", "numbers", "others")
 
@@ -119,7 +119,9 @@ class TargetCounter:
     ) -> None:
         self.numbers = numbers
         self.by_name: Counter[str] = Counter(by_name or {})
+        """Counts of targets with a number."""
         self.others = others
+        """Sum of the other targets."""
 
     def add(self, counts: Mapping[str, int]) -> None:
         has_number = self.numbers.has
@@ -170,7 +172,7 @@ class TargetCounter:
 
 
 class Piece(NamedTuple):
-    """Entries spread evenly from `first_ms` to `last_ms`."""
+    """A number of entries, spread evenly from `first_ms` to `last_ms`."""
 
     first_ms: int
     last_ms: int
@@ -291,7 +293,7 @@ class ChunkCounts:
         self.total -= other.total
 
     def counts_same(self, other: "ChunkCounts") -> bool:
-        """Whether both count the same offsets, at the coarser resolution."""
+        """Return whether both count the same offsets, at the coarser resolution."""
         mine, others = self.copy(), other.copy()
         shift = max(mine.shift, others.shift)
         mine.coarsen_to(shift)
@@ -339,7 +341,7 @@ class ChunkCounts:
 
 
 class Counts:
-    """Pending entries by offset chunk and by target, and bytes by target, names included."""
+    """Counts of pending entries."""
 
     def __init__(
         self,
@@ -349,6 +351,7 @@ class Counts:
     ) -> None:
         self.targets = targets
         self.target_bytes = target_bytes
+        """Bytes of bodies by target, with the names stored before bodies."""
         self.total_bytes = target_bytes.total()
         self.chunks = ChunkCounts() if chunks is None else chunks
 

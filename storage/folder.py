@@ -133,7 +133,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(slots=True)
 class Checkpoint:
-    """State of a shard at one instant (storage/FORMAT.md, "Checkpoint")."""
+    """State of a store at one instant (storage/FORMAT.md, "Checkpoint")."""
 
     options: dict[str, int]
     covered: int = 0
@@ -144,6 +144,7 @@ class Checkpoint:
     closed: int = 0
     """Chains of lower slot numbers are finished."""
     log_end: int = 0
+    """Log bytes from this position on do not count."""
     redo_from: int = 0
     """The wheel may lack runs from this log position on."""
     live: dict[int, int] = field(default_factory=dict)

@@ -30,13 +30,16 @@ def are_beyond(dues_ms: Column, offsets: Column, key: Key) -> npt.NDArray[np.boo
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Entries as columns. An unnumbered target's name precedes its body."""
+    """Entries as columns."""
 
     dues_ms: Column
     offsets: Column
     targets: Column
+    """Numbers of targets. UNNAMED stands for a target without a number."""
     crcs: Column
+    """CRC-32 of each body."""
     bodies: list[bytes]
+    """The name of an unnumbered target precedes its body."""
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -215,7 +218,7 @@ class DueIndex:
 NONE_MS = 2**63 - 1
 ALL_BYTES = 2**63
 NEAR_MS = 1_000
-"""Width of the horizon. Entries due within one to two of these are tuples."""
+"""Step of the horizon. Entries due within one or two steps are tuples."""
 ENTRY_BYTES = 300
 """Approximate memory of an entry, without its body."""
 

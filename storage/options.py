@@ -23,8 +23,11 @@ class Options:
     written."""
 
     precision_ms: int = 1000
+    """Time of one slot. Fixed when the folder is made."""
     slots: int = 7 * 86_400
+    """Slots of the wheel. Fixed when the folder is made."""
     segment_bytes: int = 16 * 1024 * 1024
+    """Size of a segment of the log. Fixed when the folder is made."""
     memtable_entries: int = 65_536
     memtable_bytes: int = 32 * 1024 * 1024
     replayed_offsets: int = 262_144
@@ -32,6 +35,7 @@ class Options:
     close_slots: int = 60
     """Passed slots before compaction looks at their files."""
     load_ahead_slots: int = 2
+    """A slot is loaded this many slots before its time."""
     slice_bytes: int = 2 * 1024 * 1024
     """Body bytes written in one step."""
     most_names: int = MOST_NAMES
@@ -63,7 +67,9 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class IdOptions:
-    """Limits of a register, which uses up to twice `memtable_*`. They do not shape the files."""
+    """Limits of a register. They do not shape the files.
+
+    A register uses up to twice the `memtable_*` limits."""
 
     memtable_entries: int = 32_768
     memtable_bytes: int = 2 * 1024 * 1024
@@ -79,6 +85,7 @@ class IdOptions:
     merged_runs: int = 8
     """Fewest runs in a merge. With fewer, rows are copied more often."""
     most_names: int = MOST_NAMES
+    """Targets counted by name at a time."""
     most_runs: int = 64
     """At this number of runs, a flush waits for a merge."""
 

@@ -52,10 +52,11 @@ MANIFEST_RECORDS = range(5)
 
 
 class EntriesRead(NamedTuple):
-    """Sorted entries, and the due of the next one."""
+    """Entries in order."""
 
     entries: list[Entry]
     next_due_ms: int | None
+    """Due of the entry behind them. None: there is none."""
 
 
 class RocksDatabase:

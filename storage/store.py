@@ -24,7 +24,7 @@ Column: TypeAlias = npt.NDArray[np.int64]
 """One number per entry."""
 
 Wants: TypeAlias = Callable[[str], bool] | None
-"""Whether entries for a target are wanted. None means all targets."""
+"""Returns whether entries for a target are wanted. None means all targets."""
 
 LAST_OFFSET: Final = 2**63 - 1
 
@@ -38,10 +38,12 @@ _body_of = itemgetter(3)
 
 
 class TargetCounts(NamedTuple):
-    """Counts by target. Exact in `by_name`; `others` is the sum of the other targets."""
+    """Counts by target."""
 
     by_name: Mapping[str, int]
+    """Exact count of each named target."""
     others: int = 0
+    """Sum of all other targets."""
 
     @property
     def total(self) -> int:
@@ -67,17 +69,19 @@ NO_COUNTS = TargetCounts({})
 
 
 class Due(NamedTuple):
-    """Due entries, and whether these are all."""
+    """The first due entries, in order."""
 
     entries: list[Entry]
     is_all: bool
+    """No other entry is due."""
 
 
 class Scanned(NamedTuple):
-    """Sorted entries. No other wanted entry lies at or below `upto`."""
+    """The wanted entries of one part of a store, in order."""
 
     entries: list[Entry]
     upto: Key
+    """End of the part. No other wanted entry lies at or below it."""
 
 
 NOTHING = -1
@@ -90,9 +94,9 @@ class Named(NamedTuple):
     """Offset of the last record or cancel that a producer wrote."""
     fires_ms: int = NOTHING
     offset: int = NOTHING
-    """(fires_ms, offset) is the key of its entry."""
+    """Ingress offset of its entry."""
     origin: int = NOTHING
-    """Ingress offset of the record to deliver, which is due at `due_ms`."""
+    """Ingress offset of the record to deliver."""
     due_ms: int = NOTHING
     target: str = ""
     kind: int = 0
@@ -105,23 +109,27 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The broker's committed offset of the partition (docs/exactly-once.md).
-
-    A folder that covers at most `distrusted` may hold ended entries and is not used."""
+    """The committed position of the partition (docs/exactly-once.md#what-is-committed)."""
 
     watermark_ms: int
     cursor: int
+    """Entries at or below (watermark_ms, cursor) have ended."""
     floor: int
+    """No lower offset is needed."""
     next_offset: int
+    """The next ingress offset to ingest."""
     distrusted: int = -1
+    """A folder that covers at most this offset may hold ended entries and is not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenReport:
-    """The state of an opened folder: `new`, `reopened`, or `put aside` (to `aside`)."""
+    """The state of an opened folder."""
 
     state: str
+    """`new`, `reopened` or `put aside`."""
     detail: str = ""
+    """Why it was put aside."""
     aside: Path | None = None
 
 
@@ -133,7 +141,6 @@ class Store(Protocol):
     @property
     def covered(self) -> int:
         """Ingress offsets below this are reflected on disk."""
-        ...
 
     @property
     def memtable_bytes(self) -> int: ...
@@ -143,21 +150,17 @@ class Store(Protocol):
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Add entries in offset order, beyond (watermark, cursor). Raises ValueError otherwise."""
-        ...
 
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         """Peek at the first entries due by `now_ms`. A body above `max_bytes` is returned alone."""
-        ...
 
     def advance(self, watermark_ms: int, cursor: int) -> None:
         """Drop entries at or below (watermark_ms, cursor), which have ended."""
-        ...
 
     def next_due_ms(self, until_ms: int) -> int | None: ...
 
     def floor(self, next_offset: int) -> int:
         """Return a lower bound of pending offsets, or `next_offset`. It may be low by one chunk."""
-        ...
 
     def pending(self) -> int: ...
 
@@ -165,41 +168,35 @@ class Store(Protocol):
 
     def pending_bytes(self) -> int:
         """Return the disk space of pending bodies, written or not."""
-        ...
 
     def pending_bytes_by_target(self) -> TargetCounts: ...
 
     def pending_by_time(self, edges_ms: Sequence[int]) -> list[int]:
         """Count pending entries before, between and after the edges, approximately."""
-        ...
 
     def scan(
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
     ) -> Scanned:
         """Return the first wanted entries beyond `after` and due by `until_ms`, perhaps none.
 
-        `upto` is beyond `after`, and (until_ms, LAST_OFFSET) at the end. Repeated calls from `upto`
-        return an entry that stays pending exactly once. Delivery's read-ahead is not changed."""
-        ...
+        `upto` is beyond `after`. At the end it is (until_ms, LAST_OFFSET). Calls that go on from
+        `upto` return each entry that stays pending once. Delivery's read-ahead is not changed."""
 
     def maintain(self, next_offset: int, budget_entries: int) -> bool:
-        """Do one bounded step of work. Return whether more is pending.
+        """Do one bounded step of work. Return whether there is more.
 
-        Raises StorageFull (retried). Offsets below `next_offset` are COMMITTED and were put, except
-        during a replay. `covered` never exceeds `next_offset`."""
-        ...
+        Offsets below `next_offset` are committed and were put, except during a replay. `covered`
+        never exceeds `next_offset`. Raises StorageFull. The next call tries the write again."""
 
     def request_flush(self) -> None: ...
 
     def flush(self, next_offset: int) -> None:
         """Write everything below `next_offset` and a checkpoint, for a clean stop."""
-        ...
 
     def close(self) -> None:
         """Release files and lock without writing.
 
         Raises StorageFull, after the release, if a database writes on close and fails."""
-        ...
 
 
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:

@@ -44,15 +44,12 @@ class DiskTier(Protocol):
 
     def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
         """Return the first entries due by `until_ms`, at least one if there is one."""
-        ...
 
     def next_due_ms(self, until_ms: int) -> int | None:
         """Return the earliest due. If that is after `until_ms`, the result may be None or later."""
-        ...
 
     def forget(self, ended: Key) -> None:
         """Remove entries at or below the new watermark from the counts."""
-        ...
 
     def count_dues(self, histogram: DueHistogram) -> None: ...
 
@@ -60,28 +57,23 @@ class DiskTier(Protocol):
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
     ) -> Scanned:
         """Do `Store.scan` on disk. `after` is not below the watermark."""
-        ...
 
     def load(self, budget_entries: int) -> int:
         """Read ahead and check for damage. Return the work done, in entries."""
-        ...
 
     @property
     def is_loading(self) -> bool:
-        """Whether `load` has more to do."""
-        ...
+        """`load` has more to do."""
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether a `flush` would free much space."""
-        ...
+        """A `flush` would free much space."""
 
     def flush(self, memtable: Memtable | None, coverable: Callable[[], int]) -> Iterator[int]:
         """Write a memtable, compact, and write a checkpoint that covers `coverable()`.
 
         Yields the work of each step in entries. The memtable serves its entries until the last
         step. An OSError undoes all steps. A failure after the checkpoint is StoreDamaged."""
-        ...
 
     def persist(self) -> None: ...
 
@@ -123,12 +115,14 @@ class Opening:
 
 
 class OpenedTier(NamedTuple):
-    """A disk tier with its ledger. The tier may reduce the options."""
+    """A disk tier with its ledger."""
 
     tier: DiskTier
     ledger: Ledger
     options: Options
+    """The given options, perhaps reduced by the tier."""
     is_new: bool
+    """The folder had no checkpoint."""
 
 
 def refuse_ahead(folder: Path, covered: int, ended: Key, committed: Committed) -> None:
@@ -155,10 +149,11 @@ OpenTier: TypeAlias = Callable[[Opening], OpenedTier]
 
 @dataclass(slots=True)
 class FolderReport:
-    """The result of `verify`. A sound folder has no `findings`."""
+    """The result of `verify`."""
 
     folder: Path
     findings: list[str] = field(default_factory=list)
+    """Sentences about damage. A sound folder has none."""
     covered: int = 0
     watermark_ms: int = -1
     cursor: int = -1
@@ -174,15 +169,12 @@ class FolderReader(Protocol):
     """A folder opened for reading. Damage raises StoreDamaged, OSError or ValueError."""
 
     @property
-    def checkpoint(self) -> Checkpoint | None:
-        """The last checkpoint, or None."""
-        ...
+    def checkpoint(self) -> Checkpoint | None: ...
 
     def check(self, report: FolderReport) -> None: ...
 
     def batches(self) -> Iterator[list[Entry]]:
         """Yield the pending entries in (due, offset) order."""
-        ...
 
 
 Look: TypeAlias = Callable[[Path], AbstractContextManager[FolderReader]]

@@ -26,11 +26,14 @@ _WIDEST = 64
 
 
 class Idents(NamedTuple):
-    """Ids in `words`, each padded with zeros to at least one whole word."""
+    """Ids as words."""
 
     words: Words
+    """Each id is padded with zeros to at least one whole word."""
     starts: Column
+    """Number of each id's first word."""
     sizes: Column
+    """Bytes of each id."""
 
 
 Hashing: TypeAlias = Callable[[Idents], Words]
@@ -38,7 +41,7 @@ Hashing: TypeAlias = Callable[[Idents], Words]
 
 
 def words_of(sizes: Column) -> Column:
-    """Return the number of words for ids of these sizes."""
+    """Return the number of words for each id size."""
     return np.maximum((sizes + (WORD_BYTES - 1)) // WORD_BYTES, 1)
 
 
@@ -83,7 +86,7 @@ def gathered(words: Words, starts: Column, sizes: Column) -> Idents:
 
 
 def idents_of(rows: Rows, words: Words) -> Idents:
-    """Copy the ids of these rows."""
+    """Copy the ids of `rows` from `words`."""
     return gathered(words, rows["word"], rows["size"].astype(np.int64))
 
 
@@ -195,7 +198,9 @@ class BloomFilter:
             self.words[places[firsts]] |= np.bitwise_or.reduceat(bits_of(ordered), firsts)
 
     def passing(self, hashes: Words, bits: Words) -> Column:
-        """Return the indices of hashes that may have been added. `bits` are their filter bits."""
+        """Return the indices of hashes that may have been added.
+
+        `bits` are their filter bits (`bits_of`)."""
         return np.flatnonzero((self.words.take(self._places(hashes)) & bits) == bits)
 
     def _places(self, hashes: Words) -> Column:
@@ -227,11 +232,12 @@ FILTER_BITS = 32
 
 
 class TombstoneColumns(NamedTuple):
-    """Sorted keys of deleted entries. `targets` are indices of a run's names."""
+    """Sorted keys of deleted entries."""
 
     fires_ms: Column
     offsets: Column
     targets: npt.NDArray[np.uint32]
+    """Indices of a run's names."""
 
     def upto(self, key: Key) -> int:
         return count_upto(self.fires_ms, self.offsets, key)
@@ -251,13 +257,17 @@ NO_TOMBSTONES = TombstoneColumns(
 
 @dataclass(frozen=True, slots=True)
 class RunContents:
-    """Ids sorted by hash, one row (ROW) each. One of `names` may have two numbers."""
+    """Ids and tombstones of one run."""
 
     hashes: Words
+    """Hash of each id, ascending."""
     rows: Rows
+    """One row (ROW) for each id, in the order of `hashes`."""
     words: Words
+    """The ids themselves."""
     tombstones: TombstoneColumns
     names: list[str] | MappedNames
+    """Names of targets. A name may have two numbers."""
 
     @property
     def size(self) -> int:
@@ -311,12 +321,14 @@ class RunSize:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The number, sizes and checksums of a run, as its header holds them."""
+    """A run, as the manifest describes it."""
 
     number: int
+    """Number in the name of its file."""
     bounds: RunSize
     """Upper bounds that set the file's layout."""
     used: RunSize
+    """Sizes of the used parts."""
     crcs: dict[str, int]
     """CRC-32 of the used part of each section."""
 
@@ -463,17 +475,21 @@ _PREFIX = Struct("<8sI")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """State of a register at one instant. `seed` is secret.
-
-    `runs`, oldest first, and `links` hold exactly the changes caused by offsets below `covered`."""
+    """State of a register at one instant (storage/FORMAT.md, "The manifest")."""
 
     seed: str
+    """Seed of the hash, in hexadecimal. A secret of the folder."""
     covered: int = 0
+    """`runs` and `links` hold exactly the changes caused by lower offsets."""
     watermark_ms: int = -1
     cursor: int = -1
+    """Entries at or below (watermark_ms, cursor) had ended."""
     links: Sequence[tuple[int, int, int]] = ()
+    """(low, high, until_ms), as `storage.ids.memtable.Link`."""
     runs: Sequence[RunSummary] = ()
+    """Oldest first."""
     boot_id: str = ""
+    """The machine's boot, empty if the system has none."""
 
     def to_bytes(self) -> bytes:
         fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}

@@ -273,12 +273,14 @@ COUNTED_AT_ONCE = 16_384
 
 
 class MemtableTombstones:
-    """The tombstones of one memtable: sorted up to `_asked`, the others in a heap."""
+    """The tombstones of one memtable."""
 
     def __init__(self) -> None:
         self.targets: dict[Key, str] = {}
         self._near: list[Key] = []
+        """Keys up to `_asked`, sorted."""
         self._far: list[Key] = []
+        """The other keys, a heap."""
         self._asked: Key = (-1, -1)
 
     @property
@@ -420,14 +422,14 @@ NEW_ID_BYTES, CHANGE_BYTES, NAME_BYTES = 100, 350, 250
 
 
 class IdMemtable:
-    """Changes caused by ingress offsets `first` to `last` (-1 if there are none)."""
+    """Changes of ids that are not on disk yet."""
 
     def __init__(self) -> None:
-        self.first = -1
-        self.last = -1
+        self.first = self.last = -1
+        """Lowest and highest ingress offset that caused a change. -1: none."""
         self.new = NewIds()
         self.ids: dict[bytes, Named] = {}
-        """Overrides `new`."""
+        """Changed ids. They override `new`."""
         self.text_bytes = 0
         self._names: set[str] = set()
         self.tombstones = MemtableTombstones()

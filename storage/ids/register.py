@@ -30,7 +30,7 @@ from storage.tier import refuse_ahead
 
 
 def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
-    """Return how many of the newest runs to merge, or 0. `sizes` has the oldest first.
+    """Return the number of newest runs to merge, or 0. `sizes` has the oldest first.
 
     Merge the most runs whose oldest is no larger than the newer ones together. With `least` 8, a
     row is copied once within 30 memtables and four times within 1,000. With `most` runs, merge
@@ -44,7 +44,7 @@ def runs_to_merge(sizes: Sequence[int], least: int, most: int) -> int:
 
 
 def is_mostly_useless(useless: Sequence[int], sizes: Sequence[int], least: int) -> bool:
-    """Whether rewriting all runs frees enough rows."""
+    """Return whether rewriting all runs frees enough rows."""
     return sum(useless) > max(least, sum(sizes) // 2)
 
 
@@ -113,7 +113,7 @@ class Lsm:
         self._attach_tombstones()
 
     def step(self) -> bool:
-        """Do one step of writing and one of merging. Return whether more work is pending."""
+        """Do one step of writing and one of merging. Return whether there is more."""
         self._begin_writing(at_once=False)
         self._step_writing()
         if self.floor - self._floor_looked_at >= self._options.replayed_offsets:
@@ -407,11 +407,11 @@ class Register:
             self._lsm.tombstones.end(ended)
 
     def maintain(self, settled_offset: int, floor: int) -> bool:
-        """Do one bounded step of work. Return whether more is pending.
+        """Do one bounded step of work. Return whether there is more.
 
-        Raises StorageFull (retried). `settled_offset` is the lower of the committed next offset and
-        the store's `covered`. During a replay it is at most the next replayed offset. `covered`
-        never exceeds it."""
+        `settled_offset` is the lower of the committed next offset and the store's `covered`. During
+        a replay it is at most the next replayed offset. `covered` never exceeds it. Raises
+        StorageFull. The next call tries the write again."""
         self._lsm.settle(settled_offset, floor)
         with self._guard.writing:
             return self._lsm.step()

@@ -98,7 +98,7 @@ class Run:
         return has
 
     def has_any(self, hashes: Words, bits: Words) -> bool:
-        """Whether an id here has one of `hashes`. `bits` are their filter bits."""
+        """Return whether an id here has one of `hashes`. `bits` are their filter bits."""
         return bool(self._candidates(hashes, bits)[0].size)
 
     def of_kind(self, bit: int, ended: Key, most_rows: int) -> Iterator[list[bytes]]:
@@ -277,14 +277,16 @@ class RunWriter:
 
 
 STEP_BYTES = 2 * 1024 * 1024
-"""Bytes of ids copied in one step. A single larger id is copied whole."""
+"""Bytes of ids copied in one step. A larger id is copied whole."""
 
 
 class Ended(NamedTuple):
-    """Offsets below the floor and keys at or below the watermark have ended."""
+    """The end of the past, from which ids may be forgotten."""
 
     floor: int
+    """Lower offsets are not needed."""
     key: Key
+    """The watermark. Keys at or below it have ended."""
 
 
 class Merge:

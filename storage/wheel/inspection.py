@@ -118,7 +118,7 @@ BUDGET = 512
 SLOT_COSTS = 2
 """The cost of a slot, in runs."""
 SLOTS_PASSED = 512
-"""Passing this many slots costs as much as one run."""
+"""Slots passed at the cost of one run."""
 
 
 class WheelScan:

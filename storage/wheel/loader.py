@@ -172,10 +172,11 @@ READ_AHEAD_ROWS = 64
 
 
 class SlotLoader:
-    """A loader of wheel slots, in order. Lower slot numbers than `next_slot` are loaded."""
+    """A loader of wheel slots, in order."""
 
     def __init__(self, files: WheelFiles, ledger: Ledger, loaded: LoadedRows) -> None:
         self.next_slot = ledger.watermark_ms // files.options.precision_ms
+        """Lower slot numbers are loaded."""
         self.memory_from = NOWHERE
         """Runs at this position and beyond are served from memory."""
         self._files = files
@@ -185,7 +186,9 @@ class SlotLoader:
         self._waiting: list[Rows] = []
         self._waiting_rows = 0
         self._later: dict[int, int] = {}
+        """Next slot number of each chain that was read and not closed, by place."""
         self._below_floor: list[Rows] = []
+        """Records that ended before the opening. They are counted until they are due."""
 
     @property
     def begun_below(self) -> int:
@@ -200,7 +203,7 @@ class SlotLoader:
         self._hand_over()
 
     def is_behind(self, slot: int) -> bool:
-        """Whether `load_some` has work. Rows in memory are bounded."""
+        """Return whether `load_some` has work. Rows in memory are bounded."""
         return self.next_slot <= slot and len(self._loaded) + self._waiting_rows < ENOUGH_ROWS
 
     def load_some(self, slot: int, budget_entries: int) -> int:

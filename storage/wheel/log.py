@@ -19,8 +19,8 @@ from storage.memtable import count_upto
 from storage.options import RECORD_BYTES
 from storage.store import Column, Key
 
-# Numpy's indexing copies rows field by field, which takes twenty times as long as `take`,
-# `compress` and `put`. storage/FORMAT.md, "Runs", has the format.
+# The format is in storage/FORMAT.md, "Runs". Rows are copied with `take`, `compress` and `put`:
+# numpy's indexing copies field by field, which takes twenty times as long.
 
 Rows = npt.NDArray[np.void]
 
@@ -57,10 +57,12 @@ assert RECORD.itemsize == HEADER.itemsize == RECORD_BYTES
 
 
 class Head(NamedTuple):
-    """A wheel slot's chain: its lowest slot number, newest run and number of records."""
+    """The head of a chain, as a wheel slot holds it."""
 
     time: int
+    """Lowest slot number in the chain."""
     last: int
+    """Position of the newest run."""
     records: int
 
 
@@ -74,9 +76,12 @@ class Run(NamedTuple):
 
     position: int
     slot: int
+    """Slot number of all records."""
     prev: int
+    """Position of the chain's run before. -1: none."""
     records: int
     head: Head
+    """Head of the chain that ends with this run."""
     rows: Rows
 
     def upto(self, due_ms: int, offset: int) -> int:
@@ -212,6 +217,7 @@ class TimerLog:
         self.segment_bytes = segment_bytes
         self.precision_ms = precision_ms
         self.end = 0
+        """Bytes from this position on do not count."""
         self.segments: dict[int, Segment] = {}
         self._files = files
         self._writable = writable

@@ -249,6 +249,7 @@ class ChainWriter:
 
     def __init__(self, wheel: TimerWheel, log: TimerLog) -> None:
         self.live: Counter[int] = Counter()
+        """Change of the live records of each segment."""
         self._wheel = wheel
         self._log = log
         self._index: npt.NDArray[np.int32] = np.full(wheel.slots, -1, np.int32)
@@ -355,7 +356,7 @@ LOG, BODIES, STORED_TO = "log", "bodies", "stored-to"
 
 
 class WheelFiles:
-    """Wheel, log and bodies of one folder, and the store's target numbers."""
+    """Wheel, log and bodies of one folder."""
 
     def __init__(
         self,
