@@ -30,6 +30,7 @@ from spark_jobs.questions import questions
 from spark_jobs.results import descriptions
 from tests.support.chart.chart_comments import Value, documented
 from tests.support.chart.chart_files import CHART
+from tools.client_reference import client_names
 
 ROOT: Final = Path(__file__).parents[1]
 OUTSIDE: Final = {
@@ -107,6 +108,7 @@ def reference() -> dict[str, str]:
         "cli": _page("Every command", _commands()),
         "api": _page("Every call of the admin API", _calls()),
         "audit": _page("Every result of the audit", _audit()),
+        "client": _page("Every name of the Python client", client_names()),
     }
 
 

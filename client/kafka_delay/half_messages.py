@@ -124,6 +124,7 @@ class TransactionalDelayProducer:
     - `config`: the settings of confluent_kafka.Producer, without `transactional.id`.
     - `listener`: its `check` answers check-backs.
     - `check_topic`: the topic of check-backs. It is created if it is missing.
+    - `ingress`: the proxy's ingress topic.
     - `group`: the consumer group of check-backs. Any of its processes answers. The
       default is `<check_topic>.listeners`.
     - `consumer_config`: more settings for the consumer of check-backs.

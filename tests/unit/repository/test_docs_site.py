@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import kafka_delay
 from proxy.protocol.headers import REQUESTS, STAMPS
 from spark_jobs.questions import questions
 from spark_jobs.results import descriptions
@@ -64,6 +65,14 @@ def test_the_reference_describes_every_result_of_the_audit() -> None:
         assert f"### `{one.name}`\n\n**{one.asks}** {one.notes}" in page
     names = set(re.findall(r"^\| `(delay_proxy_audit_[a-z_]+)`", page, re.MULTILINE))
     assert names >= {"delay_proxy_audit_violations_total", "delay_proxy_audit_unread"}
+
+
+def test_the_reference_names_everything_public_in_the_client() -> None:
+    page = reference()["client"]
+    names = re.findall(r"^## `(.+)`$", page, re.MULTILINE)
+    assert names == kafka_delay.__all__
+    assert "- `attempt`: The number of earlier failures" in page
+    assert "### RetryConsumer.run" in page
 
 
 def test_the_reference_names_every_value_of_the_chart() -> None:
