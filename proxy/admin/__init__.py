@@ -1,3 +1,3 @@
 """The admin port: metrics, probes, and an API for operators (docs/admin-api.md).
 
-May use telemetry and what lies below. Begin with `app`."""
+May use telemetry and the rooms below. Begin with `app`."""

@@ -71,15 +71,18 @@ def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
     if settings.token is None:
         if not is_loopback(settings.host):
             detail = (
-                "The API is closed: the admin port can be reached from other machines and no token "
-                "is set. Set `admin: token`, or `admin: host` to 127.0.0.1."
+                "The API is closed, because other machines can reach the admin port and no token "
+                "is set. Set `admin: token`, or set `admin: host` to 127.0.0.1."
             )
             raise Problem(403, "closed", detail)
         host, origin = headers.get("host", ""), headers.get("origin", "")
         is_own = not host or is_loopback(_host_of(host))
         is_own = is_own and (not origin or is_loopback(_host_of(origin.rpartition("//")[2])))
         if not is_own or headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
-            detail = "Without `admin: token` the API answers to 127.0.0.1 and localhost alone."
+            detail = (
+                "Without `admin: token` the API answers only at 127.0.0.1 and localhost. Use one "
+                "of them, or set a token."
+            )
             raise Problem(403, "closed", detail)
     elif not is_bearer(settings.token, headers.get("authorization", "")):
         raise Problem(
@@ -98,8 +101,8 @@ def refuse_foreign_name(host_header: str) -> None:
     is_local = "." not in name or name.endswith(LOCAL_SUFFIXES) or name == socket.gethostname()
     if not is_local and _address(name) is None:
         detail = (
-            "Without `admin: token` this port answers to addresses and local names alone, not to "
-            f"{name[:100]}. Ask by the address, or set `admin: token`."
+            "Without `admin: token` this port answers only at addresses and local names, not at "
+            f"{name[:100]}. Use the address in the URL, or set `admin: token`."
         )
         raise Problem(403, "closed", detail)
 

@@ -28,7 +28,7 @@ MOST_BODY_BYTES: Final = 65_536
 MOST_DIGITS: Final = 18
 SCRAPES_AT_ONCE: Final = 4
 DISCARDS_AT_ONCE: Final = 2
-"""Requests whose body is too large. Part of it is read, so that the client reads the refusal."""
+"""Requests with a body that is too large. A part is read, so that the client sees the refusal."""
 MOST_DISCARDED_BYTES: Final = 1_048_576
 DISCARD_WITHIN_S: Final = 2.0
 ALWAYS_SENT: Final = {
@@ -42,7 +42,7 @@ Calls with which operators observe and control a running proxy. The admin port s
 
 An answer covers the partitions of the called process. With several instances, call each.
 A change (a cancel, a pause, a limit) counts for all instances. Call any of them.
-All times are epoch milliseconds. Lengths of time are written `500ms`, `30s`, `5m`, `2h`, `7d`.
+All times are epoch milliseconds. Durations are written `500ms`, `30s`, `5m`, `2h`, `7d`.
 """
 TAGS: Final = {
     "records": "List, find, trace, cancel, recall and reschedule records.",
@@ -108,9 +108,9 @@ async def _no_call(request: Request, _: Exception) -> Response:
     }
     if methods:
         allowed = ", ".join(sorted(methods))
-        detail = f"This path takes {allowed}."
+        detail = f"This path allows only {allowed}."
         return refusal_of(Problem(405, "method-not-allowed", detail, {"Allow": allowed}), path)
-    detail = f"There is no {path[:200]}; see {PREFIX}/openapi.json."
+    detail = f"There is no call {path[:200]}. {PREFIX}/openapi.json lists all calls."
     return refusal_of(Problem(404, "no-such-path", detail), path)
 
 
@@ -201,7 +201,7 @@ class AdminApp:
             self._wrong_tokens.refuse(address)
         is_page = not path.startswith("/api/")
         if is_page and not is_read:
-            detail = "This page can only be read."
+            detail = "This page allows only GET and HEAD."
             raise Problem(405, "method-not-allowed", detail, {"Allow": "GET, HEAD"})
         if is_page and (file := page_file(path)) is not None:
             return Response(file[1], headers={"Content-Type": file[0], **FILE_HEADERS})
@@ -219,12 +219,12 @@ class AdminApp:
             return PlainTextResponse(text, 401)
         if path != "/metrics":
             return PlainTextResponse(f"There is no such page.\n{INDEX}", 404)
-        with room_in(self._free_scrapes, "Other calls are waited for; try again."):
+        with room_in(self._free_scrapes, "Four other scrapes are running already. Try again."):
             metrics = await in_thread(partial(generate_latest, self._site.registry))
         return Response(metrics, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _refuse_unread(self, reply: Response, receive: Receive, send: Send) -> None:
-        """Refuse a request, and read a little of it, so that the client reads the refusal."""
+        """Refuse a request, and read a part of it, so that the client sees the refusal."""
         start = {"type": "http.response.start", "status": reply.status_code}
         await send({**start, "headers": reply.raw_headers})
         await send({"type": "http.response.body", "body": reply.body, "more_body": True})

@@ -124,7 +124,7 @@ class BrokerAccess:
                 known = outcomes.list_topics(topic, READ_WITHIN_S).topics[topic]
                 go_to_end(outcomes, topic, known.partitions, READ_WITHIN_S)
             origins = self._write_all(controls)
-            with self._asking(topic, said=f"{origins[0]} is written. "):
+            with self._asking(topic, said=f"The request {origins[0]} is written. "):
                 return await_results(outcomes, origins, wait_s)
 
     def _write_all(self, controls: Sequence[Request]) -> list[str]:
@@ -136,7 +136,7 @@ class BrokerAccess:
             except Problem as refused:
                 if not origins:
                     raise
-                written = f"{', '.join(origins)} are written, and count; call again for the others"
+                written = f"{', '.join(origins)} are written, and count. Call again for the others"
                 raise Problem(503, "broker", f"{refused} {written}.") from None
         return origins
 
@@ -202,7 +202,7 @@ class BrokerAccess:
 
         def check_deadline() -> None:
             if time.monotonic() > until_s:
-                detail = "The broker has not given the record in time; is it written at all?"
+                detail = "The broker did not return the record in time. Check that it was written."
                 raise Problem(503, "broker", detail)
 
         ingress = self._names.ingress
@@ -215,10 +215,12 @@ class BrokerAccess:
         try:
             return origin_of(write(producer, topic, request, WRITE_WITHIN_S))
         except BufferError:
-            raise Problem(503, "busy", "Too much waits to be written; try again.") from None
+            raise Problem(
+                503, "busy", "Too many requests are queued for the broker. Try again."
+            ) from None
         except Unconfirmed:
             self._close(producer)
-            detail = "The broker has not confirmed the record in time: it may be written later."
+            detail = "The broker did not confirm the record in time. It may still be written."
             raise Problem(503, "broker", detail) from None
         except KafkaException as error:
             self._close(producer)
@@ -255,11 +257,13 @@ class BrokerAccess:
     def _refused(self, error: KafkaError, operation: str, topic: str) -> Problem:
         said = error.str().rstrip(".")
         if error.code() in NO_SUCH_PARTITION:
-            return Problem(404, "no-such-partition", f"The broker knows no such place: {said}.")
+            return Problem(
+                404, "no-such-partition", f"The broker knows no such topic or partition: {said}."
+            )
         if is_refusal(error):
             remedy = grant(topic_rights(topic, operation), self._settings)
-            return Problem(503, "broker", f"The broker does not do it: {said}. {remedy}")
-        return Problem(503, "broker", f"The broker does not do it: {said}.")
+            return Problem(503, "broker", f"The broker refused: {said}. {remedy}")
+        return Problem(503, "broker", f"The broker refused: {said}.")
 
     def _consumer(self) -> Consumer:
         return Consumer({**lookup_config(self._settings), "auto.offset.reset": "latest"})

@@ -48,7 +48,7 @@ NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 WAIT: Final = re.compile(r"([12]?[0-9]|30)s")
 MOST_RECORDS: Final = 1_000
 NO_CURSOR: Final = (
-    "it is none that this call has given: use it as it was, or leave it out to begin anew"
+    "it does not come from this call: send the cursor of the previous page, or none to start again"
 )
 
 log = structlog.get_logger(__name__)
@@ -97,14 +97,16 @@ def refusal_of(error: Exception, path: str) -> Response:
                 why = "name it in the query"
             problem = bad_request(f"{where or 'The body'}: {why}.")
         case MailboxFull():
-            problem = Problem(503, "busy", "Too many questions wait for a worker; try again.")
+            problem = Problem(503, "busy", "Too many queries are queued for a worker. Try again.")
         case NoAnswer():
             why = f" ({error})" if str(error) else ""
-            detail = f"A worker has not answered in time: it starts or recovers; try again{why}."
+            detail = f"A worker did not answer in time: it starts or recovers{why}. Try again."
             problem = Problem(503, "no-answer", detail)
         case _:
             log.error("a call of the admin API went wrong", path=path, exc_info=error)
-            problem = Problem(500, "defect", "This is a defect of the proxy; its log says more.")
+            problem = Problem(
+                500, "defect", "This is a defect of the proxy. Its log has the details."
+            )
     refused = Refused(error=problem.error, detail=problem.detail)
     return json_reply(problem.code, refused, dict(problem.headers))
 
@@ -135,7 +137,7 @@ class CallRoute(APIRoute):
                 if self.body_field is not None:
                     _check_json(request.headers.get("content-type", ""), await request.body())
                 site: Site = request.state.site
-                with room_in(site.free_calls, "Other calls are waited for; try again."):
+                with room_in(site.free_calls, "Four other calls are running already. Try again."):
                     return await answer(request)
             except ClientDisconnect:
                 raise
@@ -173,9 +175,9 @@ def check_query(text: str, known: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             taken = ", ".join(known) or "none"
-            raise bad_request(f"The query names {name!r}; known here: {taken}.")
+            raise bad_request(f"The query has the unknown name {name!r}. Known names: {taken}.")
         if names.count(name) > 1:
-            raise bad_request(f"The query names {name!r} twice.")
+            raise bad_request(f"The query has {name!r} twice. Send it once.")
 
 
 def _check_json(content_type: str, body: bytes) -> None:
@@ -184,7 +186,7 @@ def _check_json(content_type: str, body: bytes) -> None:
     try:
         read_json(body)
     except JsonRefused as refused:
-        raise bad_request(f"The body is no JSON that is read here: {refused}.") from None
+        raise bad_request(f"The body is not valid JSON: {refused}.") from None
 
 
 def _part_of_path(raw: str) -> str:
@@ -197,7 +199,7 @@ def _part_of_path(raw: str) -> str:
 
 def _number_in_path(raw: str) -> int:
     if NUMBER.fullmatch(text := _part_of_path(raw)) is None:
-        raise ValueError("a record lies at topic/partition/offset")
+        raise ValueError("write the place of a record as topic/partition/offset")
     return int(text)
 
 

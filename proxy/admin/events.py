@@ -54,7 +54,7 @@ class EventStreams:
 
     def begin(self) -> AsyncIterator[bytes]:
         if self.count >= MOST_STREAMS:
-            detail = f"{MOST_STREAMS} streams are open already; close one."
+            detail = f"{MOST_STREAMS} pages are open already. Close one."
             raise Problem(503, "busy", detail)
         return self._stream()
 

@@ -35,7 +35,7 @@ from proxy.protocol.policy import is_legal_topic
 CURSOR: Final = re.compile(r"1(\.[0-9]{1,19}){1,1000}")
 """The version, and for each partition the offset below which the list continues."""
 PLACE: Final = re.compile(r"[0-9]{1,10}/[0-9]{1,18}")
-READING: Final = "Others are reading dead letters at this moment; try again."
+READING: Final = "Two other calls are reading dead letters. Try again."
 
 router = APIRouter(route_class=CallRoute, tags=["dead letters"], responses=REFUSED)
 ReplayId = Annotated[
@@ -190,7 +190,9 @@ def wanted_by(body: models.ReplayBody, names: TopicSettings) -> WantedReplay:
 
 def _place(text: str) -> LetterPlace:
     if PLACE.fullmatch(text) is None:
-        raise bad_request(f"places: {text[:60]!r} does not read partition/offset (0/17).")
+        raise bad_request(
+            f"places: {text[:60]!r} is no place. Write partition/offset, for example 0/17."
+        )
     return LetterPlace(*map(int, text.split("/")))
 
 
@@ -200,8 +202,8 @@ def _group_of(topic: str, names: TopicSettings) -> str | None:
     group = topic.removeprefix(names.dlq_prefix)
     if group == topic or not is_legal_topic(group):
         detail = (
-            f"{topic[:249]} holds no dead letters: those of the proxy are in {names.dead_letters}, "
-            f"those of a group's consumers in {names.dlq_prefix}<group>."
+            f"{topic[:249]} is no topic of dead letters. The proxy's letters are in "
+            f"{names.dead_letters}, and a group's letters are in {names.dlq_prefix}<group>."
         )
         raise Problem(404, "no-such-topic", detail)
     return group
@@ -210,7 +212,7 @@ def _group_of(topic: str, names: TopicSettings) -> str | None:
 def _checked(selection: Selection, group: str | None) -> Selection:
     since_ms, until_ms = selection.from_ms, selection.to_ms
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        raise Problem(409, "nothing-between", "`since` has to be before `until`.")
+        raise Problem(409, "nothing-between", "`since` must be before `until`.")
     try:
         if group is None:
             read_reasons(selection.reasons)

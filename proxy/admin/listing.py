@@ -22,7 +22,7 @@ BEYOND_PARTITIONS: Final = 2**31
 PAGE_S: Final = 2.0
 """A page is returned after this time, full or not: a narrow filter visits many records."""
 LEAST_PIECE: Final = 16
-"""A piece costs as much as about a hundred records, so small pieces do not pay."""
+"""Records in the smallest piece. A piece costs as much as about a hundred records."""
 COUNTED_WITHIN_S: Final = 20.0
 AT_ONCE: Final = 1_000
 
@@ -69,7 +69,7 @@ class _Pieces:
         self.found: list[tuple[Place, WaitingRecord]] = []
 
     def fetch(self, partitions: Sequence[int], needed: int) -> None:
-        """A partition without an answer, if asked first, is not served here. It is dropped."""
+        """Ask for the next pieces. Drop the first partition if it is not answered: it has moved."""
         places = [(partition, self.upto[partition]) for partition in partitions]
         keys = tuple((partition, (fires_ms, offset)) for partition, (fires_ms, _, offset) in places)
         most = LEAST_PIECE + 5 * needed // (4 * len(self.upto))
@@ -118,7 +118,7 @@ def all_pages(
     partitions: Sequence[int],
     now_s: Callable[[], float] = time.monotonic,
 ) -> Iterator[Page]:
-    """Yield the pages of all matching records, or those of COUNTED_WITHIN_S."""
+    """Yield the pages of all matching records, for at most COUNTED_WITHIN_S."""
     until_s = now_s() + COUNTED_WITHIN_S
     place: Place | None = place_of(None, sought)
     while place is not None:

@@ -39,7 +39,7 @@ def whole(value: object) -> object:
 def given(value: object) -> object:
     """Refuse null for an optional field."""
     if value is None:
-        raise ValueError("leave it out rather than say null")
+        raise ValueError("leave the field out instead of sending null")
     return value
 
 

@@ -13,7 +13,7 @@ INDEX = """kafka-delay-proxy
 /metrics  for Prometheus
 /healthz  200 while the loop of every worker turns
 /readyz   200 while every assigned shard has caught up and can be read
-/api/v1/  pending records, look-ups, cancels, pauses, limits (/api/v1/openapi.json says how)
+/api/v1/  pending records, look-ups, cancels, pauses, limits (reference: /api/v1/openapi.json)
 """
 FOLDER: Final = Path(__file__).with_name("page")
 PREFIX: Final = "/page/"
@@ -61,7 +61,10 @@ def health(statuses: Sequence[Status], now_monotonic: float) -> JsonReply:
     """Answer /healthz."""
     silent_s = max((now_monotonic - one.heartbeat_monotonic for one in statuses), default=None)
     if silent_s is None:
-        return 503, {"healthy": False, "reason": "no worker has started yet"}
+        return 503, {
+            "healthy": False,
+            "reason": "no worker has started yet; read the log if this lasts",
+        }
     if silent_s >= HEARTBEAT_LIMIT_S:
         reason = f"a worker's loop has not turned for {silent_s:.0f} s"
         return 503, {"healthy": False, "reason": reason}

@@ -189,7 +189,7 @@ def _answer(
 
 
 class SetLevel(NamedTuple):
-    """Set the log level of a child. Its receiving thread does so, whatever its loop does."""
+    """Set the log level of a child. Its receiving thread does it, even while its loop is busy."""
 
     level: Level
 
@@ -248,7 +248,7 @@ def receive_queries(connection: Connection[Any, Any], mailbox: QueryMailbox) -> 
 
 
 class Workers:
-    """All workers of this `run`: the one with this mailbox, or children by number."""
+    """All workers of this `run`: one with this mailbox, or children by number."""
 
     def __init__(self, mailbox: QueryMailbox | None = None) -> None:
         self._mailbox = mailbox
@@ -256,7 +256,7 @@ class Workers:
         self._level: Level | None = None
 
     def add(self, worker: str, connection: Connection[Any, Any]) -> None:
-        """Take a new child, perhaps in place of one that has ended."""
+        """Add a new child. It may replace one that has ended."""
         if worker in self._pipes:
             self._pipes.pop(worker).close()
         pipe = self._pipes[worker] = ChildPipe(connection)

@@ -56,12 +56,15 @@ SPAN: Final = re.compile(r"[0-9]{1,6}(ms|s|m|h|d)")
 SPANS: Final = re.compile(f"{SPAN.pattern}(,{SPAN.pattern}){{0,49}}")
 TARGETS_SHOWN: Final = 1_000
 WHY_NOT: Final = {
-    "not-committed": "It has been read, and that is not committed yet. Try again in a moment.",
-    "target-refused": "Its target is refused by now (targets.allow, targets.deny): moved, it would "
-    "become a dead letter. It waits as before.",
-    "half-message": "It is a half message that nobody has decided: it has no time yet. Commit it.",
-    "ended": "It has ended, as far as is known: its target or the outcomes topic has its end.",
+    "not-committed": "The record was read, but its offset is not committed yet. Try again.",
+    "target-refused": "The settings now refuse its target (targets.allow, targets.deny). With a "
+    "new time it would become a dead letter. It stays pending. Allow the target, then try again.",
+    "half-message": "The record is an undecided half message, so it has no delivery time yet. "
+    "Commit it first.",
+    "ended": "The record has ended. Its trace, its target or the outcomes topic shows how.",
 }
+
+MOVED_AWAY: Final = "The partition has just moved to another worker. Try again."
 
 router = APIRouter(route_class=CallRoute, tags=["records"], responses=REFUSED)
 
@@ -86,9 +89,9 @@ def get_pending_by_time(
     site: SiteOf,
     within: Annotated[
         str,
-        fitting(SPANS, "write up to 50 lengths of time like 30s,5m,2h,7d"),
+        fitting(SPANS, "write up to 50 durations, for example 30s,5m,2h,7d"),
         Query(
-            description="Lengths of time from now, separated by commas. At most 50.",
+            description="Durations from now, separated by commas. At most 50.",
             json_schema_extra={"pattern": f"^{SPANS.pattern}$", "maxLength": 450},
             examples=["0s,1m,1h"],
         ),
@@ -102,9 +105,9 @@ def get_pending_by_time(
     Records count by `fires`, not by `due`. Records in memory are counted exactly. On disk, the
     default store counts by slots of its wheel, and records beyond the wheel's span count with the
     next records of their slot. `rocksdb` spreads records that were written together evenly over
-    their time, after a restart those of a whole file. Cancelled and replaced records count until
-    their time has come. With `target`, records are counted one by one by `due`, for at most twenty
-    seconds.
+    their time. After a restart it spreads those of a whole file. Cancelled and replaced records
+    count until their time has come. With `target`, records are counted one by one by `due`, for at
+    most twenty seconds.
     """
     spans = {name: parse_delay_ms(name) for name in within.split(",")}
     now_ms, statuses = wall_clock_ms(), site.read_statuses()
@@ -213,7 +216,9 @@ def find_records(
     """
     found = site.workers.ask(FindId(id.encode()))
     if not found:
-        detail = "Nothing that this process serves waits with this id."
+        detail = (
+            "This process has no pending record with this id. If several instances run, ask each."
+        )
         raise Problem(404, "not-found", detail)
     return models.Records(
         records=[models.Record.model_validate(_shown(one)) for one in found],
@@ -239,11 +244,11 @@ def get_record(
     _refuse_unread(site, place)
     record = site.broker.read(place.partition, place.offset)
     if record is None:
-        detail = "The ingress has no record there any more; its targets and outcomes may."
+        detail = "The ingress has no record at this origin. Its trace may show how it ended."
         raise Problem(404, "not-found", detail)
     found = site.workers.ask(FindRecord(record))
     if not found:
-        raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
+        raise Problem(404, "not-served-here", MOVED_AWAY)
     content = content_of(record.key(), record.value(), record.headers() or []) if body else {}
     return models.Record.model_validate({**_shown(found[0]), **content})
 
@@ -255,7 +260,7 @@ def trace_record(
     wait: Annotated[Wait, Query(description="How long the trace may read, at most 30s.")] = 10,
     retries_within: Annotated[
         str,
-        fitting(SPAN, "write a length of time like 30s, 10m, 2h"),
+        fitting(SPAN, "write a duration, for example 30s, 10m or 2h"),
         Query(
             description="Look for a consumer's failure until this long after each delivery.",
             json_schema_extra={"pattern": f"^{SPAN.pattern}$"},
@@ -271,8 +276,8 @@ def trace_record(
     three seconds for each second of work, so that delivery is not delayed.
     """
     if not is_legal_topic(place.topic):
-        raise Problem(404, "not-found", f"No topic has such a name: {TOPIC_NAME_RULE}.")
-    with room_in(site.free_traces, "2 records are traced already; try again."):
+        raise Problem(404, "not-found", f"This is no name of a topic: {TOPIC_NAME_RULE}.")
+    with room_in(site.free_traces, "Two traces are running already. Try again later."):
         trace = site.topics.trace(place, wait, parse_delay_ms(retries_within))
     return models.Trace.model_validate(trace.data())
 
@@ -293,7 +298,7 @@ def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = 0) -> models.Canc
     elif partition is None:
         origins = [one.origin for one in site.workers.ask(FindId(ident))]
         if len(origins) > 1:
-            detail = f"Several records wait with this id, from {origins}: name the partition."
+            detail = f"Several pending records have this id: {origins}. Name the partition."
             raise Problem(409, "ambiguous", detail)
         partition = int(origins[0].split("/")[1]) if origins else None
     done = site.broker.cancel(ident, key, partition, wait)
@@ -310,7 +315,11 @@ def recall(site: SiteOf, place: Place, wait: Wait = 0) -> models.RecallWritten:
     """
     ingress = site.settings.topics.ingress
     if place.topic != ingress:
-        raise Problem(404, "not-found", f"Records are recalled in {ingress}.")
+        raise Problem(
+            404,
+            "not-found",
+            f"Only records of {ingress} can be recalled. Name the origin of the record.",
+        )
     done = site.broker.recall(place.partition, str(place), wait)
     return models.RecallWritten(recalls=str(place), **_written(done))
 
@@ -347,7 +356,7 @@ def reschedule(
         if done.outcome != MISSED:
             break
     if done is None:
-        raise Problem(503, "busy", "It is rewritten again and again just now; try again.")
+        raise Problem(503, "busy", "The proxy is rewriting this record. Try again.")
     return done
 
 
@@ -362,25 +371,27 @@ def _deliver_at_ms(site: Site, body: models.MoveBody) -> int:
         raise Problem(409, "no-such-time", f"`deliver_at`: {error}.") from None
     latest_ms = min(wall_clock_ms() + site.broker.max_delay_ms, LATEST_MS)
     if asked_ms > latest_ms:
-        detail = f"`deliver_at` lies beyond {latest_ms}, now and the setting `max_delay`."
+        detail = (
+            f"`deliver_at` is later than {latest_ms}, which is now plus the setting `max_delay`."
+        )
         raise Problem(409, "too-far", detail)
     return asked_ms
 
 
 def _find_moving(site: Site, partition: int, offset: int, deliver_at_ms: int) -> Moving:
-    """Wait for the commit: an aborted record could be read differently when it comes again."""
+    """Find the record. Wait for the commit, because an aborted record may be read differently."""
     until_s = time.monotonic() + COMMITTED_WITHIN_S
     while True:
         record = site.broker.read(partition, offset)
         if record is None:
             detail = (
-                "The ingress has no record there any more. If it waits, it was rewritten: "
-                "`pending list` and /pending/records show where it lies now."
+                "The ingress has no record at this origin. If the record is still pending, it was "
+                "rewritten. `pending list` and /pending/records show its current origin."
             )
             raise Problem(404, "not-found", detail)
         found = site.workers.ask(FindMoving(record, deliver_at_ms))
         if not found:
-            raise Problem(404, "not-served-here", "The partition has just gone to another worker.")
+            raise Problem(404, "not-served-here", MOVED_AWAY)
         if found[0].state != NOT_COMMITTED or time.monotonic() > until_s:
             return found[0]
         time.sleep(LOOK_EVERY_S)
@@ -393,13 +404,18 @@ def _refuse_unread(site: Site, place: Origin) -> None:
         shards = [shard for status in site.read_statuses() for shard in status.shards]
         next_offsets = {shard.partition: shard.next_offset for shard in shards}
         if place.topic != ingress or place.partition not in next_offsets:
-            detail = f"This process serves of {ingress} the partitions {[*next_offsets]}."
+            detail = (
+                f"This process serves the partitions {[*next_offsets]} of {ingress}. Ask another "
+                "instance for others."
+            )
             raise Problem(404, "not-served-here", detail)
         upto = next_offsets[place.partition]
         if place.offset < upto:
             return
         if time.monotonic() > until_s:
-            detail = f"Partition {place.partition} is read up to offset {upto}."
+            detail = (
+                f"Partition {place.partition} is read only up to offset {upto}. Try again later."
+            )
             raise Problem(404, "not-read-yet", detail)
         time.sleep(LOOK_EVERY_S)
 

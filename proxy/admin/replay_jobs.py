@@ -1,4 +1,4 @@
-"""Replays at work and ended ones, each in its own thread."""
+"""Running and ended replays, each in its own thread."""
 
 import threading
 import uuid
@@ -17,7 +17,7 @@ from proxy.dead_letters.replay_plan import ReplayCounts, ReplayDecision, Selecti
 AT_WORK: Final = 2
 KEPT: Final = 50
 STOPPED_WITHIN_S: Final = 5.0
-DEFECT: Final = "This is a defect of the proxy; its log says more."
+DEFECT: Final = "This is a defect of the proxy. Its log has the details."
 
 log = structlog.get_logger(__name__)
 
@@ -131,10 +131,12 @@ class ReplayJobs:
             running = [job for job in self._jobs.values() if job.is_running]
             for job in running:
                 if job.wanted.topic == wanted.topic and not (job.wanted.is_dry or wanted.is_dry):
-                    detail = f"The replay {job.ident} of {wanted.topic} goes on; wait, or stop it."
+                    detail = (
+                        f"The replay {job.ident} of {wanted.topic} is running. Wait, or stop it."
+                    )
                     raise Problem(409, "replaying", detail)
             if len(running) >= AT_WORK or self._is_closed:
-                detail = f"{AT_WORK} replays or dry runs go on already; wait, or stop one."
+                detail = f"{AT_WORK} replays or dry runs are running already. Wait, or stop one."
                 raise Problem(503, "busy", detail)
             job = ReplayJob(wanted, self._replay)
             self._jobs[job.ident] = job
@@ -146,7 +148,7 @@ class ReplayJobs:
     def find(self, ident: str) -> ReplayJob:
         job = self._jobs.get(ident)
         if job is None:
-            detail = "This process knows no such replay; what it has replayed stays replayed."
+            detail = "This process knows no such replay. Letters replayed before stay replayed."
             raise Problem(404, "not-found", detail)
         return job
 

@@ -78,9 +78,7 @@ def _listen(settings: AdminSettings) -> socket.socket:
         )
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            choose = (
-                "Stop what listens there, or choose another `admin: port` (0 picks a free one)."
-            )
+            choose = "Stop the program there, or choose another `admin: port` (0 picks a free one)."
             raise PortTaken(settings.host, settings.port, choose) from None
         raise SettingsError(
             f"The admin server cannot listen on {settings.host}:{settings.port}: {error.strerror}.",
@@ -139,7 +137,7 @@ class BoundedProtocol(H11Protocol):
     def end_if_slow(self, now_s: float) -> None:
         """Refuse a late request. Disconnect a client that does not read."""
         if self.is_arriving and now_s - self.since_s >= REQUEST_WITHIN_S:
-            self._refuse(408, "too-slow", "The request has not come in time.")
+            self._refuse(408, "too-slow", "The request did not arrive in time. Send it again.")
         elif self.transport.get_write_buffer_size() == 0:
             self._unsent_since_s = None
         elif self._unsent_since_s is None:

@@ -27,7 +27,7 @@ router = APIRouter(route_class=CallRoute, tags=["targets"], responses=REFUSED)
 
 
 def _is_noticed(site: Site, has_noticed: Callable[[Status], bool]) -> bool:
-    """Wait a while for all workers here. A starting or recovering one may take longer."""
+    """Wait until all workers of this process have noticed. Return false if time is up."""
     until_s = time.monotonic() + NOTICED_WITHIN_S
     while not all(map(has_noticed, site.read_statuses())):
         if time.monotonic() > until_s:
@@ -51,7 +51,7 @@ def pause(site: SiteOf, pattern: PatternPart) -> models.Pause:
 
     A pause counts for all instances and outlives restarts. Due records of these targets are
     written to the ingress again. They are checked again after half of their lateness, at least
-    5 s and at most 60 s. Other targets do not wait.
+    5 s and at most 60 s. Other targets are not delayed.
     """
     site.broker.pause(pattern)
     in_force = _is_noticed(site, lambda status: pattern in status.paused)
@@ -181,7 +181,7 @@ def set_limit(site: SiteOf, pattern: PatternPart, body: models.LimitBody) -> mod
     """
     known = _limits_set(site)
     if pattern not in known and len(known) >= MOST_LIMITS:
-        detail = f"{MOST_LIMITS} patterns have limits set at run time: clear some first."
+        detail = f"{MOST_LIMITS} patterns have run-time limits already. Clear some first."
         raise Problem(409, "too-many", detail)
     return _limit(site, pattern, body.limit())
 
@@ -226,7 +226,7 @@ def purge(
     due_to_ms = LATEST_MS if body.due_to is None else body.due_to
     asked = Purge(body.targets, body.due_from or 0, due_to_ms)
     if asked.due_from_ms > asked.due_to_ms:
-        raise Problem(409, "nothing-between", "`due_from` lies behind `due_to`.")
+        raise Problem(409, "nothing-between", "`due_from` is later than `due_to`. Swap them.")
     records, is_all = _purgeable(site, asked)
     purged = models.Purged(
         targets=asked.targets,
@@ -275,14 +275,14 @@ def skip_batch(site: SiteOf, body: models.SkipBody) -> models.Skipped:
     batch = site.broker.unreadable_batch(body.partition)
     if batch is None:
         detail = (
-            f"Partition {body.partition} can be read from the committed offset on: there is "
-            "nothing to skip. Records before a batch have to be committed first."
+            f"Partition {body.partition} can be read from its committed offset, so there is no "
+            "batch to skip. If reading fails further on, commit the records before the batch first."
         )
         raise Problem(409, "readable", detail)
     if batch.base != body.offset:
         detail = (
-            f"Partition {body.partition} cannot be read on at offset {batch.base}, not at "
-            f"{body.offset}: name that offset to have its batch skipped."
+            f"Reading of partition {body.partition} fails at offset {batch.base}, not at "
+            f"{body.offset}. Name offset {batch.base} to skip its batch."
         )
         raise Problem(409, "other-batch", detail)
 

@@ -38,7 +38,7 @@ PAGE_S: Final = 4.0
 """A page is returned after this time, full or not: a narrow filter reads many records."""
 MARKS_S: Final = 4.0
 PAUSE_PER_WORK: Final = 3
-"""A reader rests three times as long as it works: the worker's loop needs the interpreter."""
+"""A reader rests three times as long as it works, because the worker's loop needs the CPU."""
 LONGEST_PAUSE_S: Final = 0.5
 MOST_TOPICS: Final = 200
 MOST_PARTITIONS: Final = 1_000
@@ -47,7 +47,7 @@ MOST_RECORDS: Final = 1_000_000
 ASK_TIMEOUT_S: Final = 8.0
 
 Marks = Mapping[Place, Mark]
-RIGHTS: Final = " docs/dead-letters.md#rights has the rights that this needs."
+RIGHTS: Final = " docs/dead-letters.md#rights lists the needed rights."
 
 
 class _Stopped(Exception):
@@ -105,7 +105,9 @@ class TopicReaders:
             spans = topics.spans(selection)
             if len(spans) > MOST_PARTITIONS:
                 detail = f"{topics.name} has more than {MOST_PARTITIONS} partitions."
-                raise Problem(409, "too-many-partitions", f"{detail} `dead-letters list` shows it.")
+                raise Problem(
+                    409, "too-many-partitions", f"{detail} Use the command `dead-letters list`."
+                )
             for partition, span in spans.items():  # one added since the list began is not cut
                 end = min(span.stop, ends.get(partition, span.stop))
                 spans[partition] = range(span.start, max(span.start, end))
@@ -153,7 +155,7 @@ class TopicReaders:
 
 
 def _every(topics: DeadLetterTopics, selection: Selection) -> Iterator[Letter]:
-    """Read the ends when the first letter is asked for, so letters that return are skipped."""
+    """Yield all letters. The ends are read at the first one, so returning letters are skipped."""
     yield from topics.every(selection, topics.spans(selection), lambda _: None)
 
 
@@ -170,7 +172,7 @@ def _marks(
 
 
 def _sizes(connection: Connection, topics: Mapping[str, Sequence[int]]) -> dict[str, int | None]:
-    """Return how many offsets each topic spans, None where the broker does not say."""
+    """Return the number of offsets in each topic. None if the broker does not tell."""
     sizes: dict[str, int | None] = dict.fromkeys(topics, 0)
     places = [TopicPartition(topic, n) for topic, numbers in topics.items() for n in numbers]
     if not places:
@@ -194,7 +196,7 @@ def _refusing(settings: Settings, rights: str = "") -> Iterator[None]:
     try:
         yield
     except DeadLettersMissing as missing:
-        detail = f"{missing.found} Nothing has been written there yet."
+        detail = f"{missing.found} No letter has been written there yet."
         raise Problem(404, "no-such-topic", detail) from None
     except NoSuchLetter as missing:
         raise Problem(404, "not-found", missing.found) from None

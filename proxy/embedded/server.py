@@ -24,7 +24,7 @@ from proxy.errors import DataDirInUse, PortTaken, ProxyError
 
 # Errors of the embedded broker, recognised in its log.
 
-CHOOSE_PORT = "Stop what listens there, or choose another port (--port; 0 picks one)."
+CHOOSE_PORT = "Stop the program there, or choose another port (--port; 0 picks one)."
 SHOWN_LINES = 15
 
 _NO_MEMORY = re.compile(r"OutOfMemoryError|insufficient memory|Could not reserve enough space")

@@ -52,7 +52,7 @@ def press_button(browser: Any, name: str) -> None:
 def move_by_keyboard(browser: Any) -> None:
     before = text(browser, "record").splitlines()[0]
     press_button(browser, "Reschedule…")
-    wait_for(lambda: "at another time" in text(browser, "dialog"), WITHIN_S, "the question")
+    wait_for(lambda: "the time you choose" in text(browser, "dialog"), WITHIN_S, "the question")
     assert " min." in text(browser, "dialog-understood")
     day = datetime.now().astimezone().date() + timedelta(days=3)
     browser.execute_script(
@@ -63,9 +63,9 @@ def move_by_keyboard(browser: Any) -> None:
     assert f"which is {day.year}" in text(browser, "dialog-understood")
     assert violations(browser) == []
     press_button(browser, "Reschedule")
-    wait_for(lambda: "It is moved: due" in text(browser, "said"), WITHIN_S, "the answer")
+    wait_for(lambda: "The record is rescheduled" in text(browser, "said"), WITHIN_S, "the answer")
     wait_for(lambda: before not in text(browser, "record")[:99], WITHIN_S, "the record where it is")
-    wait_for(lambda: "Moved to another time" in text(browser, "record"), WITHIN_S, "its life")
+    wait_for(lambda: "Rescheduled" in text(browser, "record"), WITHIN_S, "its history")
 
 
 def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
@@ -80,7 +80,7 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
     )
     browser.get(f"http://{api_address(proxy)}/")
     wait_for(lambda: "\n40" in text(browser, "facts"), WITHIN_S, "the live count")
-    wait_for(lambda: "About 40" in text(browser, "picture"), WITHIN_S, "the picture")
+    wait_for(lambda: "about 40 records" in text(browser, "picture"), WITHIN_S, "the picture")
     browser.execute_script(
         "document.getElementById('find-target').value = arguments[0];"
         "document.getElementById('search').requestSubmit()",
@@ -89,7 +89,7 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
     wait_for(lambda: "40 shown" in text(browser, "found"), WITHIN_S, "the records found")
     browser.execute_script("document.querySelector('#found button').click()")
     wait_for(lambda: "To be delivered" in text(browser, "record"), WITHIN_S, "the life of one")
-    assert all(word in text(browser, "record") for word in ("Written", "Waits", "due in"))
+    assert all(word in text(browser, "record") for word in ("Written", "Pending", "due in"))
     move_by_keyboard(browser)
     for width in WIDTHS:
         for scheme in ("light", "dark"):
@@ -99,7 +99,7 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
             assert wide <= width
     browser.execute_script("document.getElementById('main').focus()")
     press_button(browser, f"Pause {target}")
-    answer_question(browser, "held back")
+    answer_question(browser, "stop delivering")
     wait_for(lambda: call(proxy, "GET", "/pauses")[1]["paused"] == [target], WITHIN_S, "a pause")
     wait_for(lambda: "Resume" in text(browser, "targets"), WITHIN_S, "the pause on the page")
     browser.execute_script("document.querySelector('#targets button').click()")
@@ -112,7 +112,7 @@ def test_an_operator_sees_what_waits_and_pauses_it_by_keyboard(
     resumed = {"paused": [], "release_rates": {target: 500}}
     wait_for(lambda: call(proxy, "GET", "/pauses")[1] == resumed, WITHIN_S, "the resume")
     browser.execute_script("document.querySelector('#ingest button').click()")
-    wait_for(lambda: "Stop taking in?" in text(browser, "dialog"), WITHIN_S, "the question")
+    wait_for(lambda: "Pause the ingest?" in text(browser, "dialog"), WITHIN_S, "the question")
     browser.execute_script("document.getElementById('dialog-yes').click()")
     wait_for(lambda: "is paused" in text(browser, "ingest"), WITHIN_S, "the ingress on the page")
     assert call(proxy, "GET", "/ingest")[1]["paused"]
@@ -154,7 +154,7 @@ def test_an_operator_finds_records_recalls_one_and_purges_those_of_an_hour(
     wait_for(lambda: f"60 records for {target}" in text(browser, "picture"), WITHIN_S, "its day")
     assert violations(browser) == []
     fill_form(browser, "picture-of", {"picture-target": ""})
-    wait_for(lambda: "About 60 records fire" in text(browser, "picture"), WITHIN_S, "all")
+    wait_for(lambda: "about 60 records within" in text(browser, "picture"), WITHIN_S, "all")
     fill_form(browser, "search", {"find-target": target})
     wait_for(lambda: "50 shown" in text(browser, "found"), WITHIN_S, "the first page")
     click(browser, "#found > button")
@@ -167,15 +167,15 @@ def test_an_operator_finds_records_recalls_one_and_purges_those_of_an_hour(
     fill_form(browser, "search", {"find-id": "", "find-origin": origin})
     wait_for(lambda: "To be delivered" in text(browser, "record"), WITHIN_S, "the life of one")
     press_button(browser, "Recall…")
-    answer_question(browser, f"{origin} is taken back")
-    wait_for(lambda: "It is taken back" in text(browser, "said"), WITHIN_S, "the answer")
+    answer_question(browser, f"{origin} will not be delivered")
+    wait_for(lambda: "The record is recalled" in text(browser, "said"), WITHIN_S, "the answer")
     wait_for(lambda: "Cancelled" in text(browser, "record"), WITHIN_S, "its end")
     in_an_hour = (datetime.now().astimezone() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M")
     fill_form(browser, "search", {"find-origin": "", "find-to": in_an_hour})
     wait_for(lambda: "30 shown" in text(browser, "found"), WITHIN_S, "those of the hour")
     click(browser, "#purge")
     answer_question(browser, "30 records")
-    wait_for(lambda: "is purged: 30 records" in text(browser, "said"), WITHIN_S, "the purge")
+    wait_for(lambda: "Purged 30 records" in text(browser, "said"), WITHIN_S, "the purge")
     wait_for(lambda: call(proxy, "GET", "/pending")[1]["pending"] == 29, WITHIN_S, "29 pending")
     fill_form(browser, "search", {"find-to": ""})
     wait_for(lambda: "29 shown" in text(browser, "found"), WITHIN_S, "those that are left")
@@ -220,13 +220,13 @@ def test_dead_letters_are_listed_opened_and_replayed_each_once(
             wide = browser.execute_script("return document.documentElement.scrollWidth")
             assert wide <= width
     click(browser, "#replay")
-    wait_for(lambda: "Nothing can be replayed" in text(browser, "said"), WITHIN_S, "the refusal")
+    wait_for(lambda: "No letter can be replayed" in text(browser, "said"), WITHIN_S, "the refusal")
     fill(browser, set=f"timer-topic={target}")
-    replay_on_the_page(browser, "#letter button", f"1 to {target}", "1 replayed")
-    replay_on_the_page(browser, "#replay", f"2 to {target}", "2 replayed. 1 were replayed already")
+    replay_on_the_page(browser, "#letter button", f"1 to {target}", "Replayed 1 letter")
+    replay_on_the_page(browser, "#replay", f"2 to {target}", "Replayed 2 letters. Already replayed: 1")
     fill(browser, set="", reason="ValueError*", topic=f"dlq.{group}")
     wait_for(lambda: "ValueError: no stock" in text(browser, "letters-found"), WITHIN_S, "its own")
-    replay_on_the_page(browser, "#replay", f"1 to retry.{group}", "1 replayed")
+    replay_on_the_page(browser, "#replay", f"1 to retry.{group}", "Replayed 1 letter")
     assert {one.key for one in read_to_end(installation.bootstrap, target, 3)} == {
         b"k0",
         b"k1",
@@ -271,7 +271,7 @@ def test_the_page_works_through_a_forwarded_port_and_behind_a_service(
         wait_for(lambda: "\n4" in text(browser, "facts"), WITHIN_S, "what has come meanwhile")
         wait_for(lambda: target in text(browser, "targets"), WITHIN_S, "the target")
         browser.execute_script("document.querySelector('#targets button').click()")
-        wait_for(lambda: "held back" in text(browser, "dialog"), WITHIN_S, "the question")
+        wait_for(lambda: "stop delivering" in text(browser, "dialog"), WITHIN_S, "the question")
         browser.execute_script("document.getElementById('dialog-yes').click()")
         wait_for(lambda: "Resume" in text(browser, "targets"), WITHIN_S, "the pause on the page")
         assert "Live" in text(browser, "connection")

@@ -40,12 +40,12 @@ READ_WITHIN_S: Final = 3_600
 
 
 def main(
-    waiting: Annotated[int, typer.Option(help="So many records wait besides; 0: few.")] = 0,
+    pending: Annotated[int, typer.Option(help="Number of further pending records.")] = 0,
     folder: Annotated[Path, typer.Option(help="Where the pictures go.")] = PICTURES,
 ) -> None:
     """Start a broker and a proxy, write records, picture the page and time its calls.
 
-    With --waiting, also make the picture with many records."""
+    With --pending, also make the picture with many records."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, _proxy(Path(place)) as (bootstrap, proxy):
         now_ms = time.time_ns() // 1_000_000
@@ -57,8 +57,8 @@ def main(
         with chromium() as browser:
             take_all(browser, f"http://{api_address(proxy)}/", origin, folder)
         _tell(proxy, origin)
-        if waiting:
-            _wait_with_many(bootstrap, proxy, waiting)
+        if pending:
+            _write_many(bootstrap, proxy, pending)
             with chromium() as browser:
                 take_many(browser, f"http://{api_address(proxy)}/", folder)
             _tell(proxy, origin)
@@ -86,7 +86,7 @@ def _proxy(place: Path) -> Iterator[tuple[str, ProxyProcess]]:
             proxy.kill()
 
 
-def _wait_with_many(bootstrap: str, proxy: ProxyProcess, count: int) -> None:
+def _write_many(bootstrap: str, proxy: ProxyProcess, count: int) -> None:
     started_s = time.monotonic()
     write_waiting(bootstrap, count, time.time_ns() // 1_000_000, first_s=1_800)
     print(f"{count:,} written after {time.monotonic() - started_s:.0f} s", flush=True)
@@ -109,7 +109,7 @@ def _tell(proxy: ProxyProcess, origin: str) -> None:
     before = resident(proxy.pid).anonymous_bytes
     taken = timings(proxy, origin)
     after = resident(proxy.pid).anonymous_bytes
-    print(f"{pending:,} wait; memory {before / 1e6:.0f} MB, after {after / 1e6:.0f} MB")
+    print(f"{pending:,} pending; memory {before / 1e6:.0f} MB, after {after / 1e6:.0f} MB")
     for name, taken_ms in taken.items():
         print(line(name, taken_ms), flush=True)
 

@@ -41,7 +41,7 @@ def take_many(browser: Any, address: str, folder: Path) -> None:
 
 def _open(browser: Any, address: str) -> None:
     browser.get(address)
-    wait_for(lambda: "About" in text(browser, "picture"), WITHIN_S, "the picture")
+    wait_for(lambda: "about" in text(browser, "picture"), WITHIN_S, "the picture")
 
 
 def _show_life(browser: Any, origin: str) -> None:

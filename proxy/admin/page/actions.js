@@ -1,14 +1,14 @@
-// What changes something: each is confirmed first, in words, and says what became of it.
+// Changes. Each asks for a confirmation first, and reports its result.
 
 import { call } from "./api.js";
-import { byId, number, say } from "./elements.js";
+import { byId, say, some } from "./elements.js";
 import { asTyped, moment, understood, zone } from "./time.js";
 
 let answered = Promise.resolve();
 
-// What was typed, or true; null where it was not confirmed. `field`: its label, pattern and hint, its
-// type and first value, and what says how that which was typed is understood. One question at a time:
-// the next is asked when the one that is open has been answered.
+// Ask a question. Return the text of its field, or true without a field, or null if it was not confirmed.
+// `field` has label, pattern, hint, type, first value, and a function that explains the typed text.
+// A further question is asked after the open one has been answered.
 export function confirm(...question) {
   const answer = answered.then(() => ask(...question));
   answered = answer;
@@ -52,14 +52,15 @@ export async function attempt(what) {
 }
 
 const became = (reply) => reply.outcome === null
-  ? "Written. What becomes of it is not known yet."
-  : `It was ${reply.outcome}. ${reply.detail ?? ""}`;
+  ? "The request was written. Its outcome is not known yet."
+  : `Outcome: ${reply.outcome}. ${reply.detail ?? ""}`;
 
 export async function pause(target) {
   const text = target
-    ? `Records for ${target} are held back, on all instances, until it is resumed. None is lost.`
-    : "Records for targets that fit the pattern are held back, on all instances, until it is resumed.";
-  const given = await confirm("Pause?", text, "Pause", target ? null : { label: "Pattern, like orders-*" });
+    ? `All instances stop delivering to ${target} until you resume it. No record is lost.`
+    : "All instances stop delivering to the targets that fit the pattern, until you resume. No record is lost.";
+  const given = await confirm(target ? `Pause ${target}?` : "Pause targets?", text, "Pause",
+    target ? null : { label: "Pattern, for example orders-*" });
   if (given === null) return;
   const pattern = target ?? given;
   await attempt(async () => {
@@ -69,11 +70,11 @@ export async function pause(target) {
 }
 
 export async function resume(pattern) {
-  const text = `What was held back for ${pattern} is delivered at once, or at the rate you name.`;
-  const rate = await confirm("Resume?", text, "Resume", {
-    label: "Records a second, empty for no limit",
+  const text = `Paused records for ${pattern} are delivered at once, or at the rate you name.`;
+  const rate = await confirm(`Resume ${pattern}?`, text, "Resume", {
+    label: "Records a second (empty: no limit)",
     pattern: "[1-9][0-9]{0,5}|1000000",
-    hint: "A number from 1 to 1000000, or nothing",
+    hint: "Enter a number from 1 to 1000000, or nothing.",
   });
   if (rate === null) return;
   await attempt(async () => {
@@ -85,25 +86,25 @@ export async function resume(pattern) {
 
 export async function switchIngest(isPaused) {
   const text = isPaused
-    ? "All instances read on in the ingress. What was written meanwhile counts as if it came now, each with its own due."
-    : "No instance reads anything more of the ingress: new records, cancels, purges and rewritten records " +
-      "wait there. What was taken in goes on being delivered.";
-  const [title, yes] = isPaused ? ["Take in again?", "Take in"] : ["Stop taking in?", "Stop taking in"];
+    ? "All instances continue to read the ingress where they stopped. Unread records keep their due, so some may be late."
+    : "No instance reads the ingress until you resume. New records, cancels and purges have no effect before. " +
+      "Rewritten records are late. Records that were already read are delivered on time.";
+  const [title, yes] = isPaused ? ["Resume the ingest?", "Resume"] : ["Pause the ingest?", "Pause"];
   if (!(await confirm(title, text, yes))) return;
   await attempt(async () => {
     await call(isPaused ? "DELETE" : "PUT", "/ingest/paused");
-    return isPaused ? "Taking in goes on." : "Taking in is paused.";
+    return isPaused ? "The ingest is resumed." : "The ingest is paused.";
   });
 }
 
 const recalled = (reply) => ({
-  applied: "It is taken back, and will not be delivered.",
-  missed: `It was not taken back. ${reply.detail ?? ""}`,
+  applied: "The record is recalled. It will not be delivered.",
+  missed: `The record was not recalled. ${reply.detail ?? ""}`,
 })[reply.outcome] ?? became(reply);
 
-// `then` is called when it was written.
+// Call `then` after the recall was written.
 export async function recall(origin, then) {
-  const text = `${origin} is taken back: it will not be delivered. This cannot be undone.`;
+  const text = `The record ${origin} will not be delivered. This cannot be undone.`;
   if (!(await confirm("Recall the record?", text, "Recall"))) return;
   await attempt(async () => {
     const reply = await call("DELETE", `/records/${origin}?wait=5s`);
@@ -112,11 +113,11 @@ export async function recall(origin, then) {
   });
 }
 
-// `then` is given where the record lies now.
+// Call `then` with the new origin of the record.
 export async function reschedule(origin, due, then) {
-  const text = `${origin} is delivered at another time, instead of at its own. All else of it stays.`;
+  const text = `The record ${origin} is delivered at the time you choose. Its target and content stay the same.`;
   const typed = await confirm("Reschedule the record?", text, "Reschedule", {
-    label: `Deliver at, in ${zone(Date.now())}`,
+    label: `Deliver at (${zone(Date.now())})`,
     type: "datetime-local",
     step: "1",
     value: asTyped(due ?? Date.now()),
@@ -128,27 +129,27 @@ export async function reschedule(origin, due, then) {
     const reply = await call("PATCH", `/records/${origin}?wait=5s`, { deliver_at: at });
     const isMoved = reply.outcome === "replaced" || reply.outcome === "requeued";
     then(isMoved ? reply.origin : origin);
-    return isMoved ? `It is moved: due ${moment(at)}.` : became(reply);
+    return isMoved ? `The record is rescheduled to ${moment(at)}.` : became(reply);
   });
 }
 
-// `range`: due_from and due_to in epoch milliseconds, each where it is given.
+// `range` may have due_from and due_to, in epoch milliseconds.
 export async function purge(targets, range) {
   if (!targets) {
-    say("Name the target whose records are to be purged.");
+    say("Enter the target whose records you want to purge.");
     byId("find-target").focus();
     return;
   }
   await attempt(async () => {
     const counted = await call("POST", "/purges", { targets, ...range, dry_run: true });
-    const records = `${counted.counted_all ? "" : "at least "}${number(counted.records)} records`;
+    const records = `${counted.counted_all ? "" : "at least "}${some(counted.records, "record")}`;
     const from = range.due_from ? `, due from ${moment(range.due_from)}` : "";
     const to = range.due_to ? `, due up to ${moment(range.due_to)}` : "";
-    const text = `All that waits for ${targets}${from}${to} is taken back, on all instances; here that is ${records}. ` +
-      "It will not be delivered. This cannot be undone.";
-    if (!(await confirm("Purge?", text, `Purge ${records}`))) return "Nothing was purged.";
+    const text = `All pending records for ${targets}${from}${to} end without delivery, on all instances. ` +
+      `This process has ${records}. This cannot be undone.`;
+    if (!(await confirm("Purge pending records?", text, `Purge ${records}`))) return "Nothing was purged.";
     const done = await call("POST", "/purges", { targets, ...range, dry_run: false });
-    return done.applied ? `What waited for ${targets}${from}${to} is purged: ${records} here.`
-      : "The purge is written. It counts once each partition has read it; not all have yet.";
+    return done.applied ? `Purged ${records} of this process for ${targets}${from}${to}.`
+      : "The purge is written. It takes effect in each partition that has read it. Some have not read it yet.";
   });
 }

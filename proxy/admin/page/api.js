@@ -15,11 +15,13 @@ export async function request(path, options = {}) {
   const token = sessionStorage.getItem(KEY);
   const headers = { ...options.headers };
   if (token) headers.Authorization = `Bearer ${token.replace(/[^ -~]/g, "?")}`;
-  const reply = await fetch(`/api/v1${path}`, { ...options, headers });
+  const reply = await fetch(`/api/v1${path}`, { ...options, headers }).catch(() => {
+    throw new Refused(0, "The proxy cannot be reached. Check that it runs, and try again.");
+  });
   if (reply.ok) return reply;
-  const said = await reply.json().catch(() => ({ detail: `The proxy answered ${reply.status}.` }));
+  const said = await reply.json().catch(() => ({ detail: `The proxy answered with HTTP status ${reply.status}. Its log may say more.` }));
   const isMissing = said.error === "no-such-path" || said.error === "method-not-allowed";
-  throw new Refused(reply.status, isMissing ? "This version has no such call." : said.detail);
+  throw new Refused(reply.status, isMissing ? "The proxy does not know this call. Reload the page: the proxy may have a new version." : said.detail);
 }
 
 export async function call(method, path, body) {

@@ -1,4 +1,4 @@
-// Making elements: text is always set as text, so nothing of a record is ever read as HTML.
+// Makers of elements. Text is always set as text, so a record's content is never read as HTML.
 
 export const byId = (id) => document.getElementById(id);
 
@@ -19,7 +19,7 @@ export function drawing(name, attributes = {}, ...children) {
   return made;
 }
 
-// `columns`: [name, isNumber]. The first cell of a row is its heading.
+// Make a table. `columns` are [name, isNumber]. The first cell of a row is its heading.
 export function table(caption, columns, rows, kind = "cards") {
   const heads = columns.map(([name, isNumber]) =>
     make("th", { scope: "col", class: isNumber ? "number" : "" }, name));
@@ -34,11 +34,12 @@ export function table(caption, columns, rows, kind = "cards") {
     make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...body));
 }
 
-// What was typed in a field; of a time epoch milliseconds, or null.
+// Return the text of a field. `givenTime` returns epoch milliseconds, or null.
 export const given = (id) => byId(id).value.trim();
 export const givenTime = (id) => (given(id) ? new Date(given(id)).getTime() : null);
 
 export const number = (value) => Math.round(value).toLocaleString("en");
+export const some = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 export function say(text) {
   byId("said").textContent = text;

@@ -1,4 +1,4 @@
-// Dead letters: those that fit, one of them, and what a replay of them is asked for.
+// Dead letters: the list, one letter, and the request for a replay.
 
 import { call } from "./api.js";
 import { content } from "./content.js";
@@ -17,7 +17,7 @@ export function listen() {
   byId("replay").addEventListener("click", () => replay({ ...chosen(), ...edits() }, find));
 }
 
-// The topics there are; the one that is chosen stays so.
+// Load the topics. The chosen topic stays chosen.
 export async function loadTopics() {
   const select = byId("letters-topic");
   const { topics } = await call("GET", "/dead-letters/topics");
@@ -34,7 +34,7 @@ export async function showReason(reason) {
   byId("letters").requestSubmit();
 }
 
-// The filters as the body of a replay has them.
+// Return the filters in the form of a replay's body.
 function chosen() {
   const [since, until] = [givenTime("letters-since"), givenTime("letters-until")];
   return {
@@ -71,16 +71,16 @@ async function more(filters, cursor, before) {
 
 function list(filters, letters, page) {
   const columns = [["Reason", false], ["Target", false], ["Written", false], ["Key", false],
-    ["Replayed", false], ["Letter", false]];
+    ["Replayed", false], ["Action", false]];
   const rows = letters.map((one) => {
     const place = `${one.partition}/${one.offset}`;
-    return [one.reason ?? "not the proxy's", one.target ?? "–", moment(one.written), one.key ?? "–",
-      one.replayed ? moment(one.replayed.at) : page.replays_known ? "no" : "not known",
+    return [one.reason ?? "not written by the proxy", one.target ?? "–", moment(one.written), one.key ?? "–",
+      one.replayed ? moment(one.replayed.at) : page.replays_known ? "no" : "unknown",
       make("button", { type: "button", "aria-label": `Open dead letter ${place}`,
         onclick: () => open(filters.topic, place).catch((refused) => say(refused.message)) }, "Open")];
   });
-  const told = rows.length ? `${number(rows.length)} shown, the newest first.`
-    : page.cursor ? "None found yet: there is more to look at." : "None found.";
+  const told = rows.length ? `${number(rows.length)} shown, newest first.`
+    : page.cursor ? "None found so far. There are more letters to search." : "No dead letters found.";
   byId("letters-found").replaceChildren(
     make("p", { class: "quiet" }, told),
     ...(rows.length ? [table("Dead letters found", columns, rows)] : []),
@@ -91,15 +91,15 @@ function list(filters, letters, page) {
 async function open(topic, place) {
   const letter = await call("GET", `/dead-letters/${encodeURIComponent(topic)}/${place}`);
   const replayed = letter.replayed ? `${moment(letter.replayed.at)} as ${letter.replayed.as}` : "no";
-  const rows = [["Reason", letter.reason === null ? "none: the proxy did not write it"
+  const rows = [["Reason", letter.reason === null ? "none, because the proxy did not write it"
     : `${letter.reason}: ${letter.meaning}`],
   ["Detail", letter.detail ?? "–"], ["What to do", letter.remedy ?? "–"],
   ["Origin", letter.origin ?? "–"],
   ...(letter.first_origin ? [["First origin", letter.first_origin]] : []),
   ["Written", moment(letter.written)], ["Replayed", replayed]];
   byId("letter").replaceChildren(
-    make("h3", {}, `${place} of ${topic}`),
-    table("The dead letter", [["What", false], ["Says", false]], rows, "short"),
+    make("h3", {}, `Dead letter ${place} of ${topic}`),
+    table("The dead letter", [["Field", false], ["Value", false]], rows, "short"),
     content(letter),
     make("div", { class: "row" }, make("button", { type: "button", "aria-label": `Replay ${place}`,
       onclick: () => replay({ topic, places: [place], ...edits() }, find) }, "Replay…")));

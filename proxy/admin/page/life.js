@@ -1,12 +1,12 @@
-// The life of a record as a line: what happened when, from its first origin to its end.
+// The history of a record as a line of steps, from its first origin to its end.
 
 import { make, number } from "./elements.js";
 import { length, moment } from "./time.js";
 
-const NAMES = { ingested: "Written", due: "Due", rolled: "Rewritten, before retention could delete it",
-  requeued: "Put back", replaced: "Replaced", cancelled: "Cancelled", "rolled-back": "Rolled back",
+const NAMES = { ingested: "Written", due: "Due", rolled: "Rewritten before retention deletes it",
+  requeued: "Requeued", replaced: "Replaced", cancelled: "Cancelled", "rolled-back": "Rolled back",
   committed: "Committed", delivered: "Delivered", "dead-lettered": "Dead letter", expired: "Expired",
-  replayed: "Sent in again", waiting: "Waits", applied: "Applied", missed: "Missed",
+  replayed: "Replayed", waiting: "Pending", applied: "Applied", missed: "Missed",
   deleted: "Deleted by retention" };
 const BAD = new Set(["dead-lettered", "expired", "missed"]);
 const AT_THE_START = 20;
@@ -16,14 +16,14 @@ export function line(trace) {
   const steps = trace.steps.map((step, at) => item(step, trace.steps[at - 1]));
   const left = steps.length - AT_THE_START - AT_THE_END;
   if (left > 0) {
-    steps.splice(AT_THE_START, left, make("li", {}, part("p", "quiet", `${number(left)} steps more.`)));
+    steps.splice(AT_THE_START, left, make("li", {}, part("p", "quiet", `${number(left)} more steps.`)));
   }
   const last = trace.steps.at(-1);
   if (last.what === "waiting" && last.due_ms > last.time_ms) {
     steps.push(make("li", { class: "next" }, part("p", "when", moment(last.due_ms)),
       make("p", {}, part("strong", "", "To be delivered"))));
   }
-  return [make("ol", { class: "life", "aria-label": "The record's life" }, ...steps), ...notKnown(trace)];
+  return [make("ol", { class: "life", "aria-label": "History of the record" }, ...steps), ...notKnown(trace)];
 }
 
 function item(step, before) {
@@ -40,7 +40,7 @@ function item(step, before) {
 const part = (element, kind, text) => make(element, kind ? { class: kind } : {}, text);
 
 function name(step) {
-  if (step.what === "replaced" && step.detail === "moved to another time") return "Moved to another time";
+  if (step.what === "replaced" && step.detail === "moved to another time") return "Rescheduled";
   return NAMES[step.what] ?? step.what[0].toUpperCase() + step.what.slice(1);
 }
 
@@ -56,10 +56,10 @@ function says(step) {
   return wait > 0 ? `due in ${length(wait)}` : `overdue by ${length(-wait)}`;
 }
 
-const late = (ms) => (ms === null ? "its due is not known" : `${length(ms / 1000)} late`);
+const late = (ms) => (ms === null ? "due time unknown" : `${length(ms / 1000)} late`);
 
 function notKnown(trace) {
   if (!trace.unknown.length) return [];
-  return [part("p", "quiet", trace.is_whole ? "Not known:" : "Not read to the end:"),
+  return [part("p", "quiet", trace.is_whole ? "Unknown:" : "Not completely read:"),
     make("ul", { class: "quiet" }, ...trace.unknown.map((sentence) => make("li", {}, sentence)))];
 }

@@ -1,4 +1,4 @@
-// Begins here: asks for the token where one is needed, then draws each snapshot as it comes.
+// The start: ask for the token if one is needed, then draw each snapshot.
 
 import { pause } from "./actions.js";
 import { events, keepToken } from "./api.js";
@@ -21,15 +21,15 @@ function show(now) {
 
 function explain(refused) {
   if (refused.code !== 401 && refused.code !== 403) {
-    byId("connection").textContent = `No connection: ${refused.message} Trying again.`;
+    byId("connection").textContent = `No connection. ${refused.message} Trying again…`;
     return true;
   }
-  byId("connection").textContent = "Closed";
+  byId("connection").textContent = "No access";
   byId("content").hidden = true;
   byId("access").hidden = false;
   byId("token-form").hidden = refused.code === 403;
   byId("access-text").textContent = refused.code === 403 ? refused.message
-    : "This page needs the admin token, the setting admin: token.";
+    : "This page needs the admin token. It is the setting `admin.token` of the proxy.";
   return false;
 }
 
@@ -37,7 +37,7 @@ async function follow() {
   let isAgain = true;
   try {
     await events(show);
-    byId("connection").textContent = "The stream has ended. Trying again.";
+    byId("connection").textContent = "The connection has ended. Trying again…";
   } catch (refused) {
     isAgain = explain(refused);
   }

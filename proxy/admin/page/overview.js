@@ -1,23 +1,23 @@
-// The parts that each snapshot draws anew: figures, targets, dead letters, shards.
+// The parts that each snapshot redraws: figures, targets, dead letters, shards.
 
 import { pause, resume, switchIngest } from "./actions.js";
-import { byId, make, number, table } from "./elements.js";
+import { byId, make, number, some, table } from "./elements.js";
 import { showReason } from "./letters.js";
 import { share } from "./picture.js";
 import { length } from "./time.js";
 
 const STATES = {
-  recovering: "recovering: rebuilds what waits",
-  "catching-up": "catching up: reads what was written meanwhile",
+  recovering: "recovering: rebuilds its local data",
+  "catching-up": "catching up: reads the records written meanwhile",
   running: "running",
-  held: "held: its clock is wrong, or behind what was delivered",
-  unreadable: "unreadable: a record batch of the ingress cannot be read, nothing behind it is taken in",
-  full: "full: as much waits as the settings allow, nothing more is read",
+  held: "held: the clock of this machine is wrong, or behind earlier deliveries. See the alert DelayProxyShardHeld",
+  unreadable: "unreadable: a record batch of the ingress cannot be read, and later records are not read. See the alert DelayProxyShardUnreadable",
+  full: "full: a limit of the setting admission is reached, and no new records are read",
 };
 let before = null;
 const drawn = {};
 
-// Drawn only where something has changed, so that the focus stays where it is.
+// Draw a part only if it has changed, so that the focus stays.
 function draw(id, key, makeParts) {
   const text = JSON.stringify(key);
   if (drawn[id] === text) return;
@@ -46,9 +46,9 @@ function figures(now, rate) {
   const putOff = Object.values(now.refused).reduce((sum, one) => sum + one.records, 0);
   const late = (now.by_time?.overdue ?? 0) + putOff;
   const facts = [
-    ["Waiting", number(now.pending), false],
+    ["Pending", number(now.pending), false],
     ["Overdue", now.by_time ? number(late) : "–", late > 0],
-    ["Oldest late by", length(now.lag_s), now.lag_s > 1],
+    ["Oldest overdue by", length(now.lag_s), now.lag_s > 1],
     ["Delivered per second", number(all), false],
   ];
   draw("facts", facts, () => facts.map(([name, value, isLate]) =>
@@ -63,21 +63,22 @@ function targets(now, rate) {
     const mean = count ? length(now.lateness_sum_s[name] / count) : "–";
     return [name, now.by_target[name] ?? 0, rate(name), mean];
   });
-  const columns = [["Target", false], ["Waiting", true], ["Share", false], ["Per second", true],
+  const columns = [["Target", false], ["Pending", true], ["Share", false], ["Delivered per second", true],
     ["Mean lateness", true], ["Action", false]];
   draw("targets", [rows, now.pending, now.others, now.paused, now.held_targets, now.refused], () => [
-    rows.length ? table("Targets", columns, rows.map(([name, waiting, perSecond, mean]) => [
-      heading(name, now.held_targets.includes(name), now.refused[name]), number(waiting), share(waiting, now.pending), number(perSecond), mean,
+    rows.length ? table("Targets", columns, rows.map(([name, pending, perSecond, mean]) => [
+      heading(name, now.held_targets.includes(name), now.refused[name]),
+      number(pending), share(pending, now.pending), number(perSecond), mean,
       action(name, now.paused),
-    ])) : make("p", { class: "quiet" }, "Nothing waits, and nothing was delivered yet."),
-    ...(now.others ? [make("p", { class: "quiet" }, `${number(now.others)} for other targets.`)] : []),
+    ])) : make("p", { class: "quiet" }, "No pending records, and no deliveries since the process started."),
+    ...(now.others ? [make("p", { class: "quiet" }, `Other targets have ${some(now.others, "pending record")}.`)] : []),
   ]);
 }
 
 function heading(name, isHeld, refused) {
   const notes = [
-    ...(isHeld ? ["held by a pause"] : []),
-    ...(refused ? [`${number(refused.records)} wait for a retry because ${refused.why}`] : []),
+    ...(isHeld ? ["paused"] : []),
+    ...(refused ? [`The target refuses ${some(refused.records, "record")}, which the proxy tries again: ${refused.why}`] : []),
   ];
   return notes.length
     ? make("span", {}, name, ...notes.flatMap((note) =>
@@ -103,29 +104,29 @@ function paused(patterns) {
 function ingest(isPaused) {
   draw("ingest", isPaused, () => [make("p", { class: "row" },
     make("span", {}, isPaused
-      ? "Taking in is paused: nothing more is read of the ingress." : "New records are taken in."),
+      ? "The ingest is paused: no new records are read." : "New records are read."),
     make("button", { type: "button", "data-name": "ingest", onclick: () => switchIngest(isPaused) },
-      isPaused ? "Take in again…" : "Stop taking in…"))]);
+      isPaused ? "Resume the ingest…" : "Pause the ingest…"))]);
 }
 
 function deadLetters(byReason) {
   const rows = Object.entries(byReason).sort((one, other) => other[1] - one[1]);
-  const columns = [["Reason", false], ["Since the start", true], ["Letters", false]];
+  const columns = [["Reason", false], ["Since the process started", true], ["Action", false]];
   draw("dead", rows, () => [rows.length
     ? table("Dead letters by reason", columns, rows.map(([reason, count]) => [reason, number(count),
       make("button", { type: "button", "data-name": reason,
         "aria-label": `Show dead letters ${reason}`, onclick: () => showReason(reason) }, "Show")]))
-    : make("p", { class: "quiet" }, "None since this process has started.")]);
+    : make("p", { class: "quiet" }, "No dead letters since the process started.")]);
 }
 
 function shards(now) {
-  const columns = [["Partition", false], ["State", false], ["Waiting", true],
-    ["Still to read", true], ["Undecided", true]];
+  const columns = [["Ingress partition", false], ["State", false], ["Pending", true],
+    ["Unread", true], ["Undecided half messages", true]];
   draw("shards", now.shards, () => [
     table("Shards", columns, now.shards.map((one) => [
       String(one.partition), STATES[one.state] ?? one.state, number(one.pending),
       number(one.behind), number(one.undecided)])),
     ...(now.shard_count > now.shards.length
-      ? [make("p", { class: "quiet" }, `The first of ${number(now.shard_count)}.`)] : []),
+      ? [make("p", { class: "quiet" }, `The first ${number(now.shards.length)} of ${number(now.shard_count)} partitions.`)] : []),
   ]);
 }

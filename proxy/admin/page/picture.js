@@ -1,16 +1,16 @@
-// What waits over time, as bars; the table below it says the same.
+// Pending records by time, as bars and as a table.
 
 import { call } from "./api.js";
-import { byId, drawing, given, make, number, table } from "./elements.js";
+import { byId, drawing, given, make, number, some, table } from "./elements.js";
 import { moment } from "./time.js";
 
 const STEP_MS = { hour: 300000, day: 3600000, month: 86400000 };
 const BARS = { hour: 12, day: 24, month: 30 };
 const END = { hour: "in 1 hour", day: "in 24 hours", month: "in 30 days" };
-const NOTE = "By the time at which the proxy looks at them next: what is due far ahead is written " +
-  "again on the way, and stands at that time. To count by due, ask for the target *.";
-const COUNTED = "By the time at which they are due, as they were when this was asked for.";
-const NOT_ALL = "There are more than could be counted in time. ";
+const NOTE = "Counted by the time at which the proxy next acts on a record. Records due far ahead are " +
+  "rewritten earlier, and count at that time. To count by due, enter the target *.";
+const COUNTED = "Counted by due, at the time of your request.";
+const NOT_ALL = "There are more records than could be counted in time. ";
 let scale = "hour";
 let newest = null;
 let target = "";
@@ -38,7 +38,7 @@ export function show(byTime) {
   if (!target) drawAll();
 }
 
-// Of all targets as it goes on, of one when it is asked for.
+// Draw all targets from each snapshot, or one target when it is asked for.
 function drawWanted() {
   asked += 1;
   if (!target) {
@@ -49,7 +49,7 @@ function drawWanted() {
 }
 
 async function drawTarget(ticket) {
-  explain(`Counting what waits for ${target} …`);
+  explain(`Counting pending records for ${target}…`);
   const minutes = STEP_MS[scale] / 60000;
   const within = Array.from({ length: BARS[scale] }, (_, at) => `${(at + 1) * minutes}m`);
   const said = await call("GET", `/pending/by-time?${new URLSearchParams({ target, within })}`);
@@ -61,12 +61,12 @@ async function drawTarget(ticket) {
 
 function drawAll() {
   if (newest === null) {
-    explain("Not known now: a worker starts or recovers.");
+    explain("Not available now, because a worker is starting or recovering.");
     return;
   }
   const counts = newest[scale];
   const note = held(newest.held) + cancelled(newest.cancelled) + NOTE;
-  draw(counts, newest.from, `About ${recordsIn(counts)} fire`, note);
+  draw(counts, newest.from, `The proxy acts on about ${recordsIn(counts)}`, note);
 }
 
 function explain(text) {
@@ -90,13 +90,13 @@ function draw(counts, from, said, note) {
   byId("picture-note").textContent = note;
   const rows = counts.map((count, at) => [moment(from + at * STEP_MS[scale]), number(count)]);
   byId("picture-table").replaceChildren(
-    table("What waits over time", [["From", false], ["Records", true]], rows, "plain"));
+    table("Pending records by time", [["From", false], ["Records", true]], rows, "plain"));
 }
 
-const recordsIn = (counts) => `${number(counts.reduce((sum, count) => sum + count, 0))} records`;
-const held = (count) => (count ? `${number(count)} are held by a pause: they wait until it ends, ` +
-  "at whatever time they stand here. " : "");
-const cancelled = (count) => (count ? `${number(count)} were cancelled or replaced: they count here ` +
+const recordsIn = (counts) => some(counts.reduce((sum, count) => sum + count, 0), "record");
+const held = (count) => (count ? `${some(count, "record")} of paused targets are delivered ` +
+  "only after a resume, even if their time here is earlier. " : "");
+const cancelled = (count) => (count ? `The bars include ${some(count, "record")} that were cancelled or replaced, ` +
   "until their time. " : "");
 
 export function share(part, whole) {

@@ -1,4 +1,4 @@
-// One record: what the proxy knows of it now, its life from the topics, and what can be done with it.
+// One record: its current state, its history from the topics, and its buttons.
 
 import { recall, reschedule } from "./actions.js";
 import { call } from "./api.js";
@@ -7,12 +7,12 @@ import { byId, make, say, table } from "./elements.js";
 import { line } from "./life.js";
 import { moment, zone } from "./time.js";
 
-const STATES = { pending: "waits", "half-message": "half message, undecided",
+const STATES = { pending: "pending", "half-message": "undecided half message",
   ended: "ended, or rewritten as another record" };
 const LONGER = "30s";
 let opened = null;
 
-// `origin`: of an ingress record, or the place of what was made of one.
+// Open the record. `origin` may also be the place of its delivery or dead letter.
 export async function open(origin) {
   opened = origin;
   const path = pathOf(origin);
@@ -21,7 +21,7 @@ export async function open(origin) {
   const record = known instanceof Error ? null : known;
   byId("record").replaceChildren(make("h3", {}, origin),
     ...(record ? [now(record), content(record)] : [make("p", { class: "quiet" }, known.message)]),
-    make("h4", {}, "Its life"), make("p", { id: "record-status", class: "quiet", role: "status" }),
+    make("h4", {}, "History"), make("p", { id: "record-status", class: "quiet", role: "status" }),
     make("div", { id: "record-life" }), make("div", { id: "record-actions" }));
   if (record !== null && record.state !== "ended") actions(origin, record.due, record.state === "pending");
   byId("record").hidden = false;
@@ -40,7 +40,7 @@ async function trace(origin, query) {
     return;
   }
   const longer = make("button", { type: "button", onclick: () => trace(origin, `?wait=${LONGER}`) },
-    "Read on for longer");
+    "Read for 30 s");
   byId("record-status").textContent = `Steps: ${told.steps.length}. Times in ${zone(Date.now())}.`;
   byId("record-life").replaceChildren(...line(told), ...(told.is_whole || query ? [] : [longer]));
   const last = told.steps.at(-1);
@@ -50,16 +50,16 @@ async function trace(origin, query) {
 }
 
 function now(record) {
-  const rows = [["State", STATES[record.state] ?? record.state], ["Id", record.id ?? "without id"],
+  const rows = [["State", STATES[record.state] ?? record.state], ["Id", record.id ?? "none"],
     ...(record.target === null ? [] : [["Target", record.target]]),
     ...(record.due === null ? [] : [["Due", moment(record.due)]])];
   if (record.fires !== null && record.fires !== record.due) {
-    rows.push(["Looked at next", moment(record.fires)]);
+    rows.push(["Next action", moment(record.fires)]);
   }
-  return table("What the proxy knows now", [["What", false], ["Says", false]], rows, "short");
+  return table("Current state", [["Field", false], ["Value", false]], rows, "short");
 }
 
-// What can be done with a record that waits; then it is shown as it is after that.
+// Offer the actions of a pending record. Then show its new state.
 function actions(origin, due, isDecided) {
   const then = (place) => open(place).catch((refused) => say(refused.message));
   const button = (text, onclick) => make("button", { type: "button", onclick }, text);

@@ -1,27 +1,28 @@
-// Sending dead letters in again: counted first, confirmed, then followed to its end.
+// A replay of dead letters: count them, ask, replay, and follow it to the end.
 
 import { attempt, confirm } from "./actions.js";
 import { call } from "./api.js";
-import { byId, make, number, say } from "./elements.js";
+import { byId, make, number, say, some } from "./elements.js";
 
 const TARGETS_TOLD = 5;
+const NOTHING = "No letter was replayed.";
 
-// `chosen`: the body of a replay but for dry_run. `then` is called when something was replayed.
+// Replay letters. `chosen` is the body of a replay without dry_run. Call `then` after the replay.
 export async function replay(chosen, then) {
   await attempt(async () => {
     const counted = await run({ ...chosen, dry_run: true }, "Counting");
-    if (counted.state === "stopped") return "Nothing was replayed.";
-    if (!counted.replayed) return `Nothing can be replayed. ${left(counted)}`;
-    const text = `They are sent in again: ${targets(counted)}. ${left(counted)}`;
-    const yes = `Replay ${number(counted.replayed)}`;
-    if (!(await confirm("Replay dead letters?", text, yes))) return "Nothing was replayed.";
+    if (counted.state === "stopped") return NOTHING;
+    if (!counted.replayed) return `No letter can be replayed. ${left(counted)}`;
+    const text = `The letters are written to the ingress again: ${targets(counted)}. ${left(counted)}`;
+    const yes = `Replay ${some(counted.replayed, "letter")}`;
+    if (!(await confirm("Replay dead letters?", text, yes))) return NOTHING;
     const done = await run({ ...chosen, dry_run: false }, "Replaying");
     await then();
-    return `${number(done.replayed)} replayed${done.state === "stopped" ? ", then stopped" : ""}. ${left(done)}`;
+    return `Replayed ${some(done.replayed, "letter")}${done.state === "stopped" ? ", then stopped" : ""}. ${left(done)}`;
   });
 }
 
-// The reply at the end of a replay or dry run; until then how far it is, and a way to stop it.
+// Run a replay or a dry run and return its last reply. Show its progress and a button to stop it.
 async function run(body, word) {
   let reply = await call("POST", "/dead-letters/replays?wait=2s", body);
   const path = `/dead-letters/replays/${reply.id}`;
@@ -31,13 +32,13 @@ async function run(body, word) {
   if (reply.state === "running") byId("replaying").replaceChildren(text, stop);
   try {
     while (reply.state === "running") {
-      text.textContent = `${word}: ${number(reply.replayed)} so far.`;
+      text.textContent = `${word}: ${some(reply.replayed, "letter")} so far.`;
       reply = await call("GET", `${path}?wait=2s`);
     }
   } finally {
     byId("replaying").replaceChildren();
   }
-  if (reply.state === "failed") throw new Error(`${number(reply.replayed)} replayed. ${reply.error}`);
+  if (reply.state === "failed") throw new Error(`Replayed ${some(reply.replayed, "letter")}, then failed. ${reply.error}`);
   return reply;
 }
 
@@ -45,12 +46,12 @@ function targets(reply) {
   const told = reply.by_target.slice(0, TARGETS_TOLD)
     .map((one) => `${number(one.letters)} to ${one.target}`);
   const others = reply.by_target.length - told.length;
-  return told.join(", ") + (others ? `, and to ${number(others)} topics more` : "");
+  return told.join(", ") + (others ? `, and to ${some(others, "other topic")}` : "");
 }
 
 function left(reply) {
   const told = reply.left.map((one) => one.reason === "already-replayed"
-    ? `${number(one.letters)} were replayed already.`
-    : `${number(one.letters)} left, ${one.reason}: ${one.detail}.`);
-  return [...told, ...reply.missing.map((place) => `No dead letter lies at ${place}.`)].join(" ");
+    ? `Already replayed: ${number(one.letters)}.`
+    : `Not replayed: ${number(one.letters)} (${one.reason}: ${one.detail}).`);
+  return [...told, ...reply.missing.map((place) => `There is no dead letter at ${place}.`)].join(" ");
 }

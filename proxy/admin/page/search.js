@@ -6,9 +6,10 @@ import { byId, given, givenTime, make, number, say, table } from "./elements.js"
 import { open } from "./record.js";
 import { moment } from "./time.js";
 
-const WHY = { scheduled: "scheduled", overdue: "overdue, next in line", paused: "its target is paused",
-  "held-back": "held back", requeued: "requeued after a failure", undecided: "half message, undecided",
-  unread: "its body is in the ingress" };
+const WHY = { scheduled: "scheduled", overdue: "overdue, next to be delivered", paused: "target is paused",
+  "held-back": "in the queue of a rate limit", requeued: "requeued after a failed publish attempt",
+  undecided: "undecided half message", unread: "content is only in the ingress",
+  pending: "pending", "half-message": "undecided half message", ended: "ended" };
 const SHOWN = 50;
 
 function range() {
@@ -45,13 +46,13 @@ async function more(cursor, before) {
 }
 
 function list(records, cursor) {
-  const columns = [["Id", false], ["Target", false], ["Due", false], ["State", false], ["Record", false]];
-  const rows = records.map((one) => [one.id ?? "without id", one.target ?? "–", moment(one.due),
-    WHY[one.why] ?? one.state ?? "–",
+  const columns = [["Id", false], ["Target", false], ["Due", false], ["State", false], ["Action", false]];
+  const rows = records.map((one) => [one.id ?? "no id", one.target ?? "–", moment(one.due),
+    WHY[one.why ?? one.state] ?? "–",
     make("button", { type: "button", "aria-label": `Open ${one.origin}`,
       onclick: () => open(one.origin).catch((refused) => say(refused.message)) }, "Open")]);
   byId("found").replaceChildren(
-    make("p", { class: "quiet" }, rows.length ? `${number(rows.length)} shown.` : "Nothing found."),
+    make("p", { class: "quiet" }, rows.length ? `${number(rows.length)} shown.` : "No pending records found."),
     ...(rows.length ? [table("Records found", columns, rows)] : []),
     ...(cursor ? [make("button", { type: "button",
       onclick: () => more(cursor, records).catch((refused) => say(refused.message)) }, "Show more")] : []));

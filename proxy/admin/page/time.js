@@ -1,9 +1,9 @@
-// Points and lengths of time in words, in the zone of this browser.
+// Times and durations as text, in the time zone of this browser.
 
 const DAY_S = 86400;
 const UNITS = [[2 * DAY_S, DAY_S, "days"], [7200, 3600, "h"], [120, 60, "min"]];
 
-export const moment = (ms) => (ms === null ? "not known" : new Date(ms).toLocaleString());
+export const moment = (ms) => (ms === null ? "unknown" : new Date(ms).toLocaleString());
 
 export function length(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
@@ -12,7 +12,7 @@ export function length(seconds) {
   return `${rounded.toLocaleString("en")} ${name}`;
 }
 
-// The zone, with its distance from UTC at that time.
+// Return the zone, with its distance from UTC at that time.
 export function zone(ms) {
   const minutes = -new Date(ms).getTimezoneOffset();
   const pad = (value) => String(Math.floor(value)).padStart(2, "0");
@@ -21,18 +21,18 @@ export function zone(ms) {
   return name === "UTC" ? "UTC" : `${name}, UTC${from}`;
 }
 
-// A point in time as a field of the type datetime-local has it.
+// Return a time in the form of a datetime-local field.
 export function asTyped(ms) {
   const shifted = new Date(ms - new Date(ms).getTimezoneOffset() * 60000);
   return shifted.toISOString().slice(0, 19);
 }
 
-// What was understood of such a field.
+// Explain the text of such a field.
 export function understood(typed) {
   const ms = new Date(typed).getTime();
-  if (Number.isNaN(ms)) return "Name a day and a time.";
+  if (Number.isNaN(ms)) return "Enter a date and a time.";
   const utc = new Date(ms).toISOString().replace(".000Z", "Z");
   const wait = (ms - Date.now()) / 1000;
   return `${moment(ms)} in ${zone(ms)}, which is ${utc}: ` +
-    (wait > 0 ? `in ${length(wait)}.` : "that has passed, so it is delivered at once.");
+    (wait > 0 ? `in ${length(wait)}.` : "this time has passed, so the record is delivered at once.");
 }

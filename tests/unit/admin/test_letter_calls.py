@@ -53,16 +53,16 @@ def test_letters_of_a_group_are_chosen_by_patterns_of_exceptions() -> None:
 @pytest.mark.parametrize(
     ("query", "code", "why"),
     [
-        ("topic=orders", 404, "orders holds no dead letters"),
-        ("topic=dlq.", 404, "those of a group's consumers in dlq.<group>"),
+        ("topic=orders", 404, "orders is no topic of dead letters"),
+        ("topic=dlq.", 404, "a group's letters are in dlq.<group>"),
         ("reason=target-refusd", 404, "did you mean target-refused?"),
-        ("since=9&until=9", 409, "`since` has to be before `until`"),
+        ("since=9&until=9", 409, "`since` must be before `until`"),
         ("since=yesterday", 400, "`since`: 'yesterday' is not a time"),
-        ("cursor=2.7", 400, "none that this call has given"),
+        ("cursor=2.7", 400, "does not come from this call"),
         ("limit=1001", 400, "a number from 1 to 1000"),
         ("target=a b", 400, "A pattern of targets"),
         ("reason=", 400, "`reason`: String should have at least 1 character"),
-        ("group=billing", 400, "The query names 'group'"),
+        ("group=billing", 400, "the unknown name 'group'"),
     ],
 )
 def test_wrong_questions_are_refused_in_a_sentence(query: str, code: int, why: str) -> None:
@@ -111,8 +111,8 @@ def test_places_are_replayed_and_those_without_a_letter_are_named() -> None:
 @pytest.mark.parametrize(
     ("body", "code", "why"),
     [
-        ({"topic": "orders"}, 404, "holds no dead letters"),
-        ({"places": ["timer.ingress/0/1"]}, 400, "does not read partition/offset"),
+        ({"topic": "orders"}, 404, "is no topic of dead letters"),
+        ({"places": ["timer.ingress/0/1"]}, 400, "is no place. Write partition/offset"),
         ({"places": []}, 400, "places"),
         ({"set": {"timer-origin": "a"}}, 409, "a stamp of the proxy's own"),
         ({"set": {"a": "1"}, "unset": ["a"]}, 409, "both set and unset"),
@@ -185,7 +185,7 @@ def test_closing_stops_what_goes_on_and_takes_no_more() -> None:
     made = MadeUpApi()
     made.site.replays.close()
     code, said = replay(made, dry_run=True)
-    assert (code, "go on already" in said["detail"]) == (503, True)
+    assert (code, "are running already" in said["detail"]) == (503, True)
 
 
 def test_more_readings_than_the_bound_are_refused() -> None:

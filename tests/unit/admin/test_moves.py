@@ -78,7 +78,7 @@ def test_what_was_only_just_read_is_moved_once_that_is_committed(
 @pytest.mark.parametrize(
     ("offset", "deliver_at", "status", "code", "why"),
     [
-        (7, SOON_MS, 409, "ended", "It has ended"),
+        (7, SOON_MS, 409, "ended", "The record has ended"),
         (6, SOON_MS, 409, "half-message", "Commit it"),
         (8, SOON_MS, 409, "not-committed", "not committed yet"),
         (0, SOON_MS, 404, "not-found", "pending list"),
@@ -86,7 +86,7 @@ def test_what_was_only_just_read_is_moved_once_that_is_committed(
         (5, -1, 409, "no-such-time", "-1"),
         (5, 9 * 10**14, 409, "too-far", "max_delay"),
         (5, None, 400, "bad-request", "deliver_at"),
-        (99, SOON_MS, 404, "not-read-yet", "read up to"),
+        (99, SOON_MS, 404, "not-read-yet", "read only up to"),
     ],
 )
 def test_what_cannot_be_moved_is_refused_and_nothing_written(

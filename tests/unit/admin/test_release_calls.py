@@ -105,7 +105,7 @@ def test_the_bound_on_each_worker_is_set_in_place_of_the_settings_and_taken_back
     [
         ({}, "name per_second, overdue, or both"),
         ({"per_second": 0}, "per_second"),
-        ({"per_second": None}, "leave it out"),
+        ({"per_second": None}, "leave the field out"),
         ({"per_second": True}, "per_second"),
         ({"overdue": {"older_than": "0s", "action": "drop"}}, "overdue.older_than"),
         ({"overdue": {"older_than": "1h", "action": "forget"}}, "overdue.action"),

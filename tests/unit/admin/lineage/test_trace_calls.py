@@ -47,7 +47,7 @@ def test_what_was_not_read_in_time_is_said() -> None:
         ("/records/timer.ingress/x/5/trace", "topic/partition/offset"),
         (f"{PATH}?wait=31s", "from 0s to 30s"),
         (f"{PATH}?retries_within=soon", "retries_within"),
-        (f"{PATH}?body=true", "known here: wait, retries_within"),
+        (f"{PATH}?body=true", "Known names: wait, retries_within"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_a_sentence(url: str, found: str) -> None:
