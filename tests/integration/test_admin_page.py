@@ -223,7 +223,7 @@ def test_dead_letters_are_listed_opened_and_replayed_each_once(
     wait_for(lambda: "No letter can be replayed" in text(browser, "said"), WITHIN_S, "the refusal")
     fill(browser, set=f"timer-topic={target}")
     replay_on_the_page(browser, "#letter button", f"1 to {target}", "Replayed 1 letter")
-    replay_on_the_page(browser, "#replay", f"2 to {target}", "Replayed 2 letters. Already replayed: 1")
+    replay_on_the_page(browser, "#replay", f"2 to {target}", "2 letters. Already replayed: 1")
     fill(browser, set="", reason="ValueError*", topic=f"dlq.{group}")
     wait_for(lambda: "ValueError: no stock" in text(browser, "letters-found"), WITHIN_S, "its own")
     replay_on_the_page(browser, "#replay", f"1 to retry.{group}", "Replayed 1 letter")
