@@ -38,6 +38,7 @@ OUTSIDE: Final = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
+    "examples/README.md": "other-languages.md",
     "helm/kafka-delay-proxy/README.md": "operations/helm.md",
     "storage/FORMAT.md": "understand/files-on-disk.md",
 }
