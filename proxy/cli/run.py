@@ -1,7 +1,10 @@
 """`run`: the proxy; `topics create`: its own topics."""
 
+from typing import Annotated
+
 import typer
 
+from proxy.cli.declarations import Notation, declared_topics
 from proxy.cli.terminal import AtBroker, WithBroker, say, say_json
 from proxy.kafka.access import explained
 from proxy.kafka.client_settings import client_logger
@@ -18,8 +21,22 @@ def run(asked: WithBroker) -> None:
     raise typer.Exit(run_worker(settings))
 
 
-def create_topics(asked: AtBroker) -> None:
+def create_topics(
+    asked: AtBroker,
+    notation: Annotated[
+        Notation | None,
+        typer.Option(
+            "--print",
+            help="Create nothing. Print the topics for kafka-topics.sh (kafka), as KafkaTopic "
+            "(strimzi), or as kafka_topic of Mongey/kafka (terraform).",
+        ),
+    ] = None,
+) -> None:
     """Create the proxy's missing topics. Existing topics stay unchanged."""
+    if notation is not None:
+        for text in declared_topics(asked.settings, notation):
+            say(*text.splitlines())
+        return
     client_logger().disabled = True  # the error reports it
     try:
         with explained(asked.settings):

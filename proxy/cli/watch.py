@@ -11,6 +11,7 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
+    KafkaError,
     Message,
     TopicPartition,
 )
@@ -104,6 +105,8 @@ def _arrivals(consumer: Consumer, settings: Settings, end_s: float | None) -> It
         if message is None:
             continue
         if (error := message.error()) is not None:
+            if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                continue  # the client asks for the group's coordinator, and needs none
             if error.fatal() or not error.retriable():
                 raise explain(error, settings, message.topic(), "Read")
             continue

@@ -61,18 +61,28 @@ class Right(NamedTuple):
 
 
 def grant(rights: Sequence[Right], settings: Settings) -> str:
-    """Return the command that grants these rights on one resource."""
+    """Return the advice to grant these rights on one resource to the proxy's user."""
+    name = str(settings.kafka.get("sasl.username", "NAME"))
+    return f"Grant it: {grant_line(rights, settings, name)}"
+
+
+def grant_line(rights: Sequence[Right], settings: Settings, name: str) -> str:
+    """Return the command that grants these rights on one resource to the user `name`."""
     one = rights[0]
     operations = " ".join(f"--operation {right.operation}" for right in rights)
     prefixed = " --resource-pattern-type prefixed" if one.is_prefix else ""
+    return (
+        f"kafka-acls.sh {addressed(settings)} --add --allow-principal "
+        f"{shlex.quote(f'User:{name}')} {operations} --{one.kind} {shlex.quote(one.name)}{prefixed}"
+    )
+
+
+def addressed(settings: Settings) -> str:
+    """Return the options of Kafka's programs for this broker."""
+    servers = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
     is_open = settings.kafka.get("security.protocol", "plaintext").lower() == "plaintext"
     login = "" if is_open else " --command-config admin.properties"
-    servers = (one.strip().rpartition("://")[2] for one in settings.bootstrap_servers.split(","))
-    principal = shlex.quote(f"User:{settings.kafka.get('sasl.username', 'NAME')}")
-    return (
-        f"Grant it: kafka-acls.sh --bootstrap-server {shlex.quote(','.join(servers))}{login} --add "
-        f"--allow-principal {principal} {operations} --{one.kind} {shlex.quote(one.name)}{prefixed}"
-    )
+    return f"--bootstrap-server {shlex.quote(','.join(servers))}{login}"
 
 
 def remedy(
