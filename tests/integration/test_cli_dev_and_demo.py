@@ -139,7 +139,7 @@ def test_demo_holds_through_a_kill_and_says_what_the_audit_found() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SIGKILL to the proxy" in done.stdout
-    assert f"a dry run: {PURGED} records for demo-reminders wait" in done.stdout
+    assert f"a dry run: {PURGED} records for demo-reminders are pending" in done.stdout
     assert re.search(r"^ +83  delivered\n", done.stdout, re.MULTILINE)
     assert done.stdout.splitlines()[-1].endswith("as expected, and none came early")
 
