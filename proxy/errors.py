@@ -37,7 +37,7 @@ class BrokerLate(BrokerUnreachable):
         ProxyError.__init__(
             self,
             f"Kafka at {bootstrap} does not answer in time: {detail}.",
-            "Look whether all its brokers are up and reachable.",
+            "Check that all its brokers are up and reachable.",
         )
 
 
@@ -99,7 +99,7 @@ class DiskReserveTooLarge(ProxyError):
     def __init__(self, data_dir: str, reserve: str, size: str) -> None:
         super().__init__(
             f"`disk_reserve` is {reserve}, and the disk under the data folder {data_dir} has "
-            f"{size} in all: no record would ever be read.",
+            f"{size} in all, so no record would ever be read.",
             "Lower `disk_reserve` (auto, or 0 for none), or choose a larger disk for `data_dir`.",
         )
 
@@ -117,7 +117,7 @@ class ClientUnusable(ProxyError):
     def __init__(self, times: int) -> None:
         super().__init__(
             f"The Kafka client library has stopped answering {times} times in this process.",
-            "Start the proxy again; nothing is lost. See docs/operations/runbook.md.",
+            "Start the proxy again. Nothing is lost. See docs/operations/runbook.md.",
         )
 
 

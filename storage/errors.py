@@ -15,7 +15,7 @@ REMEDIES = {
     EEXIST: LET_WRITE,
     EMFILE: MORE_FILES,
     ENFILE: MORE_FILES,
-    EIO: "See to the disk",
+    EIO: "Check the disk",
     EDQUOT: "Free some space, or raise the quota of the proxy's user",
 }
 
@@ -29,8 +29,8 @@ class StoreLocked(StorageError):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(
-            f"{folder} is in use by another process: stop that one, or give this one "
-            "a data_dir of its own"
+            f"{folder} is in use by another process: stop that process, or give this process "
+            "its own data_dir"
         )
 
 
@@ -39,9 +39,9 @@ class StoreMismatch(StorageError):
 
     def __init__(self, folder: Path, name: str, found: object, asked: object) -> None:
         super().__init__(
-            f"{folder} was made with {name} = {found}, but {asked} is asked for: go back to the "
-            f"settings or the version with {found}, or let the folder be put aside and rebuilt "
-            "from the broker"
+            f"{folder} was made with {name} = {found}, but now it is {asked}: go back to the "
+            f"settings or version with {found}, or let the proxy put the folder aside and "
+            "rebuild it from the broker"
         )
 
 
@@ -54,8 +54,8 @@ class StorageUnreadable(StorageError):
 
     def __init__(self, folder: Path, cause: OSError) -> None:
         super().__init__(
-            f"cannot read in {folder}: {cause.strerror or cause}. The folder is opened again; if "
-            "this goes on, see to the disk and to the limit of open files"
+            f"cannot read in {folder}: {cause.strerror or cause}. The folder is opened again. "
+            "If this continues, check the disk and the limit of open files"
         )
 
 
@@ -65,8 +65,8 @@ class StorageFull(StorageError):
     def __init__(self, folder: Path, cause: OSError) -> None:
         why, remedy = why_and_remedy(folder, cause)
         super().__init__(
-            f"cannot write in {folder}: {why}. {remedy}; "
-            "entries stay in memory and the write is tried again"
+            f"cannot write in {folder}: {why}. {remedy}. Entries stay in memory, and the write "
+            "is repeated"
         )
 
 

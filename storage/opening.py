@@ -152,7 +152,7 @@ def _count_findings(seen: Counts, checkpoint: Checkpoint) -> list[str]:
         *_target_findings(seen.target_bytes, counted.target_bytes, " bytes"),
     ]
     if not counted.chunks.counts_same(seen.chunks):
-        findings.append("the pending offsets are not the ones the checkpoint counts")
+        findings.append("the pending offsets differ from those in the checkpoint")
     return findings
 
 

@@ -136,27 +136,27 @@ def clock_findings(settings: Settings) -> Iterator[Finding]:
     wall_ms = wall_clock_ms()
     if answer.error is not None:
         yield Subject("clock").advice(
-            f"the broker's time is not known: {answer.error.str()}",
-            f"Grant Write on {topic}: the proxy learns the broker's time by writing there.",
+            f"the broker's time is unknown: {answer.error.str()}",
+            f"Grant Write on {topic}. The proxy writes there to learn the broker's time.",
         )
         return
     if answer.time is None:
         yield Subject("clock").warn(
-            f"{topic} keeps the producers' time, so the proxy's clock cannot be held against the "
-            "broker's: one that is ahead delivers early",
-            f"Let the broker stamp it: {STAMP_IT.format(topic)}",
+            f"{topic} keeps the producers' timestamps, so the proxy's clock cannot be compared "
+            "with the broker's. A clock that is ahead delivers early",
+            f"Let the broker set the timestamps: {STAMP_IT.format(topic)}",
         )
         return
     broker_ms = answer.time.epoch_ms
     lead_ms, wrong = wall_ms - broker_ms, shown_duration(abs(wall_ms - broker_ms))
-    mend = "Mend the time service of this machine, or of the broker."
+    mend = "Correct the clock of this machine or of the broker."
     if abs(lead_ms) <= settings.clock.max_step_ms:
         yield Subject("clock").ok(f"agrees with the broker's to {abs(lead_ms)} ms")
     elif lead_ms > 0:
-        ahead = "ahead of the broker's: the proxy goes by the broker's until they agree"
+        ahead = "ahead of the broker's: the proxy uses the broker's until they agree"
         yield Subject("clock").warn(f"{wrong} {ahead}", mend)
     else:
-        behind = "behind the broker's: everything would be late by that"
+        behind = "behind the broker's: all deliveries would be late by that"
         yield Subject("clock").warn(f"{wrong} {behind}", mend)
     yield from _watermarks(settings, broker_ms)
 
@@ -166,8 +166,8 @@ def _watermarks(settings: Settings, broker_ms: int) -> Iterator[Finding]:
         ahead_ms = watermark_ms - broker_ms
         if ahead_ms > settings.clock.max_step_ms:
             yield Subject(f"partition {partition}").warn(
-                f"its watermark lies {shown_duration(ahead_ms)} ahead of the broker's clock: until "
-                "then nothing of it fires",
+                f"its watermark lies {shown_duration(ahead_ms)} ahead of the broker's clock: no "
+                "record of it fires before then",
                 f"Wait, or set `recovery: set_back_watermark: [{partition}]` for one start.",
             )
 
@@ -195,31 +195,32 @@ def retry_settings_findings(settings: Settings) -> Iterator[Finding]:
     if retry.first_level > len(levels_ms):
         yield Subject("retry").advice(
             f"first_level is {retry.first_level}, the highest level is {len(levels_ms)}",
-            f"Each retry waits {shown_duration(levels_ms[-1])}; lower `retry: first_level` for "
-            "shorter ones.",
+            f"Each retry is delayed by {shown_duration(levels_ms[-1])}. Lower `retry: "
+            "first_level` for shorter delays.",
         )
     names, policy = settings.topics, policy_of(settings, None)
     if names.retry_prefix == names.dlq_prefix:
         yield Subject("topics").warn(
             f"retry_prefix and dlq_prefix are both {names.retry_prefix!r}",
-            "Give them two prefixes: what has failed too often would be tried again for ever.",
+            "Set two different prefixes. Otherwise records that failed too often are retried "
+            "for ever.",
         )
     for topic in group_topics(settings) or _topics_of(settings, [ANY_GROUP]):
         refusal = policy.refusal(topic, is_derived=True)
         if not is_legal_topic(topic):
             yield Subject("topics").stop(
-                f"{topic!r} is no topic name: what is to be tried again ends as a dead letter",
+                f"{topic!r} is not a topic name: records to retry end as dead letters",
                 "Correct `topics: retry_prefix` and `dlq_prefix`: a topic name has 1 to 249 of the "
                 "characters a-z A-Z 0-9 . _ -",
             )
         elif refusal is not None:
             yield Subject("topics").warn(
-                f"{refusal}: what is to be tried again ends as a dead letter",
+                f"{refusal}: records to retry end as dead letters",
                 "Correct `targets: deny`, or `topics: retry_prefix` and `dlq_prefix`.",
             )
     if policy.group_refusal(ANY_GROUP) and not retry.groups:
         yield Subject("retry").advice(
-            "targets.allow is narrowed and no consumer group is named: retries end as dead letters",
+            "targets.allow is set and no consumer group is named: retries end as dead letters",
             "Name the groups under `retry: groups`, or add their `retry.<group>` to "
             "`targets: allow`.",
         )
@@ -250,11 +251,11 @@ def group_topic_findings(
             continue
         elif not settings.topics.create:
             yield subject.warn(
-                "does not exist; records for it are put off, and end as dead letters",
+                "does not exist; its records are retried, and then end as dead letters",
                 "Create it, or set `topics: create: true`.",
             )
         elif not may_create(topic):
-            absent = Subject(f"{subject}, not there yet")
+            absent = Subject(f"{subject}, does not exist yet")
             yield absent.lacks(topic_rights(topic, "Create"), settings, WARN)
 
 
@@ -262,8 +263,8 @@ MOST_TARGETS: Final = 200
 """Most topics to ask about. A pattern may match thousands."""
 SHOWN: Final = 20
 UNDELIVERABLE: Final = (
-    "Create the topic, or take it out of `targets: allow`. Until then its records are tried "
-    "again, and end as dead letters after the last attempt."
+    "Create the topic, or remove it from `targets: allow`. Until then its records are retried, "
+    "and end as dead letters after the last publish attempt."
 )
 WARN, ADVICE = Severity.WARN, Severity.ADVICE
 
@@ -293,10 +294,12 @@ def target_findings(settings: Settings, admin: AdminClient) -> Iterator[Finding]
     yield from faults[:SHOWN]
     targets, rest = Subject("targets"), len(faults) - SHOWN
     if rest > 0:
-        yield targets.advice(f"{rest} more topics have such faults", "Mend those above first.")
+        yield targets.advice(
+            f"{rest} more topics have the same fault", "Correct the faults above first."
+        )
     good = len(asked) - len(faults)
-    more = f"; {len(names) - len(asked)} more were not asked about" if names != asked else ""
-    yield targets.ok(f"{good} of {len(asked)} topics may be written to{more}")
+    more = f"; {len(names) - len(asked)} more were not checked" if names != asked else ""
+    yield targets.ok(f"{good} of {len(asked)} topics are writable{more}")
 
 
 ROLES = ("ingress", "dead_letters", "outcomes", "settings")
@@ -330,7 +333,7 @@ def _findings(
     brokers = len(cluster.nodes)
     yield Subject("broker").ok(f"{brokers} reachable through {settings.bootstrap_servers}")
     if brokers < 3:
-        remedy = "For data that must survive a disk, use three."
+        remedy = "Use three brokers for data that must survive the loss of a disk."
         yield Subject("broker").advice(f"{brokers} in the cluster", remedy)
     own = settings.topics.own
     described = describe_topics(admin, [*own, *group_topics(settings)])
@@ -369,19 +372,20 @@ def _topic(
     elif isinstance(answer, Refused):
         yield _absent(admin, name, answer, settings)
     else:
-        yield subject.ok(f"there; partitions: {len(answer.partitions)}")
+        yield subject.ok(f"exists; partitions: {len(answer.partitions)}")
     if isinstance(answer, Refused):
         return
     reads = topic_rights(name, "Read") if name == settings.topics.outcomes else []
     if unread := lacking(answer, reads):
         yield subject.advice(
-            "the admin API cannot wait for what becomes of a cancel",
+            "the admin API cannot wait for the outcome of a cancel",
             grant(unread, settings),
         )
     if name not in configs:
         yield subject.advice(
-            "its configuration may not be read",
-            f"To have it checked: {grant(topic_rights(name, 'DescribeConfigs'), settings)}",
+            "the proxy's user may not read its configuration",
+            "Grant this to have it checked. "
+            f"{grant(topic_rights(name, 'DescribeConfigs'), settings)}",
         )
 
 
@@ -395,8 +399,9 @@ def _absent(admin: AdminClient, name: str, answer: Refused, settings: Settings) 
             "Create it: `kafka-delay-proxy topics create`, or set `topics: create: true`.",
         )
     if not _may_create(admin, name):
-        return Subject(f"{subject}, not there yet").lacks(topic_rights(name, "Create"), settings)
-    return subject.ok("not there; `run` creates it")
+        missing = Subject(f"{subject}, does not exist yet")
+        return missing.lacks(topic_rights(name, "Create"), settings)
+    return subject.ok("does not exist; `run` creates it")
 
 
 def _group(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
@@ -428,8 +433,8 @@ def _group(admin: AdminClient, settings: Settings) -> Iterator[Finding]:
 
 def _twin(settings: Settings, host: str) -> Finding:
     return Subject(f"instance {settings.instance_name}").warn(
-        f"a process with another data folder, at {host}, has this instance id",
-        "Give every process its own `instance_id`. If that process has just ended, it is out of "
+        f"a process at {host} with another data folder uses this instance id",
+        "Give every process its own `instance_id`. If that process has just ended, it leaves "
         f"the group after {session_timeout_ms(settings) / 1000:g} s.",
     )
 
@@ -449,4 +454,4 @@ def _transactional_ids(settings: Settings) -> Finding:
         if is_refusal(error.args[0]):
             return subject.lacks([right], settings)
         return subject.warn(error.args[0].str(), "See the broker's log.")
-    return subject.ok("may be used")
+    return subject.ok("allowed")

@@ -111,7 +111,7 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
         if settings.roll_after_ms is None:
             right = Right("DescribeConfigs", "topic", ingress.name)
             yield subject.warn(
-                "how long it keeps records may not be read: none is rewritten before it is deleted",
+                "its retention cannot be read, so no record is rewritten before it is deleted",
                 f"Set `roll_after` to half its retention.ms. Or: {grant([right], settings)}",
             )
     elif kept_ms < 0:
@@ -123,8 +123,8 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
             yield subject.warn(
                 f"keeps records {shown_duration(kept_ms)}; a half message may stay undecided for "
                 f"{shown_duration(undecided_ms)}",
-                "Undecided half messages are not rewritten: raise retention.ms to "
-                f"{2 * undecided_ms} at least, or ask less often (`transactions`).",
+                "Undecided half messages are not rewritten. Raise retention.ms to at least "
+                f"{2 * undecided_ms}, or shorten the checks (`transactions`).",
             )
         closed_ms = ingress.number("segment.ms")
         if closed_ms is not None and closed_ms > kept_ms:
@@ -136,9 +136,9 @@ def retention_findings(settings: Settings, ingress: TopicConfig) -> Iterator[Fin
     kept_bytes = ingress.number("retention.bytes")
     if kept_bytes is not None and kept_bytes >= 0:
         yield subject.warn(
-            f"keeps {kept_bytes} bytes a partition, however long records wait: under load they are "
-            "deleted before they are rewritten",
-            "Set retention.bytes=-1: let time alone decide.",
+            f"keeps only {kept_bytes} bytes for each partition: under load records are deleted "
+            "before they are rewritten",
+            "Set retention.bytes=-1, so that only time limits retention.",
         )
 
 
@@ -151,23 +151,23 @@ def _retention_time(subject: Subject, kept_ms: int, settings: Settings) -> Findi
     spare_ms = kept_ms - least_ms
     kept = f"keeps records {shown_duration(kept_ms)} (retention.ms={kept_ms})"
     waits = (
-        f"what waits longer than {shown_duration(after_ms)} is rewritten"
+        f"records pending for longer than {shown_duration(after_ms)} are rewritten"
         if after_ms < settings.max_delay_ms
         else f"max_delay is {shown_duration(settings.max_delay_ms)}"
     )
     if is_too_short(settings, kept_ms):
         return subject.stop(
-            f"{kept}; {waits}: it is deleted before",
+            f"{kept}; {waits}: records are deleted before that",
             f"Raise retention.ms to {least_ms * ROLL_AT} (-1 keeps all), or set "
             "`roll_after: auto`.",
         )
-    found = f"{kept}; {waits}, so the proxy may be down for {shown_duration(spare_ms)}"
+    found = f"{kept}; {waits}, so the proxy may be down for at most {shown_duration(spare_ms)}"
     if spare_ms >= DAY_MS:
         return subject.ok(found)
     return subject.warn(
         found,
-        "After that it finds records deleted that it still needs, and refuses to start: raise "
-        f"retention.ms to {least_ms + DAY_MS} at least, or lower `roll_after`.",
+        "After a longer time needed records are deleted, and it refuses to start. Raise "
+        f"retention.ms to at least {least_ms + DAY_MS}, or lower `roll_after`.",
     )
 
 
@@ -187,8 +187,9 @@ def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Ite
             yield ingress.subject.ok(f"message.timestamp.type is {kind}")
         elif kind is not None and settings.topics.allow_create_time:
             yield ingress.subject.advice(
-                f"message.timestamp.type is {kind}: delays count from the producer's clock",
-                "Set message.timestamp.type=LogAppendTime, so that one clock decides.",
+                f"message.timestamp.type is {kind}: delays start at the time of the producer's "
+                "clock",
+                "Set message.timestamp.type=LogAppendTime, so that only the broker's clock counts.",
             )
         yield from retention_findings(settings, ingress)
         yield from _partitions(ingress, settings)
@@ -197,7 +198,7 @@ def topic_findings(settings: Settings, topics: Mapping[str, TopicConfig]) -> Ite
     if own and own.config and "compact" not in own.config.get("cleanup.policy", ""):
         yield own.subject.warn(
             f"cleanup.policy is {own.config.get('cleanup.policy')}",
-            "Set cleanup.policy=compact: it must never forget a policy still in use.",
+            "Set cleanup.policy=compact. The topic must keep each policy that is still in use.",
         )
 
 
@@ -206,15 +207,15 @@ def _partitions(ingress: TopicConfig, settings: Settings) -> Iterator[Finding]:
     if workers > ingress.partitions:
         yield ingress.subject.advice(
             f"has {ingress.partitions} partitions for {workers} workers",
-            "Workers beyond the number of partitions stay idle.",
+            "Workers beyond the number of partitions are idle.",
         )
     if settings.topics.create and ingress.partitions > named:
         yield ingress.subject.advice(
             f"has {ingress.partitions} partitions, `topics: partitions` says {named}",
-            "If partitions were added while records waited: keys have moved to other partitions, "
-            "and ids count within one partition. A cancel or a replacement by id misses a record "
-            "that was written before. Recall such a record by its origin (`timer-recall`). Then "
-            f"set `topics: partitions: {ingress.partitions}`.",
+            "If partitions were added while records were pending, keys have moved to other "
+            "partitions, and ids are valid within one partition. A cancel or a replacement by "
+            "id misses records that were written before. Recall such a record by its origin "
+            f"(`timer-recall`). Then set `topics: partitions: {ingress.partitions}`.",
         )
 
 
@@ -225,21 +226,21 @@ def _sizes(
     if taken is None:
         return
     least, subject = taken + STAMPS_BYTES, ingress.subject
-    yield subject.ok(f"takes {taken} bytes a record; one that is rewritten grows by {HOP_BYTES}")
+    yield subject.ok(f"allows {taken} bytes for a record; a rewritten record grows by {HOP_BYTES}")
     sent = number_in(settings.kafka, "message.max.bytes")
     if sent is not None and sent < least:
         yield subject.warn(
-            f"takes {taken} bytes a record, the proxy's own client sends {sent}",
-            "Take `message.max.bytes` out of `kafka`, or set it to "
-            f"{least} at least, more where records are compressed: what is larger "
-            "ends as a dead letter (`too-large`), without its value if that does not fit either.",
+            f"allows {taken} bytes for a record, the proxy's client sends at most {sent}",
+            f"Remove `message.max.bytes` from `kafka`, or set it to at least {least}, and more "
+            "if records are compressed. Larger records end as dead letters (`too-large`), "
+            "without the value if it does not fit.",
         )
     kept = None if dead_letters is None else dead_letters.number("max.message.bytes")
     if dead_letters is not None and kept is not None and kept < least:
         yield dead_letters.subject.warn(
-            f"takes {kept} bytes a record, {ingress.name} takes {taken}",
-            f"Set max.message.bytes={least} at least: a dead letter has more "
-            "headers than its record, and one too large goes without its value.",
+            f"allows {kept} bytes for a record, {ingress.name} allows {taken}",
+            f"Set max.message.bytes={least} or more. A dead letter has more headers than "
+            "its record. If it is too large, it loses its value.",
         )
 
 
@@ -249,9 +250,9 @@ def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> 
         replicas, confirming = topic.replicas, topic.number(MIN_INSYNC)
         if replicas is not None and replicas < wanted.factor:
             yield topic.subject.warn(
-                f"replicas: {replicas}, where {wanted.factor} are wanted",
-                "Add replicas with kafka-reassign-partitions.sh, or say in `topics: "
-                "replication_factor` that so few will do.",
+                f"replicas: {replicas}; the settings ask for {wanted.factor}",
+                "Add replicas with kafka-reassign-partitions.sh, or lower `topics: "
+                "replication_factor`.",
             )
         if confirming is not None and replicas is not None and confirming > replicas:
             yield topic.subject.stop(
@@ -260,8 +261,8 @@ def replication_findings(topics: Iterable[TopicConfig], wanted: Replication) -> 
             )
         if confirming is not None and confirming < min(wanted.min_insync, replicas or 0):
             yield topic.subject.warn(
-                f"{MIN_INSYNC} is {confirming}, where {wanted.min_insync} are wanted: what so few "
-                "have confirmed can be lost with them",
+                f"{MIN_INSYNC} is {confirming}, the settings ask for {wanted.min_insync}: "
+                f"records can be lost with the {confirming} replicas that confirmed them",
                 f"Set {MIN_INSYNC}={wanted.min_insync}.",
             )
 
@@ -284,7 +285,7 @@ def broker_config_findings(
     if protocols and "classic" not in protocols:
         yield Subject("broker").stop(
             f"group.coordinator.rebalance.protocols is {protocols}",
-            "Add classic: the proxy's consumer group uses that protocol.",
+            "Add `classic`, which the proxy's consumer group uses.",
         )
 
 
@@ -300,12 +301,12 @@ def _limits(settings: Settings, brokers: int) -> Iterable[Limit]:
     session = "Set `kafka: session.timeout.ms: {value}`, or change {key}."
     replicas = "{key} is {value}, brokers: {limit}"
     add_brokers = (
-        "If no broker is away, Kafka cannot create that topic and `run` waits for it: add "
+        "If all brokers are up, Kafka cannot create that topic, and `run` waits for it. Add "
         "brokers, or set {key}={limit} and restart the broker."
     )
     memory = (
-        "The offsets are the proxy's memory: raise {key} above the longest time the proxy may be "
-        "stopped."
+        "The proxy needs its committed offsets. Raise {key} above the longest time for which "
+        "the proxy may be stopped."
     )
     return (
         (broker.stop, "group.min.session.timeout.ms", gt, session_ms, asks, session),
@@ -332,14 +333,14 @@ def _limits(settings: Settings, brokers: int) -> Iterable[Limit]:
             lt,
             METADATA_BYTES,
             "{key} is {value}",
-            "Raise it to {limit} at least: the watermark is kept there.",
+            "Raise it to at least {limit}. The proxy stores the watermark there.",
         ),
         (
             broker.warn,
             "offsets.retention.minutes",
             lt,
             WEEK_MINUTES,
-            "forgets offsets {minutes} after the group has gone",
+            "deletes the offsets of a group {minutes} after its last member left",
             memory,
         ),
         (broker.warn, "offsets.topic.replication.factor", gt, brokers, replicas, add_brokers),

@@ -100,7 +100,7 @@ def memory_shares(budget_bytes: int, kafka: Mapping[str, str]) -> MemoryShares:
     if budget_bytes < least_bytes:
         why = f" ({', '.join(QUEUE_SETTINGS)} of `kafka` included)" if own_bytes else ""
         raise ValueError(
-            "per_worker is less than a worker needs: give it at least "
+            "per_worker is less than a worker needs: set it to at least "
             f"{-(-least_bytes // MIB)}MiB{why}"
         )
     sixteenth = (budget_bytes - own_bytes) // 16

@@ -52,19 +52,19 @@ def unfit(settings: Settings, config: Mapping[str, str]) -> Iterator[Unfit]:
     """Yield the faults in the topic's configuration except retention. Unknown values pass."""
     if "compact" in config.get("cleanup.policy", ""):
         yield Unfit(
-            "is compacted: a waiting record is lost when another comes with its key",
+            "is compacted: a pending record is lost when another record with its key arrives",
             "Set cleanup.policy=delete.",
         )
     stamps = config.get("message.timestamp.type")
     if stamps == "CreateTime" and not settings.topics.allow_create_time:
         name = settings.topics.ingress
         yield Unfit(
-            "keeps the producers' time (message.timestamp.type=CreateTime): their clocks decide "
-            "when a delay ends",
-            "Let the broker stamp what comes from now on: kafka-configs.sh --bootstrap-server B "
-            f"--alter --entity-type topics --entity-name {name} --add-config "
-            "message.timestamp.type=LogAppendTime. Or set `topics: allow_create_time: true`, where "
-            "you know all producers' clocks.",
+            "keeps the producers' time (message.timestamp.type=CreateTime): delays end by the "
+            "producers' clocks",
+            "Let the broker set the timestamps of new records: kafka-configs.sh "
+            f"--bootstrap-server B --alter --entity-type topics --entity-name {name} "
+            "--add-config message.timestamp.type=LogAppendTime. Or set `topics: "
+            "allow_create_time: true` if you trust all producers' clocks.",
         )
 
 
@@ -74,10 +74,10 @@ def takes_bombs(config: Mapping[str, str]) -> Unfit | None:
     if kind in {None, "uncompressed"}:
         return None
     return Unfit(
-        f"has compression.type={kind}: one small compressed batch can hold more than a consumer "
-        "can read, and its partition would stand still",
-        "Set compression.type=uncompressed: the broker then refuses such batches and still takes "
-        "compressed ones.",
+        f"has compression.type={kind}: a small compressed batch can hold more than a consumer "
+        "can read, which would stop its partition",
+        "Set compression.type=uncompressed. The broker then rejects such batches and still "
+        "accepts compressed ones.",
     )
 
 
@@ -93,7 +93,7 @@ def refuse_unfit(settings: Settings, config: Mapping[str, str], retention_ms: in
     if retention_ms is not None and is_too_short(settings, retention_ms):
         raise SettingsError(
             f"`roll_after` is {settings.roll_after_ms} ms, but {settings.topics.ingress} keeps "
-            f"records for {retention_ms} ms (retention.ms): they would be gone before they are "
+            f"records for {retention_ms} ms (retention.ms), so they are deleted before they are "
             "rewritten.",
             "Set `roll_after: auto`, or raise the topic's retention.ms.",
         )

@@ -123,12 +123,12 @@ class RetryGroupSettings(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "RetryGroupSettings":
         if (self.policy == "custom") != bool(self.delays_ms):
-            raise ValueError("`delays` belong to `policy: custom`, which needs them (1s 10s 1m)")
+            raise ValueError("set `delays` (1s 10s 1m) with `policy: custom`, and only with it")
         asked = self.first_delay_ms, self.max_delay_ms
         if self.policy != "exponential" and asked != (FIRST_DELAY_MS, MAX_RETRY_DELAY_MS):
-            raise ValueError("`first_delay` and `max_delay` belong to `policy: exponential`")
+            raise ValueError("`first_delay` and `max_delay` need `policy: exponential`")
         if self.policy != "levels" and self.first_level is not None:
-            raise ValueError("`first_level` belongs to `policy: levels`")
+            raise ValueError("`first_level` needs `policy: levels`")
         return self
 
 
@@ -363,7 +363,7 @@ class TargetLimit(Section):
     @model_validator(mode="after")
     def _says_something(self) -> "TargetLimit":
         if self.per_second is None and self.overdue is None:
-            raise ValueError("name per_second, overdue, or both")
+            raise ValueError("set per_second, overdue, or both")
         return self
 
     def rules_json(self, pattern: str) -> str | None:

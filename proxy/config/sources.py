@@ -70,7 +70,7 @@ def load_settings(path: Path | None = None, asked: Iterable[str] = ()) -> Settin
     except EnvironmentUnreadable as error:
         raise SettingsError(f"An environment variable is not valid JSON: {error}.") from None
     except RecursionError:
-        raise SettingsError("An environment variable nests too many lists.") from None
+        raise SettingsError("An environment variable has too many nested lists.") from None
 
 
 def _merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,16 +206,16 @@ def _read_file(path: Path) -> _Document:
     if values is None:
         values = {}
     if not isinstance(values, dict):
-        raise SettingsError(f"The settings file {path} must hold keys and values.")
+        raise SettingsError(f"The settings file {path} must have keys and values.")
     if ambiguous:
         raise SettingsError(ambiguous)
     lines: dict[KeyPath, int] = {}
     for key_path, line in _lines(node, ()):
         if key_path in lines:
             raise SettingsError(
-                f"{path} line {line}: `{'.'.join(key_path)}` stands twice, "
-                f"first on line {lines[key_path]}.",
-                "Keep one.",
+                f"{path} line {line}: `{'.'.join(key_path)}` is set twice, first on line "
+                f"{lines[key_path]}.",
+                "Remove one of them.",
             )
         lines[key_path] = line
     written = {str(key): value for key, value in values.items() if not _empty_section(key, value)}
@@ -256,8 +256,8 @@ def _leading_zeros(node: yaml.Node | None, path: KeyPath, name: str) -> Iterator
         is_octal = not node.style and _OCTAL.fullmatch(node.value)
         if is_octal and not _takes_text(path):
             yield (
-                f"{name} line {node.start_mark.line + 1}: `{'.'.join(path)}` is {node.value}: some "
-                "programs read a number with a leading zero as octal. Write it without the zero."
+                f"{name} line {node.start_mark.line + 1}: `{'.'.join(path)}` is {node.value}. "
+                "Some programs read a number with a leading zero as octal. Remove the zero."
             )
 
 
@@ -289,7 +289,7 @@ def _lines(node: yaml.Node | None, path: KeyPath) -> Iterator[tuple[KeyPath, int
 def _said_of(error: yaml.YAMLError) -> str:
     """Describe a YAML error without quoting the line, which may hold a secret."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return " is not YAML: it holds characters that YAML does not take."
+        return " is not YAML: it has characters that YAML does not allow."
     mark, why = error.problem_mark, _QUOTED.sub("…", error.problem or "")
     return f" line {mark.line + 1}, column {mark.column + 1} is not YAML: {why}."
 
@@ -305,14 +305,14 @@ def _unknown_in_file(document: _Document) -> Iterator[str]:
         if not siblings:  # under a scalar key; the key below may be a secret
             continue
         advice = _nearest(path[-1], siblings, "key")
-        yield f"{document.where(path)}: `{'.'.join(path)}` is no setting. {advice}"
+        yield f"{document.where(path)}: `{'.'.join(path)}` is not a setting. {advice}"
 
 
 def _unknown_in_choices(choices: _Choices) -> Iterator[str]:
     known = {".".join(path) for path in known_paths()}
     for path, key in choices.keys.items():
         if key not in known and not _is_free(path):
-            yield f"`--set {key}` names no setting. {_nearest(key, known, 'key')}"
+            yield f"`--set {key}` is not a setting. {_nearest(key, known, 'key')}"
 
 
 def _is_free(path: KeyPath) -> bool:
@@ -328,7 +328,9 @@ def _unknown_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
             continue
         if "__" not in variable and _OF_KUBERNETES.fullmatch(variable[len(ENV_PREFIX) :]):
             continue
-        yield f"The environment variable {name} is no setting. {_nearest(variable, known, 'name')}"
+        yield (
+            f"The environment variable {name} is not a setting. {_nearest(variable, known, 'name')}"
+        )
 
 
 def _nearest(found: str, known: Mapping[str, Any] | list[str] | set[str], word: str) -> str:
@@ -342,7 +344,7 @@ def _sentences(error: ValidationError, document: _Document, choices: _Choices) -
         path = tuple(str(part) for part in problem["loc"] if part != "[key]")
         text = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         if problem["type"] == "model_type":
-            text = "must hold keys and values of its own"
+            text = "must have keys and values"
         shown = _shown(path, problem["input"])
         named = f"`{'.'.join(path)}`{shown}: " if path else ""
         yield f"{_place(path, document, choices)}: {named}{text}."

@@ -18,21 +18,22 @@ LARGEST_BYTES = 1 << 60
 LONGEST_DELAY_MS = 36_525 * 86_400_000
 OWNED_BY_THE_PROXY: dict[str, str] = {
     "group.id": "use the setting `group_id`",
-    "group.instance.id": "it is derived from `instance_id`",
+    "group.instance.id": "the proxy derives it from `instance_id`",
     "group.protocol": "the proxy relies on the classic protocol's cooperative rebalancing",
-    "transactional.id": "it is derived from `group_id` and `instance_id`",
+    "transactional.id": "the proxy derives it from `group_id` and `instance_id`",
     "enable.auto.commit": "offsets are committed inside transactions",
     "enable.auto.offset.store": "offsets are committed inside transactions",
-    "auto.offset.reset": "the proxy decides where to start reading, and never starts over silently",
+    "auto.offset.reset": "the proxy decides at which offset it starts",
     "isolation.level": "the proxy reads committed records only",
-    "enable.idempotence": "exactly once needs it on",
-    "acks": "exactly once needs all of them",
+    "enable.idempotence": "exactly-once delivery needs it",
+    "acks": "exactly-once delivery needs `acks: all`",
     "max.in.flight": "exactly once limits it",
     "max.in.flight.requests.per.connection": "exactly once limits it",
     "partition.assignment.strategy": "the proxy needs `cooperative-sticky`",
-    "metadata.broker.list": "it is another name of `bootstrap.servers`: write that",
-    "partitioner": "the proxy places records as Java clients do; see the header `timer-partition`",
-    "enable.partition.eof": "the proxy reads the end of a partition in its own way",
+    "metadata.broker.list": "it is another name of `bootstrap.servers`: use that name",
+    "partitioner": "the proxy chooses partitions as Java clients do. To choose one, use the header "
+    "`timer-partition`",
+    "enable.partition.eof": "the proxy finds the end of a partition itself",
     "delivery.report.only.error": "the proxy counts every delivery report",
 }
 PROTOCOLS: Final = frozenset({"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"})
@@ -70,7 +71,7 @@ def check_topic(name: str) -> str:
     """Return a legal topic name. Raises ValueError."""
     if not is_legal_topic(name):
         raise ValueError(
-            f"{name!r} is no topic name; Kafka takes 1 to 249 of the characters A-Z a-z 0-9 . _ -"
+            f"{name!r} is not a topic name: write 1 to 249 of the characters A-Z a-z 0-9 . _ -"
         )
     return name
 
@@ -80,7 +81,7 @@ def _only(known: Sequence[str], kind: str, names: tuple[str, ...]) -> tuple[str,
         if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-            raise ValueError(f"{name!r} is no {kind}: {hint}")
+            raise ValueError(f"{name!r} is not a {kind}: {hint}")
     return tuple(sorted(set(names)))
 
 
@@ -155,7 +156,7 @@ Patterns = Annotated[
 ]
 Aliases = Annotated[
     Patterns,
-    AfterValidator(partial(_only, KNOWN_ALIASES, "scheduler whose headers are understood")),
+    AfterValidator(partial(_only, KNOWN_ALIASES, "known scheduler")),
 ]
 Requests = Annotated[Patterns, AfterValidator(partial(_only, REQUEST_KINDS, "kind of request"))]
 
@@ -170,8 +171,8 @@ def parse_size_bytes(text: str) -> int:
     if size := _SIZE.fullmatch(text):
         return int(size[1]) * BYTES_PER[size[2]]
     raise ValueError(
-        f"{text!r} is no size: write bytes (1048576), or a whole number with its unit, without a "
-        "space (64KiB 256MiB 2GiB 1TiB)"
+        f"{text!r} is not a size: write bytes (1048576), or a whole number with a unit and "
+        "without a space (64KiB 256MiB 2GiB 1TiB)"
     )
 
 

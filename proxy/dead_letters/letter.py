@@ -136,15 +136,15 @@ class GroupLetter(Letter):
             self.text(one)
             for one in (header.ORIGINAL_TOPIC, header.ORIGINAL_PARTITION, header.ORIGINAL_OFFSET)
         ]
-        where = "/".join(one or "?" for one in place) if any(place) else "a place that is not said"
+        where = "/".join(one or "?" for one in place) if any(place) else "an unknown place"
         failures = self.text(header.RETRY_ATTEMPT) or "?"
-        return f"its consumers gave up after {failures} failures with {where}"
+        return f"its consumers gave up after {failures} failures, with {where}"
 
     @property
     def remedy(self) -> str:
         return (
-            "Mend the consumer, then replay: its group alone gets the record again, at once and "
-            "with all its attempts."
+            "Correct the consumer, then replay. Only its group gets the record again, at once "
+            "and with all its delivery attempts."
         )
 
 
@@ -164,16 +164,17 @@ def read_place(text: str) -> Place | Origin:
         return origin
     shown = text if len(text) <= 60 else text[:57] + "..."
     raise ValueError(
-        f"{shown!r} names no dead letter: write its place in the dead-letter topic, "
+        f"{shown!r} is not a dead letter: write its place in the dead-letter topic, "
         "partition/offset (0/17), or its origin, topic/partition/offset (timer.ingress/2/4711)"
     )
 
 
 REMEDIES: Final = {
-    "record-unreadable": "Nothing of the record is in the letter: its producer has to send it "
-    "again. See to it that the ingress has compression.type=uncompressed.",
-    "header-unreadable": "Its headers are not in the letter. Mend the producer (names are UTF-8) "
-    "and send the record again, or replay with --set timer-topic=... and what else it needs.",
+    "record-unreadable": "The letter has no part of the record. Its producer must send it again. "
+    "Set compression.type=uncompressed for the ingress.",
+    "header-unreadable": "Its headers are not in the letter. Correct the producer (header names "
+    "are UTF-8) and send the record again, or replay with --set timer-topic=... and its other "
+    "headers.",
     "header-unknown": "The detail names the nearest. Replay with --unset of the wrong name and "
     "--set of the right one.",
     "header-unsupported": "Replay with --unset of that header, or add the request to "
@@ -200,24 +201,24 @@ REMEDIES: Final = {
     "goes to the partition that the letter came from.",
     "retry-bad": "Replay with --set timer-attempt=... and --set timer-retry-group=...",
     "transaction-bad": "Replay with --set timer-transaction=prepare, commit or rollback, or "
-    "--unset it to have an ordinary record.",
+    "--unset it for an ordinary record.",
     "hop-bad": "Replay: what only the proxy may write is left out then.",
     "purge-bad": "Replay: what only the proxy may write is left out then. To purge, use the admin "
     "API.",
-    "transaction-expired": "Find out from its producer what became of the transaction. To "
-    "deliver it after all, replay with --unset timer-transaction.",
+    "transaction-expired": "Find out at its producer how the transaction ended. To deliver the "
+    "record, replay with --unset timer-transaction.",
     "overdue": "Replay with another time (--set timer-deliver-at=...), or change the setting "
     "`release.overdue`.",
     "defect": "Report it with its detail and, if you may, the record. Replay it with a version "
-    "that has it mended.",
-    "body-gone": "The record is lost: its producer has to send it again. Raise the ingress "
-    "topic's retention.ms above `max_delay`, or set `bodies: local`.",
+    "that has the correction.",
+    "body-gone": "The record is lost. Its producer must send it again. Raise the ingress topic's "
+    "retention.ms above `max_delay`, or set `bodies: local`.",
 }
 
 
 def meaning(code: str) -> str:
     """Return the meaning of the code, as in the guide."""
-    return REASONS.get(code, "a code that this version of the command does not know")
+    return REASONS.get(code, "this version of the command does not know the code")
 
 
 def remedy(code: str) -> str:

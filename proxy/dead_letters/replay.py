@@ -51,7 +51,7 @@ PURGED: Final = frozenset(
     {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001
 )
 TOO_LATE: Final = KafkaError(
-    KafkaError._TIMED_OUT, "the ingress topic took no records in time", retriable=True
+    KafkaError._TIMED_OUT, "the ingress topic accepted no records in time", retriable=True
 )
 
 
@@ -60,10 +60,10 @@ class ReplayTakenOver(ProxyError):
 
     def __init__(self, dead_letters: str) -> None:
         super().__init__(
-            f"Another replay from {dead_letters} has begun, so this one has ended; no letter was "
+            f"Another replay from {dead_letters} has begun, so this one stopped. No letter was "
             "replayed by both.",
-            "Run it again when the other is done, if anything is left. (A replay that was "
-            "suspended in mid-batch for more than ten seconds ends in this way too.)",
+            "Run it again after the other has ended. (A replay that was suspended within a "
+            "batch for more than ten seconds ends in this way, too.)",
         )
 
 
@@ -74,7 +74,7 @@ class ReplayInDoubt(ProxyError):
         super().__init__(
             f"It is not known whether the last batch, {len(letters)} letters from "
             f"{letters[0].place} to {letters[-1].place}, was replayed: {detail}.",
-            "Run the same command again: it finds out, and replays what is left.",
+            "Run the same command again. It finds out, and replays the letters that are left.",
         )
 
 
@@ -117,7 +117,7 @@ class Replayer:
                 if attempt == ATTEMPTS or not error.retriable():
                     raise KafkaException(error) from None
         if len(batch) == 1:
-            why = f"the ingress topic does not take the record: {error.str()}"
+            why = f"the ingress topic rejected the record: {error.str()}"
             yield NotReplayed(batch[0].letter, "ingress-refused", why), None
             return
         middle = len(batch) // 2

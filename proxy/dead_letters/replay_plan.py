@@ -58,8 +58,8 @@ def read_reasons(texts: Iterable[str]) -> tuple[str, ...]:
     for text in texts:
         if text not in REASONS:
             near = get_close_matches(text, REASONS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(REASONS)}"
-            raise ValueError(f"{text!r} is no reason: {hint}")
+            hint = f"did you mean {near[0]}?" if near else f"reasons are {', '.join(REASONS)}"
+            raise ValueError(f"{text!r} is not a reason: {hint}")
     return tuple(texts)
 
 
@@ -102,7 +102,9 @@ def read_rate(text: str) -> Rate:
     """Parse `100/s`, `30/m` or `5/h`. Raises ValueError with a sentence."""
     found = _RATE.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no rate: write letters per second, minute or hour (100/s)")
+        raise ValueError(
+            f"{text!r} is not a rate: write letters per second, minute or hour (100/s)"
+        )
     return Rate(int(found[1]), _MS_PER[found[2]])
 
 
@@ -136,7 +138,9 @@ def read_edits(to_set: Sequence[str], to_unset: Iterable[str]) -> Edits:
     for text in to_set:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise ValueError(f"{text!r} sets no header: write name=value (timer-topic=orders)")
+            raise ValueError(
+                f"{text!r} does not set a header: write name=value (timer-topic=orders)"
+            )
         if name in values:
             raise ValueError(
                 f"the header {name} is set twice: {values[name].decode()!r}, {value!r}"
@@ -145,14 +149,14 @@ def read_edits(to_set: Sequence[str], to_unset: Iterable[str]) -> Edits:
     taken_out = frozenset(to_unset)
     for name in [*values, *taken_out]:
         if "=" in name:
-            raise ValueError(f"{name!r} is no header's name: --unset takes the name alone")
+            raise ValueError(f"{name!r} is not a header name: --unset takes only the name")
         if is_stamp(name):
             raise ValueError(
-                f"{name} is a stamp of the proxy's own and cannot be changed: a replay drops all "
-                f"of them, and keeps {header.FIRST_ORIGIN}"
+                f"{name} is written by the proxy and cannot be changed. A replay drops all such "
+                f"headers except {header.FIRST_ORIGIN}"
             )
     if both := sorted(taken_out & values.keys()):
-        raise ValueError(f"the header {both[0]} is both set and unset: say one of them")
+        raise ValueError(f"the header {both[0]} is both set and unset: give only one")
     return Edits(values, taken_out)
 
 
@@ -240,7 +244,7 @@ class ReplayPlanner:
         if not letter.is_ours:
             return NotReplayed(letter, NOT_OURS, "the proxy did not write it")
         if letter.place in self.replayed:
-            return NotReplayed(letter, ALREADY, "--again replays it once more")
+            return NotReplayed(letter, ALREADY, "--again replays it again")
         value = letter.value
         if letter.lacks_value:
             original = self.original_of(letter)
@@ -284,15 +288,15 @@ def _own(headers: Headers) -> Headers:
 
 
 def _gone(letter: Letter) -> str:
-    where = letter.origin or "nowhere: the letter names no origin"
+    where = letter.origin or "unknown place: the letter names no origin"
     if letter.key is None and not _own(letter.headers):
         return (
-            "the letter has neither key nor headers, nor a value: read the original in the ingress "
+            "the letter has no key, no headers and no value: read the original in the ingress "
             f"({where}) and send it again"
         )
     return (
-        "the letter has no value, and the original is no longer in the ingress "
-        f"({where}): its producer has to send it again"
+        f"the letter has no value, and the original is no longer in the ingress ({where}): its "
+        "producer must send it again"
     )
 
 

@@ -106,9 +106,9 @@ def _create_marks_topic(topic: str, admin: AdminClient) -> None:
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise BrokerRefused(
-                f"The topic {topic}, which keeps account of replays, could not be created: "
+                f"The topic {topic}, which records the replays, could not be created: "
                 f"{error.args[0].str()}.",
-                "Create it by hand (1 partition, cleanup.policy=compact).",
+                "Create it yourself (1 partition, cleanup.policy=compact).",
             ) from None
 
 
@@ -138,8 +138,9 @@ def _refuse_forgetful(topic: str, admin: AdminClient) -> None:
         raise
     if policy != "compact":
         raise BrokerRefused(
-            f"The topic {topic} keeps account of which dead letters were replayed, but its "
-            f"cleanup.policy is {policy}: what it forgets could be replayed twice.",
+            f"The topic {topic} records which dead letters were replayed, but its "
+            f"cleanup.policy is {policy}. A letter whose mark is deleted could be replayed "
+            "twice.",
             "Set its cleanup.policy to compact.",
         )
 
@@ -150,8 +151,8 @@ def _await_settled(reader: TopicReader, uncommitted: TopicReader) -> None:
     while reader.spans() != uncommitted.spans():
         if time.monotonic() > deadline_s:
             raise BrokerRefused(
-                "A transaction of an earlier replay does not end, so it is not known which "
-                "letters it has replayed.",
+                "A transaction of an earlier replay does not end. It is unknown which letters "
+                "it has replayed.",
                 "docs/operations/runbook.md says how to find and abort a hanging transaction.",
             )
         time.sleep(LOOK_EVERY_S)
@@ -170,7 +171,7 @@ class MarksMissing(ProxyError):
 
     def __init__(self, topic: str) -> None:
         super().__init__(
-            f"The topic {topic}, which keeps account of what has been replayed, does not exist.",
+            f"The topic {topic}, which records the replays, does not exist.",
             "Create it (1 partition, cleanup.policy=compact), or set `topics: create: true`.",
         )
 
@@ -179,13 +180,16 @@ class DeadLettersMissing(ProxyError):
     """The dead-letter topic does not exist."""
 
     def __init__(self, topic: str, bootstrap: str, group: str | None) -> None:
-        name, none = ("dead_letters", "a proxy that has never run there has no dead letters")
+        name, none = ("dead_letters", "If the proxy has never run there, there are no dead letters")
         if group is not None:
-            name, none = ("dlq_prefix", "a group whose consumers have never given up may have none")
+            name, none = (
+                "dlq_prefix",
+                "If the group's consumers have never given up, there may be none",
+            )
         super().__init__(
             f"The dead-letter topic {topic} does not exist at {bootstrap}.",
-            "Name the proxy's settings file with --config if it is called otherwise there "
-            f"(`topics: {name}`); {none}.",
+            "Name the proxy's settings file with --config if the topic has another name "
+            f"(`topics: {name}`). {none}.",
         )
 
 
@@ -197,7 +201,7 @@ def checked_group(group: str | None) -> str | None:
     """Return a group's valid name. Raises ValueError with a sentence."""
     if group is None or is_legal_topic(group):
         return group
-    raise ValueError(f"{group!r} is no group that has dead letters: {TOPIC_NAME_RULE}")
+    raise ValueError(f"{group!r} cannot have a dead-letter topic: {TOPIC_NAME_RULE}")
 
 
 class DeadLetterTopics:
@@ -351,7 +355,9 @@ class DeadLetterTopics:
             one = range(place.offset, place.offset + 1)
             for message in self._reader.records(place.partition, one):
                 return self._letter_of(message)
-        raise NoSuchLetter(_nothing_at(place, span, self.name), "`dead-letters list` says where.")
+        raise NoSuchLetter(
+            _nothing_at(place, span, self.name), "`dead-letters list` shows the places."
+        )
 
     def _of(self, origin: Origin, on_read: OnRead) -> Letter:
         """Return the letter of an origin, which is searched from the end on."""
@@ -362,8 +368,8 @@ class DeadLetterTopics:
                         return letter
         raise NoSuchLetter(
             f"No dead letter in {self.name} came from {origin}.",
-            "It was delivered, still waits, or the letter has been deleted by the topic's "
-            "retention.",
+            "The record was delivered, is pending, or the topic's retention has deleted the "
+            "letter.",
         )
 
 
@@ -384,8 +390,8 @@ def _nothing_at(place: Place, span: range, topic: str) -> str:
         return f"No dead letter lies at {place}: partition {place.partition} of {topic} is empty."
     if place.offset in span:
         return (
-            f"No dead letter lies at {place} of {topic}: Kafka's own records of transactions take "
-            "offsets too."
+            f"No dead letter lies at {place} of {topic}. Kafka's transaction markers also have "
+            "offsets."
         )
     return (
         f"No dead letter lies at {place}: partition {place.partition} of {topic} holds offsets "

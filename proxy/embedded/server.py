@@ -37,7 +37,7 @@ class DataFromNewerKafka(ProxyError):
     def __init__(self, data_dir: Path, found: str, ours: str) -> None:
         super().__init__(
             f"The data folder {data_dir} was made by Kafka {found}; this is Kafka {ours}.",
-            "Choose another data folder, or delete this one with what is in it.",
+            "Choose another data folder, or delete this one with its contents.",
         )
 
 
@@ -54,11 +54,12 @@ def explain(what: str, tail: list[str], data_dir: Path, host: str, port: int) ->
         return DataDirInUse(str(data_dir))
     if "No space left on device" in text:
         return BrokerFailed(
-            f"{what}: the disk under {data_dir} is full.", "Make room, or choose another folder."
+            f"{what}: the disk under {data_dir} is full.",
+            "Free disk space, or choose another folder.",
         )
     if _NO_MEMORY.search(text):
         return BrokerFailed(
-            f"{what}: there was not enough memory.", "Free some, or give the broker less heap."
+            f"{what}: not enough memory.", "Free memory, or give the broker less heap."
         )
     shown = "\n".join(tail[-SHOWN_LINES:]) or "(nothing)"
     return BrokerFailed(f"{what}. Its log in {data_dir} ends with:\n{shown}")
@@ -219,7 +220,8 @@ class DataFolder:
             if free_bytes < LEAST_FREE_BYTES:
                 raise BrokerFailed(
                     f"Only {free_bytes >> 20} MB are free where the data folder {self.root} is.",
-                    f"Make room ({LEAST_FREE_BYTES >> 20} MB at least), or choose another folder.",
+                    f"Free disk space ({LEAST_FREE_BYTES >> 20} MB at least), or choose another "
+                    "folder.",
                 )
             found = self.version.read_text("utf-8").strip() if self.version.exists() else version
             if _as_numbers(found) > _as_numbers(version):

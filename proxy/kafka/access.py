@@ -225,16 +225,16 @@ LIMITS: Final = {
 }
 MEANINGS: Final = {
     "broker certificate could not be verified": _Meaning(
-        "shows a certificate that does not hold",
+        "has a certificate that is not valid",
         "Either `ssl.ca.location` under `kafka` does not name the authority that signed it, or the "
         "certificate is for other host names than the one in `bootstrap.servers`, or it has "
         "expired.",
     ),
     r"alert (bad certificate|certificate \w+|unknown ca)": _Meaning(
         "does not accept the proxy's certificate",
-        "Correct or renew what `ssl.certificate.location` and `ssl.key.location` under `kafka` "
-        "name: it must not have expired, and an authority that the broker trusts must have signed "
-        "it.",
+        "Correct or renew the certificate under `kafka: ssl.certificate.location` and "
+        "`ssl.key.location`. It must not have expired, and an authority that the broker trusts "
+        "must have signed it.",
     ),
     "invalid credentials": _Meaning(
         "does not accept the password",
@@ -242,7 +242,7 @@ MEANINGS: Final = {
         "DELAY_PROXY_KAFKA__SASL_USERNAME, DELAY_PROXY_KAFKA__SASL_PASSWORD).",
     ),
     "Unsupported SASL mechanism": _Meaning(
-        "has no such way to log in", "Correct `sasl.mechanism` under `kafka`."
+        "does not offer this SASL mechanism", "Correct `sasl.mechanism` under `kafka`."
     ),
     "connecting to a": _Meaning(
         "speaks another protocol",
@@ -301,9 +301,9 @@ class Connection(AdminClient):
         if isinstance(sentence, BrokerUnreachable) and not self._listens_nobody():
             if address := _address_that_wants_tls(self._settings):
                 return BrokerRefused(
-                    f"The listener at {address} wants TLS, and the proxy comes without.",
-                    "Set `security.protocol` under `kafka` to SSL, or to SASL_SSL where it asks "
-                    "for a login.",
+                    f"The listener at {address} requires TLS, and the proxy connects without it.",
+                    "Set `security.protocol` under `kafka` to SSL, or to SASL_SSL if it "
+                    "requires a login.",
                 )
             return BrokerLate(self._settings.bootstrap_servers, cause.str().rstrip("."))
         return sentence
@@ -361,7 +361,7 @@ def explain(
         return BrokerRefused(f"The broker at {bootstrap} {meaning.found}: {said}.", meaning.remedy)
     if error.code() in LOCKED_OUT:
         return BrokerRefused(
-            f"The broker at {bootstrap} does not let the proxy in: {said}.",
+            f"The broker at {bootstrap} rejected the proxy's login: {said}.",
             "Correct `security.protocol`, `sasl.*` or `ssl.*` under `kafka`.",
         )
     if error.code() in LATE:
@@ -369,7 +369,7 @@ def explain(
     if error.code() in UNREACHABLE:
         return BrokerUnreachable(bootstrap, said)
     if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001
-        return SettingsError(f"librdkafka does not accept what is under `kafka`: {said}.")
+        return SettingsError(f"librdkafka does not accept the settings under `kafka`: {said}.")
     return BrokerRefused(f"The broker at {bootstrap} refused: {said} ({error.name()}).")
 
 
@@ -377,8 +377,8 @@ def refuse_beyond_limit(error: KafkaError) -> None:
     """Raise BrokerLimit if the broker will always give this answer."""
     if limit := LIMITS.get(error.code()):
         raise BrokerLimit(
-            f"The broker does not allow {limit.found} as the proxy asks for it: {error.str()}.",
-            f"{limit.remedy}. `kafka-delay-proxy check` names the limit.",
+            f"The broker does not allow {limit.found} as requested: {error.str()}.",
+            f"{limit.remedy}. `kafka-delay-proxy check` shows the limit.",
         )
 
 

@@ -139,7 +139,7 @@ class StaticMember:
         if (other := self._other()) is None:
             return
         log.warning(
-            "another process has this instance id: waiting whether it is alive",
+            "another process has this instance id: waiting to see whether it is alive",
             member=other.ident,
             host=other.host,
             at_most_s=session_s + MARGIN_S,
@@ -235,7 +235,7 @@ class UnassignedPartitions:
         self._found = unassigned
         if self._looks >= LOOKS_IN_A_ROW:
             log.warning(
-                "partitions without an owner: a rebalance is asked for", found=sorted(unassigned)
+                "partitions without an owner: requesting a rebalance", found=sorted(unassigned)
             )
             self._looks = 0
             self._next_look_s = self._now_s() + PAUSE_S

@@ -93,7 +93,7 @@ class ReadPositions:
 
 
 def _skipped(partition: int, wanted: int, given: int) -> KafkaException:
-    why = f"partition {partition} was to be read again from {wanted} on, and came from {given} on"
+    why = f"partition {partition}: offset {wanted} was to be read next, offset {given} arrived"
     return KafkaException(KafkaError(KafkaError._INCONSISTENT, why))  # noqa: SLF001
 
 
@@ -105,7 +105,7 @@ def _left(partition: int, records: Sequence[Message], next_offset: int) -> list[
             left.append(record)
             at = record.offset() + 1
     log.warning(
-        "the client library gave records again: left out",
+        "the client library returned records twice: second copies ignored",
         partition=partition,
         count=len(records) - len(left),
         first=min(record.offset() for record in records),

@@ -14,7 +14,7 @@ from proxy.clock import wall_clock_ms
 
 ASK_WITHIN_S: Final = 5.0
 AGAIN_AFTER_S: Final = 0.1
-NOT_GIVEN: Final = KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the client was given no offset")
+NOT_GIVEN: Final = KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, "the client returned no offset")
 
 log = structlog.get_logger(__name__)
 

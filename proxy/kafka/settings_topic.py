@@ -189,7 +189,7 @@ def _keep(kept: dict[str, T], name: str, one: T | None, most: int, what: str) ->
     elif name in kept or len(kept) < most:
         kept[name] = one
     else:
-        log.error("too many: this one does not count", kind=what, name=name, most=most)
+        log.error("too many: this one is ignored", kind=what, name=name, most=most)
 
 
 def _resumed(value: bytes) -> Resumed:
@@ -222,7 +222,9 @@ def _limit(value: bytes) -> TargetLimit:
 READ_TIMEOUT_S: Final = 30.0
 """The broker aborts unfinished transactions earlier."""
 WRITE_TIMEOUT_S: Final = 30.0
-RESTORE: Final = "Restore that topic's records; do not delete or empty it while records wait."
+RESTORE: Final = (
+    "Restore that topic's records. Do not delete or empty it while records are pending."
+)
 
 
 class SettingsTopic:
@@ -346,8 +348,8 @@ class SettingsTopic:
                         _understood(key, lambda: take(key, message.value()))  # noqa: B023
         if not is_all():
             raise StartOverRefused(
-                f"The committed offsets name moves that came too late, of which the topic "
-                f"{self._topic} does not hold all.",
+                f"The committed offsets name moves that came too late. The topic {self._topic} "
+                "does not hold all of them.",
                 RESTORE,
             )
 
@@ -417,7 +419,7 @@ class SettingsTopic:
         topic_id, partition, first = key.removeprefix(own).split("/")
         base, end = int(first), whole(read_object(value)["end"])
         if end <= base:
-            raise ValueError(f"the end {end} does not lie behind {base}")
+            raise ValueError(f"the end {end} is not beyond {base}")
         self.skipped(topic_id).add(int(partition), range(base, end))
 
     def _write(self, records: Mapping[str, str], partition: int = BY_KEY) -> None:
@@ -434,8 +436,8 @@ class SettingsTopic:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer in time"))
         if failed:
             raise BrokerRefused(
-                f"The topic {self._topic} does not take a record: {failed[0].str()}.",
-                "The proxy must be able to write there before it reads any record.",
+                f"The topic {self._topic} rejected a record: {failed[0].str()}.",
+                "The proxy must be able to write there before it reads records.",
             )
 
 

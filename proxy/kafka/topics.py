@@ -155,9 +155,9 @@ def _not_created(
     cause: KafkaError = error.args[0]
     if cause.code() in UNREACHABLE:
         return admin.sentence(error)
-    remedy = "Create it by hand."
+    remedy = "Create it yourself."
     if is_refusal(cause):
-        remedy = f"Create it by hand, or: {grant(topic_rights(name, 'Create'), settings)}"
+        remedy = f"Create it yourself, or: {grant(topic_rights(name, 'Create'), settings)}"
     return BrokerRefused(f"The topic {name} could not be created: {cause.str()}.", remedy)
 
 
@@ -197,8 +197,8 @@ def describe_topic(name: str, admin: AdminClient, settings: Settings) -> TopicFa
         raise
     if found.authorized_operations and AclOperation.WRITE not in found.authorized_operations:
         raise BrokerRefused(
-            f"The proxy's user may not write to the topic {name}, where it rewrites records that "
-            "have to wait on.",
+            f"The proxy's user may not write to the topic {name}, where it rewrites records "
+            "that stay pending.",
             grant(topic_rights(name, "Write"), settings),
         )
     return TopicFacts(name, _id_of(found), len(found.partitions))
@@ -342,7 +342,7 @@ class DerivedTopics:
         return (
             f"the topic {topic} is not created: {len(unnamed - known)} consumer groups that "
             "neither the settings nor the broker know have such topics already "
-            "(retry.unnamed_groups); name the group under retry.groups, have it consume, or "
+            "(retry.unnamed_groups). Name the group under retry.groups, start its consumers, or "
             "create the topic"
         )
 

@@ -227,7 +227,7 @@ OVER_AFTER_S: Final = 60.0
 """After this time without failure the offset counts as readable."""
 WARN_EVERY_S: Final = 60.0
 REMEDY: Final = (
-    "docs/operations/runbook.md#delayproxyshardunreadable: have it skipped with "
+    "docs/operations/runbook.md#delayproxyshardunreadable: skip the batch with "
     "`kafka-delay-proxy skip --partition {partition} --offset {offset}`"
 )
 
@@ -264,7 +264,7 @@ class FailingFetches:
         if one.failures >= STUCK_AFTER and is_due:
             one.warned_s = now_s
             log.error(
-                "the ingress cannot be read on: what is written behind this place waits unread",
+                "the ingress cannot be read beyond this offset: later records stay unread",
                 partition=partition,
                 offset=offset,
                 error=error,
@@ -275,7 +275,7 @@ class FailingFetches:
         for partition in partitions:
             one = self._failing.pop(partition, None)
             if one is not None and one.failures >= STUCK_AFTER:
-                log.info("the ingress is read on", partition=partition, failed_at=one.offset)
+                log.info("the ingress is read again", partition=partition, failed_at=one.offset)
 
     def expire(self, fetched: Iterable[int], now_s: float) -> None:
         """Forget partitions without a failure for OVER_AFTER_S."""

@@ -105,19 +105,19 @@ class Storyteller:
     def _arrival(self, link: Link) -> Step:
         record, origin = link.record, link.origin
         if record is None and _is_skipped(link):
-            why = "no client can read its batch, and an operator has had it skipped"
+            why = "no client can read its batch, and an operator has skipped it"
             return Step(None, UNREADABLE, origin, why, origin)
         if record is None:
-            why = "deleted by retention: it cannot be read any more"
+            why = "deleted by retention"
             return Step(None, DELETED, origin, why, origin)
         asks = _request(link)
         what, detail = _retry_name(record), _failure(record, asks)
         if link.arrival in {INGESTED, HOPPED}:
             what, detail = INGESTED, asks
         elif link.arrival == AFTER_A_GAP:
-            what, detail = INGESTED, f"written by the proxy to go on; {asks}"
+            what, detail = INGESTED, f"rewritten by the proxy; {asks}"
         elif link.arrival == REPLAYED:
-            what, detail = "replayed", f"the dead letter, sent in again; {asks}"
+            what, detail = "replayed", f"the replayed dead letter; {asks}"
         asked = link.asked
         is_delivery = asked is not None and not asked.is_control and asked.kind != REJECTED
         due_ms = due_ms_of(link) if is_delivery else None
@@ -137,7 +137,7 @@ class Storyteller:
             yield Step(check.timestamp_ms, what, check.place, detail, link.origin)
         if (commit := commit_of(link)) is not None:
             is_gone = commit.kind is None
-            detail = "the ingress has deleted this record by now" if is_gone else ""
+            detail = "the ingress has deleted this record" if is_gone else ""
             at_ms = committed_ms(link, commit)
             yield Step(at_ms, "committed", commit.end.origin, detail, link.origin)
 
@@ -148,7 +148,7 @@ class Storyteller:
             from_ms = due_ms if commit is None else max(due_ms, committed_ms(link, commit))
             late_ms = delivery.timestamp_ms - from_ms
         is_given_up = delivery.place.topic.startswith(self._names.dlq_prefix)
-        detail = "its consumer group has given it up" if is_given_up else ""
+        detail = "its consumer group gave up" if is_given_up else ""
         time_ms, place = delivery.timestamp_ms, delivery.place
         return Step(time_ms, DELIVERED, place, detail, link.origin, late_ms=late_ms)
 
@@ -157,11 +157,11 @@ class Storyteller:
         assert link.record is not None
         detail, due_ms = "", link.asked.due_ms
         if link.asked.is_half and not link.controls:
-            detail, due_ms = "nobody has committed or rolled it back", None
+            detail, due_ms = "not committed or rolled back yet", None
         elif due_ms is None:
             detail = "the proxy has not read it yet"
         elif link.record.header(header.HOP_NOT_BEFORE) == header.PARKED:
-            detail, due_ms = "its target was paused: it waits to be resumed", None
+            detail, due_ms = "its target is paused", None
         else:
             due_ms = max(due_ms, link.record.number(header.HOP_NOT_BEFORE) or 0)
         return Step(self._now_ms, WAITING, link.origin, detail, link.origin, due_ms)
@@ -174,7 +174,7 @@ def _request(link: Link) -> str:
     if asked.is_control:
         return f"a {asked.kind}{ident}"
     if asked.kind == REJECTED:
-        return f"a request that today's settings reject{ident}"
+        return f"a request that the current settings reject{ident}"
     return f"{'half message ' if asked.is_half else ''}for {asked.target}{ident}"
 
 
@@ -204,11 +204,11 @@ def _gaps(link: Link) -> Iterator[str]:
             why = "its batch cannot be read"
         yield f"When {link.origin} was written and what it asked for: {why}."
         if link.ended_ms is None:
-            yield f"How {link.origin} ended: no outcome of it is there (any more)."
+            yield f"How {link.origin} ended: it has no outcome, or its outcome was deleted."
     if link.unreadable is not None and link.ended_ms is None:
         yield f"How {link.origin} ended: its outcome, {link.unreadable}, cannot be read."
     if link.end is not None and link.end.what == outcomes.DEAD_LETTERED and link.letter is None:
-        yield f"What the dead letter of {link.origin} holds: it is not there any more."
+        yield f"What the dead letter of {link.origin} holds: the letter was deleted."
 
 
 def _retry_name(record: TracedRecord) -> str:
@@ -249,7 +249,7 @@ def _taken_back(link: Link, end: End) -> Words:
         return read_origin(end.detail.removeprefix(outcomes.PURGED_BY)), "purged"
     control = _ender(link)
     if control is None:
-        return None, "by whom is not known any more"
+        return None, "it is unknown by which record"
     return control.end.origin, end.detail
 
 

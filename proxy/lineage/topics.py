@@ -43,8 +43,8 @@ class ReadRefused(BrokerRefused):
     def __init__(self, topic: str, settings: Settings) -> None:
         self.topic = topic
         super().__init__(
-            f"The broker at {settings.bootstrap_servers} does not let this user read the topic "
-            f"{topic}, which the trace needs.",
+            f"The broker at {settings.bootstrap_servers} does not let the user read the topic "
+            f"{topic}. The trace needs it.",
             grant(topic_rights(topic, "Read"), settings),
         )
 
@@ -191,9 +191,9 @@ class KafkaTopics:
 
     def _check_bounds(self, topics: Sequence[str]) -> None:
         if self._now_s() > self._ends_s:
-            raise NotAllRead(topics, "The time allowed was over")
+            raise NotAllRead(topics, "The time limit was reached")
         if self._most_records is not None and self._passed >= self._most_records:
-            raise NotAllRead(topics, f"{self._passed:,} records were looked at")
+            raise NotAllRead(topics, f"{self._passed:,} records were read")
 
 
 def _possible(time_ms: int) -> int:

@@ -69,7 +69,7 @@ def find_beginning(topics: KafkaTopics, named: Origin, ingress: str, bootstrap: 
     origin = record.origin(header.ORIGIN)
     if origin is None or origin.topic != ingress:
         raise NoSuchRecord(
-            f"{named} was not made of a record of {ingress}: its header {header.ORIGIN} "
+            f"{named} does not come from a record of {ingress}: its header {header.ORIGIN} "
             + ("is missing." if origin is None else f"is {origin}."),
             "Name the proxy's settings file with --config if its ingress topic has another name.",
         )
@@ -84,24 +84,24 @@ def refuse_untold(trace: Trace, there: range, outcomes: str) -> None:
     if asked.offset in there:
         raise NoSuchRecord(*_nothing_at(asked, there))
     raise NoSuchRecord(
-        f"{asked} cannot be read any more: partition {asked.partition} of {asked.topic} begins at "
-        f"offset {there.start}, and no outcome in {outcomes} names it.",
-        "It was delivered, or its outcome has been deleted as well. Trace the record that was "
-        "delivered (its place in the target topic) if you have it.",
+        f"{asked} has been deleted: partition {asked.partition} of {asked.topic} begins at "
+        f"offset {there.start}. No outcome in {outcomes} names it.",
+        "It was delivered, or its outcome has been deleted as well. If you have the delivered "
+        "record, trace it by its place in the target topic.",
     )
 
 
 def _nothing_at(named: Origin, there: range) -> tuple[str, str]:
     at = f"No record lies at {named}"
     if named.offset in there:
-        why = "an aborted transaction had it, or Kafka's own records of transactions"
-        return f"{at} that can be read: {why}.", "The next offset may be meant."
+        why = "the offset belongs to an aborted transaction or a transaction marker"
+        return f"{at} that can be read: {why}.", "Try the next offset."
     if not there:
         return f"{at}: partition {named.partition} of {named.topic} is empty.", ""
     holds = f"holds offsets {there.start} to {there.stop - 1}"
     return (
         f"{at}: partition {named.partition} of {named.topic} {holds}.",
-        "Below these, retention has deleted it; above, it is not written, or not committed yet.",
+        "Retention has deleted lower offsets. Higher offsets are not written or not committed yet.",
     )
 
 
@@ -197,7 +197,7 @@ class Tracer:
     def trace(self, origin: Origin) -> Trace:
         trace = Trace(origin)
         if not self._topics.partitions_of(self._names.outcomes):
-            trace.unknown.append(f"Any outcome: there is no topic {self._names.outcomes}.")
+            trace.unknown.append(f"All outcomes: there is no topic {self._names.outcomes}.")
         try:
             self._follow_chain(trace, origin)
         except NotAllRead as late:
@@ -235,7 +235,7 @@ class Tracer:
             seen.add(before)
             root = before
             if len(seen) > MOST_STEPS_BACK:
-                trace.unknown.append(f"What was before {before}: it is too long a way back.")
+                trace.unknown.append(f"What was before {before}: the chain is too long.")
                 break
         return root
 
@@ -250,7 +250,7 @@ class Tracer:
             return before
         failed = self._topics.at(before)
         if failed is None:
-            trace.unknown.append(f"What was before the retry: {before} is not there any more.")
+            trace.unknown.append(f"What was before the retry: {before} was deleted.")
             return None
         return failed.origin(header.ORIGIN)
 
@@ -346,7 +346,7 @@ class Tracer:
         if link.successor is not None:
             return [Link(link.successor, links.AFTER_A_GAP if link.end is None else links.HOPPED)]
         if link.end is not None:
-            trace.unknown.append(f"What came right after {origin}: its successor is not found.")
+            trace.unknown.append(f"What came right after {origin}: its successor was not found.")
         return [Link(place, links.AFTER_A_GAP) for place in later[:1]]
 
     def _find_controls(self, link: Link) -> None:

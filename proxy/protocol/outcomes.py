@@ -23,25 +23,26 @@ RECORD_UNREADABLE: Final = "record-unreadable"
 REASONS: Final = {
     RECORD_UNREADABLE: "the client library cannot read the record's batch, and an operator has "
     "skipped it",
-    "header-unreadable": "the record's headers cannot be read, or those of another scheduler "
+    "header-unreadable": "the record's headers cannot be read, or headers of two schedulers "
     "contradict each other",
-    "header-unknown": "a header begins with timer- but is none of the protocol's",
-    "header-unsupported": "a request that is not served: of another scheduler (a recurring "
-    "schedule), or one that the setting requests.serve leaves out",
+    "header-unknown": "a header begins with timer- but is not part of the protocol",
+    "header-unsupported": "a request that is not served: a recurring schedule of another "
+    "scheduler, or a kind that the setting requests.serve omits",
     "target-missing": "no timer-topic header",
-    "target-illegal": "timer-topic, timer-check-topic or a retry topic is no legal topic name",
-    "target-refused": "the target is the proxy's own, internal, reserved, denied or not allowed, "
-    "or belongs to a consumer group that is not served",
-    "time-unreadable": "a header with a time cannot be read, or no timestamp to add to",
+    "target-illegal": "timer-topic, timer-check-topic or a retry topic is not a legal topic name",
+    "target-refused": "the target is a topic of the proxy, internal, reserved, denied or not "
+    "allowed, or belongs to a consumer group that is not served",
+    "time-unreadable": "a header with a time cannot be read, or a delay has no timestamp to "
+    "start from",
     "level-unknown": "timer-level is not a whole number",
-    "delay-too-long": "the due time lies beyond max_delay",
-    "time-past": "the due time lies further before the record's timestamp than max_past",
-    "id-bad": "timer-id or timer-cancel is empty or too long, or an id is missing where one is due",
-    "recall-bad": "timer-recall is no origin of an earlier record in this partition of the ingress",
+    "delay-too-long": "the due time is beyond max_delay",
+    "time-past": "the due time is further before the record's timestamp than max_past",
+    "id-bad": "timer-id or timer-cancel is empty or too long, or a required id is missing",
+    "recall-bad": "timer-recall is not the origin of an earlier record in this ingress partition",
     "retry-bad": "timer-attempt is not a whole number, or comes without timer-retry-group",
     "transaction-bad": "timer-transaction is none of prepare, commit and rollback",
-    "hop-bad": "a timer-hop- header, which the proxy alone writes, cannot be read",
-    "purge-bad": "a timer-purge header, which the proxy alone writes, and it did not",
+    "hop-bad": "a timer-hop- header cannot be read. Only the proxy writes them",
+    "purge-bad": "the proxy did not write this timer-purge header, and only the proxy may write it",
     "partition-bad": "timer-partition is not a number, or the target has no such partition",
     "target-unknown": "the target topic does not exist on the broker, after all retries",
     "partition-unavailable": "the target partition has no leader, or fewer replicas in sync than "
@@ -51,8 +52,8 @@ REASONS: Final = {
     "publish-failed": "the broker refused the record for another reason; the detail says which",
     "body-gone": "the ingress had deleted the record before it could be read back",
     "transaction-expired": "a half message that nobody committed or rolled back after all checks",
-    "overdue": "the setting release.overdue has records this late set aside",
-    "defect": "the proxy itself failed at this record, in a way that nobody foresaw",
+    "overdue": "the setting release.overdue makes dead letters of records this late",
+    "defect": "the proxy failed at this record because of a defect",
 }
 """All codes of `timer-error`. `target-unknown` to `overdue` are found when the record fires."""
 

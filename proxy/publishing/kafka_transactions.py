@@ -231,7 +231,7 @@ class KafkaTransactions:
                 stands_s, patience_s = now_s - pending.moved_at_s, SLOW_AFTER_S * 2**replaced
                 is_slow = stands_s >= patience_s and not pending.is_claimed
                 if is_slow and finds_unavailable() and pending.claim():
-                    raise PartitionsUnavailable("what was produced does not arrive") from None
+                    raise PartitionsUnavailable("produced records do not arrive") from None
                 if stands_s > CALL_TIMEOUT_S + STUCK_AFTER_S:
                     raise ClientStuck(stands_s) from None
 

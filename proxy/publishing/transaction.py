@@ -232,8 +232,8 @@ class Transaction:
             learnt, limited = refusals.learn(targets.known), refusals.limited
             for topic in targets.known.untimely.keys() - were_untimely:
                 log.warning(
-                    "the broker refuses the time of records: they are tried again until it does "
-                    "not",
+                    "the broker rejects the time of records: they are sent again until it "
+                    "accepts them",
                     topic=topic,
                     why=targets.known.untimely[topic].detail,
                 )
@@ -278,6 +278,6 @@ class Transaction:
         self._fruitless = 0 if learnt else self._fruitless + 1
         lasted_s = time.monotonic() - self._started_s
         if self._fruitless >= FRUITLESS_ABORTS or lasted_s >= GIVE_UP_AFTER_S:
-            why = f"a transaction failed {self._aborts} times, at last: {aborted}"
+            why = f"a transaction failed {self._aborts} times, the last time: {aborted}"
             self._given_up = SessionLost(why)
             raise self._given_up from aborted

@@ -242,8 +242,8 @@ def say_if_too_few(partitions: int) -> None:
     needed = FILES_BESIDE + FILES_EACH * partitions
     if limit not in (resource.RLIM_INFINITY, -1) and limit < needed:
         log.warning(
-            "few open files allowed: a worker that gets all partitions may not be able to open "
-            "their files",
+            "limit of open files is low: a worker that gets all partitions may not be able to "
+            "open their files",
             allowed=limit,
             partitions=partitions,
             remedy=f"raise the limit (ulimit -n, LimitNOFILE) to {needed}",
@@ -349,7 +349,7 @@ class LocalState:
         register = open_register(folder, replace(_committed(at), next_offset=covered))
         if register.report.aside is not None:
             log.warning(
-                "what is known of ids put aside; it is rebuilt from the broker",
+                "id register put aside; it is rebuilt from the broker",
                 folder=str(folder),
                 why=register.report.detail,
                 aside=str(register.report.aside),

@@ -161,14 +161,14 @@ class Recovery:
             return self._accepted_start(partition, log_range, str(unreadable))
         if position.topic_id != self._topic_id:
             found = (
-                f"the committed offset {position.next_offset} belongs to a topic "
-                f"{self._topic} with id {position.topic_id}; the topic there now has "
-                f"id {self._topic_id}: it was deleted and created anew"
+                f"the committed offset {position.next_offset} belongs to a topic {self._topic} "
+                f"with id {position.topic_id}; the topic now has id {self._topic_id}: it was "
+                "deleted and created again"
             )
             return self._accepted_start(partition, log_range, found)
         if position.next_offset > log_range.end:
             found = (
-                f"the committed offset {position.next_offset} lies beyond the partition's end "
+                f"the committed offset {position.next_offset} is beyond the partition's end "
                 f"{log_range.end}: the broker has lost records"
             )
             return self._accepted_start(partition, log_range, found)
@@ -190,7 +190,7 @@ class Recovery:
             return position.with_watermark_set_back()
         log.error(
             "watermark ahead of the clock: a worker whose clock was ahead has delivered up to "
-            "there; nothing of this partition fires before the clock has come there",
+            "it; no record of this partition fires until the clock reaches it",
             **where,
             remedy=REMEDY,
         )
@@ -200,8 +200,8 @@ class Recovery:
         served_id = self._policies.served_topic_id(self._topic, partition)
         if served_id is not None and served_id != self._topic_id:
             found = (
-                f"the group served a topic of this name with id {served_id}; the one there now "
-                f"has id {self._topic_id}: it was deleted and created anew"
+                f"the group served a topic of this name with id {served_id}; the topic now has "
+                f"id {self._topic_id}: it was deleted and created again"
             )
             return self._accepted_start(partition, log_range, found)
         if served_id is not None or self._folders.was_committed(partition):
@@ -215,14 +215,19 @@ class Recovery:
         accepted = self._accept_loss_below.get(partition)
         if accepted is None or not log_range.start <= accepted <= log_range.end:
             raise StartOverRefused(
-                f"Partition {partition} of {self._topic}: {found}. What is still pending cannot "
-                f"be known; the partition now holds offsets {log_range.start} to "
+                f"Partition {partition} of {self._topic}: {found}. The pending records are "
+                f"unknown. The partition now holds offsets {log_range.start} to "
                 f"{log_range.end - 1}.",
-                f"To begin anew at an offset of your choice, set `{SETTING}: "
-                f"{{{partition}: {log_range.start}}}` (records from there on are taken as new, so "
-                "some may be delivered a second time; records below are given up).",
+                f"To start again at an offset that you choose, set `{SETTING}: {{{partition}: "
+                f"{log_range.start}}}`. Later records are read as new, so some may be delivered "
+                "a second time. Earlier records are given up.",
             )
-        log.warning("beginning anew as accepted", partition=partition, start=accepted, found=found)
+        log.warning(
+            "starting again at the accepted offset",
+            partition=partition,
+            start=accepted,
+            found=found,
+        )
         return Position.start(accepted, self._digest, self._topic_id)
 
     def _under_own_policy(self, position: Position, end: int) -> Position:
@@ -242,8 +247,8 @@ class Recovery:
                 f"Partition {partition} of {self._topic}: offsets {read_from} to "
                 f"{log_range.start - 1} are still needed, but the topic's retention has deleted "
                 "them. Records among them that were pending are lost.",
-                "Restore the local data folder if there is one; else accept the loss with "
-                f"`{SETTING}: {{{partition}: {log_range.start}}}`, and raise the topic's "
+                "Restore the local data folder if you have a copy. Otherwise accept the loss "
+                f"with `{SETTING}: {{{partition}: {log_range.start}}}`, and raise the topic's "
                 "retention.ms to more than twice the longest time the proxy may be down.",
             )
         log.error("records given up", partition=partition, first=read_from, to=log_range.start)

@@ -43,8 +43,8 @@ from storage.store import Entry, Named
 
 NEVER_DECIDED: Final = Rejection(
     "transaction-expired",
-    "nobody has committed or rolled back this half message, though its producer was asked for as "
-    "long as the settings say: see to the producer, then send the record again",
+    "this half message was neither committed nor rolled back after all checks of its producer: "
+    "correct the producer, then send the record again",
 )
 
 

@@ -168,7 +168,7 @@ class Identities:
         """Apply a cancel. Return the outcomes, its own included."""
         ended, found = self._supersede(offset, ident, self._row(ident), CANCELLED)
         self._put(offset, ident, Named(offset, kind=IS_CANCEL))
-        detail = "" if found else "nothing pends with this id"
+        detail = "" if found else "no record with this id is pending"
         return [*ended, Outcome(offset, APPLIED if found else MISSED, None, ident, detail)]
 
     def half_message_of(self, ident: bytes) -> Named | None:
@@ -299,15 +299,15 @@ def _row_of(at: int, scheduled: Scheduled, latest: int) -> Named:
 MOST_READ: Final = 32
 """Most records that are read again for one transaction."""
 RECALLED: Final = "recalled"
-IS_OVER: Final = "it had ended before"
-NEVER_WAITED: Final = "nothing that could wait lies there"
+IS_OVER: Final = "it has already ended"
+NEVER_WAITED: Final = "no record that can be pending is there"
 NO_PROOF: Final = (
     "it has neither a key nor a timer-id: give it the key that the record has in the ingress, or "
     "the record's timer-id. Without these an operator can recall it through the admin API"
 )
 NOT_PROVEN: Final = (
-    "nothing waits there that has the recall's key or timer-id: it has ended, or has another key "
-    "in the ingress and another id"
+    "no pending record there has the recall's key or timer-id: it has ended, or it has another "
+    "key in the ingress and another id"
 )
 """The same text for each wrong proof, so that it reveals nothing about the record."""
 

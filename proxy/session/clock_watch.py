@@ -47,8 +47,8 @@ class ClockWatch:
         error = answer.error
         if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise BrokerRefused(
-                f"The proxy's user may not write to {self._topic}, which tells it the broker's "
-                "time.",
+                f"The proxy's user may not write to {self._topic}. The proxy needs this to "
+                "learn the broker's time.",
                 "Grant Write on the topic.",
             )
         if error is not None:
@@ -59,7 +59,7 @@ class ClockWatch:
         """Take an answer that has come, and ask when it is time. Called often."""
         answer = self._broker.answer()
         if answer is not None and answer.error is not None:
-            log.warning("the broker's time is not known for now", error=answer.error.str())
+            log.warning("broker's time unknown", error=answer.error.str())
             answer = None
         self._take(answer)
         every_s = ASK_SOON_S if self._standing in {"ahead", "behind"} else ASK_EVERY_S
@@ -80,19 +80,22 @@ class ClockWatch:
             return
         if self._standing == "ahead":
             log.error(
-                "clock ahead of the broker's: nothing fires before the broker's clock has reached "
-                "its due",
+                "clock ahead of the broker's: records fire when the broker's clock reaches "
+                "their due time",
                 lead_ms=lead_ms,
                 max_step_ms=self._clock.max_step_ms,
             )
         elif self._standing == "behind":
-            log.error("clock behind the broker's: everything is late by as much", lead_ms=lead_ms)
+            log.error(
+                "clock behind the broker's: all deliveries are late by the difference",
+                lead_ms=lead_ms,
+            )
         elif self._standing == "agrees":
             log.info("clock agrees with the broker's", lead_ms=lead_ms)
         else:
             log.warning(
-                "clock not held against the broker's, whose topic keeps the producers' time: one "
-                "that is ahead delivers early",
+                "clock not compared with the broker's, because the topic keeps the producers' "
+                "timestamps: a clock that is ahead delivers early",
                 topic=self._topic,
                 remedy=STAMP_IT.format(self._topic),
             )

@@ -73,7 +73,7 @@ class PurgeLog:
                 del self._purged[next(iter(self._purged))]
             self._metrics.purges.labels("taken-in").inc()
             log.warning(
-                "purge taken in: what waits for these targets is not delivered",
+                "purge read: pending records for these targets will not be delivered",
                 purge=origin,
                 targets=purge.targets,
                 due_from=purge.due_from_ms or None,

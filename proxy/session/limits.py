@@ -70,7 +70,7 @@ class MemoryBudget:
 
 FULL_RETRY_MS: Final = 1_000
 LOOK_EVERY_MS: Final = 1_000
-IS_HELD: Final = "local disk full: reading of the ingress is held"
+IS_HELD: Final = "local disk full: reading of the ingress is paused"
 
 
 class BackPressure:
@@ -112,13 +112,13 @@ class BackPressure:
         if reached is not None and not was_full:
             self._full.add(partition)
             log.warning(
-                "limit reached: reading of the partition is held until an eighth is free",
+                "limit reached: reading of the partition is paused until an eighth is free",
                 partition=partition,
                 why=reached,
             )
         elif reached is None and was_full:
             self._full.discard(partition)
-            log.info("partition has room again: reading goes on", partition=partition)
+            log.info("partition is below its limit: reading continues", partition=partition)
 
     def apply(
         self, shards: Mapping[int, Shard], awake: Mapping[int, Shard], *, is_memory_exceeded: bool
@@ -129,9 +129,9 @@ class BackPressure:
         if is_memory_exceeded != self._was_memory_exceeded:
             self._was_memory_exceeded = is_memory_exceeded
             log.info(
-                "memory budget used up: reading is held until memory is written to disk"
+                "memory budget used up: reading is paused until memory is written to disk"
                 if is_memory_exceeded
-                else "memory budget has room again: reading goes on"
+                else "memory is below its budget: reading continues"
             )
         if is_memory_exceeded or self._disk_full_until_ms > 0:
             held = set(shards)
@@ -143,7 +143,7 @@ class BackPressure:
             self._ingress.pause(fresh)
             self._paused |= fresh
             if waiting := sorted(number for number in fresh if shards[number].waits_for_clock):
-                log.warning("clock behind the watermark: records wait", partitions=waiting)
+                log.warning("clock behind the watermark: records stay unread", partitions=waiting)
         if self._paused:
             self.resume(self._paused - held)
 
@@ -175,7 +175,7 @@ class BackPressure:
                 until=f"{shown_size(reserve.enough(size_bytes))} are free",
             )
         elif was_short and not reserve.is_short:
-            log.info("local disk has room again: reading goes on", free=shown_size(free_bytes))
+            log.info("local disk has space again: reading continues", free=shown_size(free_bytes))
 
     def may_write(self, elapsed_ms: int) -> bool:
         """Return False for a moment after the disk was full."""

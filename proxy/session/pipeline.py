@@ -139,7 +139,7 @@ class Pipeline:
         try:
             done = under_way.transaction.wait()
         except GroupMoved as moved:
-            log.info("the group has moved on: planned anew after the next fetch", why=str(moved))
+            log.info("group has changed: planned again after the next fetch", why=str(moved))
             self._metrics.count_transaction("aborted", time.monotonic() - under_way.started_s)
             self._ingress.group_moved()
             return
@@ -179,7 +179,7 @@ class Pipeline:
         self._pacing.throttled()
         most_bytes, shards = self._pacing.throttling.most_bytes, self.shards.values()
         log.warning(
-            "transaction given up, since the broker throttles: the next ones are smaller",
+            "transaction aborted because the broker throttles: the next ones are smaller",
             why=str(throttled),
             most_bytes=most_bytes,
         )

@@ -201,7 +201,7 @@ class Session:
         if not self.mailbox.is_empty:
             timed("answer", self._answer)
         if pipeline.is_lost:
-            raise SessionLost("the group has given this member's partitions away")
+            raise SessionLost("the group has assigned this member's partitions to another member")
         if (began_s := time.monotonic()) >= self._next_look_s:
             timed("look", self._look_around)
             took_s = time.monotonic() - began_s
@@ -230,7 +230,7 @@ class Session:
     def _look_around(self) -> None:
         pipeline = self.parts.pipeline
         if self.ingress_topic.is_another():
-            raise SessionLost("the ingress topic was deleted and created anew")
+            raise SessionLost("the ingress topic was deleted and created again")
         if self.parts.settings_topic.look():
             self._apply_controls()
         self.clock_watch.look()
@@ -254,12 +254,12 @@ class Session:
         pipeline.pause_ingest(wanted.is_ingest_paused)
         if wanted.is_ingest_paused:
             log.warning(
-                "taking in is paused by an operator: nothing more is read of the ingress, cancels, "
-                "purges and rewritten records among it; what waits goes on being delivered",
+                "the ingest is paused by an operator: no records are read from the ingress, and "
+                "no cancels, purges or rewritten records. Pending records are delivered",
                 resume="kafka-delay-proxy resume --ingest",
             )
         else:
-            log.info("taking in goes on")
+            log.info("the ingest is resumed")
 
     def _set_at_run_time(self) -> Mapping[str, object]:
         release = self.parts.release

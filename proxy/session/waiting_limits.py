@@ -34,7 +34,9 @@ class _Limits:
             slack = limit // SLACK_SHARE if limit and is_held else 0
             if limit is not None and count >= limit - slack:
                 of_target = whose and f" for {whose}"
-                return f"{count} {self._unit}{of_target} wait, and admission.{name} is {limit}"
+                return (
+                    f"{count} {self._unit}{of_target} are pending, and admission.{name} is {limit}"
+                )
         return None
 
     def _counts(
@@ -48,7 +50,7 @@ class _Limits:
                 limit = self._limit_of(target) if count else None
                 yield count, limit, self._name_by_target, target
             largest = max(self._per_target.values())
-            yield counts.others, largest, self._name_by_target, "further targets"
+            yield counts.others, largest, self._name_by_target, "other targets"
 
     def _first_match(self, target: str) -> int | None:
         limits = (n for pattern, n in self._per_target.items() if fnmatchcase(target, pattern))

@@ -145,12 +145,12 @@ class TargetMetrics(Collector):
     def _histograms(self) -> Iterator[Metric]:
         of_all = HistogramMetricFamily(
             "delay_proxy_lateness_seconds",
-            "Delivery minus due. Counted when the transaction is committed.",
+            "Delivery time minus due time. Counted when the transaction is committed.",
         )
         of_all.add_metric([], *self._lateness.cumulative())
         yield of_all
-        lateness = "Delivery minus due, by target. Counted when the transaction is committed."
-        delays = "Due minus the record's timestamp, by target. Counted when it is read."
+        lateness = "Delivery time minus due time, by target. Counted when it is committed."
+        delays = "Due time minus the record's timestamp, by target. Counted when it is read."
         for name, text, histogram in (
             ("delay_proxy_target_lateness_seconds", lateness, self._lateness),
             ("delay_proxy_target_asked_delay_seconds", delays, self._delays),
@@ -260,5 +260,5 @@ class Intake:
                 "due more than a year before the record was written, so delivered at once: "
                 "timer-deliver-at takes milliseconds, not seconds",
                 target=asked.targets[asked.delays_ms.index(first_ms)],
-                remedy="mend the producer; `max_past: 366d` makes dead letters of such records",
+                remedy="correct the producer; `max_past: 366d` makes dead letters of such records",
             )

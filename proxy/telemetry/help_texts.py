@@ -3,10 +3,10 @@
 from typing import Final
 
 GAUGES: Final = {
-    "due_lag_seconds": "Time since the due of the oldest undelivered record, also between two "
+    "due_lag_seconds": "Time since the due time of the oldest undelivered record, also between two "
     "publish attempts. NaN while a worker has no session.",
-    "clock_offset_seconds": "Wall clock minus the logical clock, which decides about dues.",
-    "clock_held": "1 while the wall clock is too far ahead and not believed, else 0.",
+    "clock_offset_seconds": "Wall clock minus the logical clock, by which records fire.",
+    "clock_held": "1 while the wall clock is too far ahead and ignored, else 0.",
     "clock_lead_seconds": "Wall clock minus the broker's clock. NaN if unknown.",
     "wall_clock_seconds": "This machine's clock, in epoch seconds.",
     "store_bytes": "Size of all files in the folders of served partitions.",
@@ -15,8 +15,8 @@ GAUGES: Final = {
     "disk_held": "1 while the disk is full or nearly full and no new records are read, else 0.",
     "memory_budget_bytes": "Memory that the records of a worker may use (memory.per_worker).",
     "memory_used_bytes": "Memory used by the records of the shards. Client queues are not counted.",
-    "memory_exceeded": "1 while nothing is fetched because shards have used their share, else 0. "
-    "Moments under load are normal. Minutes mean that the disk is too slow.",
+    "memory_exceeded": "1 while fetching is paused because the shards have used their share, "
+    "else 0. Moments under load are normal. Minutes mean that the disk is too slow.",
     "ingress_partitions": "Partitions of the ingress topic, served or not.",
 }
 TRANSACTIONS: Final = (

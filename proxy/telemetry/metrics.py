@@ -90,7 +90,7 @@ class Metrics:
         self.show(clock_lead_seconds=math.nan)
         self.transaction_seconds = Histogram(
             "delay_proxy_transaction_seconds",
-            "Time from the begin of a transaction to the answer to its commit.",
+            "Time from the start of a transaction to the answer to its commit.",
             buckets=TRANSACTION_BOUNDS_S,
             registry=self.registry,
         )

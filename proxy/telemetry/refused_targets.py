@@ -71,7 +71,7 @@ class RefusedTargets(Collector):
                 waiting.told_ms = now_ms
         if not is_told:
             log.warning(
-                "a target does not take its records: they are tried again later",
+                "a target rejects its records: they are sent again later",
                 target=target,
                 reason=code,
                 detail=detail,
@@ -98,8 +98,8 @@ class RefusedTargets(Collector):
         """Yield ages of the oldest due records by target and reason, at least one."""
         family = GaugeMetricFamily(
             "delay_proxy_target_refused_seconds",
-            "Time since the due of the oldest record that its target refuses. The record is tried "
-            "again. Known after the first failed publish attempt since the start.",
+            "Time since the due time of the oldest record that its target rejects. The record "
+            "is sent again. Known after the first failed publish attempt since the start.",
             labels=["target", "reason"],
         )
         now_ms = self._now_ms()

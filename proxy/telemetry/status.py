@@ -135,7 +135,7 @@ SHARD_FACTS: Final[tuple[ShardFact, ...]] = (
     ("shard_pending_records", "Pending records.", lambda shard: shard.pending),
     (
         "shard_pending_bytes",
-        "Bytes of pending records in the local data. Cancelled records count until their due.",
+        "Bytes of pending records in the local data. Cancelled records count until their due time.",
         lambda shard: shard.pending_bytes,
     ),
     (
@@ -180,7 +180,7 @@ class StatusCollector(Collector):
         yield _by_target("pending_records", "Pending records by target.", records, most)
         yield _by_target(
             "pending_bytes",
-            "Bytes of pending records by target. Cancelled records count until their due.",
+            "Bytes of pending records by target. Cancelled records count until their due time.",
             in_bytes,
             most,
         )

@@ -181,7 +181,7 @@ class WorkerProcesses:
                 continue
             if child.exitcode > 0 and child.exitcode != PARENT_GONE:
                 return child.exitcode
-            log.error("worker died; it is started anew", worker=worker, exit_code=child.exitcode)
+            log.error("worker died; it is started again", worker=worker, exit_code=child.exitcode)
             time.sleep(RESTART_AFTER_S)
             self._start(worker)
         return 0
@@ -214,7 +214,7 @@ def _child(
         with stop_signals() as is_stopping:
             run_worker(settings, worker, is_stopping, side)
     except ProxyError as error:
-        log.error("worker refuses to go on", why=str(error))
+        log.error("worker cannot continue", why=str(error))
         raise SystemExit(error.exit_code) from None
     finally:
         sender.close()
@@ -264,7 +264,7 @@ def _await_topics(settings: Settings, is_stopping: Callable[[], bool]) -> int:
         except BrokerLate as late:
             if time.monotonic() > deadline:
                 raise
-            log.warning("start waits for Kafka", why=str(late))
+            log.warning("waiting for Kafka to start the workers", why=str(late))
     return 1
 
 

@@ -88,7 +88,7 @@ class DiskRoom:
             if self._has_others and self._now_s() >= self._said_s + SAY_EVERY_S:
                 self._said_s = self._now_s()
                 log.error(
-                    "the disk has no room: this instance leaves the partitions to the others",
+                    "the disk is full: this instance leaves its partitions to other instances",
                     why=shortage[0],
                     remedy=shortage[1],
                 )
@@ -220,7 +220,7 @@ def run_worker(
                 raise
             except Exception as defect:
                 side.show_lost_session()
-                log.exception("session ended by a defect, please report it", why=repr(defect))
+                log.exception("session ended by a defect. Please report it", why=repr(defect))
                 time.sleep(losses.backoff_s(defect, time.monotonic() - started_s))
             gc.collect()
 

@@ -73,7 +73,7 @@ def test_check_offline_would_refuse_a_settings_file_that_the_proxy_does_not_take
     with pytest.raises(SystemExit) as ended:
         command(["check", "--offline", "--config", str(settings)])
     assert ended.value.code == 1
-    assert "`groupid` is no setting" in capsys.readouterr().err
+    assert "`groupid` is not a setting" in capsys.readouterr().err
 
 
 def test_secrets_and_files_reach_the_settings_by_variables(

@@ -110,7 +110,7 @@ def test_an_instance_without_room_takes_no_partition_from_one_that_serves(
             pytest.skip("no file system may be mounted here")
         with _filled(full.data_dir):
             full.start()
-            said = "leaves the partitions to the others"
+            said = "leaves its partitions to other instances"
             wait_for(lambda: said in full.log, WITHIN_S, said)
             assert healthy.shards() == PARTITIONS
             assert full.shards() == -1

@@ -16,7 +16,7 @@ from tests.support.waiting import wait_for
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 OWNS = ("shard taken over", "waiting for committed offsets")
-REFUSED = "the group has moved on"
+REFUSED = "group has changed"
 SEEN_TO_BE_REFUSED = STEPS[: STEPS.index("all records")]
 """From this step on the commit thread is blocked, and the loop notices the loss first."""
 

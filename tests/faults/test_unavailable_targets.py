@@ -134,7 +134,7 @@ def test_records_of_all_others_arrive_meanwhile_and_no_session_is_lost(loss: Los
 
 
 def test_transaction_that_was_held_by_them_is_given_up(loss: Loss) -> None:
-    assert "what was produced does not arrive" in loss.log
+    assert "produced records do not arrive" in loss.log
 
 
 def test_operator_is_told_once_of_each_partition(loss: Loss) -> None:

@@ -98,7 +98,7 @@ def test_cancel_takes_no_time_whatever_the_due(story: Story, delay: str) -> None
 
 def test_cancel_before_its_record_misses_and_the_record_arrives(story: Story) -> None:
     assert (story.said("before"), story.said("after")) == (["missed"], ["delivered"])
-    assert story.details("before") == ["nothing pends with this id"]
+    assert story.details("before") == ["no record with this id is pending"]
 
 
 def test_second_cancel_of_a_record_misses(story: Story) -> None:

@@ -81,7 +81,7 @@ def test_check_is_content_with_the_topics_the_proxy_makes(call: Call) -> None:
 def test_check_says_which_topics_run_would_create(call: Call, topics: dict[str, str]) -> None:
     code, found = findings(call)
     assert code == 0
-    assert found[f"topic {topics['ingress']}"][0]["found"] == "not there; `run` creates it"
+    assert found[f"topic {topics['ingress']}"][0]["found"] == "does not exist; `run` creates it"
 
 
 def test_check_stops_at_missing_topics_that_run_may_not_create(

@@ -192,7 +192,7 @@ def test_no_letter_goes_twice_when_two_replay_at_once(operator: Operator) -> Non
     _, err = slow.communicate(timeout=WITHIN_S)
     assert slow.returncode == 1
     assert "Another replay from" in err
-    assert "no letter was replayed by both" in err
+    assert "No letter was replayed by both" in err
     assert "defect" not in err
     assert times_sent(operator) == {b"k%d" % number: 1 for number in range(100)}
 
@@ -258,7 +258,7 @@ def test_marks_topic_is_not_created_where_topics_may_not_be(operator: Operator) 
     edit = operator.edit
     said = operator.say("replay", "--yes", *edit, DELAY_PROXY_TOPICS__CREATE="false")
     assert said.code == 1
-    assert f"The topic {operator.marks}, which keeps account of what has been replayed" in said.err
+    assert f"The topic {operator.marks}, which records the replays" in said.err
     operator.create(operator.marks, cleanup_policy="compact")
     assert operator.say("replay", "--yes", *edit, DELAY_PROXY_TOPICS__CREATE="false").code == 0
 

@@ -134,7 +134,7 @@ def test_letter_is_shown_by_its_place_and_by_its_origin(operator: Operator) -> N
     assert by_place == by_origin
     assert by_place.code == 0
     for line in (
-        "reason    target-refused: the target is the proxy's own",
+        "reason    target-refused: the target is a topic of the proxy",
         "detail    because",
         "replayed  no",
         "key       k1",
@@ -205,8 +205,11 @@ def test_topic_that_is_not_there_and_broker_that_is_away_are_sentences(operator:
         (("list", "--from", "yesterday"), "or an age"),
         (("list", "--from", "1h", "--to", "2h"), "--from must be before --to"),
         (("replay", "--yes", "--set", "timer-topic"), "write name=value"),
-        (("replay", "--yes", "--set", "timer-origin=x"), "a stamp of the proxy's own"),
-        (("replay", "--yes", "--rate", "fast"), "is no rate"),
+        (
+            ("replay", "--yes", "--set", "timer-origin=x"),
+            "is written by the proxy and cannot be changed",
+        ),
+        (("replay", "--yes", "--rate", "fast"), "is not a rate"),
         (("replay", "--yes", "0/1", "--reason", "too-large"), "not both"),
         (("replay",), "look with --dry-run first"),
     ],

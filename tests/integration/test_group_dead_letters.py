@@ -88,7 +88,7 @@ def test_what_a_group_gave_up_is_listed_shown_and_replayed_to_that_group_once(si
 
     place = f"{one['partition']}/{one['offset']}"
     shown = site.operator.say("show", place, "--group", site.group)
-    assert f"1 failures with {site.orders}/0/" in shown.out
+    assert f"1 failures, with {site.orders}/0/" in shown.out
     assert "trace: 7" in shown.out
 
     replay = ("replay", "--yes", "--json", "--group", site.group, "--set", "mended=yes")
@@ -142,4 +142,4 @@ def test_a_group_without_dead_letters_and_a_name_that_no_group_has_are_sentences
     assert f"dlq.{operator.mark} does not exist" in missing.err
     wrong = operator.say("list", "--group", "a b")
     assert wrong.code == 2
-    assert "no group that has dead letters" in wrong.err
+    assert "cannot have a dead-letter topic" in wrong.err

@@ -108,5 +108,5 @@ def test_an_ingress_created_anew_under_the_proxy_ends_it_though_its_offsets_go_o
     installation.send(_asking(topic, b"new") * 50)
     proxy.signal(SIGCONT)
     assert proxy.wait(ENDS_WITHIN_S) == 1, proxy.log_tail()
-    assert "it was deleted and created anew" in proxy.log
-    assert "the partition now holds offsets 0 to 49" in proxy.log
+    assert "it was deleted and created again" in proxy.log
+    assert "The partition now holds offsets 0 to 49" in proxy.log

@@ -216,7 +216,7 @@ def test_record_that_waits_says_until_when(site: Site) -> None:
         ("nobody-has-this/0/0", "The topic nobody-has-this does not exist at"),
         ("{ingress}/1/0", "{ingress} has no partition 1: it has 0 to 0."),
         ("{ingress}/0/999999", "{ingress}/0/999999: partition 0 of {ingress} holds offsets 0 to"),
-        ("{outcomes}/0/0", "was not made of a record of {ingress}"),
+        ("{outcomes}/0/0", "does not come from a record of {ingress}"),
     ],
 )
 def test_place_of_no_record_is_told_in_a_sentence(site: Site, origin: str, sentence: str) -> None:
@@ -248,7 +248,7 @@ def test_what_retention_has_deleted_is_named_and_the_rest_is_told(
     assert f"When {rolled} was written and what it asked for" in told.story["unknown"][-1]
     told = trace(installation, at_once)
     assert (told.code, told.out) == (1, "")
-    assert f"{at_once} cannot be read any more: partition 1 of {installation.ingress}" in told.err
+    assert f"{at_once} has been deleted: partition 1 of {installation.ingress}" in told.err
 
 
 def test_user_who_may_not_read_is_told_which_topic_and_how_to_grant_it(
@@ -262,7 +262,7 @@ def test_user_who_may_not_read_is_told_which_topic_and_how_to_grant_it(
     wait_for(lambda: trace(site, origin).code, WITHIN_S, "the broker to apply the rule")
     told = trace(site, origin)
     assert (told.code, told.out) == (1, "")
-    assert f"does not let this user read the topic {site.ingress}" in told.err
+    assert f"does not let the user read the topic {site.ingress}" in told.err
     assert f"--operation Read --topic {site.ingress}" in told.err
     topics = KafkaTopics(Settings(kafka=site.kafka()), 60, skips_refused=True)
     topics.search([TimeSpan(site.ingress), TimeSpan(site.outcomes)], lambda _: False)

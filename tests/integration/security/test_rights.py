@@ -264,7 +264,7 @@ def test_while_records_wait_for_a_right_log_listing_and_metric_say_so(
             return [(reason or "").partition(": ")[0] for reason in reasons()] == ["not-authorised"]
 
         wait_for(is_put_off, WITHIN_S, "the record to be put off for the missing right")
-    (line,) = [line for line in told.proxy.log.splitlines() if "does not take its records" in line]
+    (line,) = [line for line in told.proxy.log.splitlines() if "rejects its records" in line]
     assert (f'"target": "{orders}"' in line, '"reason": "not-authorised"' in line) == (True, True)
     series = f'delay_proxy_target_refused_seconds{{reason="not-authorised",target="{orders}"}}'
 

@@ -69,7 +69,7 @@ def dead_letters_have_a_reason_that_there_is(t: Topics) -> None:
 
 
 def a_dead_letter_without_its_value_is_one_of_which_the_outcome_says_so(t: Topics) -> None:
-    said = "too-large: it is; its dead letter has no value: letters takes no record so large"
+    said = "too-large: it is; its dead letter has no value: letters takes no records of this size"
 
     def buried(expected: str, told: str, code: str = "too-large", **other: Any) -> None:
         offset = t.record(expected, "different content" if expected == "altered" else "", **other)

@@ -75,7 +75,7 @@ def dead_letters_are_of_records_that_deserve_it(t: Topics) -> None:
         return t.record(expected, detail, kind="refused", code="id-bad")
 
     for sound in (refused("dead_lettered"), t.record("dead_lettered")):
-        cut = "; its dead letter has no value: letters takes no record so large"
+        cut = "; its dead letter has no value: letters takes no records of this size"
         t.outcome(sound, "dead-lettered", detail=cut)
         t.letter(sound, "id-bad" if sound == 10 else "too-large", value_hash=None)
     t.outcome(refused("contradicted", "it has no dead letter"), "dead-lettered")

@@ -36,7 +36,8 @@ def test_a_wrong_setting_is_one_sentence_and_exit_code_1(call: Call, tmp_path: P
     code, out, err = call("check", "--offline", "--config", "proxy.yaml")
     assert (code, out) == (1, "")
     assert err == (
-        "Error: proxy.yaml line 1: `grup_id` is no setting. The nearest known key is `group_id`.\n"
+        "Error: proxy.yaml line 1: `grup_id` is not a setting. The nearest "
+        "known key is `group_id`.\n"
     )
 
 
@@ -214,4 +215,4 @@ def test_a_terminal_that_lacks_a_character_shows_it_escaped(tmp_path: Path) -> N
         text=True,
         check=False,
     )
-    assert (done.returncode, "`schl\\xfcssel` is no setting" in done.stderr) == (1, True)
+    assert (done.returncode, "`schl\\xfcssel` is not a setting" in done.stderr) == (1, True)

@@ -29,8 +29,9 @@ def test_the_topic_that_the_proxy_makes_is_long_enough() -> None:
     (finding,) = found({"segment.ms": str(7 * DAY_MS), "retention.bytes": "-1", **made})
     assert finding.severity is Severity.OK
     assert finding.found == (
-        "keeps records 14 d (retention.ms=1209600000); what waits longer than 7 d is rewritten, "
-        "so the proxy may be down for 7 d"
+        "keeps records 14 d (retention.ms=1209600000); records pending for longer "
+        "than 7 d are rewritten, "
+        "so the proxy may be down for at most 7 d"
     )
 
 
@@ -42,13 +43,13 @@ def test_a_topic_that_keeps_all_is_long_enough() -> None:
 def test_records_shorter_than_all_retention_are_never_rewritten() -> None:
     (finding,) = kept(3 * DAY_MS, max_delay="1d")
     assert finding.severity is Severity.OK
-    assert "max_delay is 1 d, so the proxy may be down for 2 d" in finding.found
+    assert "max_delay is 1 d, so the proxy may be down for at most 2 d" in finding.found
 
 
 def test_little_time_to_be_down_is_warned_of_with_what_to_do() -> None:
     (finding,) = kept(DAY_MS)
     assert finding.severity is Severity.WARN
-    assert "the proxy may be down for 12 h" in finding.found
+    assert "the proxy may be down for at most 12 h" in finding.found
     assert f"retention.ms to {DAY_MS // 2 + DAY_MS} at least" in finding.remedy
 
 

@@ -37,7 +37,7 @@ def test_the_defaults_give_nothing_to_do() -> None:
 def test_a_first_level_beyond_the_table_is_advised_against() -> None:
     (finding,) = found(retry={"first_level": 30})
     assert finding.severity is Severity.ADVICE
-    assert "Each retry waits 2 h" in finding.remedy
+    assert "Each retry is delayed by 2 h" in finding.remedy
 
 
 def test_one_prefix_for_both_would_retry_for_ever() -> None:

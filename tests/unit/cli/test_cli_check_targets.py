@@ -52,7 +52,7 @@ def test_a_named_target_that_is_missing_or_closed_is_said_with_what_to_do(
     assert "--operation Write --topic bills" in rows[0][3]
     assert "Create the topic" in rows[1][3]
     assert "--operation Write --operation Describe --topic secret" in rows[2][3]
-    assert rows[3][2] == "1 of 4 topics may be written to"
+    assert rows[3][2] == "1 of 4 topics are writable"
 
 
 def test_of_a_pattern_the_existing_topics_that_fit_are_asked_about(
@@ -78,4 +78,4 @@ def test_so_many_topics_are_asked_about_and_so_many_faults_shown(
     answers = {f"t{number:04}": topic("DESCRIBE") for number in range(1_000)}
     rows = found(monkeypatch, answers, ("*",))
     assert len(rows) == targets.SHOWN + 2
-    assert rows[-1][2] == "0 of 200 topics may be written to; 800 more were not asked about"
+    assert rows[-1][2] == "0 of 200 topics are writable; 800 more were not checked"

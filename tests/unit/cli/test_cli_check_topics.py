@@ -51,7 +51,7 @@ def test_partitions_that_may_have_been_added_are_said_to_move_keys() -> None:
     topics = {"ingress": TopicConfig("timer.ingress", 5, GOOD_INGRESS)}
     (finding,) = [f for f in topic_findings(Settings(), topics) if f.severity is not Severity.OK]
     assert finding.severity is Severity.ADVICE
-    assert "misses a record" in finding.remedy
+    assert "misses records" in finding.remedy
 
 
 @pytest.mark.parametrize("kind", ["producer", "zstd", "gzip"])
@@ -88,7 +88,7 @@ def test_what_the_client_does_not_send_is_said_to_be_a_dead_letter() -> None:
     settings = Settings(kafka={"message.max.bytes": str(1_048_588 + 600)})
     topics = {"ingress": TopicConfig("timer.ingress", 4, GOOD_INGRESS)}
     found = [f for f in topic_findings(settings, topics) if f.severity is Severity.WARN]
-    assert ["dead letter (`too-large`)" in finding.remedy for finding in found] == [True]
+    assert ["dead letters (`too-large`)" in finding.remedy for finding in found] == [True]
 
 
 def test_the_settings_topic_must_be_compacted() -> None:
@@ -121,7 +121,7 @@ def test_a_broker_that_allows_only_short_transactions_would_stop_the_proxy() -> 
         ({"group.min.session.timeout.ms": "30000"}, "session.timeout.ms: 30000"),
         ({"group.max.session.timeout.ms": "9000"}, "session.timeout.ms: 9000"),
         ({"group.max.size": "1"}, "fewer workers"),
-        ({"group.coordinator.rebalance.protocols": "consumer"}, "Add classic"),
+        ({"group.coordinator.rebalance.protocols": "consumer"}, "Add `classic`"),
     ],
 )
 def test_a_limit_on_the_group_would_stop_the_proxy(config: dict[str, str], remedy: str) -> None:
@@ -178,8 +178,8 @@ WANTED = Replication(3, 2)
         (3, "2", []),
         (5, "4", []),
         (None, "1", []),
-        (1, "1", ["replicas: 1, where 3 are wanted"]),
-        (3, "1", ["min.insync.replicas is 1, where 2 are wanted"]),
+        (1, "1", ["replicas: 1; the settings ask for 3"]),
+        (3, "1", ["min.insync.replicas is 1, the settings ask for 2"]),
     ],
 )
 def test_topics_that_one_lost_disk_could_empty_are_warned_of(

@@ -41,7 +41,7 @@ def test_letter_is_shown_with_what_its_error_means_and_what_to_do(capsys: Captur
     out = capsys.readouterr().out
     assert out.startswith("0/17 of timer.dead-letters, written ")
     for line in (
-        "reason    target-refused: the target is the proxy's own, internal, reserved",
+        "reason    target-refused: the target is a topic of the proxy, internal, reserved",
         "do        Replay with --set timer-topic=...",
         " as timer.ingress/0/9\n",
         "headers   timer-topic: secret-orders\n          trace: a\\x1bb\n          none: null\n",

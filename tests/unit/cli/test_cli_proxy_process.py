@@ -27,5 +27,5 @@ def test_a_child_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -
     with ProxyProcess({"DELAY_PROXY_NONSENSE": "1"}, 1, log) as child:
         with pytest.raises(ProxyEnded, match="ended unexpectedly with exit code 1") as caught:
             child.await_ready(30)
-        assert "DELAY_PROXY_NONSENSE is no setting" in str(caught.value)
+        assert "DELAY_PROXY_NONSENSE is not a setting" in str(caught.value)
     assert child.stop() == 1

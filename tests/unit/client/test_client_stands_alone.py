@@ -36,5 +36,7 @@ def test_importing_the_client_brings_in_confluent_kafka_and_nothing_else() -> No
 
 
 def test_the_place_where_the_client_was_says_where_it_is_now() -> None:
-    with pytest.raises(ImportError, match="pip install kafka-delay-client, then write `from kafka"):
+    with pytest.raises(
+        ImportError, match="pip install kafka-delay-client`, and replace `from proxy"
+    ):
         importlib.import_module("proxy.client")

@@ -35,7 +35,7 @@ def test_rewriting_after_the_deletion_is_refused() -> None:
     settings = Settings.model_validate({"roll_after": 1_000})
     for fine_ms in (None, 1_001):
         refuse_unfit(settings, {}, fine_ms)
-    with pytest.raises(SettingsError, match="gone before they are rewritten"):
+    with pytest.raises(SettingsError, match="deleted before they are rewritten"):
         refuse_unfit(settings, {}, 1_000)
 
 

@@ -32,7 +32,7 @@ def test_the_consumer_fetches_within_its_share() -> None:
 
 def test_a_budget_too_small_is_refused_with_the_least_that_will_do() -> None:
     assert memory_shares(LEAST_BYTES, {}).transaction == 4 * MIB
-    with pytest.raises(ValueError, match="give it at least 64MiB$"):
+    with pytest.raises(ValueError, match="set it to at least 64MiB$"):
         memory_shares(LEAST_BYTES - 1, {})
     with pytest.raises(ValueError, match=r"at least 114MiB \(.* of `kafka` included\)"):
         memory_shares(100 * MIB, {"fetch.max.bytes": str(50 * MIB)})

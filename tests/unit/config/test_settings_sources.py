@@ -157,7 +157,7 @@ def test_workers_auto_is_decided_when_the_partitions_are_known(load: Load) -> No
 
 
 def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_name(load: Load) -> None:
-    assert "proxy.yaml line 3: `wheel.precison_ms` is no setting" in refusal(
+    assert "proxy.yaml line 3: `wheel.precison_ms` is not a setting" in refusal(
         load, "group_id: x\nwheel:\n  precison_ms: 5\n"
     )
     assert "nearest known key is `wheel`" in refusal(load, "whel: {slots: 5}")
@@ -165,7 +165,7 @@ def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_name(load: Load
 
 def test_an_unknown_variable_is_refused_with_the_nearest_name(load: Load) -> None:
     said = refusal(load, "", DELAY_PROXY_MAXDELAY="1d")
-    assert "The environment variable DELAY_PROXY_MAXDELAY is no setting" in said
+    assert "The environment variable DELAY_PROXY_MAXDELAY is not a setting" in said
     assert "`DELAY_PROXY_MAX_DELAY`" in said
 
 
@@ -188,7 +188,7 @@ def test_variables_that_kubernetes_makes_of_a_service_are_no_settings(load: Load
 
 def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
     said = refusal(load, "group_id: a\nlog: {level: info}\ngroup_id: b\n")
-    assert "line 3: `group_id` stands twice, first on line 1" in said
+    assert "line 3: `group_id` is set twice, first on line 1" in said
 
 
 @pytest.mark.parametrize(
@@ -198,16 +198,22 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("bodies: broker", "must be 'local' or 'kafka'"),
         ("header_aliases: [cesuim]", "did you mean cesium?"),
         ("roll_after: never", "is not a delay"),
-        ("release: {beyond_rate: later}", "`release.beyond_rate` is no setting. Known here: max_"),
+        (
+            "release: {beyond_rate: later}",
+            "`release.beyond_rate` is not a setting. Known here: max_",
+        ),
         ("release: {max_per_second: 0}", "greater than or equal to 1"),
-        ("retry: {groups: {g: {policy: custom}}}", "`delays` belong to `policy: custom`"),
-        ("retry: {groups: {g: {first_delay: 1s}}}", "belong to `policy: exponential`"),
+        (
+            "retry: {groups: {g: {policy: custom}}}",
+            "set `delays` (1s 10s 1m) with `policy: custom`",
+        ),
+        ("retry: {groups: {g: {first_delay: 1s}}}", "need `policy: exponential`"),
         (
             "retry: {groups: {g: {policy: exponential, first_level: 5}}}",
-            "`first_level` belongs to `policy: levels`",
+            "`first_level` needs `policy: levels`",
         ),
         ('admin: {token: "tok\\n"}', "it cannot be sent in a header"),
-        ("requests: {serve: [recal]}", "'recal' is no kind of request: did you mean recall?"),
+        ("requests: {serve: [recal]}", "'recal' is not a kind of request: did you mean recall?"),
         ("admin: {token: tök}", "it cannot be sent in a header"),
         ('admin: {token: ""}', "it has 0 characters and can be guessed: use 16 or more"),
         ("admin: {token: fifteen-letters}", "it has 15 characters and can be guessed"),
@@ -216,8 +222,8 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("levels: 5s 1s", "must not fall"),
         ("log: {level: loud}", "must be 'debug', 'info', 'warning' or 'error'"),
         ("wheel: {slots: many}", "must be a valid integer"),
-        ("wheel: 3", "must hold keys and values of its own"),
-        ("topics: {ingress: a/b}", "is no topic name"),
+        ("wheel: 3", "must have keys and values"),
+        ("topics: {ingress: a/b}", "is not a topic name"),
         ("topics: {ingress: same, outcomes: same}", "must be five topics"),
         ("targets: {allow: ['']}", "an empty pattern matches no topic"),
         ("admin: {port: 70000}", "less than or equal to 65535"),
@@ -231,12 +237,12 @@ def test_a_key_that_stands_twice_is_refused(load: Load) -> None:
         ("kafka: {bootstrap.servers: 'http:kafka:9092'}", "write host:port"),
         ("kafka: {bootstrap.servers: 'a:9092,kafka:b:9092'}", "write host:port"),
         ("kafka: {bootstrap.servers: ' '}", "write host:port"),
-        ("kafka: {metadata.broker.list: 'kafka:9092'}", "`bootstrap.servers`: write that"),
+        ("kafka: {metadata.broker.list: 'kafka:9092'}", "`bootstrap.servers`: use that name"),
         ("kafka: {ssl: {ca: x}}", "must be text or a number"),
         ("a: [", "is not YAML"),
         ("topics: {settings: timer.audit}", "must be five topics"),
         ("topics: {replication_factor: 1, min_insync_replicas: 2}", "no write would succeed"),
-        ("- 1", "must hold keys and values"),
+        ("- 1", "must have keys and values"),
     ],
 )
 def test_a_value_that_cannot_be_followed_is_refused_with_its_place(
@@ -363,7 +369,7 @@ def test_sizes_are_read_with_their_units_from_a_file_and_from_variables(load: Lo
 def test_a_wrong_size_is_refused_with_what_would_be_right(load: Load) -> None:
     said = refusal(load, "disk_reserve: 2GB\nadmission:\n  bytes: 0\n  bytes_per_target: {a: x}\n")
     assert "proxy.yaml line 1" in said
-    assert "'2GB' is no size: write bytes (1048576)" in said
+    assert "'2GB' is not a size: write bytes (1048576)" in said
     assert "proxy.yaml line 3" in said
     assert "greater than or equal to 1" in said
     assert "proxy.yaml line 4" in said
@@ -377,7 +383,7 @@ def test_bytes_are_not_limited_where_data_dir_has_none_of_them(load: Load) -> No
 def test_a_memory_budget_that_is_too_small_is_refused_with_the_least(load: Load) -> None:
     said = refusal(load, "memory: {per_worker: 32MiB}\n")
     assert "proxy.yaml line 1: `memory`" in said
-    assert "give it at least 64MiB" in said
+    assert "set it to at least 64MiB" in said
     assert load("memory: {per_worker: 2GiB}\n").memory.per_worker_bytes == 2 * 2**30
     own = "kafka: {queued.max.messages.kbytes: 2000000}\n"
     assert "at least" in refusal(load, own), "the default counts, too"
@@ -439,16 +445,16 @@ def test_choices_are_yaml_and_add_to_a_section(load: Load) -> None:
     [
         (
             "log.levle=debug",
-            "`--set log.levle` names no setting. The nearest known key is `log.level`",
+            "`--set log.levle` is not a setting. The nearest known key is `log.level`",
         ),
         ("log.level", "`--set log.level` has no value."),
         ("=1", "`--set =1` has no value."),
         ("log.level=", "`--set log.level`: `log.level`"),
         ("log.level=loud", "`--set log.level`: `log.level` is 'loud': must be"),
-        ("log=loud", "`--set log`: `log` is 'loud': must hold keys"),
+        ("log=loud", "`--set log`: `log` is 'loud': must have keys"),
         ("levels=[1s", "The value of `--set levels` is not YAML."),
         ("wheel.slots=010", "a number with a leading zero"),
-        ("log.level.deep=1", "`--set log.level.deep` names no setting."),
+        ("log.level.deep=1", "`--set log.level.deep` is not a setting."),
         ("kafka.bootstrap.servers= ", "`--set kafka.bootstrap.servers`: "),
     ],
 )

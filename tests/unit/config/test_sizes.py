@@ -17,7 +17,7 @@ def test_sizes_are_bytes_or_have_a_unit(text: str, size_bytes: int) -> None:
     "text", ["", "2GB", "2 GiB", "1.5GiB", "-1", "2gib", "GiB", "2GiB ", "٣", "9" * 16]
 )
 def test_what_is_no_size_is_refused_with_what_would_be_right(text: str) -> None:
-    with pytest.raises(ValueError, match="is no size: write bytes") as refused:
+    with pytest.raises(ValueError, match="is not a size: write bytes") as refused:
         parse_size_bytes(text)
     assert repr(text) in str(refused.value)
 

@@ -65,10 +65,10 @@ def test_edits_are_read_as_they_are_written_on_the_command_line() -> None:
         (["=x"], [], "write name=value"),
         (["a=1", "a=2"], [], "the header a is set twice"),
         (["a=1"], ["a"], "both set and unset"),
-        ([], ["a=1"], "takes the name alone"),
-        (["timer-origin=x/0/1"], [], "a stamp of the proxy's own"),
-        ([], ["timer-error"], "a stamp of the proxy's own"),
-        (["timer-hop-from=1"], [], "a stamp of the proxy's own"),
+        ([], ["a=1"], "takes only the name"),
+        (["timer-origin=x/0/1"], [], "is written by the proxy and cannot be changed"),
+        ([], ["timer-error"], "is written by the proxy and cannot be changed"),
+        (["timer-hop-from=1"], [], "is written by the proxy and cannot be changed"),
     ],
 )
 def test_edit_that_makes_no_sense_is_refused(

@@ -115,7 +115,7 @@ def test_letter_without_a_value_whose_original_is_gone_stays() -> None:
     kind, detail = staying(judge(a_letter(value=None)))
     assert kind == GONE
     assert ORIGIN in detail
-    assert "its producer has to send it again" in detail
+    assert "its producer must send it again" in detail
 
 
 def test_another_record_at_the_origin_is_not_taken_for_the_original() -> None:

@@ -19,7 +19,7 @@ def test_record_of_which_nothing_is_left_is_refused(site: TracedSite) -> None:
     site.delivered(origin)
     site.topics.delete(NAMES.ingress, 1)
     there = site.topics.offsets(NAMES.ingress, 0)
-    with pytest.raises(NoSuchRecord, match="cannot be read any more: partition 0 of timer.ingress"):
+    with pytest.raises(NoSuchRecord, match="has been deleted: partition 0 of timer.ingress"):
         refuse_untold(site.trace(origin), there, NAMES.outcomes)
 
 
@@ -39,7 +39,7 @@ def test_offset_that_no_record_has_is_refused(site: TracedSite) -> None:
         (Origin(NAMES.ingress, 4, 0), "timer.ingress has no partition 4: it has 0 to 0."),
         (Origin(NAMES.ingress, 0, 9), "partition 0 of timer.ingress holds offsets 0 to 0."),
         (Origin(NAMES.dead_letters, 0, 0), "partition 0 of timer.dead-letters is empty."),
-        (Origin("orders", 0, 0), "orders/0/0 was not made of a record of timer.ingress"),
+        (Origin("orders", 0, 0), "orders/0/0 does not come from a record of timer.ingress"),
     ],
 )
 def test_place_of_no_record_is_refused(site: TracedSite, named: Origin, sentence: str) -> None:

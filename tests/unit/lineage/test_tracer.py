@@ -72,7 +72,7 @@ def test_cancel_that_ended_a_record_is_found_among_others(site: TracedSite) -> N
     site.ended(origin, "cancelled")
     site.ended(cancel, "applied")
     late = site.ingest(cancel="a")
-    site.ended(late, "missed", detail="nothing pends with this id")
+    site.ended(late, "missed", detail="no record with this id is pending")
     again = site.ingest(topic="orders", delay="1h", id="a")
     other = site.ingest(cancel="a")
     site.ended(again, "cancelled")
@@ -80,7 +80,7 @@ def test_cancel_that_ended_a_record_is_found_among_others(site: TracedSite) -> N
     assert step(site.story(origin), "cancelled").where == cancel
     assert step(site.story(again), "cancelled").where == other
     assert step(site.story(cancel), "applied").where == origin
-    assert step(site.story(late), "missed").detail == "nothing pends with this id"
+    assert step(site.story(late), "missed").detail == "no record with this id is pending"
 
 
 def test_recall_that_ended_a_record_is_found_by_the_origin_that_it_names(site: TracedSite) -> None:
@@ -124,7 +124,7 @@ def test_half_message_is_followed_through_its_commit(site: TracedSite) -> None:
     site.check_back("checks", "another", 1)
     waits = site.story(origin)
     assert told(waits) == ["ingested", "check-back 1", "waiting"]
-    assert "nobody has committed" in step(waits, "waiting").detail
+    assert "not committed" in step(waits, "waiting").detail
     commit = site.ingest(transaction="commit", id="h")
     site.ended(commit, "applied")
     site.passes(1_000)
@@ -146,7 +146,7 @@ def test_half_message_that_nobody_decided_is_told_with_what_to_do(site: TracedSi
     story = site.story(origin)
     assert (told(story), story.state) == (["ingested", "dead-lettered"], "dead-lettered")
     assert step(story, "dead-lettered").where == letter.place
-    assert "Find out from its producer" in step(story, "dead-lettered").detail
+    assert "Find out at its producer" in step(story, "dead-lettered").detail
 
 
 def test_replay_of_a_dead_letter_is_followed_and_leads_back(site: TracedSite) -> None:
@@ -203,7 +203,7 @@ def test_retry_of_what_is_not_there_any_more_says_so(site: TracedSite) -> None:
     site.topics.delete("orders", 1)
     story = site.story(retry)
     assert story.first_origin == retry
-    assert story.unknown == ["What was before the retry: orders/0/0 is not there any more."]
+    assert story.unknown == ["What was before the retry: orders/0/0 was deleted."]
 
 
 def test_first_origin_that_is_deleted_is_told_by_its_outcome(site: TracedSite) -> None:
@@ -243,7 +243,7 @@ def test_chain_is_taken_up_again_behind_what_is_deleted(site: TracedSite) -> Non
     story = site.story(first)
     assert told(story) == ["deleted", "rolled", "ingested", "due", "delivered"]
     assert step(story, "ingested").origin == third
-    assert f"What came right after {first}: its successor is not found." in story.unknown
+    assert f"What came right after {first}: its successor was not found." in story.unknown
     assert step(site.story(third), "deleted").origin == second
     assert f"What lies between {first}, the first origin, and {second}." in (
         site.story(third).unknown
@@ -258,7 +258,7 @@ def test_chain_of_which_nothing_but_a_late_copy_is_left_is_told(site: TracedSite
     site.topics.delete(NAMES.outcomes, 1)
     story = site.story(first)
     assert told(story) == ["deleted", "ingested", "waiting"]
-    assert f"How {first} ended: no outcome of it is there (any more)." in story.unknown
+    assert f"How {first} ended: it has no outcome, or its outcome was deleted." in story.unknown
 
 
 def test_of_two_replays_of_a_letter_each_goes_on_as_its_own_record(site: TracedSite) -> None:
@@ -330,7 +330,7 @@ def test_what_waits_says_until_when_or_that_its_target_is_paused(site: TracedSit
     waiting = step(site.story(parked), "waiting")
     assert (waiting.due_ms, waiting.detail) == (
         None,
-        "its target was paused: it waits to be resumed",
+        "its target is paused",
     )
 
 
@@ -343,7 +343,7 @@ def test_what_is_known_is_told_when_the_time_is_over(site: TracedSite) -> None:
     assert not trace.is_whole
     assert [link.origin.offset for link in trace.links] == [0, 1]
     assert trace.unknown[-1].endswith(
-        "The time allowed was over before timer.outcomes, orders had been read."
+        "The time limit was reached before timer.outcomes, orders had been read."
     )
     assert (story.state, story.is_whole) == ("unknown", False)
 

@@ -82,7 +82,7 @@ class TopicsInMemory(KafkaTopics):
 
     def search(self, spans: Sequence[TimeSpan], visit: Visit) -> None:
         if self.searches_allowed <= 0:
-            raise NotAllRead([span.topic for span in spans], "The time allowed was over")
+            raise NotAllRead([span.topic for span in spans], "The time limit was reached")
         self.searches_allowed -= 1
         spans = [span for span in spans if span.topic != self.unreadable]
         parts = [self._part(span, number) for span in spans for number in self._numbers(span)]
@@ -157,7 +157,7 @@ class TracedSite:
 
     def moved_too_late(self, origin: Origin, deliver_at_ms: int) -> Origin:
         late = self.moving(origin, deliver_at_ms)
-        self.ended(late, MISSED, detail="it had ended before")
+        self.ended(late, MISSED, detail="it has already ended")
         return late
 
     def moving(self, origin: Origin, deliver_at_ms: int, commit: Origin | None = None) -> Origin:

@@ -139,7 +139,7 @@ def test_a_write_that_finds_no_inode_is_not_mended_by_space(
     [
         (errno.EMFILE, "Raise the limit of open files"),
         (errno.EDQUOT, "raise the quota"),
-        (errno.EIO, "See to the disk"),
+        (errno.EIO, "Check the disk"),
     ],
 )
 def test_the_remedy_is_for_what_the_system_has_refused(

@@ -269,8 +269,8 @@ def test_a_dead_letter_too_large_even_without_its_value_ends_with_origin_and_rea
     assert (without_value.value(), without_value.header("mine")) == (None, b"kept")
     details = [json.loads(one.value() or b"")["detail"] for one in world.kafka.read(OUTCOMES)]
     assert [detail.partition("; its dead letter has no ")[2] for detail in details] == [
-        "key, value and headers: timer.dead-letters takes no record so large",
-        "value: timer.dead-letters takes no record so large",
+        "key, value and headers: timer.dead-letters takes no records of this size",
+        "value: timer.dead-letters takes no records of this size",
     ]
     assert world.origins() == ["timer.ingress/0/2"]
 
@@ -320,10 +320,10 @@ def test_a_topic_created_anew_is_never_taken_for_the_old_one() -> None:
     world.settle()
     world.crash()
     world.topic_id = "id-2"
-    with pytest.raises(StartOverRefused, match="deleted and created anew"):
+    with pytest.raises(StartOverRefused, match="deleted and created again"):
         world.turn()
     world.kafka.committed.clear()
-    with pytest.raises(StartOverRefused, match="deleted and created anew"):
+    with pytest.raises(StartOverRefused, match="deleted and created again"):
         world.turn()
 
 

@@ -69,15 +69,18 @@ def test_the_log_names_the_limit_once_and_says_when_reading_goes_on() -> None:
         world.settle()
     said = [one for one in logs if "reading" in one["event"]]
     assert [one["log_level"] for one in said] == ["warning", "info"]
-    assert said[0]["why"] == "2 records wait, and admission.records is 2"
+    assert said[0]["why"] == "2 records are pending, and admission.records is 2"
 
 
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        ({"per_target": {"ord*": 2}}, "2 records for orders wait, and admission.per_target is 2"),
-        ({"size_bytes": 700}, "bytes wait, and admission.bytes is 700"),
-        ({"bytes_per_target": {"orders": 700}}, "bytes for orders wait"),
+        (
+            {"per_target": {"ord*": 2}},
+            "2 records for orders are pending, and admission.per_target is 2",
+        ),
+        ({"size_bytes": 700}, "bytes are pending, and admission.bytes is 700"),
+        ({"bytes_per_target": {"orders": 700}}, "bytes for orders are pending"),
     ],
 )
 def test_each_limit_holds_reading_and_is_named(limits: dict[str, Any], why: str) -> None:

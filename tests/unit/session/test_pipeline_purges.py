@@ -87,8 +87,8 @@ def test_what_an_id_names_is_over_once_it_is_purged() -> None:
         0: PURGED_BY_2,
         1: PURGED_BY_2,
         2: ("applied", ""),
-        3: ("missed", "nothing pends with this id"),
-        5: ("missed", "it had ended before"),
+        3: ("missed", "no record with this id is pending"),
+        5: ("missed", "it has already ended"),
     }
 
 
@@ -98,7 +98,7 @@ def test_a_recall_without_an_id_misses_what_was_purged() -> None:
     world.purge("orders")
     world.send({"timer-recall": f"{INGRESS}/0/0"})
     world.settle()
-    assert ends(world)[2] == ("missed", "it had ended before")
+    assert ends(world)[2] == ("missed", "it has already ended")
 
 
 def test_of_two_purges_the_first_that_fits_is_named() -> None:
@@ -278,7 +278,7 @@ def test_what_an_id_names_is_still_over_once_its_purge_is_forgotten() -> None:
     world.send({"timer-cancel": "a"})
     world.settle()
     assert ends(world)[0] == PURGED_BY_2
-    assert ends(world)[4] == ("missed", "nothing pends with this id")
+    assert ends(world)[4] == ("missed", "no record with this id is pending")
 
 
 def test_of_all_shards_together_a_transaction_tells_a_bounded_number_and_none_is_left_behind(

@@ -14,7 +14,7 @@ from tests.support.simulation.stand_in import INGRESS
 from tests.support.simulation.world import World
 
 TURNS = 20
-TAKEN_IN = "purge taken in: what waits for these targets is not delivered"
+TAKEN_IN = "purge read: pending records for these targets will not be delivered"
 
 
 def about_purges(said: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, int | None]]:
@@ -60,7 +60,7 @@ def test_a_purge_is_logged_with_what_it_asks_for_and_when_all_of_it_has_ended() 
         "due_to": START_MS + 9_000_000,
     }
     origin = f"{INGRESS}/0/2"
-    assert about_purges(said) == [("purge taken in", origin, None), ("purge done", origin, 2)]
+    assert about_purges(said) == [("purge read", origin, None), ("purge done", origin, 2)]
 
 
 def test_a_purge_without_times_is_logged_without() -> None:
@@ -91,7 +91,7 @@ def test_a_purge_that_is_taken_over_half_way_is_told_once_and_its_records_counte
         world.crash()
         finish(world)
     origin = f"{INGRESS}/0/{2 * sweep.LOOKED_AT}"
-    assert about_purges(said) == [("purge taken in", origin, None), ("purge done", origin, None)]
+    assert about_purges(said) == [("purge read", origin, None), ("purge done", origin, None)]
     assert count(world, "purged_records_total") == 2 * sweep.LOOKED_AT
 
 

@@ -95,10 +95,10 @@ def test_what_is_set_at_run_time_while_a_session_goes_on_counts_and_is_logged(
     with capture_logs() as logs:
         session.run(lambda: change(next(turns)))
     assert world.origins() == ["timer.ingress/0/0"]
-    said = [line["event"] for line in logs if "taking in" in line["event"]]
+    said = [line["event"] for line in logs if "ingest is" in line["event"]]
     assert [event.partition(":")[0] for event in said] == [
-        "taking in is paused by an operator",
-        "taking in goes on",
+        "the ingest is paused by an operator",
+        "the ingest is resumed",
     ]
 
 
@@ -131,7 +131,7 @@ def test_session_ends_once_partitions_are_lost() -> None:
     world = a_world()
     session, _ = a_session(world)
     world.kafka.rebalances.append(("on_lost", 0))
-    with pytest.raises(SessionLost, match="given this member's partitions away"):
+    with pytest.raises(SessionLost, match="assigned this member's partitions to another member"):
         session.run(lambda: False)
 
 
@@ -150,5 +150,5 @@ def test_session_ends_once_the_ingress_is_another_topic() -> None:
     world = a_world()
     session, _ = a_session(world)
     world.topic_id = "id-2"
-    with pytest.raises(SessionLost, match="created anew"):
+    with pytest.raises(SessionLost, match="created again"):
         session.run(lambda: False)

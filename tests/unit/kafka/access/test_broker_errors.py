@@ -32,9 +32,9 @@ ALERT = "Receive failed: error:0A000412:SSL routines::ssl/tls alert %s: SSL aler
     ("code", "said", "setting"),
     [
         (SSL, UNTRUSTED, "`ssl.ca.location`"),
-        (TRANSPORT, ALERT % "bad certificate", "`ssl.certificate.location`"),
-        (TRANSPORT, ALERT % "certificate expired", "`ssl.certificate.location`"),
-        (TRANSPORT, ALERT % "unknown ca", "`ssl.certificate.location`"),
+        (TRANSPORT, ALERT % "bad certificate", "ssl.certificate.location`"),
+        (TRANSPORT, ALERT % "certificate expired", "ssl.certificate.location`"),
+        (TRANSPORT, ALERT % "unknown ca", "ssl.certificate.location`"),
         (SSL, ALERT % "protocol version", "`ssl.*`"),
         (AUTHENTICATION, "Authentication failed due to invalid credentials", "`sasl.password`"),
         (AUTHENTICATION, "Unsupported SASL mechanism", "`sasl.mechanism`"),
@@ -63,7 +63,7 @@ def test_the_cause_is_told_before_its_consequences() -> None:
     admin = Connection(Settings(), {"bootstrap.servers": "127.0.0.1:9", "log_level": 0})
     admin._heard.extend([KafkaError(DOWN, "1/1 brokers are down"), KafkaError(SSL, UNTRUSTED)])
     timed_out = KafkaException(KafkaError(TRANSPORT, "Failed to get metadata"))
-    assert "shows a certificate that does not hold" in str(admin.sentence(timed_out))
+    assert "has a certificate that is not valid" in str(admin.sentence(timed_out))
 
 
 @pytest.mark.parametrize(
@@ -142,5 +142,5 @@ def test_tls_that_was_forgotten_is_said(
         admin = Connection(Settings(kafka=kafka), {"log_level": 0})
         timed_out = KafkaException(KafkaError(TIMED_OUT, "Timed out"))
         sentence = admin.sentence(timed_out)
-    assert (f"at {address} wants TLS" in sentence.found) is is_said
+    assert (f"at {address} requires TLS" in sentence.found) is is_said
     assert ("`security.protocol`" in sentence.remedy) is is_said
