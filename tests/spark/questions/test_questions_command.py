@@ -59,7 +59,7 @@ def test_without_a_question_all_are_listed(capsys: pytest.CaptureFixture[str]) -
     questions.main(location("/nowhere"))
     told = capsys.readouterr().out.splitlines()
     assert "late_records: Which records were later than a minute?" in told
-    assert "    late_ms [60000]: records later than this many milliseconds" in told
+    assert "    late_ms [60000]: records later than this many milliseconds count as late" in told
 
 
 def test_the_command_prints_the_answer_for_people_and_for_programs(
