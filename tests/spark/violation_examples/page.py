@@ -17,19 +17,22 @@ PAGE: Final = Path(__file__).parents[3] / "docs/audit-violations.md"
 BLOCKS: Final = Path(__file__).parent / "blocks.md"
 BLOCK: Final = re.compile(r"<!-- example: (\w+) -->\n(.*?)<!-- end -->\n", re.DOTALL)
 COMMANDS: Final = re.compile(r"```sh\n.*?```\n\n", re.DOTALL)
-HEAD: Final = "| record | time | headers | key | value | |\n|---|---|---|---|---|---|\n"
 LONGEST_MAC: Final = 8
+LABEL: Final = 12
+"""Width of the column of labels in a record."""
+SECOND_HALF: Final = ',"due"'
+"""Where the JSON of an outcome is divided: the site shows about 80 characters in a line."""
 
 
 def block(example: Example) -> str:
     topics = example.topics
     lost = {id(one) for one in topics.lost}
     rows = [
-        _row(one, topics.notes.get(id(one), ""), is_lost=id(one) in lost)
+        _record(one, topics.notes.get(id(one), ""), is_lost=id(one) in lost)
         for one in topics.records()
     ]
     found = "".join(_finding(one) for one in example.findings)
-    text = f"\n{HEAD}{''.join(rows)}\nThe report says:\n\n{found}"
+    text = "\n```text\n" + "".join(rows) + f"```\n\n{found}"
     return _as_partition_0(text, topics.number)
 
 
@@ -53,15 +56,23 @@ def with_blocks(text: str, blocks: dict[str, str]) -> str:
     )
 
 
-def _row(record: Record, note: str, *, is_lost: bool) -> str:
-    place = f"`{record.topic_}/{record.partition_}/{record.offset_}`"
+def _record(record: Record, note: str, *, is_lost: bool) -> str:
+    head = f"{record.topic_}/{record.partition_}/{record.offset_}"
+    arrow = f"   <== {note.replace('`', '')}" if note else ""
     if is_lost:
-        return f"| {place} | | | | | **{note}** |\n"
+        return f"{head}{arrow}\n"
     at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
-    time = f"{at:%H:%M:%S}.{record.timestamp_ms % 1000:03}"
-    headers = "<br>".join(f"`{name}:{_short(name, told)}`" for name, told in record.headers_)
-    content = f"{_code(record.key_)} | {_code(record.value_)}"
-    return f"| {place} | {time} | {headers} | {content} | {f'**{note}**' if note else ''} |\n"
+    head = f"{head}   {at:%H:%M:%S}.{record.timestamp_ms % 1000:03}{arrow}"
+    headers = [f"{name}:{_short(name, told)}" for name, told in record.headers_]
+    key, value = _text(record.key_), _text(record.value_)
+    halves = value.replace(SECOND_HALF, f",\n{SECOND_HALF[1:]}").split("\n")
+    rows = [*_rows("headers", *headers), *_rows("key", key), *_rows("value", *halves)]
+    return "".join(f"{row}\n" for row in (head, *rows))
+
+
+def _rows(label: str, *texts: str) -> list[str]:
+    labels = [f"    {label}", *[""] * len(texts)]
+    return [f"{one:{LABEL}}  {text}" for one, text in zip(labels, texts, strict=False) if text]
 
 
 def _short(name: str, told: bytes | None) -> str:
@@ -73,15 +84,11 @@ def _text(told: bytes | None) -> str:
     return "null" if told is None else told.decode("utf-8", "replace")
 
 
-def _code(told: bytes | None) -> str:
-    return f"`{_text(told)}`" if _text(told) else ""
-
-
 def _finding(found: Finding) -> str:
     topic, partition, offset = found.place
     commands = "".join(f"{one.replace(SHOW_ALL, '…')}\n" for one in found.commands)
     return (
-        f"> **{found.verdict}** {topic}, partition {partition}, offset {offset}:"
+        f"> The report: **{found.verdict}** {topic}, partition {partition}, offset {offset}:"
         f" {sentence(found.detail)}\n\n```sh\n{commands}```\n\n"
     )
 
