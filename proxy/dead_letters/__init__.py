@@ -1,2 +1,3 @@
-"""Dead letters: found in their topic, and replayed into the ingress, none twice. May use
-publishing, kafka, config, client, requests and records. Begin with `letter`."""
+"""Dead letters: found in their topic, and replayed into the ingress, none twice.
+
+May use publishing, kafka, config and protocol. Begin with `letter`."""

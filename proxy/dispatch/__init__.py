@@ -1,2 +1,3 @@
-"""Decisions about due records. Begin with `dispatcher`. The package is pure, and may use scheduling
-and the rooms below it."""
+"""Decisions about due records. The package is pure.
+
+May use scheduling, config and protocol. Begin with `dispatcher`."""

@@ -1,2 +1,3 @@
-"""Access to Kafka, without decisions. May use config, requests and records. Begin with `ingress`,
-which fetches the records."""
+"""Access to Kafka, without decisions.
+
+May use config and protocol. Begin with `ingress`, which fetches the records."""

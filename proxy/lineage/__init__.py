@@ -1,2 +1,3 @@
-"""Traces of single records from origin to end, by the topics alone. May use dead_letters, dispatch,
-kafka, config, client, requests and records. Begin with `tracer`."""
+"""Traces of single records from origin to end, by the topics alone.
+
+May use dead_letters, dispatch, kafka, config and protocol. Begin with `tracer`."""

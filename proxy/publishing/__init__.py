@@ -1,2 +1,3 @@
-"""Kafka transactions, written as a whole or not at all. Begin with `transaction`. The package may
-use dispatch and the rooms below it."""
+"""Kafka transactions, written as a whole or not at all.
+
+May use dispatch and the rooms below it. Begin with `transaction`."""

@@ -1,2 +1,3 @@
-"""Takeover of a partition. Begin with `recovery`. The package may use scheduling, kafka and the
-rooms below."""
+"""Takeover of a partition.
+
+May use scheduling, kafka and the rooms below. Begin with `recovery`."""

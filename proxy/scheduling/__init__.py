@@ -1,2 +1,3 @@
-"""A shard: an ingress partition's pending records. Begin with `shard`. The package is pure, and may
-use protocol and storage. `admission` takes records in."""
+"""A shard: an ingress partition's pending records. The package is pure.
+
+May use protocol and storage. Begin with `shard`; `admission` takes records in."""

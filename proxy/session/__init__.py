@@ -1,2 +1,3 @@
-"""One stay in the consumer group, from joining to leaving. Begin with `pipeline`. The package may
-use every room but worker and cli."""
+"""One stay in the consumer group, from joining to leaving.
+
+May use every room but worker and cli. Begin with `pipeline`."""

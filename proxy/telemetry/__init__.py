@@ -1,2 +1,3 @@
-"""Metrics for Prometheus, and the status of a worker for probes. May use records. Begin with
-`metrics`."""
+"""Metrics for Prometheus, and the status of a worker for probes.
+
+May use config, protocol and storage. Begin with `metrics`."""

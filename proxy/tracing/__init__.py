@@ -1,2 +1,3 @@
-"""OpenTelemetry spans of delivered records and dead letters (docs/operations/tracing.md). May use
-records, scheduling, kafka, config and telemetry. Begin with `tracer`."""
+"""OpenTelemetry spans of delivered records and dead letters (docs/operations/tracing.md).
+
+May use telemetry, scheduling, kafka, config and protocol. Begin with `tracer`."""

@@ -1,2 +1,3 @@
-"""The running proxy: workers behind one admin port. Begin with `run`. The package may use every
-room but cli. `worker` opens a new session after each lost one."""
+"""The running proxy: workers behind one admin port.
+
+May use every room but cli. Begin with `run`; `worker` opens a new session after each lost one."""
