@@ -50,7 +50,7 @@ def test_little_time_to_be_down_is_warned_of_with_what_to_do() -> None:
     (finding,) = kept(DAY_MS)
     assert finding.severity is Severity.WARN
     assert "the proxy may be down for at most 12 h" in finding.found
-    assert f"retention.ms to {DAY_MS // 2 + DAY_MS} at least" in finding.remedy
+    assert f"retention.ms to at least {DAY_MS // 2 + DAY_MS}" in finding.remedy
 
 
 @pytest.mark.parametrize("roll_after", ["14d", "20d"])

@@ -70,5 +70,5 @@ def test_reason_that_no_letter_can_have_is_refused_with_the_nearest() -> None:
     assert read_reasons(["too-large"]) == ("too-large",)
     with pytest.raises(ValueError, match="did you mean target-refused"):
         read_reasons(["target-refuse"])
-    with pytest.raises(ValueError, match="there are .*body-gone"):
+    with pytest.raises(ValueError, match="reasons are .*body-gone"):
         read_reasons(["xyz"])

@@ -19,7 +19,7 @@ def _explained(*tail: str) -> ProxyError:
     [
         ("java.net.BindException: Address already in use", PortTaken, "another port"),
         ("Failed to acquire lock on file .lock in x", DataDirInUse, "some-folder"),
-        ("java.io.IOException: No space left on device", BrokerFailed, "Make room"),
+        ("java.io.IOException: No space left on device", BrokerFailed, "Free disk space"),
         ("Error: Could not reserve enough space for heap", BrokerFailed, "less heap"),
     ],
 )
