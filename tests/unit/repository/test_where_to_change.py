@@ -7,9 +7,26 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[3]
 PAGE = REPOSITORY / "docs" / "where-to-change-what.md"
-NAMED = sorted(
-    set(re.findall(r"`((?:\w[\w.-]*/)+[\w.-]+\.\w+|[A-Z]+\.md)`", PAGE.read_text("utf-8")))
-)
+NAME = re.compile(r"`((?:\w[\w.-]*/)*)([\w-]+(?:\.\w+)+)`")
+KINDS = (".py", ".md", ".yaml", ".yml", ".toml", ".js", ".j2", ".json", ".tpl", ".sql", ".ipynb")
+
+
+def _named() -> set[str]:
+    """Return the named files. A name without a folder is in the last folder, or at the top."""
+    found, folder = set(), ""
+    for match in NAME.finditer(PAGE.read_text("utf-8")):
+        own, name = match.groups()
+        if not name.endswith(KINDS):
+            continue
+        if not own and (REPOSITORY / name).is_file():
+            found.add(name)
+            continue
+        folder = own or folder
+        found.add(folder + name)
+    return found
+
+
+NAMED = sorted(_named())
 CHANGES = (
     "header", "stamp", "outcome", "dead letters", "verdict", "store", "setting", "admin call",
     "metric with an alert", "command",
