@@ -77,7 +77,11 @@ def broker(said: str) -> str:
 
 def test_dev_delivers_what_is_pasted_and_stops_cleanly_with_one_signal(tmp_path: Path) -> None:
     with a_dev(tmp_path) as (process, said):
-        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
+        wait_for(
+            lambda: "Ctrl-C stops the broker and the proxy" in said.read_text(),
+            READY_LIMIT_S,
+            "dev to be ready",
+        )
         bootstrap = broker(said.read_text())
         sent = call("send", "-b", bootstrap, "-t", "orders", "--delay", "1s", "-v", "x", "--json")
         waiting = pending(said)
@@ -95,7 +99,11 @@ def test_dev_delivers_what_is_pasted_and_stops_cleanly_with_one_signal(tmp_path:
 def test_dev_takes_a_settings_file(tmp_path: Path) -> None:
     """Without the file another scheduler's header would be ignored."""
     with a_dev(tmp_path, "--config", str(EXAMPLE)) as (_process, said):
-        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
+        wait_for(
+            lambda: "Ctrl-C stops the broker and the proxy" in said.read_text(),
+            READY_LIMIT_S,
+            "dev to be ready",
+        )
         where = ("-b", broker(said.read_text()), "-t", "orders")
         call("send", *where, "-v", "in an hour", "-H", "x-delay=3600000")
         wait_for(lambda: pending(said) == 1, KNOWN_WITHIN_S, "the record to wait")
@@ -103,7 +111,11 @@ def test_dev_takes_a_settings_file(tmp_path: Path) -> None:
 
 def test_dev_takes_back_what_is_cancelled_and_decides_half_messages(tmp_path: Path) -> None:
     with a_dev(tmp_path) as (_process, said):
-        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
+        wait_for(
+            lambda: "Ctrl-C stops the broker and the proxy" in said.read_text(),
+            READY_LIMIT_S,
+            "dev to be ready",
+        )
         where = ("-b", broker(said.read_text()))
         record = ("-t", "orders", "--delay", "1h", "-k", "some key", "-v", "x", "--json")
         sent = json.loads(call("send", *where, *record, "--id", "o1"))
@@ -123,7 +135,11 @@ def test_dev_takes_back_what_is_cancelled_and_decides_half_messages(tmp_path: Pa
 
 def test_dev_that_is_killed_leaves_neither_proxy_nor_broker_behind(tmp_path: Path) -> None:
     with a_dev(tmp_path) as (process, said):
-        wait_for(lambda: "Ctrl-C stops both" in said.read_text(), READY_LIMIT_S, "dev to be ready")
+        wait_for(
+            lambda: "Ctrl-C stops the broker and the proxy" in said.read_text(),
+            READY_LIMIT_S,
+            "dev to be ready",
+        )
         process.kill()
         process.wait()
         wait_for(lambda: not processes_in(tmp_path), STOP_LIMIT_S, "its processes to end")

@@ -248,7 +248,7 @@ def test_topic_of_marks_is_compacted_and_one_that_forgets_is_refused(operator: O
     operator.create(operator.marks)
     said = operator.replay()
     assert said.code == 1
-    assert f"Error: The topic {operator.marks} keeps account" in said.err
+    assert f"Error: The topic {operator.marks} records which dead letters were replayed" in said.err
     assert "Set its cleanup.policy to compact" in said.err
     assert operator.sent_in() == []
 

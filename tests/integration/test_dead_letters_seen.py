@@ -176,7 +176,7 @@ def test_letter_without_a_value_says_where_its_value_is(operator: Operator) -> N
         ("0/5", 1, "partition 0 of {topic} holds offsets 0 to 1"),
         ("3/0", 1, "{topic} has no partition 3: it has 0 to 0"),
         ("timer.ingress/0/5", 1, "No dead letter in {topic} came from timer.ingress/0/5"),
-        ("five", 2, "names no dead letter"),
+        ("five", 2, "is not a dead letter"),
     ],
 )
 def test_place_where_nothing_lies_is_told_in_a_sentence(

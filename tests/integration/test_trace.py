@@ -106,7 +106,7 @@ def test_rolled_record_is_followed_from_any_of_its_origins(site: Site) -> None:
     last = told.story["steps"][-1]["origin"]
     record = site.delivered(site.orders, last)
     assert trace_context(record.headers) == CONTEXT
-    assert f"which began as {first}: delivered" in run_command(site, "trace", last).out
+    assert f"first origin {first}: delivered" in run_command(site, "trace", last).out
 
 
 def test_requeued_record_says_why_it_had_to_wait(site: Site) -> None:

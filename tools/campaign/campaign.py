@@ -211,7 +211,7 @@ def _allowed(by_origin: Mapping[str, frozenset[str]], mode: str) -> dict[str, fr
 
 def _is_second_end(said: Said, mode: str) -> bool:
     """Return whether a later audit only knows that an earlier audit closed the record."""
-    return mode != BATCH and "an earlier audit saw how it ended" in said.detail
+    return mode != BATCH and "an earlier audit saw its end" in said.detail
 
 
 def _said(faulty: Faulty, mode: str, origin: str, said: Said, expected: str) -> Wrong:

@@ -123,8 +123,8 @@ def _own_certificate(folder: Path) -> dict[str, str]:
         (_expired_certificate, ["`ssl.certificate.location`", "expired"]),
         (_no_certificate, ["`ssl.certificate.location`"]),
         (_missing_file, ["ssl.ca.location"]),
-        (_no_tls, ["wants TLS", "`security.protocol`", "SASL_SSL"]),
-        (_nothing_at_all, ["wants TLS", "`security.protocol`"]),
+        (_no_tls, ["requires TLS", "`security.protocol`", "SASL_SSL"]),
+        (_nothing_at_all, ["requires TLS", "`security.protocol`"]),
     ],
 )
 def test_what_the_broker_refuses_is_a_sentence_that_names_the_setting(
