@@ -120,7 +120,7 @@ def test_check_sees_an_ingress_topic_with_the_producers_time_that_keeps_records_
     assert code == 1
     verdicts = [(one["verdict"], one["found"]) for one in found[f"topic {name}"]]
     assert any(
-        "the proxy may be down for 30 min" in text
+        "the proxy may be down for at most 30 min" in text
         for verdict, text in verdicts
         if verdict == "warn"
     )

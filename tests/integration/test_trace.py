@@ -156,7 +156,7 @@ def test_half_message_shows_its_check_backs_and_who_decided(site: Site) -> None:
     asked = {"topic": site.orders, "id": "h1", "check_topic": checks}
     origin = site.write("half", transaction="prepare", **asked)
     wait_for(lambda: "check-back 1" in trace(site, origin).whats, WITHIN_S, "a check-back")
-    assert "nobody has committed" in trace(site, origin).step("waiting")["detail"]
+    assert "not committed or rolled back yet" in trace(site, origin).step("waiting")["detail"]
     commit = site.write("its commit", transaction="commit", id="h1")
     told = await_state(site, origin, "delivered")
     assert told.whats == ["ingested", "check-back 1", "committed", "delivered"]

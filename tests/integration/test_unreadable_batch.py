@@ -81,7 +81,7 @@ def test_it_is_seen_and_skipped_with_a_dead_letter_for_each_of_its_records(
     wait_for(lambda: unreadable_at(proxy) == [(0, BEFORE)], WITHIN_S, "the state")
     state = 'delay_proxy_shard_state{partition="0",state="unreadable"}'
     wait_for(lambda: series(proxy, state) == 1, WITHIN_S, "the metric")
-    assert "the ingress cannot be read on" in proxy.log
+    assert "the ingress cannot be read beyond this offset" in proxy.log
     assert series(proxy, 'delay_proxy_unreadable_offset{partition="0"}') == BEFORE
     wait_for(lambda: sum(origins(installation, target).values()) == BEFORE, WITHIN_S, "what is due")
 
