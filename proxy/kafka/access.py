@@ -232,9 +232,9 @@ MEANINGS: Final = {
     ),
     r"alert (bad certificate|certificate \w+|unknown ca)": _Meaning(
         "does not accept the proxy's certificate",
-        "Correct or renew the certificate under `kafka: ssl.certificate.location` and "
-        "`ssl.key.location`. It must not have expired, and an authority that the broker trusts "
-        "must have signed it.",
+        "Correct or renew the certificate of `ssl.certificate.location` and `ssl.key.location` "
+        "under `kafka`. It must not have expired, and an authority that the broker trusts must "
+        "have signed it.",
     ),
     "invalid credentials": _Meaning(
         "does not accept the password",
