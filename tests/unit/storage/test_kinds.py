@@ -80,7 +80,7 @@ def test_a_folder_remembers_its_kind(kind: StoreKind, tmp_path: Path) -> None:
     filled(kind, folder)
     assert kind_of(folder) == kind
     other = KINDS[KINDS.index(kind) - 1]
-    with pytest.raises(StoreMismatch, match=f"made with store = {kind}, but {other} is asked for"):
+    with pytest.raises(StoreMismatch, match=f"made with store = {kind}, but now it is {other}"):
         opened_kind(other, folder)
     store = opened_kind(other, folder, committed(next_offset=100), rebuild=True)
     assert (store.report.state, store.covered, store.pending()) == ("put aside", 0, 0)
