@@ -59,7 +59,7 @@ def call(*arguments: str, exit_code: int = 0) -> str:
 
 
 def admin_port(said: str) -> int:
-    found = re.search(r"in a browser: http://127\.0\.0\.1:(\d+)/", said)
+    found = re.search(r"pending records: http://127\.0\.0\.1:(\d+)/", said)
     assert found, said
     return int(found[1])
 
