@@ -353,7 +353,7 @@ def _sentences(error: ValidationError, document: _Document, choices: _Choices) -
 def _place(path: KeyPath, document: _Document, choices: _Choices) -> str:
     """Return where the value at `path` comes from: the last of the sources that names it."""
     for known, key in choices.keys.items():
-        if known in (path[: len(known)], path) or path == known[: len(path)]:
+        if path and known[: len(path)] == path[: len(known)]:
             return f"`--set {key}`"
     variable = variable_name(path)
     if variable in {name.upper() for name in os.environ}:

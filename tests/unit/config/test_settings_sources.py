@@ -465,3 +465,9 @@ def test_a_wrong_choice_is_refused_by_its_name(load: Load, chosen: str, found: s
 def test_a_password_in_a_refused_choice_is_not_shown(load: Load) -> None:
     said = refusal(load, "", "kafka.sasl.pasword", "kafka.sasl.password=hunter2\n[")
     assert "hunter2" not in said
+
+
+def test_a_fault_of_other_settings_is_not_put_down_to_a_choice(load: Load) -> None:
+    said = refusal(load, "levels: soon\n", "log.level=debug")
+    assert "line 1: `levels`" in said
+    assert "--set" not in said
