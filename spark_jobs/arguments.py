@@ -184,7 +184,7 @@ Again = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Repeat the audit that wrote this evidence.json. Exit code 1: the results differ.",
+        help="Repeat the audit that wrote this repeat.json. Exit code 1: the results differ.",
     ),
 ]
 AuditTopic = Annotated[str, typer.Option(help="Topic for the totals, compacted. '': no topic.")]

@@ -17,7 +17,7 @@ from proxy.logs import plain
 from spark_jobs import arguments
 from spark_jobs.arguments import AuditOptions, readable_errors, with_audit_options
 from spark_jobs.histories.ends import record_histories
-from spark_jobs.histories.job import AuditJob, Evidence, check_same_tables, read_evidence
+from spark_jobs.histories.job import AuditJob, RepeatInputs, check_same_tables, read_repeat_inputs
 from spark_jobs.histories.reader import Portion, Reader, partition_frame, read_so_far
 from spark_jobs.kafka.broker import Broker
 from spark_jobs.kafka.snapshot import CommittedState, Selection, committed_state, now_ms
@@ -116,7 +116,7 @@ def _audit(
         if pending is not None:
             summary = with_pending(summary, pending)
         page = report_page(replace(results, summary=summary))
-        evidence = Evidence(
+        inputs_now = RepeatInputs(
             name,
             metadata.version("kafka-delay-proxy"),
             spark.version,
@@ -130,13 +130,13 @@ def _audit(
             results.hashes,
             job.settled_only,
         )
-        made = row_of(name, summary, page, before, evidence.to_json())
+        made = row_of(name, summary, page, before, inputs_now.to_json())
         if put:
             now = read_so_far(inputs.snapshot, job.group, inputs.partitions, inputs.asked_for)
             made |= gone_on_from(now, put.result())
         history.add(made)
         if job.again:
-            check_same_tables(job.again, evidence)
+            check_same_tables(job.again, inputs_now)
     return summary
 
 
@@ -210,8 +210,8 @@ def main(
         job = replace(options.job(), continue_from=continue_from)
         _check(job, selection, go_on=go_on)
         if again:
-            evidence = read_evidence(again.read_text("utf-8"))
-            job, selection = job.as_in(evidence), Selection(evidence.at_ms)
+            then = read_repeat_inputs(again.read_text("utf-8"))
+            job, selection = job.as_in(then), Selection(then.at_ms)
         check_place(job.output)
         most = _most_records(Broker(job.kafka), job.own.ingress)
         how = INTERPRETED if most <= VERY_FEW else {}

@@ -255,7 +255,9 @@ TIDY_EVERY: Final = 100
 """After this many audits and portions small files are merged, and old rows removed."""
 PASSES: Final = (BrokerUnreachable, IngressGrew, StillOpen)
 """The audit is tried again after these errors."""
-OF_FOLLOW: Final = f"(result = '{PORTION}' OR get_json_object(evidence, '$.settled_only') = 'true')"
+OF_FOLLOW: Final = (
+    f"(result = '{PORTION}' OR get_json_object(repeat_inputs, '$.settled_only') = 'true')"
+)
 """SQL: whether a continuous audit wrote a row of `audits`."""
 
 

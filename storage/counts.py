@@ -193,14 +193,14 @@ class DueHistogram:
         self.edges_ms = np.asarray(edges_ms, np.int64)
         self._counts: npt.NDArray[np.float64] = np.zeros(len(edges_ms) + 1)
 
-    def add(self, dues_ms: Column, entries: Column | None = None) -> None:
+    def add(self, times_ms: Column, entries: Column | None = None) -> None:
         """Count each due once, or with the weight in `entries`. Sorted dues are faster."""
-        if entries is not None and bool((dues_ms[1:] >= dues_ms[:-1]).all()):
+        if entries is not None and bool((times_ms[1:] >= times_ms[:-1]).all()):
             upto = np.concatenate(([0], np.cumsum(entries)))
-            ends = upto[np.searchsorted(dues_ms, self.edges_ms, "right")]
+            ends = upto[np.searchsorted(times_ms, self.edges_ms, "right")]
             self._counts += np.diff(ends, prepend=0, append=upto[-1])
             return
-        places = np.searchsorted(self.edges_ms, dues_ms, "left")
+        places = np.searchsorted(self.edges_ms, times_ms, "left")
         self._counts += np.bincount(places, entries, self._counts.size)
 
     def add_evenly(self, pieces: Sequence[Piece]) -> None:

@@ -14,17 +14,17 @@ from storage.counts import UNNAMED, DueHistogram, TargetNumbers, no_counts, offs
 from storage.store import LAST_OFFSET, Column, Entry, Key, Scanned, Wants, dues_of, first_scanned
 
 
-def count_upto(dues_ms: Column, offsets: Column, key: Key) -> int:
-    """Count the rows, in (due, offset) order, at or below `key`."""
-    below = int(np.searchsorted(dues_ms, key[0], "left"))
-    same = int(np.searchsorted(dues_ms, key[0], "right"))
+def count_upto(times_ms: Column, offsets: Column, key: Key) -> int:
+    """Count the rows, in (fires_ms, offset) order, at or below `key`."""
+    below = int(np.searchsorted(times_ms, key[0], "left"))
+    same = int(np.searchsorted(times_ms, key[0], "right"))
     return below + int(np.searchsorted(offsets[below:same], key[1], "right"))
 
 
-def are_beyond(dues_ms: Column, offsets: Column, key: Key) -> npt.NDArray[np.bool_]:
+def are_beyond(times_ms: Column, offsets: Column, key: Key) -> npt.NDArray[np.bool_]:
     """Return which entries lie behind the key."""
-    beyond: npt.NDArray[np.bool_] = dues_ms > key[0]
-    beyond |= (dues_ms == key[0]) & (offsets > key[1])
+    beyond: npt.NDArray[np.bool_] = times_ms > key[0]
+    beyond |= (times_ms == key[0]) & (offsets > key[1])
     return beyond
 
 
@@ -32,7 +32,7 @@ def are_beyond(dues_ms: Column, offsets: Column, key: Key) -> npt.NDArray[np.boo
 class Columns:
     """Entries as columns."""
 
-    dues_ms: Column
+    times_ms: Column
     offsets: Column
     targets: Column
     """Numbers of targets. UNNAMED stands for a target without a number."""
@@ -52,42 +52,42 @@ class Columns:
         return Columns(*self._numbers(slice(start, stop)), self.bodies[start:stop])
 
     def _numbers(self, at: Column | slice) -> tuple[Column, Column, Column, Column]:
-        return self.dues_ms[at], self.offsets[at], self.targets[at], self.crcs[at]
+        return self.times_ms[at], self.offsets[at], self.targets[at], self.crcs[at]
 
-    def in_due_order(self) -> "Columns":
-        return self.taken(np.argsort(self.dues_ms, kind="stable"))
+    def in_time_order(self) -> "Columns":
+        return self.taken(np.argsort(self.times_ms, kind="stable"))
 
     def scan(
         self, names: Mapping[int, str], after: Key, until_ms: int, wants: Wants, max_entries: int
     ) -> Scanned:
         upto: Key = (until_ms, LAST_OFFSET)
-        beyond = are_beyond(self.dues_ms, self.offsets, after) & (self.dues_ms <= until_ms)
+        beyond = are_beyond(self.times_ms, self.offsets, after) & (self.times_ms <= until_ms)
         at = np.flatnonzero(beyond)
         if wants is not None:
             met = np.unique(self.targets[at]).tolist()
             wanted = [number for number in met if number == UNNAMED or wants(names[number])]
             at = at[np.isin(self.targets[at], wanted)]
         if at.size > max_entries:
-            dues_ms = self.dues_ms[at]
-            at = at[dues_ms <= np.partition(dues_ms, max_entries - 1)[max_entries - 1]]
-            at = at[np.lexsort((self.offsets[at], self.dues_ms[at]))][:max_entries]
-            upto = int(self.dues_ms[at[-1]]), int(self.offsets[at[-1]])
+            times_ms = self.times_ms[at]
+            at = at[times_ms <= np.partition(times_ms, max_entries - 1)[max_entries - 1]]
+            at = at[np.lexsort((self.offsets[at], self.times_ms[at]))][:max_entries]
+            upto = int(self.times_ms[at[-1]]), int(self.offsets[at[-1]])
         entries = self.taken(at).entries(names)
         return Scanned([e for e in entries if wants is None or wants(e[2])], upto)
 
     def entries(self, names: Mapping[int, str]) -> list[Entry]:
         targets, bodies = resolved(names, self.targets, self.bodies)
-        dues_ms, offsets = self.dues_ms.tolist(), self.offsets.tolist()
-        return list(zip(dues_ms, offsets, targets, bodies, strict=True))
+        times_ms, offsets = self.times_ms.tolist(), self.offsets.tolist()
+        return list(zip(times_ms, offsets, targets, bodies, strict=True))
 
 
 def columns_of(
-    entries: Sequence[Entry], numbers: TargetNumbers, dues_ms: Column, offsets: Column
+    entries: Sequence[Entry], numbers: TargetNumbers, times_ms: Column, offsets: Column
 ) -> Columns:
     """Return entries as columns."""
     targets, bodies = numbers.columns_of(entries)
     crcs = np.fromiter(map(crc32, bodies), np.int64, len(bodies))
-    return Columns(dues_ms, offsets, targets, crcs, bodies)
+    return Columns(times_ms, offsets, targets, crcs, bodies)
 
 
 def columns_joined(parts: Iterable[Columns]) -> Columns:
@@ -97,7 +97,7 @@ def columns_joined(parts: Iterable[Columns]) -> Columns:
         return parts[0]
     empty = [np.zeros(0, np.int64)]
     return Columns(
-        np.concatenate([part.dues_ms for part in parts] or empty),
+        np.concatenate([part.times_ms for part in parts] or empty),
         np.concatenate([part.offsets for part in parts] or empty),
         np.concatenate([part.targets for part in parts] or empty),
         np.concatenate([part.crcs for part in parts] or empty),
@@ -116,33 +116,33 @@ class DueIndex:
 
     def __init__(self, scanned_ms: int) -> None:
         self.scanned_ms = scanned_ms
-        self._by_due: dict[int, list[Entry]] = {}
+        self._by_time: dict[int, list[Entry]] = {}
         self._ready: list[int] = []
 
     def add(self, entries: list[Entry]) -> None:
-        by_due = self._by_due
-        get = by_due.get
+        by_time = self._by_time
+        get = by_time.get
         scanned_ms = self.scanned_ms
         for entry in entries:
-            due_ms = entry[0]
-            same = get(due_ms)
+            fires_ms = entry[0]
+            same = get(fires_ms)
             if same is not None:
                 same.append(entry)
                 continue
-            by_due[due_ms] = [entry]
-            if due_ms <= scanned_ms:
-                insort(self._ready, due_ms)
+            by_time[fires_ms] = [entry]
+            if fires_ms <= scanned_ms:
+                insort(self._ready, fires_ms)
 
     def peek(self, until_ms: int, max_entries: int) -> list[Entry]:
         self._scan(until_ms)
         found: list[Entry] = []
-        for due_ms in self._ready:
-            if due_ms > until_ms or len(found) >= max_entries:
+        for fires_ms in self._ready:
+            if fires_ms > until_ms or len(found) >= max_entries:
                 break
-            found += self._by_due[due_ms][: max_entries - len(found)]
+            found += self._by_time[fires_ms][: max_entries - len(found)]
         return found
 
-    def next_due_ms(self, until_ms: int) -> int | None:
+    def next_fires_ms(self, until_ms: int) -> int | None:
         self._scan(until_ms)
         if self._ready and self._ready[0] <= until_ms:
             return self._ready[0]
@@ -156,49 +156,49 @@ class DueIndex:
         if not ready or ready[0] > watermark_ms:
             return found
         passed = bisect_left(ready, watermark_ms)
-        for due_ms in ready[:passed]:
-            found += self._by_due.pop(due_ms)
+        for fires_ms in ready[:passed]:
+            found += self._by_time.pop(fires_ms)
         del ready[:passed]
         if ready and ready[0] == watermark_ms:
             found += self._pop_at(watermark_ms, cursor)
         return found
 
     def count_dues(self, histogram: DueHistogram) -> None:
-        by_due = self._by_due
-        dues_ms = np.fromiter(by_due, np.int64, len(by_due))
-        histogram.add(dues_ms, np.fromiter(map(len, by_due.values()), np.int64, len(by_due)))
+        by_time = self._by_time
+        times_ms = np.fromiter(by_time, np.int64, len(by_time))
+        histogram.add(times_ms, np.fromiter(map(len, by_time.values()), np.int64, len(by_time)))
 
     def scan(self, after: Key, until_ms: int, wants: Wants, max_entries: int) -> Scanned:
         """Return the first wanted entries beyond `after`, from a few consecutive milliseconds."""
         found: list[Entry] = []
         looked_at, first_ms = 0, after[0] + (after[1] >= LAST_OFFSET)
-        for due_ms in sorted(ms for ms in self._by_due if first_ms <= ms <= until_ms):
+        for fires_ms in sorted(ms for ms in self._by_time if first_ms <= ms <= until_ms):
             if looked_at >= LOOKED_AT or len(found) >= max_entries:
-                return Scanned(found, (due_ms - 1, LAST_OFFSET))
-            same = self._by_due[due_ms]
+                return Scanned(found, (fires_ms - 1, LAST_OFFSET))
+            same = self._by_time[fires_ms]
             looked_at += len(same)
-            if due_ms == after[0]:
+            if fires_ms == after[0]:
                 same = same[bisect_right(same, after[1], key=_offset_of) :]
             found += same if wants is None else [entry for entry in same if wants(entry[2])]
         return Scanned(found, (until_ms, LAST_OFFSET))
 
     def batches(self, most_entries: int) -> Iterator[list[Entry]]:
-        dues_ms = np.fromiter(self._by_due, np.int64, len(self._by_due))
-        dues_ms.sort()
-        waiting: list[Entry] = []
-        for due_ms in dues_ms.tolist():
-            waiting += self._by_due.get(due_ms, ())
-            while len(waiting) >= most_entries:
-                yield waiting[:most_entries]
-                del waiting[:most_entries]
-        if waiting:
-            yield waiting
+        times_ms = np.fromiter(self._by_time, np.int64, len(self._by_time))
+        times_ms.sort()
+        found: list[Entry] = []
+        for fires_ms in times_ms.tolist():
+            found += self._by_time.get(fires_ms, ())
+            while len(found) >= most_entries:
+                yield found[:most_entries]
+                del found[:most_entries]
+        if found:
+            yield found
 
-    def _pop_at(self, due_ms: int, cursor: int) -> list[Entry]:
-        same = self._by_due[due_ms]
+    def _pop_at(self, fires_ms: int, cursor: int) -> list[Entry]:
+        same = self._by_time[fires_ms]
         ended = same[: bisect_right(same, cursor, key=_offset_of)]
         if len(ended) == len(same):
-            del self._by_due[due_ms], self._ready[0]
+            del self._by_time[fires_ms], self._ready[0]
         else:
             del same[: len(ended)]
         return ended
@@ -207,11 +207,11 @@ class DueIndex:
         start_ms = self.scanned_ms
         if until_ms <= start_ms:
             return
-        by_due = self._by_due
-        if until_ms - start_ms <= len(by_due):
-            self._ready += [ms for ms in range(start_ms + 1, until_ms + 1) if ms in by_due]
-        elif by_due:
-            self._ready += sorted(ms for ms in by_due if start_ms < ms <= until_ms)
+        by_time = self._by_time
+        if until_ms - start_ms <= len(by_time):
+            self._ready += [ms for ms in range(start_ms + 1, until_ms + 1) if ms in by_time]
+        elif by_time:
+            self._ready += sorted(ms for ms in by_time if start_ms < ms <= until_ms)
         self.scanned_ms = until_ms
 
 
@@ -250,19 +250,19 @@ class Memtable:
     def weight_bytes(self) -> int:
         return ENTRY_BYTES * len(self) + self.counts.total_bytes
 
-    def put(self, entries: list[Entry], dues_ms: Column) -> None:
+    def put(self, entries: list[Entry], times_ms: Column) -> None:
         offsets = offsets_of(entries)
         if self.first_offset is None:
             self.first_offset = entries[0][1]
         self.last_offset = entries[-1][1]
         self.counts.add(entries, offsets)
-        is_far = dues_ms >= self._horizon_ms
+        is_far = times_ms >= self._horizon_ms
         if is_far.all():
-            self._keep_far(entries, dues_ms, offsets)
+            self._keep_far(entries, times_ms, offsets)
         elif is_far.any():
             self._near.add(list(compress(entries, (~is_far).tolist())))
             far = list(compress(entries, is_far.tolist()))
-            self._keep_far(far, dues_ms[is_far], offsets[is_far])
+            self._keep_far(far, times_ms[is_far], offsets[is_far])
         else:
             self._near.add(entries)
 
@@ -271,10 +271,10 @@ class Memtable:
             self._move_horizon(until_ms)
         return self._near.peek(until_ms, max_entries)
 
-    def next_due_ms(self, until_ms: int) -> int | None:
+    def next_fires_ms(self, until_ms: int) -> int | None:
         if until_ms >= self._horizon_ms:
             self._move_horizon(until_ms)
-        return self._near.next_due_ms(until_ms)
+        return self._near.next_fires_ms(until_ms)
 
     def forget(self, ended: Key) -> None:
         if ended[0] >= self._horizon_ms:
@@ -288,7 +288,7 @@ class Memtable:
     def count_dues(self, histogram: DueHistogram) -> None:
         self._near.count_dues(histogram)
         for columns in (*self._sorted, *self._fresh):
-            histogram.add(columns.dues_ms)
+            histogram.add(columns.times_ms)
 
     def scan(self, after: Key, until_ms: int, wants: Wants, max_entries: int) -> Scanned:
         names = self._numbers.by_number
@@ -307,9 +307,9 @@ class Memtable:
             yield len(entries)
         return columns_joined(parts)
 
-    def _keep_far(self, entries: list[Entry], dues_ms: Column, offsets: Column) -> None:
-        self._fresh.append(columns_of(entries, self._numbers, dues_ms, offsets))
-        self._fresh_from_ms = min(self._fresh_from_ms, int(dues_ms.min()))
+    def _keep_far(self, entries: list[Entry], times_ms: Column, offsets: Column) -> None:
+        self._fresh.append(columns_of(entries, self._numbers, times_ms, offsets))
+        self._fresh_from_ms = min(self._fresh_from_ms, int(times_ms.min()))
 
     def _move_horizon(self, until_ms: int) -> None:
         self._horizon_ms = self._horizon_beyond(until_ms)
@@ -321,11 +321,11 @@ class Memtable:
     def _bring_near(self, until_ms: int) -> None:
         """Move entries due by `until_ms` to tuples, at a cost independent of the pending ones."""
         if self._fresh_from_ms <= until_ms:
-            self._sorted.append(columns_joined(self._fresh).in_due_order())
+            self._sorted.append(columns_joined(self._fresh).in_time_order())
             self._fresh, self._fresh_from_ms = [], NONE_MS
         left: list[Columns] = []
         for columns in self._sorted:
-            passed = int(np.searchsorted(columns.dues_ms, until_ms, "right"))
+            passed = int(np.searchsorted(columns.times_ms, until_ms, "right"))
             if passed:
                 self._near.add(columns.part(0, passed).entries(self._numbers.by_number))
                 columns = columns.part(passed, len(columns))  # noqa: PLW2901

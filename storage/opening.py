@@ -122,8 +122,8 @@ def dump(folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the entries on disk. Raises StoreDamaged, FileNotFoundError without a checkpoint."""
     with _kind(kind_of(folder))[1](folder) as reader:
         for entries in reader.batches():
-            for due_ms, offset, target, body in entries:
-                yield {"due_ms": due_ms, "offset": offset, "target": target, "body": body}
+            for fires_ms, offset, target, body in entries:
+                yield {"fires_ms": fires_ms, "offset": offset, "target": target, "body": body}
 
 
 def _check(reader: FolderReader, report: FolderReport) -> None:

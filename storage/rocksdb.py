@@ -1,4 +1,4 @@
-"""The store kind `rocksdb`: entries in a RocksDB, sorted by (due, offset)."""
+"""The store kind `rocksdb`: entries in a RocksDB, sorted by (fires_ms, offset)."""
 
 import errno
 import os
@@ -55,7 +55,7 @@ class EntriesRead(NamedTuple):
     """Entries in order."""
 
     entries: list[Entry]
-    next_due_ms: int | None
+    next_fires_ms: int | None
     """Due of the entry behind them. None: there is none."""
 
 
@@ -103,7 +103,7 @@ class RocksDatabase:
 
     def pieces(self) -> list[Piece]:
         """Return the approximate distribution of dues, from the keys of each file."""
-        last_ms = self._last_due_ms()
+        last_ms = self._last_fires_ms()
         with _explained(self._path):
             files = self._db.live_files()
         pieces = []
@@ -115,7 +115,7 @@ class RocksDatabase:
             pieces.append(Piece(first_ms, max(first_ms, until_ms), rows))
         return pieces
 
-    def _last_due_ms(self) -> int:
+    def _last_fires_ms(self) -> int:
         keys = self._db.keys(backwards=True, from_key=CHECKPOINT_KEY)
         last = next((key for key in keys if key != CHECKPOINT_KEY), FIRST_KEY)
         return int(_KEY.unpack(cast(bytes, last))[0])
@@ -126,8 +126,8 @@ class RocksDatabase:
         if checkpoint.watermark_ms >= 0:
             batch.delete_range(FIRST_KEY, _beyond(checkpoint.watermark_ms, checkpoint.cursor))
         put, pack, prefixes = batch.put, _KEY.pack, _Prefixes()
-        for due_ms, offset, target, body in entries:
-            put(pack(due_ms, offset), prefixes[target] + body)
+        for fires_ms, offset, target, body in entries:
+            put(pack(fires_ms, offset), prefixes[target] + body)
         put(CHECKPOINT_KEY, checkpoint.to_bytes())
         with _explained(self._path):
             self._db.write(batch, self._without_log)
@@ -161,8 +161,8 @@ class RocksDatabase:
             raise StoreDamaged(f"{self._path}: a block cannot be read, or fails its checksum")
 
 
-def _beyond(due_ms: int, offset: int) -> bytes:
-    return _KEY.pack(due_ms, offset + 1) if due_ms >= 0 else FIRST_KEY
+def _beyond(fires_ms: int, offset: int) -> bytes:
+    return _KEY.pack(fires_ms, offset + 1) if fires_ms >= 0 else FIRST_KEY
 
 
 class _Prefixes(dict[str, bytes]):
@@ -180,7 +180,7 @@ def _cut(
     count = min(len(found), most_entries, max(1, int(np.searchsorted(sizes, most_bytes, "right"))))
     until_ms = _KEY.unpack(end)[0]
     count = min(count, int(np.searchsorted(numbers[:, 0], until_ms)))
-    next_due_ms = int(numbers[count, 0]) if count < len(found) else None
+    next_fires_ms = int(numbers[count, 0]) if count < len(found) else None
     targets, bodies = [], []
     names: dict[bytes, str] = {}
     for _, value in found[:count]:
@@ -190,8 +190,8 @@ def _cut(
             names[name] = name.decode()
         targets.append(names[name])
         bodies.append(value[split:])
-    dues_ms, offsets = numbers[:count, 0].tolist(), numbers[:count, 1].tolist()
-    return EntriesRead(list(zip(dues_ms, offsets, targets, bodies, strict=True)), next_due_ms)
+    times_ms, offsets = numbers[:count, 0].tolist(), numbers[:count, 1].tolist()
+    return EntriesRead(list(zip(times_ms, offsets, targets, bodies, strict=True)), next_fires_ms)
 
 
 @cache
@@ -297,7 +297,7 @@ LOOKED_AT = 1024
 """Rows read by one `scan`, about 2 ms."""
 MOST_BYTES = 8 * 1024 * 1024
 
-_due_of = itemgetter(0)
+_time_of = itemgetter(0)
 _key_of = itemgetter(0, 1)
 
 
@@ -311,7 +311,7 @@ class RocksTier:
         self._pieces = WrittenPieces(database.pieces())
         self._entries: list[Entry] = []
         self._read_to: Key = ledger.counted
-        self._next_due_ms: int | None = 0
+        self._next_fires_ms: int | None = 0
         self._below_floor: list[Entry] = []
         """Entries that ended before the opening. They are counted until they are due."""
         self._ended_entries = 0
@@ -323,10 +323,10 @@ class RocksTier:
             if left_bytes <= 0 and self._entries:
                 break
             self._keep(self._read(until_ms, max_entries - len(self._entries), left_bytes))
-        found = self._entries[: bisect_right(self._entries, until_ms, key=_due_of)][:max_entries]
+        found = self._entries[: bisect_right(self._entries, until_ms, key=_time_of)][:max_entries]
         return Due(found, is_all=not self._may_read(until_ms) and len(found) < max_entries)
 
-    def next_due_ms(self, until_ms: int) -> int | None:
+    def next_fires_ms(self, until_ms: int) -> int | None:
         if not self._entries:
             self.peek(until_ms, 1, 1)
         return self._entries[0][0] if self._entries else None
@@ -350,7 +350,7 @@ class RocksTier:
         self, after: Key, until_ms: int, wants: Wants, max_entries: int, max_bytes: int
     ) -> Scanned:
         found = self.database.read(after, until_ms, LOOKED_AT, max_bytes)
-        is_all = found.next_due_ms is None or found.next_due_ms > until_ms
+        is_all = found.next_fires_ms is None or found.next_fires_ms > until_ms
         upto = (until_ms, LAST_OFFSET) if is_all else found.entries[-1][:2]
         floor = self._ledger.floor
         wanted = [e for e in found.entries if e[1] >= floor and (wants is None or wants(e[2]))]
@@ -373,8 +373,8 @@ class RocksTier:
         entries: list[Entry] = []
         if memtable is not None:
             columns = yield from memtable.to_columns(STEP_ENTRIES)
-            columns = columns.taken(np.lexsort((columns.offsets, columns.dues_ms)))
-            passed = count_upto(columns.dues_ms, columns.offsets, ledger.ended)
+            columns = columns.taken(np.lexsort((columns.offsets, columns.times_ms)))
+            passed = count_upto(columns.times_ms, columns.offsets, ledger.ended)
             names = ledger.counts.targets.numbers.by_number
             entries = columns.part(passed, len(columns)).entries(names)
         checkpoint = self._checkpoint(coverable())
@@ -407,16 +407,16 @@ class RocksTier:
         if first <= self._read_to:
             self._entries, self._below_floor, self.peeked_bytes = [], [], 0
             self._read_to = self._ledger.ended
-        if self._next_due_ms is None or first[0] < self._next_due_ms:
-            self._next_due_ms = first[0]
+        if self._next_fires_ms is None or first[0] < self._next_fires_ms:
+            self._next_fires_ms = first[0]
 
     def _may_read(self, until_ms: int) -> bool:
-        return self._next_due_ms is not None and self._next_due_ms <= until_ms
+        return self._next_fires_ms is not None and self._next_fires_ms <= until_ms
 
     def _read(self, until_ms: int, most_entries: int, most_bytes: int) -> list[Entry]:
         most_entries = min(most_entries, PEEK_ENTRIES)
         found = self.database.read(self._read_to, until_ms, most_entries, most_bytes)
-        self._next_due_ms = found.next_due_ms
+        self._next_fires_ms = found.next_fires_ms
         if found.entries:
             self._read_to = found.entries[-1][:2]
         return found.entries

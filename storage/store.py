@@ -15,10 +15,10 @@ import numpy.typing as npt
 from storage.options import MOST_NAMES
 
 Entry: TypeAlias = tuple[int, int, str, bytes]
-"""(due_ms, offset, target, body). The caller encodes the body."""
+"""(fires_ms, offset, target, body). The caller encodes the body."""
 
 Key: TypeAlias = tuple[int, int]
-"""(due_ms, offset): the delivery order."""
+"""(fires_ms, offset): the delivery order."""
 
 Column: TypeAlias = npt.NDArray[np.int64]
 """One number per entry."""
@@ -31,7 +31,7 @@ LAST_OFFSET: Final = 2**63 - 1
 PEEK_BYTES: Final = 32 * 1024 * 1024
 """Default limit of body bytes peeked at together."""
 
-_due_of = itemgetter(0)
+_time_of = itemgetter(0)
 _target_of = itemgetter(2)
 _key_of = itemgetter(0, 1)
 _body_of = itemgetter(3)
@@ -134,7 +134,7 @@ class OpenReport:
 
 
 class Store(Protocol):
-    """The pending entries of one ingress partition, sorted by (due, offset).
+    """The pending entries of one ingress partition, sorted by (fires_ms, offset).
 
     Any call may raise StoreDamaged or StorageUnreadable. Then open the folder again."""
 
@@ -157,7 +157,7 @@ class Store(Protocol):
     def advance(self, watermark_ms: int, cursor: int) -> None:
         """Drop entries at or below (watermark_ms, cursor), which have ended."""
 
-    def next_due_ms(self, until_ms: int) -> int | None: ...
+    def next_fires_ms(self, until_ms: int) -> int | None: ...
 
     def floor(self, next_offset: int) -> int:
         """Return a lower bound of pending offsets, or `next_offset`. It may be low by one chunk."""
@@ -201,7 +201,7 @@ class Store(Protocol):
 
 def dues_of(entries: Sequence[tuple[Any, ...]]) -> Column:
     """Return the fire times of the entries as a column."""
-    return np.fromiter(map(_due_of, entries), np.int64, len(entries))
+    return np.fromiter(map(_time_of, entries), np.int64, len(entries))
 
 
 def targets_of(entries: Sequence[tuple[Any, ...]]) -> list[str]:

@@ -45,7 +45,7 @@ class DiskTier(Protocol):
     def peek(self, until_ms: int, max_entries: int, max_bytes: int) -> Due:
         """Return the first entries due by `until_ms`, at least one if there is one."""
 
-    def next_due_ms(self, until_ms: int) -> int | None:
+    def next_fires_ms(self, until_ms: int) -> int | None:
         """Return the earliest due. If that is after `until_ms`, the result may be None or later."""
 
     def forget(self, ended: Key) -> None:
@@ -174,7 +174,7 @@ class FolderReader(Protocol):
     def check(self, report: FolderReport) -> None: ...
 
     def batches(self) -> Iterator[list[Entry]]:
-        """Yield the pending entries in (due, offset) order."""
+        """Yield the pending entries in (fires_ms, offset) order."""
 
 
 Look: TypeAlias = Callable[[Path], AbstractContextManager[FolderReader]]

@@ -78,11 +78,11 @@ class TieredStore:
             return
         if batch[0][1] <= self._last_offset:
             raise ValueError(f"offset {batch[0][1]} comes after {self._last_offset}")
-        dues_ms = dues_of(batch)
-        if dues_ms.min() <= self._ledger.watermark_ms and min(batch)[:2] <= self._ledger.ended:
+        times_ms = dues_of(batch)
+        if times_ms.min() <= self._ledger.watermark_ms and min(batch)[:2] <= self._ledger.ended:
             raise ValueError(f"{min(batch)[:2]} is not beyond the watermark {self._ledger.ended}")
         self._last_offset = batch[-1][1]
-        self._active.put(batch, dues_ms)
+        self._active.put(batch, times_ms)
 
     def due(self, now_ms: int, max_entries: int, max_bytes: int = PEEK_BYTES) -> Due:
         found = self._merged(now_ms, max_entries, max_bytes)
@@ -114,13 +114,13 @@ class TieredStore:
         with self._guard.reading:
             self._tier.forget(ended)
 
-    def next_due_ms(self, until_ms: int) -> int | None:
+    def next_fires_ms(self, until_ms: int) -> int | None:
         with self._guard.reading:
-            first_ms = self._tier.next_due_ms(until_ms)
+            first_ms = self._tier.next_fires_ms(until_ms)
         for memtable in self._memtables():
-            due_ms = memtable.next_due_ms(until_ms)
-            if due_ms is not None and (first_ms is None or due_ms < first_ms):
-                first_ms = due_ms
+            fires_ms = memtable.next_fires_ms(until_ms)
+            if fires_ms is not None and (first_ms is None or fires_ms < first_ms):
+                first_ms = fires_ms
         return first_ms if first_ms is not None and first_ms <= until_ms else None
 
     def floor(self, next_offset: int) -> int:

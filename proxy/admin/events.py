@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from proxy import __version__
-from proxy.admin.listing import waiting_by_time
+from proxy.admin.listing import pending_by_time
 from proxy.admin.problem import Problem
 from proxy.admin.queries import MailboxFull, NoAnswer, Workers
 from proxy.admin.threads import in_thread
@@ -143,13 +143,13 @@ class Snapshots:
 
 
 def _by_time(workers: Workers, statuses: Sequence[Status], now_ms: int) -> dict[str, Any]:
-    waiting = waiting_by_time(workers, statuses, [now_ms + span_ms for span_ms in _SPANS_MS])
-    until = dict(zip(_SPANS_MS, accumulate(waiting.counts), strict=False))
+    counted = pending_by_time(workers, statuses, [now_ms + span_ms for span_ms in _SPANS_MS])
+    until = dict(zip(_SPANS_MS, accumulate(counted.counts), strict=False))
     scales = {
         name: [until[step * (n + 1)] - until[step * n] for n in range(most)]
         for name, (step, most) in SCALES.items()
     }
-    among = {"cancelled": waiting.cancelled, "held": waiting.held}
+    among = {"cancelled": counted.cancelled, "paused": counted.paused}
     return {"from": now_ms, "overdue": until[0], **among, **scales}
 
 

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from proxy.admin.queries import PendingByTime, ScanPending, Workers
-from proxy.scheduling.pending import END, Sought, WaitingPiece, WaitingRecord
+from proxy.scheduling.pending import END, PendingPiece, PendingRecord, Sought
 from proxy.telemetry.status import Status, partitions_of
 from storage.store import LAST_OFFSET, added
 
@@ -28,7 +28,7 @@ AT_ONCE: Final = 1_000
 
 Place = tuple[int, int, int]
 """(fires ms, partition, offset): the order of a list."""
-Ask = Callable[[ScanPending], Sequence[WaitingPiece]]
+Ask = Callable[[ScanPending], Sequence[PendingPiece]]
 
 
 def place_of(cursor: str | None, sought: Sought) -> Place:
@@ -48,7 +48,7 @@ def cursor_of(place: Place) -> str:
 class Page(NamedTuple):
     """One page of pending records."""
 
-    records: list[WaitingRecord]
+    records: list[PendingRecord]
     next: Place | None
     """The place to continue from. None at the end."""
     partitions: list[int]
@@ -66,7 +66,7 @@ class _Pieces:
             of_this = offset if partition == last else LAST_OFFSET if partition < last else -1
             self.upto[partition] = fires_ms, partition, of_this
         self.unasked = set(self.upto)
-        self.found: list[tuple[Place, WaitingRecord]] = []
+        self.found: list[tuple[Place, PendingRecord]] = []
 
     def fetch(self, partitions: Sequence[int], needed: int) -> None:
         """Ask for the next pieces. Drop the first partition if it is not answered: it has moved."""
@@ -134,13 +134,13 @@ class CountedByTime(NamedTuple):
     """One for each edge, from the edge before it, and one for later records."""
     cancelled: int
     """Counted records that were cancelled or replaced. They are counted until they fire."""
-    held: int
+    paused: int
     """Counted records of paused targets."""
     is_all: bool = True
     """Whether there was time to count all."""
 
 
-def waiting_by_time(
+def pending_by_time(
     workers: Workers, statuses: Sequence[Status], edges_ms: Sequence[int]
 ) -> CountedByTime:
     """Estimate the counts by fire time. Raises NoAnswer, MailboxFull."""
@@ -154,19 +154,19 @@ def waiting_by_time(
     patterns = sorted({pattern for status in statuses for pattern in status.paused})
     is_paused = re.compile("|".join(map(translate, patterns)) or r"(?!)").match
     by_target = added([status.pending_by_target for status in statuses]).by_name
-    held = sum(count for target, count in by_target.items() if is_paused(target))
-    return CountedByTime(counts, cancelled, held)
+    paused = sum(count for target, count in by_target.items() if is_paused(target))
+    return CountedByTime(counts, cancelled, paused)
 
 
 def dues_by_time(
     workers: Workers, statuses: Sequence[Status], targets: str, edges_ms: Sequence[int]
 ) -> CountedByTime:
     """Count the records for a pattern of targets by due time. Raises NoAnswer, MailboxFull."""
-    counts, held, is_all = [0] * (len(edges_ms) + 1), 0, True
+    counts, paused, is_all = [0] * (len(edges_ms) + 1), 0, True
     for page in all_pages(workers.ask, Sought(targets), partitions_of(statuses)):
         is_all = page.next is None
         for record in page.records:
             if record.why != "undecided":
                 counts[bisect_left(edges_ms, record.due_ms)] += 1
-                held += record.why == "paused"
-    return CountedByTime(counts, 0, held, is_all)
+                paused += record.why == "paused"
+    return CountedByTime(counts, 0, paused, is_all)

@@ -151,7 +151,7 @@ class PendingByTime(Answer):
     cancelled: Count = Field(
         description="Counted records that were cancelled or replaced. Subtract them from the sum."
     )
-    held: Count = Field(
+    paused: Count = Field(
         description="Counted records of paused targets. They are not delivered before a resume, "
         "even if their bucket ends earlier. Once due, they count in a later bucket."
     )
@@ -219,7 +219,7 @@ class Records(Answer):
     partitions: Partitions
 
 
-class WaitingRecord(Answer):
+class PendingRecord(Answer):
     """A record in the list of pending records."""
 
     origin: Origin
@@ -234,10 +234,10 @@ class WaitingRecord(Answer):
         description="Approximate size of key, value and headers. Null if unknown."
     )
     why: Literal[
-        "scheduled", "overdue", "paused", "held-back", "requeued", "undecided", "unread"
+        "scheduled", "overdue", "paused", "rate-limited", "requeued", "undecided", "unread"
     ] = Field(
         description="Why the record is pending. `scheduled`: it is not due yet. `overdue`: it is "
-        "next in line. `paused`: its target was paused when it became due. `held-back`: it was put "
+        "next in line. `paused`: its target was paused when it became due. `rate-limited`: it is "
         "in a queue, because its target had reached its rate or was resumed at a rate. `requeued`: "
         "publishing it failed `attempt` times. `undecided`: it is a half message. `unread`: its "
         "body is only in the ingress (setting `bodies: kafka`), where `GET /records/...` reads it. "
@@ -253,7 +253,7 @@ class WaitingRecord(Answer):
 class RecordPage(Answer):
     """A page of pending records."""
 
-    records: list[WaitingRecord] = Field(max_length=1000)
+    records: list[PendingRecord] = Field(max_length=1000)
     cursor: str | None = Field(description="Send it to get the next page. Null on the last page.")
     partitions: Partitions
 
@@ -328,7 +328,7 @@ class Trace(Answer):
     origin: str = Field(description="Origin of the requested record.")
     first_origin: str = Field(description="Origin of the first record, before all rewrites.")
     state: str = Field(
-        description="State of the last record: `delivered`, `waiting`, `unknown`, or an outcome."
+        description="State of the last record: `delivered`, `pending`, `unknown`, or an outcome."
     )
     trace_id: str | None = Field(description="Trace id of the W3C `traceparent`.")
     steps: list[Step] = Field(description="All steps in order of time.")

@@ -75,9 +75,9 @@ def readiness(statuses: Sequence[Status]) -> JsonReply:
     """Answer /readyz."""
     if not statuses or not all(status.assigned for status in statuses):
         reason = "the consumer group has not assigned partitions yet"
-        return 503, {"ready": False, "reason": reason, "waiting": []}
+        return 503, {"ready": False, "reason": reason, "not_ready": []}
     shards = [shard for status in statuses for shard in status.shards]
-    waiting = [
+    not_ready = [
         {
             "topic": shard.topic,
             "partition": shard.partition,
@@ -90,10 +90,10 @@ def readiness(statuses: Sequence[Status]) -> JsonReply:
         for shard in shards
         if shard.state not in CAUGHT_UP
     ]
-    if waiting:
+    if not_ready:
         reason = "shards are still catching up with their ingress partition"
-        if any(shard["state"] == "unreadable" for shard in waiting):
+        if any(shard["state"] == "unreadable" for shard in not_ready):
             reason = "a partition of the ingress cannot be read on: see the runbook"
-        return 503, {"ready": False, "reason": reason, "waiting": waiting}
+        return 503, {"ready": False, "reason": reason, "not_ready": not_ready}
     is_paused = any(status.is_ingest_paused for status in statuses)
     return 200, {"ready": True, "shards": len(shards), "ingest_paused": is_paused}

@@ -22,7 +22,7 @@ import structlog
 from proxy.dispatch.hops import Moving, find_moving
 from proxy.logs import Level, change_level
 from proxy.protocol.body import Message
-from proxy.scheduling.pending import Found, Sought, WaitingPiece, find_id, find_record, scan_waiting
+from proxy.scheduling.pending import Found, PendingPiece, Sought, find_id, find_record, scan_pending
 from proxy.scheduling.shard import Shard
 from storage.errors import StorageError
 from storage.store import Key
@@ -86,10 +86,10 @@ class ScanPending(NamedTuple):
     sought: Sought
     most: int
 
-    def answer(self, shards: Mapping[int, Shard]) -> Sequence[WaitingPiece]:
+    def answer(self, shards: Mapping[int, Shard]) -> Sequence[PendingPiece]:
         beyond = dict(self.places)
         return [
-            scan_waiting(shard, self.sought, beyond[partition], self.most)
+            scan_pending(shard, self.sought, beyond[partition], self.most)
             for partition, shard in _in_time(beyond, shards)
         ]
 

@@ -27,9 +27,9 @@ from proxy.admin.listing import (
     CURSOR,
     cursor_of,
     dues_by_time,
+    pending_by_time,
     place_of,
     read_page,
-    waiting_by_time,
 )
 from proxy.admin.problem import Problem
 from proxy.admin.queries import FindId, FindMoving, FindRecord
@@ -43,7 +43,7 @@ from proxy.protocol.outcomes import MISSED
 from proxy.protocol.policy import TOPIC_NAME_RULE, is_legal_topic
 from proxy.protocol.position import NEVER_MS
 from proxy.protocol.times import LATEST_MS, parse_delay_ms, parse_instant_ms
-from proxy.scheduling.pending import Found, Sought, WaitingRecord
+from proxy.scheduling.pending import Found, PendingRecord, Sought
 from proxy.telemetry.status import covered_by, partitions_of
 from storage.store import added
 
@@ -113,7 +113,7 @@ def get_pending_by_time(
     now_ms, statuses = wall_clock_ms(), site.read_statuses()
     edges_ms = sorted(now_ms + span_ms for span_ms in spans.values())
     if target is None:
-        counted = waiting_by_time(site.workers, statuses, edges_ms)
+        counted = pending_by_time(site.workers, statuses, edges_ms)
     else:
         counted = dues_by_time(site.workers, statuses, target, edges_ms)
     names, ends = [*sorted(spans, key=lambda name: spans[name]), None], [*edges_ms, None]
@@ -125,7 +125,7 @@ def get_pending_by_time(
         now=now_ms,
         buckets=buckets,
         cancelled=counted.cancelled,
-        held=counted.held,
+        paused=counted.paused,
         partitions=covered_by(statuses),
         **({} if target is None else {"counted_all": counted.is_all}),
     )
@@ -187,7 +187,7 @@ def list_pending_records(
     }
     now_ms = wall_clock_ms()
     return models.RecordPage(
-        records=[shown_waiting(record, paused, reasons, now_ms) for record in page.records],
+        records=[shown_pending(record, paused, reasons, now_ms) for record in page.records],
         cursor=None if page.next is None else cursor_of(page.next),
         partitions=page.partitions,
     )
@@ -435,16 +435,16 @@ def _shown(found: Found) -> Mapping[str, object]:
     }
 
 
-def shown_waiting(
-    record: WaitingRecord, paused: Iterable[str], reasons: Mapping[str, str], now_ms: int
-) -> models.WaitingRecord:
+def shown_pending(
+    record: PendingRecord, paused: Iterable[str], reasons: Mapping[str, str], now_ms: int
+) -> models.PendingRecord:
     """Return a record as listed. `reasons` says by target why it refuses records."""
     why: str = record.why
     if why == "scheduled" and record.fires_ms <= now_ms:
         why = "overdue"
-    elif why == "held-back" and any(fnmatchcase(record.target, pattern) for pattern in paused):
+    elif why == "rate-limited" and any(fnmatchcase(record.target, pattern) for pattern in paused):
         why = "paused"
-    return models.WaitingRecord(
+    return models.PendingRecord(
         origin=record.origin,
         id=_text(record.ident),
         due=record.due_ms,

@@ -59,7 +59,7 @@ class OneAudit:
     continue_from: str | None = option(
         "Continue after the last audit in this folder.", metavar="DIR|URI"
     )
-    again: Path | None = option("Repeat the audit that wrote this evidence.json.", metavar="FILE")
+    again: Path | None = option("Repeat the audit that wrote this repeat.json.", metavar="FILE")
 
 
 @dataclass(frozen=True, kw_only=True)

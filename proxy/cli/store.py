@@ -59,13 +59,13 @@ class LocalShard:
         return verify(self.folder)
 
     def entries(self) -> Iterator[Delivery | LeftInKafka]:
-        """Yield the entries in (due, offset) order. Raises LocalDataUnreadable, ExtraMissing."""
+        """Yield the entries by (fires_ms, offset). Raises LocalDataUnreadable, ExtraMissing."""
         self._require_kind()
         from storage.opening import dump
 
         try:
             for row in dump(self.folder):
-                entry = row["due_ms"], row["offset"], row["target"], row["body"]
+                entry = row["fires_ms"], row["offset"], row["target"], row["body"]
                 if is_stub(entry[3]):
                     yield LeftInKafka(*entry[:3], body_bytes(entry[3]))
                 else:
@@ -163,8 +163,8 @@ def _report_json(name: str, report: FolderReport) -> dict[str, Any]:
 
 
 def _entry_json(shard: LocalShard, entry: Delivery | LeftInKafka) -> dict[str, Any]:
-    due_ms, offset, target, *_ = entry
-    shown = {"shard": shard.name, "offset": offset, "due_ms": due_ms, "target": target}
+    fires_ms, offset, target, *_ = entry
+    shown = {"shard": shard.name, "offset": offset, "fires_ms": fires_ms, "target": target}
     if isinstance(entry, LeftInKafka):
         return {**shown, "bytes_in_kafka": entry.size_bytes}
     return {
@@ -177,8 +177,8 @@ def _entry_json(shard: LocalShard, entry: Delivery | LeftInKafka) -> dict[str, A
 
 
 def _entry_cells(shard: LocalShard, entry: Delivery | LeftInKafka) -> Iterator[str]:
-    due_ms, offset, target, *_ = entry
-    yield from (shown_time(due_ms), f"{shard.name}/{offset}", target)
+    fires_ms, offset, target, *_ = entry
+    yield from (shown_time(fires_ms), f"{shard.name}/{offset}", target)
     if isinstance(entry, LeftInKafka):
         yield f"{entry.size_bytes:,} bytes in Kafka"
     else:

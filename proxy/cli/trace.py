@@ -21,7 +21,7 @@ from proxy.cli.terminal import (
 from proxy.clock import wall_clock_ms
 from proxy.dead_letters.letter import Origin
 from proxy.kafka.access import explained
-from proxy.lineage.story import DELIVERED, WAITING, Step, Story
+from proxy.lineage.story import DELIVERED, PENDING, Step, Story
 from proxy.lineage.topics import KafkaTopics, silent
 from proxy.lineage.tracer import trace_record
 from proxy.logs import plain
@@ -74,7 +74,7 @@ def detail_of(step: Step) -> str:
         return f"{late}; {words}" if words else late
     if step.due_ms is None:
         return words
-    if step.what != WAITING:
+    if step.what != PENDING:
         return f"{words}, due {shown_time(step.due_ms)}"
     left_ms = step.due_ms - (step.time_ms or 0)
     if left_ms > 0:

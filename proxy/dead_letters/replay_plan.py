@@ -300,7 +300,7 @@ def _gone(letter: Letter) -> str:
     )
 
 
-TOLD_APART: Final = 1_000
+MOST_TARGETS_COUNTED: Final = 1_000
 OTHERS: Final = "other topics"
 
 
@@ -329,14 +329,17 @@ class ReasonCount:
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """Letters by target and by reason, with at most TOLD_APART separate targets."""
+    """Letters by target and by reason, with at most MOST_TARGETS_COUNTED separate targets."""
 
     by_target: dict[str, TargetCount] = field(default_factory=dict)
     by_reason: dict[str, ReasonCount] = field(default_factory=dict)
 
     def note(self, decision: ReplayDecision) -> None:
         if isinstance(decision, Replayable):
-            many = len(self.by_target) >= TOLD_APART and decision.target not in self.by_target
+            many = (
+                len(self.by_target) >= MOST_TARGETS_COUNTED
+                and decision.target not in self.by_target
+            )
             name, due_ms = OTHERS if many else decision.target, decision.due_ms
             self.by_target.setdefault(name, TargetCount(due_ms, due_ms)).note(due_ms)
         else:

@@ -115,10 +115,10 @@ class Dispatcher:
         return self._against_rules(prefix, delivery) or self._put_off(prefix, delivery)
 
     def _rolled(self, delivery: Delivery) -> Hop:
-        place = self._release.place(delivery, self._now_ms)
-        if place is None:
+        not_before = self._release.not_before(delivery, self._now_ms)
+        if not_before is None:
             return Hop(delivery, ROLLED)
-        not_before_ms, resumed_ms = place
+        not_before_ms, resumed_ms = not_before
         return Hop(delivery, ROLLED, "", not_before_ms, resumed_ms=resumed_ms)
 
     def _placed(self, delivery: Delivery) -> Delivery:
@@ -205,7 +205,7 @@ class Dispatcher:
         return self._refusals.is_too_large(self._targets, topic, size_bytes)
 
     def _can_be_written(self, ingress: IngressPartition, record: OutgoingRecord) -> bool:
-        """Return whether to write the record. Losing a check-back or a parked record's move is
+        """Return whether to write the record. Losing a check-back or a paused record's move is
         harmless."""
         if record.ref is None:
             return True

@@ -8,7 +8,7 @@ from proxy.protocol.body import Delivery, IngressPartition, Message, delivery_of
 from proxy.protocol.outcomes import Outcome, as_ingested
 from proxy.protocol.parsed import Prepare, Scheduled
 from proxy.protocol.proofs import receipt_name
-from proxy.scheduling.batch import Hop, OutgoingRecord, Place, RecordRef, auxiliary_ref
+from proxy.scheduling.batch import Hop, NotBefore, OutgoingRecord, RecordRef, auxiliary_ref
 from proxy.scheduling.pending import ENDED, RecordState, find_record
 from proxy.scheduling.shard import Shard
 
@@ -45,13 +45,13 @@ def moved(
     ingress: IngressPartition,
     delivery: Delivery,
     deliver_at_ms: int,
-    place: Place | None = None,
+    not_before: NotBefore | None = None,
 ) -> OutgoingRecord:
-    """Return the replacement for a pending record, with another due or a place in a queue."""
+    """Return the replacement for a pending record, with another due or not-before time."""
     numbers = {
         names.DELIVER_AT: deliver_at_ms,
-        names.HOP_NOT_BEFORE: place and place.not_before_ms,
-        names.HOP_RESUMED: place and place.resumed_ms,
+        names.HOP_NOT_BEFORE: not_before and not_before.not_before_ms,
+        names.HOP_RESUMED: not_before and not_before.resumed_ms,
         names.HOP_ATTEMPT: _number(delivery.header(names.HOP_ATTEMPT)),
         names.HOP_FIRES: delivery.fires_ms,
         names.HOP_DUE: delivery.due_ms,

@@ -8,14 +8,14 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from proxy.config.settings import ReleaseSettings, Resumed, TargetLimit, by_precedence
 from proxy.protocol.body import GONE, Delivery
-from proxy.protocol.headers import ID, PARKED
+from proxy.protocol.headers import ID, UNTIL_RESUMED
 from proxy.protocol.outcomes import EXPIRED, REQUEUED, Outcome, Rejection
-from proxy.scheduling.batch import Batch, Hop, Place
+from proxy.scheduling.batch import Batch, Hop, NotBefore
 from storage.store import Entry
 
-PARKED_MS: Final = int(PARKED)
+UNTIL_RESUMED_MS: Final = int(UNTIL_RESUMED)
 RELEASED_FOR_MS: Final = 7 * 86_400_000
-"""After a pause without a rate, a worker looks for its parked records for this long."""
+"""After a pause without a rate, a worker looks for its paused records for this long."""
 REMEMBERED: Final = 10_000
 JUST_NOW: Final = Resumed(2**62)
 """The end of a pause that was removed and whose end is unknown."""
@@ -127,7 +127,7 @@ class ReleaseControl:
     def is_paused(self, target: str) -> bool:
         return self._rules_of(target).is_paused
 
-    def looks_for_held(self, now_ms: int) -> bool:
+    def looks_for_paused(self, now_ms: int) -> bool:
         """Return whether a pause is over that may have held records back."""
         return any(_counts(end, now_ms) for end in self.resumed.values())
 
@@ -140,20 +140,20 @@ class ReleaseControl:
         ends = self.resumed.values()
         return any(end.at_ms == end_ms and end.per_second is not None for end in ends)
 
-    def place(self, delivery: Delivery, now_ms: int) -> Place | None:
-        """Return the new place of a parked or queued record, None if it stays. Asked once a
+    def not_before(self, delivery: Delivery, now_ms: int) -> NotBefore | None:
+        """Return the new time of a paused or queued record, None if it stays. Asked once a
         transaction."""
-        is_parked, resumed_ms = delivery.is_parked, delivery.resumed_ms
-        if not (is_parked or resumed_ms is not None) or self.is_paused(delivery.target):
+        is_paused, resumed_ms = delivery.is_paused, delivery.resumed_ms
+        if not (is_paused or resumed_ms is not None) or self.is_paused(delivery.target):
             return None
-        limit = self._limit_of_held(delivery.target, now_ms)
+        limit = self._limit_of_resumed(delivery.target, now_ms)
         if limit is None:
-            return Place(delivery.due_ms)
+            return NotBefore(delivery.due_ms)
         queue = self._queue(limit, now_ms)
-        if resumed_ms == limit.resumed_ms and not is_parked:
+        if resumed_ms == limit.resumed_ms and not is_paused:
             queue.note(delivery.wanted_ms)
             return None
-        return Place(queue.next_place_ms(now_ms), limit.resumed_ms)
+        return NotBefore(queue.next_free_ms(now_ms), limit.resumed_ms)
 
     def concerns(self, topics: Iterable[str], batches: Iterable[Batch[Entry]], now_ms: int) -> bool:
         """Return whether a record of the batches, for `topics`, may be held back or ended."""
@@ -180,10 +180,10 @@ class ReleaseControl:
                     return end
                 break
         if rules.is_paused:
-            return Hop(delivery, REQUEUED, f"{delivery.target} is paused", PARKED_MS)
-        is_held = delivery.resumed_ms is not None
-        of_held = self._limit_of_held(delivery.target, now_ms) if is_held else None
-        for limit in filter(None, (of_held, rules.cap)):
+            return Hop(delivery, REQUEUED, f"{delivery.target} is paused", UNTIL_RESUMED_MS)
+        is_resumed = delivery.resumed_ms is not None
+        of_resumed = self._limit_of_resumed(delivery.target, now_ms) if is_resumed else None
+        for limit in filter(None, (of_resumed, rules.cap)):
             queue = self._queue(limit, now_ms)
             again_ms = queue.reserve(now_ms, has_reserved=delivery.wanted_ms > delivery.due_ms)
             if again_ms is not None:
@@ -197,7 +197,7 @@ class ReleaseControl:
             return None
         return next((one for one in rules.resumed if _counts(one[1], now_ms)), None)
 
-    def _limit_of_held(self, target: str, now_ms: int) -> _Limit | None:
+    def _limit_of_resumed(self, target: str, now_ms: int) -> _Limit | None:
         """Return the limit on records that a pause held back. None: they go at once."""
         found = self._end_of_pause(target, now_ms)
         if found is None or (per_second := found[1].per_second) is None:
@@ -312,7 +312,7 @@ class WorkerRateLimit:
 
 class TargetRateLimit:
     """A rate for one target. Each record beyond it reserves a time, once. A record that comes back
-    at its time may overdraw by BURST_MS, so that disorder costs it no place."""
+    at its time may overdraw by BURST_MS, so that disorder costs it no time."""
 
     def __init__(self, per_second: int, reserved_us: int = 0) -> None:
         self.per_second = per_second
@@ -337,9 +337,9 @@ class TargetRateLimit:
         if may_go:
             self._rate.take(1, now_ms)
             return None
-        return self.next_place_ms(now_ms)
+        return self.next_free_ms(now_ms)
 
-    def next_place_ms(self, now_ms: int) -> int:
+    def next_free_ms(self, now_ms: int) -> int:
         """Reserve the time behind all others."""
         self._reserved_us = max(self._reserved_us, now_ms * 1000) + self._step_us
         return -(-self._reserved_us // 1000)

@@ -289,19 +289,19 @@ class SettingsTopic:
     def policy(self, digest: str) -> Policy:
         """Return the policy, even if just written. Raises StartOverRefused: older records need
         it."""
-        return self._held(self._policies, digest, "The committed offsets name the settings")
+        return self._known(self._policies, digest, "The committed offsets name the settings")
 
     def hop_key(self, digest: str) -> HopKey:
         """Return the key. Raises StartOverRefused: it proves the proxy's own records."""
-        return self._held(self._hop_keys, digest, "The committed settings name the key for hops")
+        return self._known(self._hop_keys, digest, "The committed settings name the key for hops")
 
-    def _held(self, held: Mapping[str, T], digest: str, needed: str) -> T:
-        if digest not in held:
+    def _known(self, known: Mapping[str, T], digest: str, needed: str) -> T:
+        if digest not in known:
             self.catch_up()
-        if digest not in held:
+        if digest not in known:
             lost = f"{needed} {digest}, which the topic {self._topic} does not hold."
             raise StartOverRefused(lost, RESTORE)
-        return held[digest]
+        return known[digest]
 
     def ensure(self, policy: Policy) -> str:
         """Write a missing policy, before an offset refers to it."""

@@ -23,7 +23,7 @@ from proxy.protocol import outcomes
 from proxy.protocol.headers import read_traceparent, text_of
 
 DELIVERED: Final = "delivered"
-WAITING: Final = "waiting"
+PENDING: Final = "pending"
 DELETED: Final = "deleted"
 UNREADABLE: Final = "unreadable"
 UNKNOWN: Final = "unknown"
@@ -50,7 +50,7 @@ class Story(NamedTuple):
 
     origin: Origin
     state: str
-    """DELIVERED, WAITING, UNKNOWN, or the last record's outcome."""
+    """DELIVERED, PENDING, UNKNOWN, or the last record's outcome."""
     first_origin: Origin
     trace_id: str | None
     steps: list[Step]
@@ -93,14 +93,14 @@ class Storyteller:
             where, detail = ending(link, link.end)
             yield Step(link.end.timestamp_ms, link.end.what, where, detail, link.origin)
         elif trace.is_whole and _may_wait(link):
-            yield self._waiting(link)
+            yield self._pending(link)
 
     def _state(self, link: Link, *, is_whole: bool) -> str:
         if link.delivery is not None:
             return DELIVERED
         if link.end is not None:
             return link.end.what
-        return WAITING if is_whole and _may_wait(link) else UNKNOWN
+        return PENDING if is_whole and _may_wait(link) else UNKNOWN
 
     def _arrival(self, link: Link) -> Step:
         record, origin = link.record, link.origin
@@ -152,7 +152,7 @@ class Storyteller:
         time_ms, place = delivery.timestamp_ms, delivery.place
         return Step(time_ms, DELIVERED, place, detail, link.origin, late_ms=late_ms)
 
-    def _waiting(self, link: Link) -> Step:
+    def _pending(self, link: Link) -> Step:
         assert link.asked is not None
         assert link.record is not None
         detail, due_ms = "", link.asked.due_ms
@@ -160,11 +160,11 @@ class Storyteller:
             detail, due_ms = "not committed or rolled back yet", None
         elif due_ms is None:
             detail = "the proxy has not read it yet"
-        elif link.record.header(header.HOP_NOT_BEFORE) == header.PARKED:
+        elif link.record.header(header.HOP_NOT_BEFORE) == header.UNTIL_RESUMED:
             detail, due_ms = "its target is paused", None
         else:
             due_ms = max(due_ms, link.record.number(header.HOP_NOT_BEFORE) or 0)
-        return Step(self._now_ms, WAITING, link.origin, detail, link.origin, due_ms)
+        return Step(self._now_ms, PENDING, link.origin, detail, link.origin, due_ms)
 
 
 def _request(link: Link) -> str:

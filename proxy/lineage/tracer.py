@@ -40,7 +40,7 @@ def trace_record(
     there = topics.offsets(origin.topic, origin.partition)
     tracer = Tracer(topics, names, RequestReader(policy), retries_within_ms)
     found = tracer.trace(origin)
-    refuse_untold(found, there, names.outcomes)
+    refuse_unrecorded(found, there, names.outcomes)
     return Storyteller(names, now_ms).story(found)
 
 
@@ -76,7 +76,7 @@ def find_beginning(topics: KafkaTopics, named: Origin, ingress: str, bootstrap: 
     return origin
 
 
-def refuse_untold(trace: Trace, there: range, outcomes: str) -> None:
+def refuse_unrecorded(trace: Trace, there: range, outcomes: str) -> None:
     """Raise NoSuchRecord if nothing is known about the record."""
     if any(link.record or link.ended_ms is not None for link in trace.links) or not trace.is_whole:
         return

@@ -14,8 +14,8 @@ from proxy.protocol.headers import (
     HOP_NOT_BEFORE,
     HOP_RESUMED,
     LEVEL,
-    PARKED,
     TOPIC,
+    UNTIL_RESUMED,
 )
 from storage.store import Entry
 
@@ -158,8 +158,8 @@ class Delivery(NamedTuple):
     wanted_ms: int
 
     @property
-    def is_parked(self) -> bool:
-        return self.wanted_ms > self.due_ms and self.header(HOP_NOT_BEFORE) == PARKED
+    def is_paused(self) -> bool:
+        return self.wanted_ms > self.due_ms and self.header(HOP_NOT_BEFORE) == UNTIL_RESUMED
 
     @property
     def resumed_ms(self) -> int | None:

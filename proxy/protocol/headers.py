@@ -46,7 +46,7 @@ HOP_FROM: Final = "timer-hop-from"
 """Private: offset of the entry that the record continues."""
 HOP_NOT_BEFORE: Final = "timer-hop-not-before"
 """Private: epoch ms before which a re-queued record is not published."""
-PARKED: Final = b"%d" % (10**15 - 1)
+UNTIL_RESUMED: Final = b"%d" % (10**15 - 1)
 """Value of `timer-hop-not-before` while the target is paused."""
 HOP_RESUMED: Final = "timer-hop-resumed"
 """Private: epoch ms of the end of the pause that held the record back."""

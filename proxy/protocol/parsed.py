@@ -16,7 +16,7 @@ class Moved(NamedTuple):
     due_ms: int
 
 
-IS_PARKED: Final = 0
+IS_PAUSED: Final = 0
 """The pause is not over."""
 
 
@@ -36,8 +36,8 @@ class Scheduled(NamedTuple):
     """Consumer group and number of failures."""
     moved: Moved | None = None
     """Set on moves. The entry at `hop_from` may still be pending."""
-    held: int | None = None
-    """IS_PARKED during a pause; in the queue after it, the pause's end (epoch ms)."""
+    resumed_ms: int | None = None
+    """IS_PAUSED during a pause; in the queue after it, the pause's end (epoch ms)."""
     proofs: tuple[bytes, ...] = ()
     """Proofs that a recall of a rewritten record may have."""
 

@@ -29,7 +29,7 @@ _encoded = json.JSONEncoder(separators=(",", ":")).encode
 class Watermark(NamedTuple):
     """An entry key, (fires, offset). Entries at or below it have ended."""
 
-    due_ms: int
+    fires_ms: int
     offset: int
 
 
@@ -103,10 +103,10 @@ class Position:
         set_back = self.set_back
         if set_back is not None and watermark >= set_back.ended:
             set_back = None
-        due_ms, cursor = watermark
+        fires_ms, cursor = watermark
         policies, topic_id = self.policies, self.topic_id
         return type(self)(
-            next_offset, due_ms, cursor, floor, policies, topic_id, set_back, missed_at, purge
+            next_offset, fires_ms, cursor, floor, policies, topic_id, set_back, missed_at, purge
         )
 
     def with_watermark_set_back(self) -> Self:
@@ -204,12 +204,12 @@ def _cursor_read(cursor: int | None) -> int:
 
 
 def _packed(offset: int, watermark: Watermark) -> list[int | None]:
-    return [offset, watermark.due_ms, _cursor_shown(watermark.offset)]
+    return [offset, watermark.fires_ms, _cursor_shown(watermark.offset)]
 
 
 def _unpacked(fields: Sequence[int]) -> tuple[int, Watermark]:
-    offset, due_ms, cursor = fields
-    return whole(offset), Watermark(whole(due_ms), _cursor_read(cursor))
+    offset, fires_ms, cursor = fields
+    return whole(offset), Watermark(whole(fires_ms), _cursor_read(cursor))
 
 
 def _pruned(policies: Sequence[PolicyFrom], floor: int) -> list[PolicyFrom]:

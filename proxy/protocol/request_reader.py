@@ -99,7 +99,7 @@ NO_DELAY_MS: Final = 20 * 366 * 86_400_000
 WITH_ID: Final = (Scheduled, RejectedHop, Cancel, Prepare, Decision)
 
 
-class Waiting(NamedTuple):
+class UsualRecords(NamedTuple):
     """Usual records in order. `named` and `idents` belong to the entries with ids."""
 
     entries: Sequence[Entry]
@@ -133,19 +133,19 @@ class ParsedBatch:
     def __getitem__(self, index: int) -> ParsedRecord:
         return full(self._records[index])
 
-    def waiting(self) -> Waiting | None:
+    def usual(self) -> UsualRecords | None:
         """Return all records, or None if one is unusual."""
         if set(map(type, self._records)) != ALL_USUAL:
             return None
         usual = cast("Sequence[Entry | WithId]", self._records)
         with_ids = [record for record in usual if len(record) == 2]
         if not with_ids:
-            return Waiting(cast("Sequence[Entry]", usual), (), ())
+            return UsualRecords(cast("Sequence[Entry]", usual), (), ())
         named, idents = zip(*with_ids, strict=True)
         if len(named) == len(usual):
-            return Waiting(named, named, idents)
+            return UsualRecords(named, named, idents)
         entries = [record[0] if len(record) == 2 else record for record in usual]
-        return Waiting(entries, named, idents)
+        return UsualRecords(entries, named, idents)
 
     def own(self) -> Iterator[tuple[Entry | None, bytes | None, int]]:
         """Yield entry, id and due of producers' own deliveries, and a None entry for others."""

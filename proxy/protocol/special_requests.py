@@ -17,7 +17,7 @@ from proxy.protocol.header_values import (
 )
 from proxy.protocol.headers import shown
 from proxy.protocol.parsed import (
-    IS_PARKED,
+    IS_PAUSED,
     Cancel,
     Decision,
     Moved,
@@ -209,7 +209,7 @@ class SpecialRequests:
             first,
             _retry_of(asked),
             _moved(asked),
-            _held(asked),
+            _resumed_ms(asked),
             () if hop_from is None else proofs_of(record.key, ident),
         )
 
@@ -274,10 +274,10 @@ def _first(asked: Asked) -> int | None:
     return read_number(asked, names.HOP_FIRST) if names.HOP_FIRST in asked else None
 
 
-def _held(asked: Asked) -> int | None:
+def _resumed_ms(asked: Asked) -> int | None:
     if names.HOP_RESUMED in asked:
         return read_number(asked, names.HOP_RESUMED)
-    return IS_PARKED if asked.get(names.HOP_NOT_BEFORE) == names.PARKED else None
+    return IS_PAUSED if asked.get(names.HOP_NOT_BEFORE) == names.UNTIL_RESUMED else None
 
 
 def _moved(asked: Asked) -> Moved | None:

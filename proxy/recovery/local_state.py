@@ -74,7 +74,7 @@ class FetchedBodies:
         self._held_bytes = 0
         self._pack = packer()
         self.floor = inner.floor
-        self.next_due_ms = inner.next_due_ms
+        self.next_fires_ms = inner.next_fires_ms
         self.pending = inner.pending
         self.pending_by_target = inner.pending_by_target
         self.pending_bytes = inner.pending_bytes

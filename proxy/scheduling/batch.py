@@ -39,8 +39,8 @@ class SweptEntry(NamedTuple):
     outcome: Outcome
 
 
-class Place(NamedTuple):
-    """The time at which a parked record may go. `resumed_ms` is set if a rate counts for it."""
+class NotBefore(NamedTuple):
+    """The time at which a paused record may go. `resumed_ms` is set if a rate counts for it."""
 
     not_before_ms: int
     resumed_ms: int | None = None
@@ -58,7 +58,7 @@ class Hop(NamedTuple):
     failures: int | None = None
     """Number of failed publish attempts. None: unchanged."""
     resumed_ms: int | None = None
-    """The end of the pause whose queue has `not_before_ms` as the record's place."""
+    """The end of the pause whose queue gave the record its `not_before_ms`."""
 
 
 One = TypeVar("One", Entry, Delivery)

@@ -209,7 +209,7 @@ class HalfMessages:
     def _schedule(self, offset: int, prepare: Prepare) -> None:
         """Put the first event beyond the watermark on the agenda."""
         happened = self.position.ended_upto(offset)
-        asked = (happened.due_ms - prepare.first_check_ms) // prepare.interval_ms
+        asked = (happened.fires_ms - prepare.first_check_ms) // prepare.interval_ms
         items = (item for item in _items(prepare, offset, asked + 1) if item[:2] > happened)
         if (item := next(items, None)) is not None:
             heappush(self._agenda, item)

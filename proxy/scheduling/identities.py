@@ -50,8 +50,8 @@ class Identities:
         self._rows: dict[bytes, Named] = {}
         self.hopping = set[tuple[bytes, int]]()
         """Name and offset of each entry in mid-hop. One name may have several."""
-        self.last_held: dict[int, int] = {}
-        """End of a pause, or IS_PARKED -> offset of the last record that arrived for its queue."""
+        self.last_resumed: dict[int, int] = {}
+        """End of a pause, or IS_PAUSED -> offset of the last record that arrived for its queue."""
 
     def load_half_messages(self, at: int) -> None:
         """Load the half messages of local state. Below the floor they are decided, and must not
@@ -132,11 +132,11 @@ class Identities:
         purge = self._purges.ending(hop_from, target, due_ms)
         is_purged = purge is not None and not hop_from < row.latest < purge
         is_ended = scheduled.moved is None and (is_purged or row.latest > hop_from)
-        if scheduled.held is not None and not is_ended:
-            self.last_held.pop(scheduled.held, None)
-            self.last_held[scheduled.held] = offset
-            if len(self.last_held) > MOST_PAUSES:
-                del self.last_held[next(iter(self.last_held))]
+        if scheduled.resumed_ms is not None and not is_ended:
+            self.last_resumed.pop(scheduled.resumed_ms, None)
+            self.last_resumed[scheduled.resumed_ms] = offset
+            if len(self.last_resumed) > MOST_PAUSES:
+                del self.last_resumed[next(iter(self.last_resumed))]
         if not is_ended and ident is not None:
             self._put(offset, ident, _row_of(offset, scheduled, row.latest))
         if scheduled.first is not None:
@@ -300,7 +300,7 @@ MOST_READ: Final = 32
 """Most records that are read again for one transaction."""
 RECALLED: Final = "recalled"
 IS_OVER: Final = "it has already ended"
-NEVER_WAITED: Final = "no record that can be pending is there"
+NEVER_PENDING: Final = "no record that can be pending is there"
 NO_PROOF: Final = (
     "it has neither a key nor a timer-id: give it the key that the record has in the ingress, or "
     "the record's timer-id. Without these an operator can recall it through the admin API"
@@ -312,7 +312,7 @@ NOT_PROVEN: Final = (
 """The same text for each wrong proof, so that it reveals nothing about the record."""
 
 
-class _Waiting(NamedTuple):
+class _Pending(NamedTuple):
     """A record that may be pending. `first`: the offset at which its producer wrote it."""
 
     offset: int
@@ -331,7 +331,7 @@ class Recalls:
     def __init__(self, read_back: ReadBack, identities: Identities, missed: MissedMoves) -> None:
         self._read_back, self._identities, self._missed = read_back, identities, missed
         self._next: deque[int] = deque()
-        self._read: dict[int, _Waiting | None] = {}
+        self._read: dict[int, _Pending | None] = {}
 
     def expect(self, offsets: Iterable[int]) -> None:
         """Note the offsets that the next recalls name, in this order. Some are read at a time."""
@@ -346,10 +346,10 @@ class Recalls:
         found = self._waiting(current)
         is_proven = recall.known is None or (found and set(recall.proofs) & set(found.proofs))
         if found is None or not is_proven:
-            return [_missed(at, _unproven(recall, NEVER_WAITED))]
+            return [_missed(at, _unproven(recall, NEVER_PENDING))]
         return self._take_back(at, recall.offset, found)
 
-    def _take_back(self, at: int, offset: int, found: _Waiting) -> list[Outcome]:
+    def _take_back(self, at: int, offset: int, found: _Pending) -> list[Outcome]:
         chain = self._identities.known(receipt_name(found.first))
         if chain.latest != NOTHING and chain.offset != found.offset:
             return [_missed(at, IS_OVER)]
@@ -361,7 +361,7 @@ class Recalls:
             return [_missed(at, IS_OVER)]
         return [*ended, Outcome(at, APPLIED, None, None)]
 
-    def _end(self, at: int, found: _Waiting) -> list[Outcome] | None:
+    def _end(self, at: int, found: _Pending) -> list[Outcome] | None:
         """Return the outcomes: none yet for a record in mid-hop. None: it had ended before."""
         ids = self._identities
         if found.ident is not None:
@@ -385,7 +385,7 @@ class Recalls:
         current = offset if row.offset == NOTHING else row.offset
         return None if current < self._identities.position.floor else current
 
-    def _waiting(self, offset: int) -> _Waiting | None:
+    def _waiting(self, offset: int) -> _Pending | None:
         if offset not in self._read:
             count = min(MOST_READ, len(self._next))
             current = [self._current(self._next.popleft()) for _ in range(count)]
@@ -395,7 +395,7 @@ class Recalls:
         return None if offset in self._missed else self._read[offset]
 
 
-def _waiting(parsed: ParsedRecord | None) -> _Waiting | None:
+def _waiting(parsed: ParsedRecord | None) -> _Pending | None:
     if not isinstance(parsed, Scheduled | Prepare):
         return None
     entry, ident = parsed.entry, parsed.ident
@@ -406,7 +406,7 @@ def _waiting(parsed: ParsedRecord | None) -> _Waiting | None:
     key, _headers = as_ingested(delivery_of(entry))
     proofs = proofs_of(key, ident)
     first = offset if first is None else first
-    return _Waiting(offset, first, (fires_ms, offset), target, parsed.due_ms, ident, rolls, proofs)
+    return _Pending(offset, first, (fires_ms, offset), target, parsed.due_ms, ident, rolls, proofs)
 
 
 def _unproven(recall: Recall, otherwise: str) -> str:

@@ -89,7 +89,9 @@ LOOKED_AT_BYTES: Final = 4 * 1024 * 1024
 END: Final[Key] = (NEVER_MS, LAST_OFFSET)
 """Beyond all pending records. Undecided half messages come last, by their offsets."""
 
-Reason: TypeAlias = Literal["scheduled", "held-back", "paused", "requeued", "undecided", "unread"]
+Reason: TypeAlias = Literal[
+    "scheduled", "rate-limited", "paused", "requeued", "undecided", "unread"
+]
 
 
 class Sought(NamedTuple):
@@ -109,7 +111,7 @@ class Sought(NamedTuple):
         return cache(lambda target: fnmatchcase(target, pattern)) if pattern else None
 
 
-class WaitingRecord(NamedTuple):
+class PendingRecord(NamedTuple):
     """A pending record. If its body is left in Kafka it is `unread`, with an unknown id."""
 
     fires_ms: int
@@ -125,39 +127,39 @@ class WaitingRecord(NamedTuple):
     attempt: int = 0
 
 
-class WaitingPiece(NamedTuple):
+class PendingPiece(NamedTuple):
     """Records of a partition in order. `upto`: the piece is complete up to this place."""
 
     partition: int
-    records: list[WaitingRecord]
+    records: list[PendingRecord]
     upto: Key
 
 
-def scan_waiting(shard: Shard, sought: Sought, after: Key, most: int | None = None) -> WaitingPiece:
+def scan_pending(shard: Shard, sought: Sought, after: Key, most: int | None = None) -> PendingPiece:
     """Return the next piece beyond `after`, of at most `most` records."""
     partition = shard.ingress.number
     most = LOOKED_AT if most is None or sought.ident_prefix else min(most, LOOKED_AT)
     if after >= (sought.until_ms, LAST_OFFSET):
-        return WaitingPiece(partition, *_undecided(shard, sought, after))
+        return PendingPiece(partition, *_undecided(shard, sought, after))
     found, upto = shard.scan(after, sought.until_ms, sought.wants, most, LOOKED_AT_BYTES)
     described = (_described(shard, entry) for entry in found)
     records = [r for r in described if not shard.is_purged(r.offset, r.target, r.due_ms)]
-    return WaitingPiece(partition, [r for r in records if _fits(r, sought)], upto)
+    return PendingPiece(partition, [r for r in records if _fits(r, sought)], upto)
 
 
-def _fits(record: WaitingRecord, sought: Sought) -> bool:
+def _fits(record: PendingRecord, sought: Sought) -> bool:
     return not sought.ident_prefix or (record.ident or b"").startswith(sought.ident_prefix)
 
 
-def _described(shard: Shard, entry: Entry) -> WaitingRecord:
+def _described(shard: Shard, entry: Entry) -> PendingRecord:
     fires_ms, offset, target, body = entry
     size_bytes = body_bytes(body)
     if is_stub(body):
         origin = shard.ingress.origin(offset)
-        return WaitingRecord(fires_ms, offset, origin, None, fires_ms, target, size_bytes, "unread")
+        return PendingRecord(fires_ms, offset, origin, None, fires_ms, target, size_bytes, "unread")
     delivery = delivery_of(entry)
     attempt = int(delivery.header(HOP_ATTEMPT) or 0)
-    return WaitingRecord(
+    return PendingRecord(
         fires_ms,
         offset,
         shard.ingress.origin(delivery.offset),
@@ -173,17 +175,17 @@ def _described(shard: Shard, entry: Entry) -> WaitingRecord:
 def _reason(delivery: Delivery, attempt: int) -> Reason:
     if delivery.wanted_ms <= delivery.due_ms:
         return "scheduled"
-    if delivery.is_parked:
+    if delivery.is_paused:
         return "paused"
-    return "requeued" if attempt else "held-back"
+    return "requeued" if attempt else "rate-limited"
 
 
-def _undecided(shard: Shard, sought: Sought, after: Key) -> tuple[list[WaitingRecord], Key]:
+def _undecided(shard: Shard, sought: Sought, after: Key) -> tuple[list[PendingRecord], Key]:
     offset = after[1] if after[0] >= NEVER_MS else -1
     found = shard.half_messages.beyond(offset, LOOKED_AT)
     rows = shard.register.find(ident for _, ident, _ in found)
     records = [
-        WaitingRecord(
+        PendingRecord(
             NEVER_MS,
             offset,
             shard.ingress.origin(offset),

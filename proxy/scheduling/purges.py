@@ -81,7 +81,7 @@ class Purges:
                 return self.offsets[index]
         return None
 
-    def is_told(self, at: int, key: Key) -> bool:
+    def is_recorded(self, at: int, key: Key) -> bool:
         """Return whether the entry's outcome by the purge at this offset was written before."""
         progress = self.progress
         return progress is None or (at, key) <= progress
@@ -97,7 +97,7 @@ class Purges:
             at = self.ending(entry[1], entry[2], delivery.due_ms)
             if at is None:
                 kept.append(entry)
-            elif not self.is_told(at, entry[:2]):
+            elif not self.is_recorded(at, entry[:2]):
                 outcomes.append(self.outcome(delivery, at))
         return kept, outcomes
 
@@ -166,7 +166,7 @@ class Sweep:
         """Number of entries of the piece that are in the transaction under way."""
 
     def piece(self, ended: Key, beyond: Key, most: int) -> Sequence[SweptEntry]:
-        """Return entries for the next transaction, the same ones until they are `told`. An entry
+        """Return entries for the next transaction, the same ones until `note_written`. An entry
         between the watermarks `ended` and `beyond` ends as due with that transaction."""
         if most <= 0:
             return ()
@@ -189,7 +189,7 @@ class Sweep:
             return progress
         return PurgeProgress(progress.at, Watermark(*piece[-1].key))
 
-    def told(self, piece: Sequence[SweptEntry]) -> None:
+    def note_written(self, piece: Sequence[SweptEntry]) -> None:
         if piece:
             for swept in piece:
                 self._delete(swept.key, swept.target)
@@ -226,7 +226,7 @@ class Sweep:
         at = self._purges.ending(entry[1], target, delivery.due_ms)
         if at is None or at >= below:
             return
-        if self._purges.is_told(at, key):
+        if self._purges.is_recorded(at, key):
             self._delete(key, target)
         else:
             self._piece.append(SweptEntry(key, target, self._purges.outcome(delivery, at)))

@@ -68,7 +68,7 @@ class _Due(NamedTuple):
 class View(NamedTuple):
     """A shard as one turn sees it, after it has ingested (`Shard.look`)."""
 
-    due_ms: int
+    fires_ms: int
     """Time of the next event, at most the time that was asked for."""
     kept_bytes: int
     """Memory of its memtables, and of records that cannot be ingested yet."""
@@ -98,7 +98,7 @@ class Shard:
         self.store = store
         self.next_offset = read_from
         self.barrier = barrier
-        self.waiting: list[Message] = []
+        self.backlog: list[Message] = []
         self.waits_for_clock = False
         self.view = View(0, 0, 0)
         self.read_ms = self._next_flush_ms = 0
@@ -125,11 +125,11 @@ class Shard:
         return State.READY if self.next_offset >= self.barrier else State.CATCHING_UP
 
     def look(self, until_ms: int) -> View:
-        due_ms = self.next_due_ms(until_ms) if self.state is State.READY else None
-        waiting, store = self.waiting, self.store
+        due_ms = self.next_fires_ms(until_ms) if self.state is State.READY else None
+        backlog, store = self.backlog, self.store
         kept_bytes = self.memtable_bytes
-        if waiting:
-            kept_bytes += sum(len(message.value() or b"") for message in waiting)
+        if backlog:
+            kept_bytes += sum(len(message.value() or b"") for message in backlog)
         self.view = View(until_ms if due_ms is None else due_ms, kept_bytes, store.peeked_bytes)
         return self.view
 
@@ -180,8 +180,8 @@ class Shard:
         parsed = parsed.rejection if isinstance(parsed, RejectedHop) else parsed
         return parsed if isinstance(parsed, Rejection) else None
 
-    def next_due_ms(self, until_ms: int) -> int | None:
-        due_ms = self.store.next_due_ms(until_ms)
+    def next_fires_ms(self, until_ms: int) -> int | None:
+        due_ms = self.store.next_fires_ms(until_ms)
         if not self.half_messages.idents:
             return due_ms
         event_ms = self.half_messages.next_ms()
@@ -196,20 +196,20 @@ class Shard:
         max_records: int,
         max_bytes: int = PEEK_BYTES,
     ) -> None:
-        """Take records in offset order. Records without room stay in `waiting`. A record also waits
+        """Take records in offset order. Records without room stay in `backlog`. A record also waits
         if the watermark has passed its due and the clock has not (docs/exactly-once.md, rule 7)."""
-        messages = [*self.waiting, *messages] if self.waiting else messages
+        messages = [*self.backlog, *messages] if self.backlog else messages
         upto = messages[-1].offset() + 1 if messages else 0
         if self.missed.chunks and messages and messages[0].offset() < self.position.next_offset:
             messages = self.missed.without(messages)
-        self.waiting = []
+        self.backlog = []
         self.waits_for_clock = False
         start = 0
         while start < len(messages):
             run = messages[start : start + PARSED_AT_ONCE]
             taken = self._ingest_run(run, now_ms, max_records, max_bytes)
             if not taken:
-                self.waiting = list(messages[start:])
+                self.backlog = list(messages[start:])
                 self._settle()
                 return
             start += taken
@@ -218,20 +218,20 @@ class Shard:
 
     def reach(self, end_offset: int) -> None:
         """Note that the partition has no more records below `end_offset`."""
-        if not self.waiting and end_offset > self.next_offset:
+        if not self.backlog and end_offset > self.next_offset:
             self.next_offset = end_offset
             self._settle()
 
     def plan(
         self, now_ms: int, max_records: int, max_bytes: int = PEEK_BYTES, sweep: SweepLimits = IDLE
     ) -> Plan:
-        """Plan the next transaction: newcomers first, then due entries by (due, offset).
+        """Plan the next transaction: newcomers first, then due entries by (fires_ms, offset).
         `max_bytes` limits the bodies of due entries. A larger one goes alone."""
         buffer, is_ready = self.admission.buffer, self.state is State.READY
         watermark = before = self.position.watermark
         due, swept = _Due(watermark), tuple[SweptEntry, ...]()
         max_pending = max_records - self.ending
-        if is_ready and now_ms >= before.due_ms and max_pending > 0 and max_bytes > 0:
+        if is_ready and now_ms >= before.fires_ms and max_pending > 0 and max_bytes > 0:
             due = self._due(now_ms, max_pending, max_bytes)
             watermark = max(watermark, due.upto)
         if self.purges.offsets and is_ready:
@@ -263,7 +263,7 @@ class Shard:
         if self.half_messages.idents:
             self.half_messages.advance()
         if self.purges.offsets:
-            self._sweep.told(plan.swept)
+            self._sweep.note_written(plan.swept)
             self.purges.forget(self.next_offset)
         self._identities.hopping.update(hops)
         if self.ending:
@@ -376,11 +376,11 @@ class Shard:
 
     def _all_pend(self, batch: ParsedBatch, watermark: Watermark) -> Sequence[Entry] | None:
         """Return the entries if all records simply pend, the fast path of the usual case."""
-        waiting = batch.waiting()
-        if waiting is None or min(map(_fires_ms, waiting.entries)) <= watermark.due_ms:
+        usual = batch.usual()
+        if usual is None or min(map(_fires_ms, usual.entries)) <= watermark.fires_ms:
             return None
-        if waiting.idents:
-            fires_ms, offsets, targets, _bodies = zip(*waiting.named, strict=True)
-            if not self.register.put_if_new(waiting.idents, fires_ms, offsets, targets):
+        if usual.idents:
+            fires_ms, offsets, targets, _bodies = zip(*usual.named, strict=True)
+            if not self.register.put_if_new(usual.idents, fires_ms, offsets, targets):
                 return None
-        return waiting.entries
+        return usual.entries

@@ -12,7 +12,7 @@ from proxy.kafka.ingress import Ingress
 from proxy.scheduling.batch import Plan
 from proxy.scheduling.purges import SweepLimits
 from proxy.scheduling.shard import Shard, State
-from proxy.session.waiting_limits import WaitingLimits
+from proxy.session.pending_limits import PendingLimits
 from storage.errors import StorageFull
 
 log = structlog.get_logger(__name__)
@@ -82,7 +82,7 @@ class BackPressure:
         ingress: Ingress,
         reserve: DiskReserve,
         disk_space: Callable[[], tuple[int, int]],
-        limits: WaitingLimits,
+        limits: PendingLimits,
     ) -> None:
         self._ingress, self._limits = ingress, limits
         self._reserve, self._disk_space = reserve, disk_space
@@ -96,7 +96,7 @@ class BackPressure:
         """An operator has paused reading (docs/exactly-once.md, rule 5)."""
 
     @property
-    def is_disk_held(self) -> bool:
+    def is_disk_full(self) -> bool:
         """Whether reading is paused because the disk is full or its reserve would be used up."""
         return self._disk_full_until_ms > 0 or self._reserve.is_short
 
@@ -108,7 +108,7 @@ class BackPressure:
         up or awaits a move reads on: paused records leave only by their moves."""
         reached, was_full = None, partition in self._full
         if shard.state is State.READY and shard.admission.awaited_move is None:
-            reached = self._limits.reached(shard, is_held=was_full)
+            reached = self._limits.reached(shard, is_full=was_full)
         if reached is not None and not was_full:
             self._full.add(partition)
             log.warning(
@@ -136,9 +136,9 @@ class BackPressure:
         if is_memory_exceeded or self._disk_full_until_ms > 0:
             held = set(shards)
         elif self._reserve.is_short or self.is_ingest_paused:
-            held = {p for p, shard in shards.items() if shard.waiting or shard.state is State.READY}
+            held = {p for p, shard in shards.items() if shard.backlog or shard.state is State.READY}
         else:
-            held = {p for p, shard in awake.items() if shard.waiting} | self._full
+            held = {p for p, shard in awake.items() if shard.backlog} | self._full
         if fresh := held - self._paused:
             self._ingress.pause(fresh)
             self._paused |= fresh

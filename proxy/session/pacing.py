@@ -175,12 +175,12 @@ class RestingShards:
         committed and no purge sweeps. Entries of a transaction under way still count as due, which
         ends the rest at once."""
         self._tidy.add(partition)
-        has_work = shard.has_moved or shard.waiting or shard.ending or shard.is_sweeping
+        has_work = shard.has_moved or shard.backlog or shard.ending or shard.is_sweeping
         if has_work or shard.state is not State.READY:
             return
         rest_ms = REST_MS - partition // LOOKED_AT_TOGETHER * SPREAD_BY % SPREAD_MS
-        if shard.view.due_ms <= at.now_ms + rest_ms:
-            rest_ms = shard.view.due_ms - at.now_ms
+        if shard.view.fires_ms <= at.now_ms + rest_ms:
+            rest_ms = shard.view.fires_ms - at.now_ms
             self._due_ms[partition] = at.elapsed_ms + rest_ms
         self._until_ms[partition] = at.elapsed_ms + rest_ms
 

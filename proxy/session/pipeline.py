@@ -12,7 +12,7 @@ import structlog
 
 from proxy.clock import Clock, Moment
 from proxy.dispatch.hops import named_hop
-from proxy.dispatch.parked_records import ParkedRecords
+from proxy.dispatch.paused_records import PausedRecords
 from proxy.kafka.ingress import Fetched, Ingress
 from proxy.publishing.failures import GroupMoved, Throttled
 from proxy.publishing.transaction import Publisher, Transaction
@@ -66,7 +66,7 @@ class Pipeline:
         memory: MemoryBudget,
         metrics: Metrics,
         back_pressure: BackPressure,
-        parked: ParkedRecords,
+        paused: PausedRecords,
         trace: TraceCommitted | None = None,
     ) -> None:
         self.shards: dict[int, Shard] = {}
@@ -76,16 +76,16 @@ class Pipeline:
         """The group has given partitions away, and the session must end."""
         self._ingress, self._recovery, self._publisher = ingress, recovery, publisher
         self._clock, self._pacing = clock, pacing
-        self.memory, self.back_pressure, self._parked = memory, back_pressure, parked
+        self.memory, self.back_pressure, self._paused = memory, back_pressure, paused
         self._metrics, self._purge_log, self._trace = metrics, PurgeLog(metrics), trace
         self._under_way: _UnderWay | None = None
         self._uncommitted_at_first: set[int] = set()
         self._resting, self._awake = RestingShards(), dict[int, Shard]()
         self._may_begin = self._lets_go = False
-        """In this turn a transaction may begin, and parked records may be let go."""
+        """In this turn a transaction may begin, and paused records may be let go."""
         self._idle: AbstractSet[int] = frozenset()
         """Shards to be committed in this turn even without changes."""
-        self.steps, self._pauses_version = metrics.steps, parked.release.version
+        self.steps, self._pauses_version = metrics.steps, paused.release.version
         self._first_planned = self._first_tidied = 0
         """The partition with which planning, and tidying, begins."""
         self._has_more_to_tidy = False
@@ -104,8 +104,8 @@ class Pipeline:
         )
 
     def share_rates_among(self, partitions: int) -> None:
-        self._parked.partitions = partitions
-        self._parked.serve(len(self.shards))
+        self._paused.partitions = partitions
+        self._paused.serve(len(self.shards))
 
     def turn(self) -> None:
         """Run one turn of the loop. Raises SessionLost when shards must be recovered.
@@ -154,8 +154,8 @@ class Pipeline:
             if shard.purges.offsets:
                 self._purge_log.note(shard, plan.position, batch.outcomes)
             shard.confirm(plan, map(named_hop, batch.hops))
-            if self._parked.passes:
-                last_moved = self._parked.told(partition, batch.auxiliary)
+            if self._paused.passes:
+                last_moved = self._paused.note_written(partition, batch.auxiliary)
                 if last_moved is not None:
                     shard.admission.awaited_move = last_moved
         self._resting.wake(under_way.plans)
@@ -204,7 +204,7 @@ class Pipeline:
         """Recover the shards of newly assigned partitions. Return the offsets to read on from."""
         shards = self._recovery.take_over(partitions)
         self.shards.update(shards)
-        self._parked.serve(len(self.shards))
+        self._paused.serve(len(self.shards))
         self._uncommitted_at_first.update(shards)
         self.is_assigned = True
         return {partition: shard.next_offset for partition, shard in shards.items()}
@@ -247,10 +247,10 @@ class Pipeline:
 
     def _wake(self, fetched: Fetched, at: Moment) -> None:
         """Find the shards for this turn: all if pauses have changed or memory is exceeded."""
-        release, is_everything = self._parked.release, self.memory.is_exceeded
+        release, is_everything = self._paused.release, self.memory.is_exceeded
         is_everything |= self._pauses_version != release.version
         self._pauses_version = release.version
-        self._lets_go = bool(release.resumed) and release.looks_for_held(at.now_ms)
+        self._lets_go = bool(release.resumed) and release.looks_for_paused(at.now_ms)
         self._may_begin = self._pacing.may_begin(at.elapsed_ms)
         self._idle = frozenset()
         if self._may_begin:
@@ -271,7 +271,7 @@ class Pipeline:
         memory.begin(ending_bytes, self._pacing.throttling.most_bytes)
         for partition, shard in awake.items():
             records = fetched.records.get(partition, [])
-            if records or shard.waiting:
+            if records or shard.backlog:
                 ending, before_bytes = shard.ending, shard.ending_bytes
                 max_records = min(self._pacing.largest_records, ending + max(0, records_available))
                 max_bytes = before_bytes + max(0, memory.left_bytes)
@@ -314,7 +314,7 @@ class Pipeline:
             sweep = SweepLimits(sweep_left, records_left)
             plan = self.memory.plan(shard, at.now_ms, max_records, sweep)
             if self._lets_go:
-                plan = self._parked.planned(plan, shard, at.now_ms)
+                plan = self._paused.planned(plan, shard, at.now_ms)
             records = plan.records
             has_records |= records > 0
             if records or is_due:
@@ -362,7 +362,7 @@ class Pipeline:
                 if shard.maintain(TIDY_ENTRIES, at.elapsed_ms):
                     self._has_more_to_tidy = True
                 elif has_committed and not (
-                    self._lets_go and self._parked.is_needed(shard, at.now_ms)
+                    self._lets_go and self._paused.is_needed(shard, at.now_ms)
                 ):
                     self._resting.let_rest(partition, shard, at)
                 if time.monotonic() > until_s:
@@ -379,8 +379,8 @@ class Pipeline:
             self.memory.forget(shard)
             self._resting.wake([partition])
             self.back_pressure.forget(partition)
-            self._parked.forget(partition)
-            self._parked.serve(len(self.shards))
+            self._paused.forget(partition)
+            self._paused.serve(len(self.shards))
             try:
                 shard.flush_and_close()
             except StorageError as error:
@@ -399,20 +399,20 @@ class Pipeline:
         awake = self._resting.awake(self.shards).values()
         if (awake and self._has_more_to_tidy) or any(shard.is_sweeping for shard in awake):
             return 1
-        if rate_ms or any(shard.waiting for shard in awake):
+        if rate_ms or any(shard.backlog for shard in awake):
             return max(1, rate_ms)
         until_ms = now_ms + self._resting.wait_ms(elapsed_ms, LONGEST_WAIT_MS)
         for shard in awake:
             if shard.state is State.READY:
-                until_ms = min(until_ms, shard.view.due_ms)
+                until_ms = min(until_ms, shard.view.fires_ms)
         return max(0, until_ms - now_ms, self._pacing.wait_ms(elapsed_ms))
 
     def _has_work(self, shard: Shard, at: Moment) -> bool:
         """Return whether a plan of the shard may hold records. A plan costs ten times as much."""
-        is_due = shard.state is State.READY and shard.view.due_ms <= at.now_ms
+        is_due = shard.state is State.READY and shard.view.fires_ms <= at.now_ms
         if is_due or shard.ending > 0 or shard.is_sweeping:
             return True
-        return self._lets_go and self._parked.is_needed(shard, at.now_ms)
+        return self._lets_go and self._paused.is_needed(shard, at.now_ms)
 
 
 def _rotated(partitions: Iterable[int], first: int) -> list[int]:

@@ -91,7 +91,7 @@ class Reporter:
                 self._pipeline.back_pressure.is_ingest_paused,
                 self._rate.set_at_run_time,
                 self._metrics.refused.now(),
-                self._pipeline.back_pressure.is_disk_held,
+                self._pipeline.back_pressure.is_disk_full,
             )
         )
         self._show_gauges(now_ms)
@@ -155,7 +155,7 @@ class Reporter:
         return "full" if self._pipeline.back_pressure.is_full(partition) else "running"
 
     def _show_gauges(self, now_ms: int) -> None:
-        dues = [shard.next_due_ms(now_ms) for shard in self._pipeline.shards.values()]
+        dues = [shard.next_fires_ms(now_ms) for shard in self._pipeline.shards.values()]
         dues += [one.oldest_due_ms for one in self._metrics.refused.now()]
         lags_ms = [now_ms - due_ms for due_ms in dues if due_ms is not None]
         lead_ms = self._clock.lead_ms
@@ -164,7 +164,7 @@ class Reporter:
             clock_offset_seconds=self._clock.offset_ms / 1000,
             clock_lead_seconds=math.nan if lead_ms is None else lead_ms / 1000,
             clock_held=self._clock.is_held,
-            disk_held=self._pipeline.back_pressure.is_disk_held,
+            disk_full=self._pipeline.back_pressure.is_disk_full,
             memory_used_bytes=self._pipeline.memory.used_bytes,
             memory_exceeded=self._pipeline.memory.is_exceeded,
         )

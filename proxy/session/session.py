@@ -23,7 +23,7 @@ from proxy.config.machine import DiskReserve
 from proxy.config.policy_from_settings import aging_after_ms, policy_of, refuse_unfit
 from proxy.config.settings import Settings
 from proxy.dispatch.dispatcher import OutgoingRecords
-from proxy.dispatch.parked_records import ParkedRecords
+from proxy.dispatch.paused_records import PausedRecords
 from proxy.dispatch.refusals import Refusals
 from proxy.dispatch.release_control import (
     ReleaseControl,
@@ -77,9 +77,9 @@ from proxy.recovery.recovery import Recovery
 from proxy.session.clock_watch import ClockWatch
 from proxy.session.limits import BackPressure, MemoryBudget
 from proxy.session.pacing import Pacing
+from proxy.session.pending_limits import PendingLimits
 from proxy.session.pipeline import Pipeline, TraceCommitted
 from proxy.session.reporter import AdminSide, Reporter
-from proxy.session.waiting_limits import WaitingLimits
 from proxy.telemetry.metrics import Metrics
 from storage.options import Options
 
@@ -324,7 +324,7 @@ def assemble(
         metrics.intake.count,
         now_s,
     )
-    reserve, limits = DiskReserve(settings.disk_reserve_bytes), WaitingLimits(settings.admission)
+    reserve, limits = DiskReserve(settings.disk_reserve_bytes), PendingLimits(settings.admission)
     pipeline = Pipeline(
         ingress,
         recovery,
@@ -334,7 +334,7 @@ def assemble(
         MemoryBudget(settings.memory_shares),
         metrics,
         BackPressure(ingress, reserve, folders.disk_size_and_free_bytes, limits),
-        ParkedRecords(release, topic.partitions),
+        PausedRecords(release, topic.partitions),
         trace,
     )
     return Parts(kafka.settings_topic, ingress, lookup, publisher, release, rate, pipeline)

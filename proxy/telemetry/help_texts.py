@@ -12,7 +12,7 @@ GAUGES: Final = {
     "store_bytes": "Size of all files in the folders of served partitions.",
     "disk_bytes": "Size of the disk under data_dir. Read every 10 s.",
     "disk_free_bytes": "Free space of the disk under data_dir. Read every 10 s.",
-    "disk_held": "1 while the disk is full or nearly full and no new records are read, else 0.",
+    "disk_full": "1 while the disk is full or nearly full and no new records are read, else 0.",
     "memory_budget_bytes": "Memory that the records of a worker may use (memory.per_worker).",
     "memory_used_bytes": "Memory used by the records of the shards. Client queues are not counted.",
     "memory_exceeded": "1 while fetching is paused because the shards have used their share, "

@@ -12,7 +12,7 @@ from proxy.clock import wall_clock_ms
 from proxy.telemetry.collectors import OTHER
 
 MINUTE_MS: Final = 60_000
-TOLD_EVERY_MS: Final = MINUTE_MS
+LOGGED_EVERY_MS: Final = MINUTE_MS
 MOST_TARGETS: Final = 200
 """Pairs of target and reason. Others share one entry for each reason."""
 
@@ -29,13 +29,13 @@ class RefusedTarget(NamedTuple):
     oldest_due_ms: int
 
 
-class _Waiting:
+class _Refused:
     """A target's records between two delivery attempts: number and earliest due time by the minute
     of the next one."""
 
     def __init__(self) -> None:
         self.detail = ""
-        self.told_ms = 0
+        self.logged_ms = 0
         self.by_minute: dict[int, tuple[int, int]] = {}
 
     def add(self, due_ms: int, again_ms: int) -> None:
@@ -55,21 +55,21 @@ class RefusedTargets(Collector):
 
     def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self._now_ms = now_ms
-        self._waiting: dict[tuple[str, str], _Waiting] = {}
+        self._refused: dict[tuple[str, str], _Refused] = {}
         self._lock = threading.Lock()
 
     def put_off(self, target: str, why: str, due_ms: int, again_ms: int) -> None:
         """Count a record that is tried again. `why` is the reason's code and a sentence."""
         code, _, detail = why.partition(": ")
         with self._lock:
-            waiting = self._of(target, code)
-            waiting.detail = detail
-            waiting.add(due_ms, again_ms)
+            refused = self._of(target, code)
+            refused.detail = detail
+            refused.add(due_ms, again_ms)
             now_ms = self._now_ms()
-            is_told = now_ms - waiting.told_ms < TOLD_EVERY_MS
-            if not is_told:
-                waiting.told_ms = now_ms
-        if not is_told:
+            is_logged = now_ms - refused.logged_ms < LOGGED_EVERY_MS
+            if not is_logged:
+                refused.logged_ms = now_ms
+        if not is_logged:
             log.warning(
                 "a target rejects its records: they are sent again later",
                 target=target,
@@ -85,12 +85,12 @@ class RefusedTargets(Collector):
                 RefusedTarget(
                     target,
                     code,
-                    waiting.detail,
-                    sum(records for records, _ in waiting.by_minute.values()),
-                    min(oldest_ms for _, oldest_ms in waiting.by_minute.values()),
+                    refused.detail,
+                    sum(records for records, _ in refused.by_minute.values()),
+                    min(oldest_ms for _, oldest_ms in refused.by_minute.values()),
                 )
-                for (target, code), waiting in self._waiting.items()
-                if waiting.by_minute
+                for (target, code), refused in self._refused.items()
+                if refused.by_minute
             ]
         return tuple(sorted(found, key=lambda one: one.oldest_due_ms))
 
@@ -108,18 +108,18 @@ class RefusedTargets(Collector):
             family.add_metric([target, reason], max(0, now_ms - due_ms) / 1000)
         yield family
 
-    def _of(self, target: str, code: str) -> _Waiting:
+    def _of(self, target: str, code: str) -> _Refused:
         place = target, code
-        if place not in self._waiting:
-            if len(self._waiting) >= MOST_TARGETS:
+        if place not in self._refused:
+            if len(self._refused) >= MOST_TARGETS:
                 self._forget()
-            if len(self._waiting) >= MOST_TARGETS:
+            if len(self._refused) >= MOST_TARGETS:
                 place = OTHER, code
-        return self._waiting.setdefault(place, _Waiting())
+        return self._refused.setdefault(place, _Refused())
 
     def _forget(self) -> None:
         now_ms = self._now_ms()
-        for place, waiting in list(self._waiting.items()):
-            waiting.forget(now_ms)
-            if not waiting.by_minute and now_ms - waiting.told_ms >= TOLD_EVERY_MS:
-                del self._waiting[place]
+        for place, refused in list(self._refused.items()):
+            refused.forget(now_ms)
+            if not refused.by_minute and now_ms - refused.logged_ms >= LOGGED_EVERY_MS:
+                del self._refused[place]

@@ -68,7 +68,7 @@ class Status:
     is_ingest_paused: bool = False
     max_per_second: int | None = None
     refused: tuple[RefusedTarget, ...] = ()
-    is_disk_held: bool = False
+    is_disk_full: bool = False
 
 
 def partitions_of(statuses: Iterable[Status]) -> list[int]:

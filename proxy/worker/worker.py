@@ -95,14 +95,14 @@ class DiskRoom:
             self._heartbeat()
             self._sleep(LOOK_EVERY_S)
 
-    def must_leave(self, *, is_held: bool) -> bool:
+    def must_leave(self, *, is_full: bool) -> bool:
         """Return whether another instance should serve, since a full disk has paused reading for
         long."""
         now_s = self._now_s()
         if now_s < self._looked_s + LOOK_EVERY_S:
             return False
         self._looked_s = now_s
-        if not is_held:
+        if not is_full:
             self._held_since_s, self._serves_all_the_same = None, False
             return False
         if self._held_since_s is None:
@@ -208,7 +208,7 @@ def run_worker(
             started_s = time.monotonic()
             try:
                 open_session(settings, worker, clock, side, trace, refusals, throttling).run(
-                    lambda: is_stopping() or room.must_leave(is_held=side.board.read().is_disk_held)
+                    lambda: is_stopping() or room.must_leave(is_full=side.board.read().is_disk_full)
                 )
             except losing as lost:
                 losing = ONCE_RUN

@@ -1,4 +1,4 @@
-"""The audit to make, and the evidence of an audit that was made."""
+"""The audit to make, and the inputs that repeat one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +22,8 @@ class TableHash(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """All inputs that repeat an audit, besides records and secrets: `evidence.json`."""
+class RepeatInputs:
+    """All inputs that repeat an audit, besides records and secrets: `repeat.json`."""
 
     audit: str
     made_by: str
@@ -73,21 +73,21 @@ class Evidence:
         return replace(self.committed, hop_keys=HopKeys(taken.topic_id, held.hop_secrets))
 
 
-_ADAPTER: Final = TypeAdapter(Evidence)
+_ADAPTER: Final = TypeAdapter(RepeatInputs)
 
 
-def read_evidence(text: str) -> Evidence:
-    """Parse an `evidence.json`. Raises `ResultsRefused`."""
+def read_repeat_inputs(text: str) -> RepeatInputs:
+    """Parse an `repeat.json`. Raises `ResultsRefused`."""
     try:
         return _ADAPTER.validate_json(text)
     except ValidationError as error:
         raise ResultsRefused(
-            f"This is not the evidence of an audit: {str(error).splitlines()[0]}.",
-            "Name an evidence.json that an audit of this version wrote.",
+            f"This is not the repeat.json of an audit: {str(error).splitlines()[0]}.",
+            "Name a repeat.json that an audit of this version wrote.",
         ) from None
 
 
-def check_same_tables(then: Evidence, now: Evidence) -> None:
+def check_same_tables(then: RepeatInputs, now: RepeatInputs) -> None:
     """Raise `ResultsRefused` if a repeated audit wrote other rows."""
     for name, found in then.tables.items():
         if now.tables[name] != found:
@@ -111,25 +111,25 @@ class AuditJob:
     continue_from: Location | None = None
     """The place of the audit to continue from. Its records are not read again."""
     limits: LatenessLimits = NO_LIMITS
-    again: Evidence | None = None
+    again: RepeatInputs | None = None
     settled_only: bool = False
     most: int | None = None
     """If more records are unread, read this many and judge them later."""
 
-    def as_in(self, evidence: Evidence) -> "AuditJob":
+    def as_in(self, then: RepeatInputs) -> "AuditJob":
         """Return the job that repeats this audit. Raises `RangeRefused` without its predecessor."""
-        if evidence.goes_on_from and not self.continue_from:
+        if then.goes_on_from and not self.continue_from:
             raise RangeRefused(
-                f"That audit continued {evidence.goes_on_from}.",
+                f"That audit continued {then.goes_on_from}.",
                 "Name its place in --continue-from.",
             )
         return replace(
             self,
-            group=evidence.group,
-            own=evidence.committed.own,
-            targets=[*evidence.taken.topic_ids],
-            continue_from=self.continue_from if evidence.goes_on_from else None,
-            limits=evidence.limits,
-            again=evidence,
-            settled_only=evidence.settled_only,
+            group=then.group,
+            own=then.committed.own,
+            targets=[*then.taken.topic_ids],
+            continue_from=self.continue_from if then.goes_on_from else None,
+            limits=then.limits,
+            again=then,
+            settled_only=then.settled_only,
         )

@@ -412,8 +412,8 @@ class Reader:
 
     def inputs(self, selection: Selection, open_records: OpenRecords) -> Inputs | Portion:
         """Return the inputs of the audit, or a portion if more than `job.most` records are unread.
-        A repeated audit uses the snapshot of its evidence. Without named targets the ingress is
-        read first, into an intermediate table: it names the targets.
+        A repeated audit uses the snapshot of its `repeat.json`. Without named targets the ingress
+        is read first, into an intermediate table: it names the targets.
         """
         job, before = self._job, self._before
         there = unread(self._committed.ranges, before.closed)

@@ -13,7 +13,7 @@ AUDITS: Final[Mapping[str, str]] = {
     "summary": "`summary.json`",
     "read": "what it read, for the next audit",
     "open_version": "the version of `open`, for the next audit",
-    "evidence": "`evidence.json`",
+    "repeat_inputs": "`repeat.json`",
     "report": "`report.html`",
 }
 VERDICTS: Final[Mapping[str, str]] = {

@@ -215,19 +215,19 @@ AUDITS: Final[Schema] = {
     "summary": "string",
     "read": "string",
     "open_version": "bigint",
-    "evidence": "string",
+    "repeat_inputs": "string",
     "report": "string",
 }
 """A row for each audit.
 `audit`: its name. Names sort by time. `at_ms`: the audited instant. `until_ms`: all is judged up to
 then. `goes_on_from`: the audit before it, null if everything was read. `result`: as in
 `summary.json`, or PORTION. `read`: its progress. `open_version`: of the table `open`. Both are null
-if options limited the audit, and no audit continues it. `summary`, `evidence`: the texts of the
-files. `report`: the page.
+if options limited the audit, and no audit continues it. `summary`, `repeat_inputs`: the texts of
+the files. `report`: the page.
 """
 SUMMARY: Final = "summary.json"
 REPORT: Final = "report.html"
-EVIDENCE: Final = "evidence.json"
+REPEAT: Final = "repeat.json"
 PORTION: Final = "portion"
 """The result of a row that is no audit. The next audit judges its records."""
 
@@ -299,7 +299,7 @@ class History:
         folder = self.place.folder
         if folder and made["result"] != PORTION:
             _write(folder / REPORT, made["report"])
-            _write(folder / EVIDENCE, made["evidence"] + "\n")
+            _write(folder / REPEAT, made["repeat_inputs"] + "\n")
             _write(folder / SUMMARY, made["summary"] + "\n")
 
 
@@ -313,7 +313,7 @@ def row_of(
     summary: Summary,
     page: str,
     before: MadeAudit | None,
-    evidence: Mapping[str, Any] | None = None,
+    repeat_inputs: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the row of AUDITS of an audit that no other continues."""
     return {
@@ -326,7 +326,7 @@ def row_of(
         "summary": json.dumps(summary.to_json(), indent=2),
         "read": None,
         "open_version": None,
-        "evidence": json.dumps(evidence or {}, indent=2),
+        "repeat_inputs": json.dumps(repeat_inputs or {}, indent=2),
         "report": page,
     }
 

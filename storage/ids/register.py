@@ -452,8 +452,8 @@ class Register:
     ) -> bool:
         if len(set(ids)) < len(ids) or self.find(ids):
             return False
-        for ident, due_ms, at, target in zip(ids, fires_ms, offsets, targets, strict=True):
-            self.put(at, ident, Named(at, due_ms, at, at, due_ms, target))
+        for ident, time_ms, at, target in zip(ids, fires_ms, offsets, targets, strict=True):
+            self.put(at, ident, Named(at, time_ms, at, at, time_ms, target))
         return True
 
     def _has_any(self, ids: Sequence[bytes], hashes: Words) -> bool:

@@ -272,7 +272,7 @@ class BackgroundCheck:
 
     def _look_for_bodies(self, rows: Rows) -> None:
         """Check the body files of pending rows. Other files may be gone."""
-        pends = are_beyond(rows["due_ms"], rows["offset"], self._ledger.ended)
+        pends = are_beyond(rows["fires_ms"], rows["offset"], self._ledger.ended)
         if lacking := too_short(self._files.bodies, needed_bytes(rows.compress(pends))):
             raise StoreDamaged(lacking[0])
 
@@ -321,10 +321,10 @@ class WheelReader:
 
     def _wrong_with(self, run: Run) -> Iterator[str]:
         if run.records > 1:
-            dues_ms = run.rows["due_ms"]
-            if (dues_ms // self._files.log.precision_ms != run.slot).any():
+            times_ms = run.rows["fires_ms"]
+            if (times_ms // self._files.log.precision_ms != run.slot).any():
                 yield "belongs elsewhere"
-            due_steps, offset_steps = np.diff(dues_ms), np.diff(run.rows["offset"])
+            due_steps, offset_steps = np.diff(times_ms), np.diff(run.rows["offset"])
             if not ((due_steps > 0) | ((due_steps == 0) & (offset_steps > 0))).all():
                 yield "is out of order"
 

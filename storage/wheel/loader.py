@@ -92,7 +92,7 @@ class LoadedRows:
             del found[bisect_right(found, until_ms, key=itemgetter(0)) :]
         return Due(found, is_all=not is_cut and len(found) < max_entries)
 
-    def next_due_ms(self) -> int | None:
+    def next_fires_ms(self) -> int | None:
         if self._entries:
             return self._entries[0][0]
         return min((batch.head[0] for batch in self._batches), default=None)

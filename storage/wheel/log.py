@@ -26,7 +26,7 @@ Rows = npt.NDArray[np.void]
 
 RECORD = np.dtype(
     [
-        ("due_ms", "<i8"),
+        ("fires_ms", "<i8"),
         ("offset", "<i8"),
         ("length", "<u4"),
         ("crc", "<u4"),
@@ -72,7 +72,7 @@ NOWHERE = 2**63 - 1
 
 
 class Run(NamedTuple):
-    """Records of one slot in the log, in (due, offset) order."""
+    """Records of one slot in the log, in (fires_ms, offset) order."""
 
     position: int
     slot: int
@@ -84,21 +84,21 @@ class Run(NamedTuple):
     """Head of the chain that ends with this run."""
     rows: Rows
 
-    def upto(self, due_ms: int, offset: int) -> int:
-        return rows_upto(self.rows, due_ms, offset)
+    def upto(self, fires_ms: int, offset: int) -> int:
+        return rows_upto(self.rows, fires_ms, offset)
 
 
-def rows_upto(rows: Rows, due_ms: int, offset: int) -> int:
-    """Count the sorted `rows` at or below (due_ms, offset)."""
-    dues_ms = rows["due_ms"]
-    if not rows.size or dues_ms[0] > due_ms:
+def rows_upto(rows: Rows, fires_ms: int, offset: int) -> int:
+    """Count the sorted `rows` at or below (fires_ms, offset)."""
+    times_ms = rows["fires_ms"]
+    if not rows.size or times_ms[0] > fires_ms:
         return 0
-    return count_upto(dues_ms, rows["offset"], (due_ms, offset))
+    return count_upto(times_ms, rows["offset"], (fires_ms, offset))
 
 
 def key_at(rows: Rows, index: int) -> Key:
     """Return (fire time, offset) of a row."""
-    return int(rows["due_ms"][index]), int(rows["offset"][index])
+    return int(rows["fires_ms"][index]), int(rows["offset"][index])
 
 
 def locate(rows: Rows, spans: Column, positions: Column) -> None:
@@ -115,7 +115,7 @@ def locations(rows: Rows) -> tuple[Column, Column]:
 
 def in_order(rows: Rows) -> Rows:
     """Return rows in the order (fire time, offset)."""
-    ordered: Rows = rows.take(np.lexsort((rows["offset"], rows["due_ms"])))
+    ordered: Rows = rows.take(np.lexsort((rows["offset"], rows["fires_ms"])))
     return ordered
 
 
@@ -289,7 +289,7 @@ class TimerLog:
             raise StoreDamaged(f"{self.folder}: no run can be at position {position}")
         if offset + SHORTEST_BYTES > self.segment_bytes or offset % RECORD_BYTES:
             raise StoreDamaged(f"{segment.path}: no run can be at byte {offset}")
-        magic, crc, prev, time, chain, count, due_ms = _HEADER.unpack_from(segment.view, offset)
+        magic, crc, prev, time, chain, count, fires_ms = _HEADER.unpack_from(segment.view, offset)
         size_bytes = (count + 1) * RECORD_BYTES
         if (
             magic != RUN_MAGIC
@@ -305,7 +305,7 @@ class TimerLog:
                 raise StoreDamaged(f"{segment.path}: the run at byte {offset} fails its CRC")
         rows = np.frombuffer(segment.view, RECORD, count, offset + RECORD_BYTES)
         return Run(
-            position, due_ms // self.precision_ms, prev, count, Head(time, position, chain), rows
+            position, fires_ms // self.precision_ms, prev, count, Head(time, position, chain), rows
         )
 
     def chain(self, head: Head, *, checked: bool = True) -> Iterator[Run]:
@@ -356,7 +356,7 @@ def slots_at(log: TimerLog, positions: Column) -> Column:
     """Return the slot numbers of the runs, 0 for impossible positions."""
     slots = np.zeros(positions.size, np.int64)
     for at, segment, cells in _by_segment(log, positions):
-        slots[at] = segment.cells["due_ms"][cells + 1] // log.precision_ms
+        slots[at] = segment.cells["fires_ms"][cells + 1] // log.precision_ms
     return slots
 
 
@@ -407,14 +407,14 @@ OPEN_FILES = 16
 _KEY_SPANS = len(SPANS_MS)
 
 
-def spans_of(dues_ms: Column, watermark_ms: int) -> Column:
+def spans_of(times_ms: Column, watermark_ms: int) -> Column:
     """Return the span number for each due."""
-    return np.searchsorted(np.array(REACHES_MS), dues_ms - watermark_ms, "right").astype(np.int64)
+    return np.searchsorted(np.array(REACHES_MS), times_ms - watermark_ms, "right").astype(np.int64)
 
 
-def file_keys(dues_ms: Column, spans: Column) -> Column:
+def file_keys(times_ms: Column, spans: Column) -> Column:
     """Return a number for each body file, from its span and stretch of time."""
-    keys: Column = dues_ms // np.array(SPANS_MS)[spans] * _KEY_SPANS + spans
+    keys: Column = times_ms // np.array(SPANS_MS)[spans] * _KEY_SPANS + spans
     return keys
 
 
@@ -558,7 +558,7 @@ def places_of(rows: Rows) -> tuple[Column, Column]:
     spans, positions = locations(rows)
     if rows.size and spans.max() >= _KEY_SPANS:
         raise StoreDamaged(f"a record of the log names a file of bodies of span {spans.max()}")
-    return file_keys(rows["due_ms"], spans), positions
+    return file_keys(rows["fires_ms"], spans), positions
 
 
 def _by_file(rows: Rows) -> Iterator[tuple[int, Column, Rows]]:

@@ -245,7 +245,7 @@ class Flush:
         self._loader.memory_from = self._files.log.end
         columns = yield from memtable.to_columns(SLICE_ENTRIES)
         yield len(columns) // SORTED_PER_WRITTEN
-        order = np.lexsort((columns.offsets, columns.dues_ms))
+        order = np.lexsort((columns.offsets, columns.times_ms))
         yield order.size // SORTED_PER_WRITTEN
         options = self._files.options
         mean_bytes = max(1, sum(map(len, columns.bodies)) // max(1, order.size))
@@ -346,9 +346,9 @@ class WheelTier:
         self._ahead_slot = max(self._ahead_slot, slot + self.files.options.load_ahead_slots)
         return self._rows.peek(until_ms, max_entries, max_bytes)
 
-    def next_due_ms(self, until_ms: int) -> int | None:
+    def next_fires_ms(self, until_ms: int) -> int | None:
         self._load_until(until_ms, 1)
-        return self._rows.next_due_ms()
+        return self._rows.next_fires_ms()
 
     def forget(self, ended: Key) -> None:
         self._load_until(ended[0], WHATEVER_IT_TAKES)
@@ -362,7 +362,7 @@ class WheelTier:
     def count_dues(self, histogram: DueHistogram) -> None:
         precision_ms = self._precision_ms
         loaded, begun_below = len(self._rows), self._loader.begun_below
-        first_ms = self._rows.next_due_ms()
+        first_ms = self._rows.next_fires_ms()
         if first_ms is not None:
             last_ms = max(first_ms, begun_below * precision_ms)
             histogram.add_evenly([Piece(first_ms, last_ms, loaded)])

@@ -279,7 +279,7 @@ class ChainWriter:
 
     def write(self, rows: Rows) -> tuple[Column, Column]:
         """Append sorted rows. Return slot number and position of each run."""
-        slots = rows["due_ms"] // self._log.precision_ms
+        slots = rows["fires_ms"] // self._log.precision_ms
         laps: list[tuple[Column, Column]] = []
         start = 0
         while start < rows.size:
@@ -391,20 +391,20 @@ class WheelFiles:
 
     def rows_for(self, entries: Columns, watermark_ms: int) -> Rows:
         rows = np.zeros(len(entries.bodies), RECORD)
-        rows["due_ms"] = entries.dues_ms
+        rows["fires_ms"] = entries.times_ms
         rows["offset"] = entries.offsets
         rows["target"] = entries.targets
         rows["length"] = np.fromiter(map(len, entries.bodies), np.int64, rows.size)
         rows["crc"] = entries.crcs
-        self._write_bodies(rows, spans_of(entries.dues_ms, watermark_ms), entries.bodies)
+        self._write_bodies(rows, spans_of(entries.times_ms, watermark_ms), entries.bodies)
         return rows
 
     def entries_of(self, rows: Rows) -> list[Entry]:
         bodies = self.bodies.read(rows)
         with _named():
             targets, bodies = resolved(self.numbers.by_number, rows["target"], bodies)
-        dues_ms, offsets = rows["due_ms"].tolist(), rows["offset"].tolist()
-        return list(zip(dues_ms, offsets, targets, bodies, strict=True))
+        times_ms, offsets = rows["fires_ms"].tolist(), rows["offset"].tolist()
+        return list(zip(times_ms, offsets, targets, bodies, strict=True))
 
     def count_ended(self, counts: Counts, rows: Rows) -> None:
         counts.subtract(rows["offset"], *counted_by_name(rows, self.numbers))
@@ -427,7 +427,7 @@ class WheelFiles:
         self.bodies.close()
 
     def _write_bodies(self, rows: Rows, spans: Column, bodies: list[bytes]) -> None:
-        keys = file_keys(rows["due_ms"], spans)
+        keys = file_keys(rows["fires_ms"], spans)
         positions = np.cumsum(rows["length"], dtype=np.int64) - rows["length"]
         for first, count in stretches(keys):
             base = self.bodies.append(int(keys[first]), bodies[first : first + count])

@@ -117,7 +117,7 @@ class Scene:
         """Return when all records have ended, even if the first proxy is frozen. The remaining
         pause must have delayed a record, and is over."""
         if self._paused:
-            wait_for(self._has_parked_all, HARM_WITHIN_S, "what a pause holds back")
+            wait_for(self._has_paused_all, HARM_WITHIN_S, "what a pause holds back")
             self._resume(*self._paused)
         with ingress_count(self.installation) as wanted:
             await_ends(self.installation, wanted, ENDED_WITHIN_S)
@@ -130,9 +130,9 @@ class Scene:
         self.await_all_ends()
         wait_for(self._has_nothing_waiting, HARM_WITHIN_S, "nothing to wait any more")
         counts = self.installation.judge(ENDED_WITHIN_S, RULES).counts
-        parked = counts.pop("requeued") - 2
-        assert 2 * PAUSED <= parked <= 4 * PAUSED, "each was parked once, and moved once"
-        assert parked % 2 == 0, parked
+        paused = counts.pop("requeued") - 2
+        assert 2 * PAUSED <= paused <= 4 * PAUSED, "each was paused once, and moved once"
+        assert paused % 2 == 0, paused
         assert counts == {
             "delivered": 2 + PLAIN + DELAYED + NAMED + MOVED + 2 * PAUSED,
             "cancelled": NAMED + RECALLED + PURGED,
@@ -175,7 +175,7 @@ class Scene:
             return False
         return True
 
-    def _has_parked_all(self) -> bool:
+    def _has_paused_all(self) -> bool:
         (left,) = self._paused.values()
         outcomes = read_to_end(self.installation.bootstrap, self.installation.outcomes)
         why = f"{left} is paused".encode()

@@ -118,7 +118,7 @@ def test_an_instance_without_room_takes_no_partition_from_one_that_serves(
 
 
 def _await_held(proxy: ProxyProcess, held: int) -> None:
-    wait_for(lambda: proxy.metric("delay_proxy_disk_held") == held, WITHIN_S, f"disk held: {held}")
+    wait_for(lambda: proxy.metric("delay_proxy_disk_full") == held, WITHIN_S, f"disk held: {held}")
 
 
 def _plain(target: str, count: int, delay_ms: int) -> Iterator[Outgoing]:

@@ -31,7 +31,7 @@ def test_owners_are_told_with_a_broker_away_and_without_a_group(tmp_path: Path) 
         for member in members:
             member.subscribe([TOPIC])
 
-        def is_told() -> bool:
+        def is_recorded() -> bool:
             for member in members:
                 member.poll(0.1)
             try:
@@ -40,9 +40,9 @@ def test_owners_are_told_with_a_broker_away_and_without_a_group(tmp_path: Path) 
                 return False
             return (owners.is_stable, owners.owned) == (True, whole) and len(owners.members) == 2
 
-        wait_for(is_told, SHARED_WITHIN_S, "all partitions with the members")
+        wait_for(is_recorded, SHARED_WITHIN_S, "all partitions with the members")
         coordinator = cluster.group_coordinator(GROUP)
         cluster.kill(next(number for number in cluster.numbers if number != coordinator))
-        wait_for(is_told, SHARED_WITHIN_S, "the same with one broker away")
+        wait_for(is_recorded, SHARED_WITHIN_S, "the same with one broker away")
         for member in members:
             member.close()

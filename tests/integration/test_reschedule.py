@@ -79,7 +79,7 @@ def test_a_pause_costs_two_writes_a_record_and_ends_at_the_rate_named(
     proxy.start_ready()
     call(proxy, "PUT", f"/pauses/{target}")
     installation.send(asking(target, b"%d" % (PARKED - n)) for n in range(PARKED))
-    wait_for(lambda: installation.ends_so_far() == PARKED, WITHIN_S, "all that is due is parked")
+    wait_for(lambda: installation.ends_so_far() == PARKED, WITHIN_S, "all that is due is paused")
     call(proxy, "DELETE", f"/pauses/{target}?per_second=100")
     wait_for(
         lambda: len(read_to_end(installation.bootstrap, target)) > PARKED // 4, WITHIN_S, "some"

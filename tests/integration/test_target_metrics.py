@@ -63,7 +63,7 @@ def test_each_end_of_a_targets_records_is_counted_and_each_wait_has_its_reason(
         listed = call(proxy, "GET", "/pending/records?limit=1000")[1]["records"]
         return {(one["target"], one["why"], one["attempt"] > 0) for one in listed}
 
-    wanted = {(capped, "held-back", False), (missing, "requeued", True)}
+    wanted = {(capped, "rate-limited", False), (missing, "requeued", True)}
     wait_for(lambda: wanted <= whys(), WITHIN_S, "each reason")
 
     def is_counted() -> bool:

@@ -122,7 +122,7 @@ def test_requeued_record_says_why_it_had_to_wait(site: Site) -> None:
 
 def test_cancelled_record_says_who_ended_it_and_the_cancel_what_it_ended(site: Site) -> None:
     origin = site.write("to cancel", topic=site.orders, delay="1h", id="c1")
-    assert trace(site, origin).story["state"] == "waiting"
+    assert trace(site, origin).story["state"] == "pending"
     cancel = site.write("the cancel", cancel="c1")
     told = await_state(site, origin, "cancelled")
     ended = told.step("cancelled")
@@ -156,7 +156,7 @@ def test_half_message_shows_its_check_backs_and_who_decided(site: Site) -> None:
     asked = {"topic": site.orders, "id": "h1", "check_topic": checks}
     origin = site.write("half", transaction="prepare", **asked)
     wait_for(lambda: "check-back 1" in trace(site, origin).whats, WITHIN_S, "a check-back")
-    assert "not committed or rolled back yet" in trace(site, origin).step("waiting")["detail"]
+    assert "not committed or rolled back yet" in trace(site, origin).step("pending")["detail"]
     commit = site.write("its commit", transaction="commit", id="h1")
     told = await_state(site, origin, "delivered")
     assert told.whats == ["ingested", "check-back 1", "committed", "delivered"]
@@ -204,8 +204,8 @@ def test_failures_of_a_consumer_are_followed_from_the_first_delivery_on(site: Si
 def test_record_that_waits_says_until_when(site: Site) -> None:
     origin = site.write("waits", topic=site.orders, delay="1h")
     told = trace(site, origin)
-    assert told.story["state"] == "waiting"
-    waiting = told.step("waiting")
+    assert told.story["state"] == "pending"
+    waiting = told.step("pending")
     assert waiting["due_ms"] - told.step("ingested")["time_ms"] == 3_600_000
     assert re.search(r"due in (59(\.\d)?|60) min", run_command(site, "trace", origin).out)
 
@@ -257,7 +257,7 @@ def test_user_who_may_not_read_is_told_which_topic_and_how_to_grant_it(
     site = asking_installation
     site.send([Outgoing(b"k", b"v", [("timer-topic", b"orders")])])
     origin = f"{site.ingress}/0/0"
-    assert trace(site, origin).story["state"] == "waiting"
+    assert trace(site, origin).story["state"] == "pending"
     allow(site.bootstrap, site.ingress, AclOperation.DESCRIBE)
     wait_for(lambda: trace(site, origin).code, WITHIN_S, "the broker to apply the rule")
     told = trace(site, origin)

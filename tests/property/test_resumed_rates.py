@@ -121,7 +121,7 @@ class Run:
         return firsts - sum(len(self.world.delivered(topic)) for topic in self.world.kafka.topics)
 
     def check_rewrites(self) -> None:
-        """Check rewrites: one parking and place per resume, one place per restart, and rolls."""
+        """Check rewrites: one pause and one queue time a resume, one a restart, and rolls."""
         first_of = {
             f"{INGRESS}/{record.partition()}/{record.offset()}": record.header("timer-first-origin")
             or f"{INGRESS}/{record.partition()}/{record.offset()}".encode()

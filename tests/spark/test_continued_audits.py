@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.audit_delivery import audit
-from spark_jobs.histories.job import AuditJob, Evidence, TableHash, read_evidence
+from spark_jobs.histories.job import AuditJob, RepeatInputs, TableHash, read_repeat_inputs
 from spark_jobs.kafka.broker import kafka_settings
 from spark_jobs.kafka.snapshot import OwnTopics, Selection
 from spark_jobs.results.result_tables import newest_of_chain
@@ -57,7 +57,7 @@ class Trail(NamedTuple):
         name: str,
         after: str | None = None,
         selection: Selection | None = None,
-        again: Evidence | None = None,
+        again: RepeatInputs | None = None,
     ) -> Summary:
         """Run the named audit, as a continuation of `after`, or `again`."""
         made = self.made
@@ -184,8 +184,8 @@ def test_audit_is_made_again_from_its_evidence_with_identical_verdicts(
     """The topics have changed since: there is a second delivery. Both the chain's last audit and
     the full one are repeated."""
     for name, after in (("chain", "chain"), ("whole", None)):
-        text = (trail.folder / name / "evidence.json").read_text()
-        evidence = read_evidence(text)
+        text = (trail.folder / name / "repeat.json").read_text()
+        evidence = read_repeat_inputs(text)
         trail.audited(spark, f"{name} again", after, Selection(evidence.at_ms), evidence)
         assert trail.verdicts(spark, f"{name} again").items() <= trail.verdicts(spark, name).items()
         assert "secret" not in text
@@ -198,8 +198,8 @@ def test_audit_is_made_again_from_its_evidence_with_identical_verdicts(
     with pytest.raises(NotOurs, match="created anew since that audit"):
         trail.audited(spark, "other", None, Selection(evidence.at_ms), gone)
     for broken in ("", "{}", text.replace('"version": 2', '"version": 7')):
-        with pytest.raises(ResultsRefused, match="not the evidence of an audit"):
-            read_evidence(broken)
+        with pytest.raises(ResultsRefused, match="not the repeat.json of an audit"):
+            read_repeat_inputs(broken)
 
 
 def test_audit_of_a_time_in_which_nothing_was_written_holds(

@@ -198,7 +198,7 @@ def ends_of(admin: AdminClient, places: Iterable[Partition]) -> dict[Partition, 
     wanted = {TopicPartition(*place): latest for place in places}
     found: dict[Partition, int] = {}
 
-    def is_told() -> bool:
+    def is_recorded() -> bool:
         asked = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED)
         try:
             told = {(one.topic, one.partition): answered_offset(a) for one, a in asked.items()}
@@ -209,7 +209,7 @@ def ends_of(admin: AdminClient, places: Iterable[Partition]) -> dict[Partition, 
         return True
 
     if wanted:
-        wait_for(is_told, READ_TIMEOUT_S, f"the ends of {[*wanted]}")
+        wait_for(is_recorded, READ_TIMEOUT_S, f"the ends of {[*wanted]}")
     return found
 
 

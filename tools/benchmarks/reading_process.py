@@ -200,7 +200,7 @@ def parsed(source: Source) -> Iterator[tuple[int, list[Entry]]]:
     yield 0, []
     for fetched in _fetched(consumer, left):
         for partition, records in fetched.records.items():
-            waiting = reader.read_batch(records).waiting()
+            waiting = reader.read_batch(records).usual()
             assert waiting is not None
             yield partition, list(waiting.entries)
     consumer.close()

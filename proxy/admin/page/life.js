@@ -6,7 +6,7 @@ import { length, moment } from "./time.js";
 const NAMES = { ingested: "Written", due: "Due", rolled: "Rewritten before retention deletes it",
   requeued: "Requeued", replaced: "Replaced", cancelled: "Cancelled", "rolled-back": "Rolled back",
   committed: "Committed", delivered: "Delivered", "dead-lettered": "Dead letter", expired: "Expired",
-  replayed: "Replayed", waiting: "Pending", applied: "Applied", missed: "Missed",
+  replayed: "Replayed", pending: "Pending", applied: "Applied", missed: "Missed",
   deleted: "Deleted by retention" };
 const BAD = new Set(["dead-lettered", "expired", "missed"]);
 const AT_THE_START = 20;
@@ -19,7 +19,7 @@ export function line(trace) {
     steps.splice(AT_THE_START, left, make("li", {}, part("p", "quiet", `${number(left)} more steps.`)));
   }
   const last = trace.steps.at(-1);
-  if (last.what === "waiting" && last.due_ms > last.time_ms) {
+  if (last.what === "pending" && last.due_ms > last.time_ms) {
     steps.push(make("li", { class: "next" }, part("p", "when", moment(last.due_ms)),
       make("p", {}, part("strong", "", "To be delivered"))));
   }
@@ -28,7 +28,7 @@ export function line(trace) {
 
 function item(step, before) {
   const after = before?.time_ms != null && step.time_ms !== null ? step.time_ms - before.time_ms : 0;
-  const kind = step.what === "waiting" ? "now" : BAD.has(step.what) ? "done bad" : "done";
+  const kind = step.what === "pending" ? "now" : BAD.has(step.what) ? "done bad" : "done";
   return make("li", { class: kind },
     make("p", { class: "when" }, kind === "now" ? "now" : moment(step.time_ms), make("br"),
       part("span", "quiet", after >= 1 ? `${length(after / 1000)} later` : "")),
@@ -44,14 +44,14 @@ function name(step) {
   return NAMES[step.what] ?? step.what[0].toUpperCase() + step.what.slice(1);
 }
 
-const place = (step) => (step.what === "waiting" || step.what === "due" ? null : step.where);
+const place = (step) => (step.what === "pending" || step.what === "due" ? null : step.where);
 
 function says(step) {
   if (step.what === "delivered") return [late(step.late_ms), step.detail].filter(Boolean).join("; ");
   if (step.what === "rolled") return "";
   if (step.what === "replaced" && name(step) !== NAMES.replaced) return "";
   if (step.due_ms === null) return step.detail;
-  if (step.what !== "waiting") return `${step.detail}, due ${moment(step.due_ms)}`;
+  if (step.what !== "pending") return `${step.detail}, due ${moment(step.due_ms)}`;
   const wait = (step.due_ms - step.time_ms) / 1000;
   return wait > 0 ? `due in ${length(wait)}` : `overdue by ${length(-wait)}`;
 }

@@ -55,7 +55,7 @@ async function drawTarget(ticket) {
   const said = await call("GET", `/pending/by-time?${new URLSearchParams({ target, within })}`);
   if (ticket !== asked) return;
   const counts = said.buckets.slice(0, -1).map((bucket) => bucket.pending);
-  const note = (said.counted_all ? "" : NOT_ALL) + held(said.held) + COUNTED;
+  const note = (said.counted_all ? "" : NOT_ALL) + paused(said.paused) + COUNTED;
   draw(counts, said.now, `${recordsIn(counts)} for ${target} are due`, note);
 }
 
@@ -65,7 +65,7 @@ function drawAll() {
     return;
   }
   const counts = newest[scale];
-  const note = held(newest.held) + cancelled(newest.cancelled) + NOTE;
+  const note = paused(newest.paused) + cancelled(newest.cancelled) + NOTE;
   draw(counts, newest.from, `The proxy acts on about ${recordsIn(counts)}`, note);
 }
 
@@ -94,7 +94,7 @@ function draw(counts, from, said, note) {
 }
 
 const recordsIn = (counts) => some(counts.reduce((sum, count) => sum + count, 0), "record");
-const held = (count) => (count ? `${some(count, "record")} of paused targets are delivered ` +
+const paused = (count) => (count ? `${some(count, "record")} of paused targets are delivered ` +
   "only after a resume, even if their time here is earlier. " : "");
 const cancelled = (count) => (count ? `The bars include ${some(count, "record")} that were cancelled or replaced, ` +
   "until their time. " : "");

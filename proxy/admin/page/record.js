@@ -33,18 +33,18 @@ const pathOf = (origin) => origin.split("/").map(encodeURIComponent).join("/");
 
 async function trace(origin, query) {
   byId("record-status").textContent = "Reading the topics…";
-  const told = await call("GET", `/records/${pathOf(origin)}/trace${query}`).catch((refused) => refused);
+  const trace = await call("GET", `/records/${pathOf(origin)}/trace${query}`).catch((refused) => refused);
   if (opened !== origin) return;
-  if (told instanceof Error) {
-    byId("record-status").textContent = told.message;
+  if (trace instanceof Error) {
+    byId("record-status").textContent = trace.message;
     return;
   }
   const longer = make("button", { type: "button", onclick: () => trace(origin, `?wait=${LONGER}`) },
     "Read for 30 s");
-  byId("record-status").textContent = `Steps: ${told.steps.length}. Times in ${zone(Date.now())}.`;
-  byId("record-life").replaceChildren(...line(told), ...(told.is_whole || query ? [] : [longer]));
-  const last = told.steps.at(-1);
-  if (told.state === "waiting" && !byId("record-actions").hasChildNodes()) {
+  byId("record-status").textContent = `Steps: ${trace.steps.length}. Times in ${zone(Date.now())}.`;
+  byId("record-life").replaceChildren(...line(trace), ...(trace.is_whole || query ? [] : [longer]));
+  const last = trace.steps.at(-1);
+  if (trace.state === "pending" && !byId("record-actions").hasChildNodes()) {
     actions(last.origin, last.due_ms, true);
   }
 }

@@ -4,7 +4,7 @@ import { attempt, confirm } from "./actions.js";
 import { call } from "./api.js";
 import { byId, make, number, say, some } from "./elements.js";
 
-const TARGETS_TOLD = 5;
+const TARGETS_SHOWN = 5;
 const NOTHING = "No letter was replayed.";
 
 // Replay letters. `chosen` is the body of a replay without dry_run. Call `then` after the replay.
@@ -43,7 +43,7 @@ async function run(body, word) {
 }
 
 function targets(reply) {
-  const told = reply.by_target.slice(0, TARGETS_TOLD)
+  const told = reply.by_target.slice(0, TARGETS_SHOWN)
     .map((one) => `${number(one.letters)} to ${one.target}`);
   const others = reply.by_target.length - told.length;
   return told.join(", ") + (others ? `, and to ${some(others, "other topic")}` : "");

@@ -7,7 +7,7 @@ import { open } from "./record.js";
 import { moment } from "./time.js";
 
 const WHY = { scheduled: "scheduled", overdue: "overdue, next to be delivered", paused: "target is paused",
-  "held-back": "in the queue of a rate limit", requeued: "requeued after a failed publish attempt",
+  "rate-limited": "in the queue of a rate limit", requeued: "requeued after a failed publish attempt",
   undecided: "undecided half message", unread: "content is only in the ingress",
   pending: "pending", "half-message": "undecided half message", ended: "ended" };
 const SHOWN = 50;

@@ -1,16 +1,16 @@
 -- In which hours were deliveries later than a minute, and to which targets?
 -- :late_ms=60000 records later than this many milliseconds count as late
 -- delivered: records due in that hour that were delivered. late: those of them that were late.
--- waiting: records that are due for longer than this, and had not ended in the last audit.
+-- overdue: records that are due for longer than this, and had not ended in the last audit.
 WITH timed AS (
   SELECT target, due_ms - pmod(due_ms, 3600000) AS hour_ms, lateness_ms, overdue_ms,
     lateness_ms > CAST(:late_ms AS BIGINT) AS is_late,
-    overdue_ms > CAST(:late_ms AS BIGINT) AS is_waiting
+    overdue_ms > CAST(:late_ms AS BIGINT) AS is_overdue
   FROM newest
 )
 SELECT hour_ms, target, count(lateness_ms) AS delivered, count_if(is_late) AS late,
-  count_if(is_waiting) AS waiting, greatest(max(lateness_ms), max(overdue_ms)) AS longest_ms
+  count_if(is_overdue) AS overdue, greatest(max(lateness_ms), max(overdue_ms)) AS longest_ms
 FROM timed
 GROUP BY hour_ms, target
-HAVING late + waiting > 0
+HAVING late + overdue > 0
 ORDER BY hour_ms, target

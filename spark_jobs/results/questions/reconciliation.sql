@@ -33,7 +33,7 @@ WITH gone_on AS (
     count_if(verdict = 'dead_lettered') AS dead_lettered,
     count_if(verdict = 'rolled_back') AS rolled_back,
     count_if(verdict = 'expired') AS expired,
-    count_if(verdict IN ('pending', 'overdue')) AS waiting,
+    count_if(verdict IN ('pending', 'overdue')) AS pending,
     count_if(verdict = 'unverifiable') AS not_judged,
     count_if(is_violation AND NOT is_unasked AND verdict NOT IN ('late', 'overdue')) AS broken,
     count_if(is_unasked) AS unasked
@@ -42,6 +42,6 @@ WITH gone_on AS (
   GROUP BY target, day
 )
 SELECT *, asked - delivered - cancelled - replaced - dead_lettered - rolled_back - expired
-  - waiting - not_judged - broken AS unaccounted
+  - pending - not_judged - broken AS unaccounted
 FROM counted
 ORDER BY target, day

@@ -58,7 +58,7 @@ def test_the_rights_of_the_page_are_enough_and_each_is_needed(
     grant(bootstrap, PRINCIPAL, *RIGHTS)
     waits, died = traces(person)
     assert (waits.code, died.code) == (0, 0), waits.err + died.err
-    assert json.loads(waits.out)["state"] == "waiting"
+    assert json.loads(waits.out)["state"] == "pending"
     assert json.loads(died.out)["steps"][1]["where"] == "timer.dead-letters/0/0"
     for right in RIGHTS:
         revoke(bootstrap, PRINCIPAL, right)

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from confluent_kafka import KafkaException
 
 from proxy.config.settings import AdmissionSettings, Resumed
-from proxy.dispatch import parked_records
+from proxy.dispatch import paused_records
 from proxy.dispatch.release_control import ReleaseControl, WorkerRateLimit
 from proxy.protocol.position import Position
 from proxy.publishing import kafka_transactions, throttling
@@ -32,14 +32,14 @@ from tests.support.simulation.world import DISK_BYTES, World
 PARTITIONS: Final = 2
 TOPICS: Final = (*TARGETS, "checks", f"retry.{GROUP}", f"dlq.{GROUP}")
 MOST_ROUNDS: Final = 2_500
-"""A look for parked records through a tiny wheel takes thousands of turns for seven days."""
+"""A look for paused records through a tiny wheel takes thousands of turns for seven days."""
 SMALL_BOUNDS: Final[tuple[tuple[Any, dict[str, Any]], ...]] = (
     (shard, {"PARSED_AT_ONCE": 3, "WORTH_A_FLUSH": 2, "FLUSHED_AT_ONCE": 2, "FLUSH_EVERY_MS": 10}),
     (purges, {"LOOKED_AT": 2}),
     (identities, {"MOST_PAUSES": 2, "MOST_READ": 1}),
     (missed_moves, {"CHUNK_OFFSETS": 8, "CHUNK_BYTES": 1}),
     (half_messages, {"HELD_BYTES": 1, "READ_AT_ONCE": 1}),
-    (parked_records, {"LOOKED_AT": 2, "MOST_UNREAD": 2}),
+    (paused_records, {"LOOKED_AT": 2, "MOST_UNREAD": 2}),
     (pipeline, {"SWEPT_AT_ONCE": 2}),
     (throttling, {"TELLING_BYTES": 800, "LEAST_BYTES": 100}),
 )

@@ -177,7 +177,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
     def look_ahead(self, ahead_ms: int) -> None:
         until_ms = self.now_ms + ahead_ms
         expected = min((e[0] for e in self.model if e[0] <= until_ms), default=None)
-        assert self.store.next_due_ms(until_ms) == expected
+        assert self.store.next_fires_ms(until_ms) == expected
 
     @rule(budget=st.integers(1, 60), times=st.integers(1, 10))
     def maintain(self, budget: int, times: int) -> None:

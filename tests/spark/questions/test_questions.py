@@ -157,7 +157,7 @@ ASKED: list[Asked] = [
         ],
     ),
     (
-        "waiting_by_hour",
+        "pending_by_hour",
         {"day": "2026-11-25"},
         (),
         [
@@ -168,7 +168,7 @@ ASKED: list[Asked] = [
         ],
     ),
     (
-        "waiting_by_hour",
+        "pending_by_hour",
         {"day": "2026-11-25", "hours": "48"},
         ("hour_ms", "target"),
         [
@@ -180,7 +180,7 @@ ASKED: list[Asked] = [
         ],
     ),
     (
-        "waiting_by_hour",
+        "pending_by_hour",
         {"day": "2026-11-26"},
         (),
         [
@@ -191,7 +191,7 @@ ASKED: list[Asked] = [
         ],
     ),
     (
-        "waiting_by_hour",
+        "pending_by_hour",
         {"day": "2026-11-24"},
         (),
         [(None, "invoices", 2, 1, 0), (None, "orders", 3, 1, 0)],
@@ -316,7 +316,7 @@ def test_a_violation_comes_with_the_commands_that_show_it(asked: SparkSession) -
 
 def test_without_a_day_waiting_records_count_from_this_hour_on(asked: SparkSession) -> None:
     first_ms = _this_hour_ms()
-    rows = question("waiting_by_hour").answer(asked, {"hours": "1"}).collect()
+    rows = question("pending_by_hour").answer(asked, {"hours": "1"}).collect()
     assert {row.hour_ms for row in rows} <= {first_ms, _this_hour_ms(), None}
     assert sum(row.records for row in rows) == 5
 

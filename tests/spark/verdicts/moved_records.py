@@ -270,10 +270,10 @@ def what_is_let_go_after_a_pause_is_late_and_what_was_moved_counts_from_then_on(
     """The limit is 2 s."""
     first = t.record("requeued")
     t.outcome(first, "requeued")
-    parked = t.record("requeued", "moved", **going_on(t, first, first), wanted_ms=FIRES_MS)
+    paused = t.record("requeued", "moved", **going_on(t, first, first), wanted_ms=FIRES_MS)
     let_go: dict[str, Any] = {"first": first, "moved_due_ms": 50_000, "timestamp_ms": 90_000}
-    after = move(t, "late", parked, "arrived 40100 ms late", **let_go)
-    took(t, parked, after, "requeued", at_ms=90_050)
+    after = move(t, "late", paused, "arrived 40100 ms late", **let_go)
+    took(t, paused, after, "requeued", at_ms=90_050)
     arrived(t, after, first, at_ms=90_100)
     one = t.record("replaced", "moved", **LATER)
     two = move(t, "delivered", one, timestamp_ms=90_000)

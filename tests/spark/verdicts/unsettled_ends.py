@@ -27,9 +27,9 @@ def what_may_have_been_let_go_unseen_is_not_overdue(t: Topics) -> None:
         first = t.record("requeued")
         t.outcome(first, "requeued")
         began: dict[str, Any] = {"first_offset": first, "first_origin": t.origin(first)}
-        parked = t.record(expected, hop_from=first, **began, **held)
+        paused = t.record(expected, hop_from=first, **began, **held)
         if expected == "pending":
-            let_go = t.record("pending", hop_from=parked, moved_due_ms=50_000, **began)
+            let_go = t.record("pending", hop_from=paused, moved_due_ms=50_000, **began)
             t.delivered(let_go, stamps=stamps, first_origin=t.origin(first))
 
 

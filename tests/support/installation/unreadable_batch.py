@@ -51,6 +51,6 @@ def _write_batch(
 
 def unreadable_at(proxy: ProxyProcess) -> list[tuple[int, int]]:
     code, said = proxy.get("/readyz")
-    waiting = json.loads(said).get("waiting", []) if said else []
+    waiting = json.loads(said).get("not_ready", []) if said else []
     found = [(one["partition"], one["unreadable_at"]) for one in waiting]
     return [] if code == 200 else found

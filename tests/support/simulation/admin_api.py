@@ -29,7 +29,7 @@ from proxy.protocol.body import Headers, Message
 from proxy.protocol.parsed import Purge
 from proxy.protocol.position import NEVER_MS
 from proxy.scheduling.batch import OutgoingRecord
-from proxy.scheduling.pending import END, Found, WaitingPiece, WaitingRecord
+from proxy.scheduling.pending import END, Found, PendingPiece, PendingRecord
 from proxy.telemetry.status import ShardStatus, Status
 from storage.store import Key, TargetCounts
 from tests.support.simulation.admin_exchange import exchange
@@ -94,17 +94,17 @@ def _counted(buckets: int, partitions: Sequence[int]) -> Sequence[CountedShard]:
     return [CountedShard(partitions[0], [counts] * buckets)]
 
 
-def _piece(partition: int, after: Key) -> WaitingPiece:
+def _piece(partition: int, after: Key) -> PendingPiece:
     """Return three pending records, none for the last partition. One fires at its due time, one is
     held back, and one is undecided."""
     origin = f"{INGRESS}/{partition}"
     records = [
-        WaitingRecord(1_000, 1, f"{origin}/1", b"a", 1_000, "orders", 30, "scheduled"),
-        WaitingRecord(FAR_MS, 4, f"{origin}/2", None, 900, "bills", 40, "held-back"),
-        WaitingRecord(NEVER_MS, 3, f"{origin}/3", b"h", 7, "orders", None, "undecided"),
+        PendingRecord(1_000, 1, f"{origin}/1", b"a", 1_000, "orders", 30, "scheduled"),
+        PendingRecord(FAR_MS, 4, f"{origin}/2", None, 900, "bills", 40, "rate-limited"),
+        PendingRecord(NEVER_MS, 3, f"{origin}/3", b"h", 7, "orders", None, "undecided"),
     ]
     beyond = [one for one in records if (one.fires_ms, one.offset) > after]
-    return WaitingPiece(partition, beyond if partition < 2 else [], END)
+    return PendingPiece(partition, beyond if partition < 2 else [], END)
 
 
 @dataclass

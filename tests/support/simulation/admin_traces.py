@@ -31,7 +31,7 @@ class MadeUpTraces:
             raise self.refusal
         steps = [
             Step(1_000, "ingested", named, "for orders", named, 6_000),
-            Step(2_000, "waiting", named, "", named, 6_000),
+            Step(2_000, "pending", named, "", named, 6_000),
         ]
         unknown = [] if self.is_whole else ["What came after this."]
-        return Story(named, "waiting", named, None, steps, unknown, self.is_whole)
+        return Story(named, "pending", named, None, steps, unknown, self.is_whole)

@@ -44,7 +44,7 @@ class MemoryStore:
         until = bisect_right(self._entries, (watermark_ms, cursor), key=lambda e: e[:2])
         del self._entries[:until]
 
-    def next_due_ms(self, until_ms: int) -> int | None:
+    def next_fires_ms(self, until_ms: int) -> int | None:
         first = self._entries[0][0] if self._entries else None
         return first if first is not None and first <= until_ms else None
 

@@ -64,7 +64,7 @@ def test_not_ready_while_a_partition_cannot_be_read_on() -> None:
     code, said = ask("/readyz", [replace(a_status(), shards=(stuck, a_shard("running", 1)))])
     assert code == 503
     assert "cannot be read on" in str(said["reason"])
-    (waiting,) = cast(list[dict[str, object]], said["waiting"])
+    (waiting,) = cast(list[dict[str, object]], said["not_ready"])
     assert (waiting["unreadable_at"], waiting["unreadable_why"]) == (5, "it does not unpack")
 
 
@@ -75,7 +75,7 @@ def test_a_worker_that_was_assigned_nothing_is_ready() -> None:
 def test_not_ready_names_the_shards_that_have_not_caught_up() -> None:
     code, said = ask("/readyz", [a_status("running", "catching-up"), a_status("recovering")])
     assert code == 503
-    waiting = said["waiting"]
+    waiting = said["not_ready"]
     assert isinstance(waiting, list)
     assert [(one["partition"], one["state"], one["behind"]) for one in waiting] == [
         (1, "catching-up", 5),

@@ -47,11 +47,11 @@ def test_pending_records_are_counted_in_the_buckets_asked_for_from_short_to_long
 def test_what_was_cancelled_or_is_held_by_a_pause_is_told_beside_the_buckets() -> None:
     made = MadeUpApi()
     _, said = made.ask("/pending/by-time")
-    assert (said["cancelled"], said["held"]) == (3, 0)
+    assert (said["cancelled"], said["paused"]) == (3, 0)
     made.broker.paused = {"ord*", "nothing-*"}
-    assert made.ask("/pending/by-time")[1]["held"] == 4
+    assert made.ask("/pending/by-time")[1]["paused"] == 4
     made.broker.paused.add("*")
-    assert made.ask("/pending/by-time")[1]["held"] == 9
+    assert made.ask("/pending/by-time")[1]["paused"] == 9
 
 
 def test_undecided_half_messages_are_counted_by_partition() -> None:

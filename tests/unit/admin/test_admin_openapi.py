@@ -60,7 +60,7 @@ def test_bounds_and_defaults_are_of_json_schema() -> None:
 
 def test_replies_promise_the_fields_that_are_always_sent() -> None:
     schemas = document()["components"]["schemas"]
-    for name in ("Letter", "ListedLetter", "WaitingRecord"):
+    for name in ("Letter", "ListedLetter", "PendingRecord"):
         assert set(schemas[name]["required"]) == set(schemas[name]["properties"])
     body = {"key", "value", "headers", "headers_left_out"}
     assert set(schemas["Record"]["properties"]) - set(schemas["Record"]["required"]) == body

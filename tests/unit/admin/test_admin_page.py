@@ -177,7 +177,7 @@ def test_a_snapshot_says_which_targets_a_pause_holds_and_what_stands_in_the_pict
     snapshot = Snapshots(CollectorRegistry(), made.statuses, made.workers).make(10_000)
     assert snapshot["held_targets"] == ["bills"]
     by_time = snapshot["by_time"]
-    assert (by_time["held"], by_time["cancelled"]) == (5, 3)
+    assert (by_time["paused"], by_time["cancelled"]) == (5, 3)
 
 
 def test_a_worker_that_does_not_answer_leaves_the_rest_of_the_snapshot() -> None:

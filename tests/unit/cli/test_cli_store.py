@@ -117,7 +117,7 @@ def test_dump_prints_each_entry_with_its_bytes_as_text(call: Call) -> None:
     assert first == {
         "shard": "timer.ingress-0",
         "offset": 0,
-        "due_ms": NOW_MS + 5_000,
+        "fires_ms": NOW_MS + 5_000,
         "target": "orders",
         "partition": None,
         "key": "k",

@@ -23,12 +23,12 @@ DUE_MS = NOW_MS + 7_200_000
             "1 min late; given up",
         ),
         (Step(NOW_MS, "delivered", THERE, "", HERE), "its due time is unknown"),
-        (Step(NOW_MS, "waiting", HERE, "", HERE, DUE_MS), "due in 2 h"),
+        (Step(NOW_MS, "pending", HERE, "", HERE, DUE_MS), "due in 2 h"),
         (
-            Step(DUE_MS, "waiting", HERE, "", HERE, NOW_MS),
+            Step(DUE_MS, "pending", HERE, "", HERE, NOW_MS),
             "due 2 h ago: look whether the proxy runs",
         ),
-        (Step(NOW_MS, "waiting", HERE, "its target was paused", HERE), "its target was paused"),
+        (Step(NOW_MS, "pending", HERE, "its target was paused", HERE), "its target was paused"),
         (Step(NOW_MS, "ingested", HERE, "for a\x1b", HERE), "for a\\x1b"),
         (
             Step(NOW_MS, "ingested", HERE, "for orders", HERE, DUE_MS),

@@ -41,7 +41,7 @@ def test_letters_done_already_and_strangers_need_no_care() -> None:
 
 def test_targets_beyond_a_limit_are_counted_together() -> None:
     counts = ReplayCounts()
-    for number in range(counting.TOLD_APART + 3):
+    for number in range(counting.MOST_TARGETS_COUNTED + 3):
         counts.note(goes(f"t{number}"))
     assert counts.by_target[OTHERS].letters == 3
-    assert counts.replayable == counting.TOLD_APART + 3
+    assert counts.replayable == counting.MOST_TARGETS_COUNTED + 3

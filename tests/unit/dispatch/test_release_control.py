@@ -6,15 +6,15 @@ import pytest
 
 from proxy.config.settings import OverdueLimit, Resumed, TargetLimit
 from proxy.dispatch.release_control import (
-    PARKED_MS,
     REMEMBERED,
+    UNTIL_RESUMED_MS,
     Disposition,
     OverdueRule,
     ReleaseControl,
 )
 from proxy.protocol.body import GONE, Delivery, Headers, IngressPartition, packer
 from proxy.protocol.outcomes import Outcome, Rejection
-from proxy.scheduling.batch import Batch, Hop, Place
+from proxy.scheduling.batch import Batch, Hop, NotBefore
 from storage.store import Entry
 
 NOW_MS = 1_800_000_000_000
@@ -89,7 +89,7 @@ def test_a_paused_targets_record_is_parked_until_the_pause_is_over(late_ms: int)
     release.pause(["orders*"])
     end = release.decide(a_delivery(due_ms=NOW_MS - late_ms), NOW_MS)
     assert isinstance(end, Hop)
-    assert (end.what, end.not_before_ms) == ("requeued", PARKED_MS)
+    assert (end.what, end.not_before_ms) == ("requeued", UNTIL_RESUMED_MS)
     assert release.decide(a_delivery("bills"), NOW_MS) is None
 
 
@@ -241,4 +241,4 @@ def test_a_worker_has_the_same_share_of_a_resume_as_of_the_partitions() -> None:
 
 def test_a_record_in_the_queue_of_a_resume_that_is_forgotten_goes_as_it_is_rolled() -> None:
     in_queue = a_held_delivery(NOW_MS - 1_000, NOW_MS + MINUTE_MS)
-    assert ReleaseControl().place(in_queue, NOW_MS) == Place(in_queue.due_ms)
+    assert ReleaseControl().not_before(in_queue, NOW_MS) == NotBefore(in_queue.due_ms)

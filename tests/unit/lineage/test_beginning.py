@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.dead_letters.letter import Origin
-from proxy.lineage.tracer import NoSuchRecord, find_beginning, refuse_untold
+from proxy.lineage.tracer import NoSuchRecord, find_beginning, refuse_unrecorded
 from tests.unit.lineage.traced_topics import NAMES, START_MS, TracedSite
 
 
@@ -20,7 +20,7 @@ def test_record_of_which_nothing_is_left_is_refused(site: TracedSite) -> None:
     site.topics.delete(NAMES.ingress, 1)
     there = site.topics.offsets(NAMES.ingress, 0)
     with pytest.raises(NoSuchRecord, match="has been deleted: partition 0 of timer.ingress"):
-        refuse_untold(site.trace(origin), there, NAMES.outcomes)
+        refuse_unrecorded(site.trace(origin), there, NAMES.outcomes)
 
 
 def test_offset_that_no_record_has_is_refused(site: TracedSite) -> None:
@@ -29,7 +29,7 @@ def test_offset_that_no_record_has_is_refused(site: TracedSite) -> None:
     there = site.topics.offsets(NAMES.ingress, 0)
     assert find_beginning(site.topics, origin, NAMES.ingress, "b:9092") == origin
     with pytest.raises(NoSuchRecord, match="No record lies at timer.ingress/0/0 that can be read"):
-        refuse_untold(site.trace(origin), there, NAMES.outcomes)
+        refuse_unrecorded(site.trace(origin), there, NAMES.outcomes)
 
 
 @pytest.mark.parametrize(

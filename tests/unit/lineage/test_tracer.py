@@ -6,7 +6,7 @@ import pytest
 
 from proxy.dead_letters.letter import Origin, Place
 from proxy.dead_letters.replay_plan import mark_key
-from proxy.dispatch.release_control import PARKED_MS
+from proxy.dispatch.release_control import UNTIL_RESUMED_MS
 from proxy.lineage.story import Step, Story
 from proxy.lineage.tracer import MOST_LINKS
 from proxy.protocol.body import Headers
@@ -63,7 +63,7 @@ def test_of_two_records_with_an_id_the_older_names_the_newer(site: TracedSite) -
     new = site.ingest(topic="orders", delay="1h", id="a")
     site.ended(old, "replaced", next_offset=new.offset)
     assert step(site.story(old), "replaced").where == new
-    assert site.story(new).state == "waiting"
+    assert site.story(new).state == "pending"
 
 
 def test_cancel_that_ended_a_record_is_found_among_others(site: TracedSite) -> None:
@@ -123,8 +123,8 @@ def test_half_message_is_followed_through_its_commit(site: TracedSite) -> None:
     site.check_back("checks", "h", 1)
     site.check_back("checks", "another", 1)
     waits = site.story(origin)
-    assert told(waits) == ["ingested", "check-back 1", "waiting"]
-    assert "not committed" in step(waits, "waiting").detail
+    assert told(waits) == ["ingested", "check-back 1", "pending"]
+    assert "not committed" in step(waits, "pending").detail
     commit = site.ingest(transaction="commit", id="h")
     site.ended(commit, "applied")
     site.passes(1_000)
@@ -187,7 +187,7 @@ def test_record_sent_back_with_its_stamps_by_another_client_is_a_retry(site: Tra
     back = site.ingest(delivery.headers, retry_group="g", attempt="0")
     site.hopped(back, "requeued", "retry.g is paused")
     story = site.story(first)
-    assert told(story) == ["ingested", "delivered", "retry", "requeued", "waiting"]
+    assert told(story) == ["ingested", "delivered", "retry", "requeued", "pending"]
     assert site.story(back) == story
 
 
@@ -257,7 +257,7 @@ def test_chain_of_which_nothing_but_a_late_copy_is_left_is_told(site: TracedSite
     site.topics.delete(NAMES.ingress, second.offset)
     site.topics.delete(NAMES.outcomes, 1)
     story = site.story(first)
-    assert told(story) == ["deleted", "ingested", "waiting"]
+    assert told(story) == ["deleted", "ingested", "pending"]
     assert f"How {first} ended: it has no outcome, or its outcome was deleted." in story.unknown
 
 
@@ -279,7 +279,7 @@ def test_outcome_of_a_deleted_record_is_looked_for_where_its_successor_was_writt
     site.passes(HOUR_MS)
     second = site.hopped(first)
     site.topics.delete(NAMES.ingress, second.offset)
-    assert told(site.story(second)) == ["deleted", "rolled", "waiting"]
+    assert told(site.story(second)) == ["deleted", "rolled", "pending"]
     assert site.topics.read[NAMES.outcomes] < 5
 
 
@@ -323,11 +323,11 @@ def test_mark_that_leads_back_makes_no_circle(site: TracedSite) -> None:
 
 def test_what_waits_says_until_when_or_that_its_target_is_paused(site: TracedSite) -> None:
     later, now = site.ingest(topic="orders", delay="2h"), site.ingest(topic="orders")
-    assert step(site.story(later), "waiting").due_ms == START_MS + 2 * HOUR_MS
+    assert step(site.story(later), "pending").due_ms == START_MS + 2 * HOUR_MS
     again = site.hopped(now, "requeued", "no-topic", not_before_ms=START_MS + 5_000)
-    assert step(site.story(again), "waiting").due_ms == START_MS + 5_000
-    parked = site.hopped(again, "requeued", "orders is paused", not_before_ms=PARKED_MS)
-    waiting = step(site.story(parked), "waiting")
+    assert step(site.story(again), "pending").due_ms == START_MS + 5_000
+    paused = site.hopped(again, "requeued", "orders is paused", not_before_ms=UNTIL_RESUMED_MS)
+    waiting = step(site.story(paused), "pending")
     assert (waiting.due_ms, waiting.detail) == (
         None,
         "its target is paused",

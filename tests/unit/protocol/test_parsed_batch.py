@@ -53,18 +53,18 @@ def test_a_record_with_and_one_without_an_id_say_the_same_of_their_entry() -> No
 
 def test_usual_records_come_as_columns_and_others_keep_the_batch_from_it() -> None:
     batch, _messages = parsed(PLAIN, NAMED, PLAIN, {**NAMED, "timer-id": "b"})
-    waiting = batch.waiting()
+    waiting = batch.usual()
     assert waiting is not None
     assert [entry[1] for entry in waiting.entries] == [0, 1, 2, 3]
     assert [entry[1] for entry in waiting.named] == [1, 3]
     assert list(waiting.idents) == [b"a", b"b"]
     for other in (ROLLED_WITH_ID, HALF_MESSAGE, CANCEL, BAD):
-        assert parsed(PLAIN, NAMED, other)[0].waiting() is None
+        assert parsed(PLAIN, NAMED, other)[0].usual() is None
 
 
 def test_columns_of_records_all_with_ids_and_all_without() -> None:
     alike = {"timer-id": "c", **PLAIN}
-    all_named, none_named = parsed(NAMED, alike)[0].waiting(), parsed(PLAIN, ROLLED)[0].waiting()
+    all_named, none_named = parsed(NAMED, alike)[0].usual(), parsed(PLAIN, ROLLED)[0].usual()
     assert all_named is not None
     assert none_named is not None
     assert list(all_named.entries) == list(all_named.named)

@@ -58,7 +58,7 @@ def test_each_is_told_once_however_few_fit(most: int) -> None:
         piece = swept.sweep.piece(BEGUN, BEGUN, most)
         assert len(piece) <= most
         told += [one.key for one in piece]
-        swept.sweep.told(piece)
+        swept.sweep.note_written(piece)
     assert told == [(60, 1), (70, 2)]
     assert sorted(swept.deleted) == [(50, 0), (60, 1), (70, 2)]
     assert swept.purges.progress is None

@@ -12,7 +12,7 @@ from proxy.config.machine import DiskReserve
 from proxy.config.settings import AdmissionSettings
 from proxy.scheduling.shard import State
 from proxy.session.limits import FULL_RETRY_MS, LOOK_EVERY_MS, BackPressure
-from proxy.session.waiting_limits import WaitingLimits
+from proxy.session.pending_limits import PendingLimits
 from storage.errors import StorageFull
 
 NOW_MS = 1_800_000_000_000
@@ -59,7 +59,7 @@ def a_back_pressure(disk: Disk | None = None) -> tuple[Fetching, BackPressure]:
         cast(Any, fetching),
         DiskReserve(400),
         (disk or Disk()).space,
-        WaitingLimits(AdmissionSettings()),
+        PendingLimits(AdmissionSettings()),
     )
 
 
@@ -122,12 +122,12 @@ def test_nothing_is_fetched_while_less_is_free_than_the_reserve() -> None:
     fetching, pressure = a_back_pressure(disk)
     pressure.look_at_disk(NOW_MS)
     apply(pressure, 0)
-    held = [pressure.is_disk_held]
+    held = [pressure.is_disk_full]
     assert pressure.may_write(NOW_MS), "what has been read is still written and compacted"
     disk.free_bytes = 450
     pressure.look_at_disk(NOW_MS + LOOK_EVERY_MS)
     apply(pressure, 0)
-    held.append(pressure.is_disk_held)
+    held.append(pressure.is_disk_full)
     assert (held, fetching.said) == ([True, False], [("pause", [1]), ("resume", [1])])
 
 
@@ -155,7 +155,7 @@ def test_a_data_folder_that_is_gone_changes_nothing() -> None:
     pressure.look_at_disk(NOW_MS)
     disk.is_gone, disk.free_bytes = True, 1_000
     pressure.look_at_disk(NOW_MS + LOOK_EVERY_MS)
-    assert pressure.is_disk_held
+    assert pressure.is_disk_full
 
 
 def test_a_disk_that_is_full_and_below_its_reserve_is_held_until_neither_is() -> None:

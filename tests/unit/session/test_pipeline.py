@@ -392,7 +392,7 @@ def test_partition_that_comes_back_while_its_records_wait_is_read_on() -> None:
     for _ in range(3):
         world.send({"timer-topic": "orders", "timer-delay": "0"})
     world.turn()
-    assert world.shards[0].waiting
+    assert world.shards[0].backlog
     world.kafka.rebalances.append(("on_lost", 0))
     world.settle()
     assert len(world.delivered()) == 3

@@ -44,14 +44,14 @@ def test_below_the_reserve_what_is_due_goes_out_and_nothing_new_is_read() -> Non
     world.settle()
     world.disk_free_bytes = 0
     pass_seconds(world, 2)
-    held = [world.pipeline.back_pressure.is_disk_held]
+    held = [world.pipeline.back_pressure.is_disk_full]
     send(world, "1s")
     send(world, "0")
     pass_seconds(world, 10)
     assert (read(world), world.origins()) == (1, ["timer.ingress/0/0"])
     world.disk_free_bytes = DISK_BYTES
     pass_seconds(world, 2)
-    held.append(world.pipeline.back_pressure.is_disk_held)
+    held.append(world.pipeline.back_pressure.is_disk_full)
     assert (held, read(world), len(world.origins())) == ([True, False], 3, 3)
 
 
@@ -67,7 +67,7 @@ def test_a_restart_below_the_reserve_catches_up_and_delivers_before_it_holds() -
     send(world, "3s")
     pass_seconds(world, 10)
     assert (read(world), len(world.origins())) == (6, 6)
-    assert world.pipeline.back_pressure.is_disk_held
+    assert world.pipeline.back_pressure.is_disk_full
 
 
 def test_a_worker_that_has_given_all_away_sees_the_disk_fill_and_empty() -> None:
@@ -77,7 +77,7 @@ def test_a_worker_that_has_given_all_away_sees_the_disk_fill_and_empty() -> None
     held = []
     for world.disk_free_bytes in (0, DISK_BYTES):
         pass_seconds(world, 2)
-        held.append(world.pipeline.back_pressure.is_disk_held)
+        held.append(world.pipeline.back_pressure.is_disk_full)
     assert held == [True, False]
 
 
@@ -96,7 +96,7 @@ def test_a_full_disk_is_not_mended_by_shards_that_have_nothing_to_write(
     for _ in range(10):
         world.time.pass_ms(1_000)
         world.turn()
-        held.append(world.pipeline.back_pressure.is_disk_held)
+        held.append(world.pipeline.back_pressure.is_disk_full)
     assert all(held)
 
 
@@ -112,5 +112,5 @@ def test_reading_goes_on_once_a_full_disk_can_be_written_again() -> None:
     pass_seconds(world, 3)
     send(world, "0")
     pass_seconds(world, 3)
-    assert not world.pipeline.back_pressure.is_disk_held
+    assert not world.pipeline.back_pressure.is_disk_full
     assert len(world.origins()) == 2

@@ -123,13 +123,13 @@ def test_a_turn_takes_one_view_of_each_shard_and_asks_its_store_once_for_what_is
     world.settle()
     world.time.pass_ms(1_000)
     asked: list[int] = []
-    next_due_ms = Shard.next_due_ms
+    next_fires_ms = Shard.next_fires_ms
 
     def noting(shard: Shard, until_ms: int) -> int | None:
         asked.append(shard.ingress.number)
-        return next_due_ms(shard, until_ms)
+        return next_fires_ms(shard, until_ms)
 
-    monkeypatch.setattr(Shard, "next_due_ms", noting)
+    monkeypatch.setattr(Shard, "next_fires_ms", noting)
     world.turn()
     assert sorted(asked) == list(range(PARTITIONS))
     assert len(world.delivered()) == PARTITIONS
@@ -182,7 +182,7 @@ def test_each_is_looked_at_before_long_and_all_when_progress_is_committed(
     world.turn()
     world.time.pass_ms(60)
     world.turn(2)
-    watermarks_ms = {position.watermark.due_ms for position in world.positions()}
+    watermarks_ms = {position.watermark.fires_ms for position in world.positions()}
     assert watermarks_ms == {world.time.wall_now_ms}
 
 
@@ -195,7 +195,7 @@ def test_of_many_idle_shards_some_are_committed_at_a_time() -> None:
     for _ in range(3):
         world.turn()
         now_ms = world.time.wall_now_ms
-        committed.append(sum(at.watermark.due_ms == now_ms for at in world.positions()))
+        committed.append(sum(at.watermark.fires_ms == now_ms for at in world.positions()))
     assert committed == [IDLE_AT_ONCE, 2 * IDLE_AT_ONCE, 2 * IDLE_AT_ONCE + 1]
 
 

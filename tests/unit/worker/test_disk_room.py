@@ -79,7 +79,7 @@ def machine(tmp_path: Path) -> Machine:
 
 def left_after_s(machine: Machine, room: DiskRoom, at_most_s: int) -> int | None:
     for second in range(at_most_s):
-        if room.must_leave(is_held=True):
+        if room.must_leave(is_full=True):
             return second
         machine.pass_s(1)
     return None
@@ -157,7 +157,7 @@ def test_room_in_between_begins_the_time_anew(machine: Machine) -> None:
     for _ in range(10):
         assert left_after_s(machine, room, int(LEAVE_AFTER_S) - 10) is None
         machine.pass_s(1)
-        assert not room.must_leave(is_held=False)
+        assert not room.must_leave(is_full=False)
 
 
 def test_one_that_began_without_room_stays_longer(machine: Machine) -> None:

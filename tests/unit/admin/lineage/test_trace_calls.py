@@ -20,7 +20,7 @@ def test_a_trace_is_told_as_data_with_times_in_epoch_ms() -> None:
     code, told = made.ask(PATH)
     assert code == 200
     assert made.traces.asked == [(HERE, 10, 600_000)]
-    assert (told["state"], told["is_whole"], told["unknown"]) == ("waiting", True, [])
+    assert (told["state"], told["is_whole"], told["unknown"]) == ("pending", True, [])
     assert told["steps"][0] == {
         "time_ms": 1_000,
         "what": "ingested",

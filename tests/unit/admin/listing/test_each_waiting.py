@@ -44,5 +44,5 @@ def test_of_targets_those_are_counted_that_will_fire_by_their_own_due() -> None:
     listed = len(made.ask("/pending/records")[1]["records"])
     counts = [bucket["pending"] for bucket in said["buckets"]]
     assert (code, counts) == (200, [listed - undecided, 0])
-    assert (said["held"], said["cancelled"], said["counted_all"]) == (0, 0, True)
+    assert (said["paused"], said["cancelled"], said["counted_all"]) == (0, 0, True)
     assert made.ask("/pending/by-time?target=a,b")[0] == 400

@@ -52,7 +52,7 @@ def test_a_record_is_shown_with_what_it_waits_for() -> None:
             "fires": FAR_MS,
             "target": "bills",
             "bytes": 40,
-            "why": "held-back",
+            "why": "rate-limited",
             "attempt": 0,
             "reason": None,
         },

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from proxy.admin.listing import LEAST_PIECE, PAGE_S, Page, Place, read_page
 from proxy.admin.queries import ScanPending
-from proxy.scheduling.pending import END, Sought, WaitingPiece, WaitingRecord
+from proxy.scheduling.pending import END, PendingPiece, PendingRecord, Sought
 
 BEGINNING: Place = (-1, 2**31, 0)
 
 
-def record(partition: int, fires_ms: int, offset: int) -> WaitingRecord:
-    return WaitingRecord(
+def record(partition: int, fires_ms: int, offset: int) -> PendingRecord:
+    return PendingRecord(
         fires_ms, offset, f"t/{partition}/{offset}", None, fires_ms, "orders", 1, "scheduled"
     )
 
@@ -32,17 +32,17 @@ class Pieces:
         self.asked = 0
         self.most: list[int] = []
 
-    def ask(self, query: ScanPending) -> Sequence[WaitingPiece]:
+    def ask(self, query: ScanPending) -> Sequence[PendingPiece]:
         self.asked += 1
         self.most.append(query.most)
-        pieces: list[WaitingPiece] = []
+        pieces: list[PendingPiece] = []
         for partition, after in query.places[: self.places]:
             if partition < self.served:
                 beyond = [key for key in self.records[partition] if key > after]
                 found = [record(partition, *key) for key in beyond[: self.at_once]]
                 is_all = len(beyond) <= self.at_once
                 upto = END if is_all else (found[-1].fires_ms, found[-1].offset)
-                pieces.append(WaitingPiece(partition, found, upto))
+                pieces.append(PendingPiece(partition, found, upto))
         return pieces
 
     def page(self, place: Place, limit: int, now_s: Callable[[], float] = lambda: 0.0) -> Page:
@@ -87,11 +87,11 @@ def test_partitions_that_no_worker_serves_any_more_are_not_called_covered() -> N
 def test_a_partition_that_nobody_serves_any_more_holds_up_no_page() -> None:
     asked = 0
 
-    def ask(query: ScanPending) -> Sequence[WaitingPiece]:
+    def ask(query: ScanPending) -> Sequence[PendingPiece]:
         nonlocal asked
         asked += 1
         served = [(p, after) for p, after in query.places if p == 0]
-        return [WaitingPiece(p, [], (fires_ms + 1, 0)) for p, (fires_ms, _) in served]
+        return [PendingPiece(p, [], (fires_ms + 1, 0)) for p, (fires_ms, _) in served]
 
     times_s = chain([0.0], repeat(PAGE_S + 1))
     page = read_page(ask, Sought(), [0, 1], BEGINNING, 10, partial(next, times_s))

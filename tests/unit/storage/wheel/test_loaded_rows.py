@@ -17,13 +17,13 @@ KEYS = st.tuples(st.integers(0, 40), st.integers(0, 1000))
 
 def rows_of(keys: list[Key]) -> Rows:
     rows = np.zeros(len(keys), RECORD)
-    rows["due_ms"] = [due_ms for due_ms, _ in keys]
+    rows["fires_ms"] = [due_ms for due_ms, _ in keys]
     rows["offset"] = [offset for _, offset in keys]
     return in_order(rows)
 
 
 def decoded(rows: Rows) -> list[Entry]:
-    return [(due_ms, offset, "t", b"") for due_ms, offset in rows[["due_ms", "offset"]].tolist()]
+    return [(due_ms, offset, "t", b"") for due_ms, offset in rows[["fires_ms", "offset"]].tolist()]
 
 
 def keys_of(entries: list[Entry]) -> list[Key]:
@@ -62,7 +62,7 @@ def hold_against_a_sorted_list(
         expected = [key for key in model if key[0] <= until_ms][:limit]
         assert keys_of(index.peek(until_ms, limit, PEEK_BYTES).entries) == expected
         assert len(index) == len(model)
-        assert index.next_due_ms() == (model[0][0] if model else None)
+        assert index.next_fires_ms() == (model[0][0] if model else None)
         if forget and expected:
             ended = expected[-1]
             taken, skipped = index.forget(*ended)

@@ -44,7 +44,7 @@ def written(log: TimerLog, blocks: list[list[int]] = ROWS_OF_RUNS, due_ms: int =
     offset = 0
     for records in blocks:
         rows = np.zeros(sum(records), RECORD)
-        rows["due_ms"] = due_ms + np.repeat(np.arange(len(records)), records)
+        rows["fires_ms"] = due_ms + np.repeat(np.arange(len(records)), records)
         rows["offset"] = np.arange(offset, offset + rows.size)
         offset += rows.size
         positions += chains.write(rows)[1].tolist()

@@ -46,8 +46,8 @@ def test_entries_come_in_due_order_and_to_the_millisecond(folder: Path) -> None:
         (START_MS + 12, 2),
         (START_MS + 57, 0),
     ]
-    assert store.next_due_ms(START_MS + 11) is None
-    assert store.next_due_ms(START_MS + 12) == START_MS + 12
+    assert store.next_fires_ms(START_MS + 11) is None
+    assert store.next_fires_ms(START_MS + 12) == START_MS + 12
 
 
 def test_looking_takes_nothing_away(folder: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_run_that_does_not_fit_its_chain_is_named(
     first, records = cells[0], cells.view(RECORD)[1 : int(cells[0]["count"]) + 1]
     assert first["prev"] >= 0
     if field.endswith("due"):
-        records["due_ms"][: None if field == "each due" else 1] = value
+        records["fires_ms"][: None if field == "each due" else 1] = value
     else:
         first[field] = value
     if is_sealed:

@@ -1,4 +1,4 @@
-"""Release of parked records after a pause (docs/exactly-once.md#paused-targets). A due record for a
+"""Release of paused records after a pause (docs/exactly-once.md#paused-targets). A due record for a
 paused target is rewritten once. After the pause it is moved to its own due."""
 
 from collections import deque
@@ -27,7 +27,7 @@ FIRST: Final[Key] = (-1, -1)
 log = structlog.get_logger(__name__)
 
 
-class _Parked(NamedTuple):
+class _Paused(NamedTuple):
     fires_ms: int
     entry_offset: int
     record: OutgoingRecord
@@ -43,13 +43,13 @@ class _Pass:
     moved: frozenset[int]
     """Entries moved by other passes. Those moves may be unread in the ingress."""
     after: Key = FIRST
-    found: list[_Parked] = field(default_factory=list)
+    found: list[_Paused] = field(default_factory=list)
     is_offered: bool = False
     is_over: bool = False
 
 
-class ParkedRecords:
-    """The parked records of a worker's shards. A rate is spread over the ingress `partitions`."""
+class PausedRecords:
+    """The paused records of a worker's shards. A rate is spread over the ingress `partitions`."""
 
     def __init__(self, release: ReleaseControl, partitions: int) -> None:
         self.release, self.partitions = release, partitions
@@ -62,7 +62,7 @@ class ParkedRecords:
         self.release.share = shards / self.partitions
 
     def is_needed(self, shard: Shard, now_ms: int) -> bool:
-        if not self.release.looks_for_held(now_ms):
+        if not self.release.looks_for_paused(now_ms):
             return False
         if shard.state is not State.READY:
             return False
@@ -70,28 +70,28 @@ class ParkedRecords:
         return bool(current.found) or not current.is_over
 
     def planned(self, plan: Plan, shard: Shard, now_ms: int) -> Plan:
-        """Return the plan with moves of parked records, the same ones until they are `told`."""
+        """Return the plan with moves of paused records, the same ones until `note_written`."""
         if not self.is_needed(shard, now_ms):
             return plan
         current = self._pass(shard)
         if not current.found:
             self._look(shard, current, now_ms)
-        current.found = [parked for parked in current.found if parked.fires_ms > now_ms]
+        current.found = [paused for paused in current.found if paused.fires_ms > now_ms]
         current.is_offered = True
-        auxiliary = (*plan.batch.auxiliary, *(parked.record for parked in current.found))
+        auxiliary = (*plan.batch.auxiliary, *(paused.record for paused in current.found))
         return replace(plan, batch=plan.batch._replace(auxiliary=auxiliary))
 
-    def told(self, partition: int, written: Sequence[OutgoingRecord]) -> int | None:
+    def note_written(self, partition: int, written: Sequence[OutgoingRecord]) -> int | None:
         """Note the `written` moves as committed. Return the entry offset of the last one."""
         current = self.passes.get(partition)
         if current is None or not current.is_offered:
             return None
         piece, current.found, current.is_offered = current.found, [], False
         refs = {record.ref for record in written}
-        moved, refused = list[_Parked](), list[_Parked]()
-        for parked in piece:
-            (moved if parked.record.ref in refs else refused).append(parked)
-        self._moved.extend((partition, parked.entry_offset) for parked in moved)
+        moved, refused = list[_Paused](), list[_Paused]()
+        for paused in piece:
+            (moved if paused.record.ref in refs else refused).append(paused)
+        self._moved.extend((partition, paused.entry_offset) for paused in moved)
         if refused:  # not tried again before pauses change: each time costs aborted transactions
             log.warning(
                 "records stay paused: the ingress rejects them",
@@ -109,7 +109,7 @@ class ParkedRecords:
         self._moved = deque(others, MOST_UNREAD)
 
     def _pass(self, shard: Shard) -> _Pass:
-        """Return the current pass. A change of pauses or a newly parked record begins a new one."""
+        """Return the current pass. A change of pauses or a newly paused record begins a new one."""
         partition = shard.ingress.number
         known, version = self.passes.get(partition), self.release.version
         if known is None or known.version != version:
@@ -122,7 +122,7 @@ class ParkedRecords:
     def _has_arrived(self, shard: Shard, since: int) -> bool:
         return any(
             offset >= since and not self.release.is_queue(end_ms)
-            for end_ms, offset in shard.admission.identities.last_held.items()
+            for end_ms, offset in shard.admission.identities.last_resumed.items()
         )
 
     def _begin(self, partition: int, offsets: range) -> _Pass:
@@ -141,8 +141,8 @@ class ParkedRecords:
         for delivery in map(delivery_of, entries):
             fires_ms, offset, due_ms = delivery.fires_ms, delivery.entry_offset, delivery.due_ms
             is_purged = shard.is_purged(offset, delivery.target, due_ms)
-            place = None if is_purged else self.release.place(delivery, now_ms)
-            if place is not None:
-                record = moved(shard.ingress, delivery, due_ms, place)
-                current.found.append(_Parked(fires_ms, offset, record))
+            not_before = None if is_purged else self.release.not_before(delivery, now_ms)
+            if not_before is not None:
+                record = moved(shard.ingress, delivery, due_ms, not_before)
+                current.found.append(_Paused(fires_ms, offset, record))
         current.is_over = current.after >= end

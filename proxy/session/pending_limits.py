@@ -28,10 +28,10 @@ class _Limits:
         self.are_set = in_all is not None or bool(per_target)
 
     def reached(
-        self, in_all: int, by_target: Callable[[], TargetCounts], *, is_held: bool
+        self, in_all: int, by_target: Callable[[], TargetCounts], *, is_full: bool
     ) -> str | None:
         for count, limit, name, whose in self._counts(in_all, by_target):
-            slack = limit // SLACK_SHARE if limit and is_held else 0
+            slack = limit // SLACK_SHARE if limit and is_full else 0
             if limit is not None and count >= limit - slack:
                 of_target = whose and f" for {whose}"
                 return (
@@ -57,7 +57,7 @@ class _Limits:
         return next(limits, None)
 
 
-class WaitingLimits:
+class PendingLimits:
     """The limits of the setting `admission`, for each ingress partition by itself. Undecided half
     messages do not count: only reading ends them."""
 
@@ -70,28 +70,28 @@ class WaitingLimits:
         )
         self.are_set = self._records.are_set or self._sizes.are_set
 
-    def reached(self, shard: Shard, *, is_held: bool) -> str | None:
+    def reached(self, shard: Shard, *, is_full: bool) -> str | None:
         """Return which limit pauses reading of this shard, None if there is room."""
-        waiting = shard.pending()
-        records = self._records.reached(waiting, shard.pending_by_target, is_held=is_held)
+        pending = shard.pending()
+        records = self._records.reached(pending, shard.pending_by_target, is_full=is_full)
         return records or self._sizes.reached(
-            _still_waiting(shard.store.pending_bytes(), waiting, shard.store.pending()),
+            _still_pending(shard.store.pending_bytes(), pending, shard.store.pending()),
             lambda: _bytes_by_target(shard),
-            is_held=is_held,
+            is_full=is_full,
         )
 
 
 def _bytes_by_target(shard: Shard) -> TargetCounts:
-    in_bytes, waiting = shard.store.pending_bytes_by_target(), shard.pending_by_target()
+    in_bytes, pending = shard.store.pending_bytes_by_target(), shard.pending_by_target()
     stored = shard.store.pending_by_target()
     by_name = {
-        target: _still_waiting(size_bytes, waiting.most(target), stored.most(target))
+        target: _still_pending(size_bytes, pending.most(target), stored.most(target))
         for target, size_bytes in in_bytes.by_name.items()
     }
-    return TargetCounts(by_name, _still_waiting(in_bytes.others, waiting.others, stored.others))
+    return TargetCounts(by_name, _still_pending(in_bytes.others, pending.others, stored.others))
 
 
-def _still_waiting(size_bytes: int, waiting: int, stored: int) -> int:
+def _still_pending(size_bytes: int, pending: int, stored: int) -> int:
     """Estimate the bytes of the pending records, by the mean size of all stored records. Cancelled
     records stay stored until their time. They must not pause reading for days."""
-    return size_bytes * waiting // stored if stored else 0
+    return size_bytes * pending // stored if stored else 0

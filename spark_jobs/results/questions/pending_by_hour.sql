@@ -6,7 +6,7 @@
 WITH span AS (
   SELECT unix_millis(coalesce(CAST(CAST(:day AS DATE) AS TIMESTAMP),
     date_trunc('HOUR', current_timestamp()))) AS start_ms
-), waiting AS (
+), pending AS (
   SELECT target, kind, due_ms < start_ms AS is_before,
     IF(due_ms < start_ms + 3600000 * CAST(:hours AS BIGINT),
       greatest(due_ms, start_ms), NULL) AS from_ms
@@ -15,6 +15,6 @@ WITH span AS (
 )
 SELECT from_ms - pmod(from_ms, 3600000) AS hour_ms, target, count(*) AS records,
   count_if(kind = 'prepare') AS half_messages, count_if(is_before) AS due_before
-FROM waiting
+FROM pending
 GROUP BY hour_ms, target
 ORDER BY hour_ms NULLS LAST, target

@@ -4,16 +4,16 @@ import pytest
 
 from proxy.protocol.position import NEVER_MS
 from proxy.scheduling import pending as waiting_records
-from proxy.scheduling.pending import END, Sought, WaitingRecord, scan_waiting
+from proxy.scheduling.pending import END, PendingRecord, Sought, scan_pending
 from tests.support.simulation.manual_clock import START_MS
 from tests.support.simulation.world import World
 
 
-def waiting(world: World, sought: Sought | None = None) -> list[WaitingRecord]:
-    found: list[WaitingRecord] = []
+def waiting(world: World, sought: Sought | None = None) -> list[PendingRecord]:
+    found: list[PendingRecord] = []
     after = (-1, -1)
     while after < END:
-        piece = scan_waiting(world.shards[0], sought or Sought(), after)
+        piece = scan_pending(world.shards[0], sought or Sought(), after)
         assert piece.upto > after
         found, after = found + piece.records, piece.upto
     return found
@@ -74,7 +74,7 @@ def test_filters_leave_out_what_is_not_asked_for() -> None:
     assert idents(Sought(pattern="bi*")) == [b"a2", b"a3"]
     assert idents(Sought(ident_prefix=b"a")) == [b"a1", b"a2", b"a3"]
     assert idents(Sought(until_ms=START_MS + 2_000)) == [b"a1", b"b1"]
-    half = scan_waiting(world.shards[0], Sought(from_ms=START_MS + 4_001), (NEVER_MS, -1))
+    half = scan_pending(world.shards[0], Sought(from_ms=START_MS + 4_001), (NEVER_MS, -1))
     assert half.records == []
 
 
@@ -83,10 +83,10 @@ def test_what_its_target_does_not_take_now_is_held_back() -> None:
     world.release.pause(["orders"])
     world.time.pass_ms(1_500)
     world.turn(10)
-    later, parked = waiting(world)
+    later, paused = waiting(world)
     assert (later.ident, later.why) == (b"b", "scheduled")
-    assert (parked.ident, parked.why, parked.due_ms) == (b"a", "paused", START_MS + 1_000)
-    assert parked.fires_ms > START_MS + 9_000
+    assert (paused.ident, paused.why, paused.due_ms) == (b"a", "paused", START_MS + 1_000)
+    assert paused.fires_ms > START_MS + 9_000
 
 
 def test_a_committed_half_message_is_named_by_its_own_origin() -> None:

@@ -1,4 +1,4 @@
-"""Paused records on the stand-in Kafka: parked and released once
+"""Paused records on the stand-in Kafka: paused and released once
 (docs/exactly-once.md#paused-targets)."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from proxy.config.settings import Resumed
-from proxy.dispatch import parked_records
+from proxy.dispatch import paused_records
 from proxy.dispatch.known_targets import record_batch_bytes
 from proxy.dispatch.release_control import RELEASED_FOR_MS, ReleaseControl
 from tests.support.simulation.stand_in import INGRESS
@@ -42,8 +42,8 @@ def resume(world: World, per_second: int | None = None) -> None:
 
 
 def refuse_moves(world: World, *, fewer_bytes: int = 0) -> None:
-    parked = world.kafka.read(INGRESS)[-1]
-    size_bytes = record_batch_bytes(parked.key_, parked.value_, parked.headers_)
+    paused = world.kafka.read(INGRESS)[-1]
+    size_bytes = record_batch_bytes(paused.key_, paused.value_, paused.headers_)
     world.kafka.max_record_bytes[INGRESS] = size_bytes - fewer_bytes
 
 
@@ -62,7 +62,7 @@ def test_a_record_is_written_twice_however_long_the_pause(bodies: str) -> None:
     assert {what for what, _ in outcomes(world).values()} == {"requeued"}
 
 
-def test_what_was_parked_goes_in_the_order_of_its_due_and_says_where_it_came_from() -> None:
+def test_what_was_paused_goes_in_the_order_of_its_due_and_says_where_it_came_from() -> None:
     world = paused_world(10)
     resume(world)
     world.settle()
@@ -104,7 +104,7 @@ def test_a_crash_while_it_is_let_go_loses_and_repeats_nothing() -> None:
     assert (len(origins), len(set(origins))) == (30, 30)
 
 
-def test_what_is_parked_as_the_pause_ends_is_not_forgotten() -> None:
+def test_what_is_paused_as_the_pause_ends_is_not_forgotten() -> None:
     """It is being rewritten, and read only after the scan of the store."""
     world = World()
     world.release.pause(["orders"])
@@ -116,7 +116,7 @@ def test_what_is_parked_as_the_pause_ends_is_not_forgotten() -> None:
 
 
 def test_each_is_let_go_once_though_others_arrive_one_by_one_meanwhile() -> None:
-    """They are parked as the pause ends. The moves of earlier ones lie behind them."""
+    """They are paused as the pause ends. The moves of earlier ones lie behind them."""
     world = World()
     world.batch_records = 1
     world.release.pause(["orders"])
@@ -159,7 +159,7 @@ def test_each_is_let_go_once_though_another_pause_ends_meanwhile() -> None:
 def test_a_move_too_many_to_be_known_is_made_twice_and_ends_once_as_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parked_records, "MOST_UNREAD", 6)
+    monkeypatch.setattr(paused_records, "MOST_UNREAD", 6)
     world = resumed_one_after_the_other()
     assert (len(world.delivered()), len(world.delivered("bills"))) == (10, 10)
     missed = [what for what, _ in outcomes(world).values() if what == "missed"]
@@ -348,7 +348,7 @@ def test_places_that_passed_while_no_proxy_ran_do_not_come_at_once() -> None:
 
 
 @pytest.mark.parametrize("tells_rules", [True, False])
-def test_what_the_ingress_refuses_stays_parked_and_holds_up_no_other(tells_rules: bool) -> None:
+def test_what_the_ingress_refuses_stays_paused_and_holds_up_no_other(tells_rules: bool) -> None:
     """A move is slightly larger than its record, so it may not fit."""
     world = paused_world(2)
     world.kafka.topics["bills"], world.kafka.tells_rules = 4, tells_rules
@@ -366,7 +366,7 @@ def test_what_the_ingress_refuses_stays_parked_and_holds_up_no_other(tells_rules
     assert len(world.delivered()) == 2
 
 
-def test_what_the_ingress_refuses_is_not_tried_again_whenever_others_are_parked() -> None:
+def test_what_the_ingress_refuses_is_not_tried_again_whenever_others_are_paused() -> None:
     world = paused_world(1)
     world.kafka.topics["bills"] = 4
     refuse_moves(world)
