@@ -61,4 +61,4 @@ def test_what_waits_for_its_new_time_says_so(site: TracedSite) -> None:
     first = site.ingest(topic="orders", delay="1h")
     site.moved(first, START_MS + 2 * HOUR_MS)
     story = site.story(first)
-    assert (story.state, step(story, "waiting").due_ms) == ("waiting", START_MS + 2 * HOUR_MS)
+    assert (story.state, step(story, "pending").due_ms) == ("pending", START_MS + 2 * HOUR_MS)

@@ -47,8 +47,8 @@ class Disk:
 
 
 @dataclass
-class WaitingShard:
-    waiting: list[object]
+class PressedShard:
+    backlog: list[object]
     state: State = State.READY
     waits_for_clock: bool = False
 
@@ -65,19 +65,19 @@ def a_back_pressure(disk: Disk | None = None) -> tuple[Fetching, BackPressure]:
 
 def apply(
     pressure: BackPressure,
-    *waiting: int,
+    *backlog: int,
     is_memory_exceeded: bool = False,
     state: State = State.READY,
 ) -> None:
-    shards = {n: WaitingShard([object()] * count, state) for n, count in enumerate(waiting, 1)}
+    shards = {n: PressedShard([object()] * count, state) for n, count in enumerate(backlog, 1)}
     both = cast(Any, shards)
     pressure.apply(both, both, is_memory_exceeded=is_memory_exceeded)
 
 
 def test_partition_is_paused_once_while_its_records_wait_and_resumed_once() -> None:
     fetching, pressure = a_back_pressure()
-    for waiting in (0, 3, 2, 0, 0):
-        apply(pressure, waiting)
+    for backlog in (0, 3, 2, 0, 0):
+        apply(pressure, backlog)
     assert fetching.said == [("pause", [1]), ("resume", [1])]
 
 
