@@ -32,6 +32,7 @@ FREE_SECTIONS = (
     ("admission", "bytes_per_target"),
     ("release", "per_target"),
     ("recovery", "accept_loss_below"),
+    ("admin", "tokens"),
 )
 _OF_KUBERNETES = re.compile(
     r"(.+_)?SERVICE_(HOST|PORT(_\w+)?)|(.+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
