@@ -175,7 +175,7 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
     if error.code == 401:
         return ProxyUnreachable(
             f"The proxy at {base} requires a token.",
-            "Set `admin: token` to the proxy's token (environment: DELAY_PROXY_ADMIN__TOKEN).",
+            "Set `admin: token` to a token of the proxy (environment: DELAY_PROXY_ADMIN__TOKEN).",
         )
     if 300 <= error.code < 400:
         named = plain(error.headers.get("Location", "another address"))

@@ -94,7 +94,7 @@ def test_every_call_of_the_application_has_the_least_role_written_here() -> None
     assert {name: one.least_role for name, one in routes().items()} == {
         name: role for role, names in LEAST.items() for name in names
     }
-    assert set(api.router.routes) == set(CALLS)
+    assert all(one in CALLS for one in api.router.routes)
 
 
 def test_a_call_without_a_role_cannot_be_made() -> None:
