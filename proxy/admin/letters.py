@@ -1,6 +1,7 @@
 """The calls for dead letters: list, show, replay."""
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
@@ -27,6 +28,7 @@ from proxy.admin.record_content import content_of
 from proxy.admin.replay_jobs import WantedReplay
 from proxy.admin.threads import room_in
 from proxy.admin.tokens import Caller, needs
+from proxy.admin.topic_readers import Marks
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letter import LetterSummary, summary_of
 from proxy.dead_letters.letter import Place as LetterPlace
@@ -104,10 +106,7 @@ def list_dead_letters(
     more = None if page.ends is None else [str(page.ends[one]) for one in sorted(page.ends)]
     return models.LetterPage(
         topic=topic,
-        letters=[
-            _listed(one, (marks or {}).get(one.place), caller, is_ours=group is None)
-            for one in page.letters
-        ],
+        letters=_listed(page.letters, marks or {}, caller, group),
         replays_known=marks is not None,
         cursor=None if more is None else ".".join(["1", *more]),
     )
@@ -251,13 +250,17 @@ def _head(one: LetterSummary, mark: Mark | None) -> dict[str, Any]:
 
 
 def _listed(
-    one: LetterSummary, mark: Mark | None, caller: Caller, *, is_ours: bool
-) -> models.ListedLetter:
-    """Return a letter as listed. A consumer's exception may quote the record."""
-    key = None if one.key is None else one.key.decode("utf-8", "backslashreplace")
-    shown = {**_head(one, mark), "key": key, "bytes": one.value_bytes}
-    if not caller.contents:
-        shown["key"] = None
-        if not is_ours:
-            shown |= {"detail": None, "reason": (one.reason or "").partition(":")[0] or None}
-    return models.ListedLetter(**shown)
+    letters: Sequence[LetterSummary], marks: Marks, caller: Caller, group: str | None
+) -> list[models.ListedLetter]:
+    """Return letters as listed. A consumer's exception may quote the record."""
+    listed = []
+    for one in letters:
+        key = None if one.key is None else one.key.decode("utf-8", "backslashreplace")
+        shown = {**_head(one, marks.get(one.place)), "key": key, "bytes": one.value_bytes}
+        if not caller.contents:
+            shown["key"] = None
+            if group is not None:
+                exception = (one.reason or "").partition(":")[0]
+                shown |= {"detail": None, "reason": exception or None}
+        listed.append(models.ListedLetter(**shown))
+    return listed
