@@ -1,7 +1,7 @@
 """The calls for dead letters: list, show, replay."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
@@ -103,13 +103,16 @@ def list_dead_letters(
     ends = {} if cursor is None else dict(enumerate(map(int, cursor.split(".")[1:])))
     with room_in(site.free_readings, READING):
         page, marks = site.topics.page(group, selection, ends, limit)
-    more = None if page.ends is None else [str(page.ends[one]) for one in sorted(page.ends)]
     return models.LetterPage(
         topic=topic,
         letters=_listed(page.letters, marks or {}, caller, group),
         replays_known=marks is not None,
-        cursor=None if more is None else ".".join(["1", *more]),
+        cursor=_cursor(page.ends),
     )
+
+
+def _cursor(ends: Mapping[int, int] | None) -> str | None:
+    return None if ends is None else ".".join(["1", *(str(ends[one]) for one in sorted(ends))])
 
 
 @router.get("/dead-letters/topics")
