@@ -12,6 +12,7 @@ from tests.support.chart.rendering import NAMESPACE, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
 
+MADE = {"credentials": {"adminToken": {"create": True}}}
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs/operations/hour.md").read_text("utf-8").partition("## On Kubernetes")[2]
 RELEASE = re.findall(r"helm install (\S+)", PAGE)[0]
@@ -26,11 +27,12 @@ NAMED = {
 def test_each_resource_on_the_page_is_one_of_the_chart(kind: str, written: str) -> None:
     named = set(re.findall(written, PAGE))
     assert named
-    assert named <= {one["metadata"]["name"] for one in rendered(release=RELEASE).all(kind)}
+    assert named <= {one["metadata"]["name"] for one in rendered(MADE, release=RELEASE).all(kind)}
 
 
 def test_pods_port_token_and_namespace_are_those_of_the_chart() -> None:
-    release = rendered(release=RELEASE)
+    assert "`credentials.adminToken.create: true`" in PAGE
+    release = rendered(MADE, release=RELEASE)
     pods, secret = release.all("StatefulSet")[0], release.all("Secret")[0]
     name, port = pods["metadata"]["name"], release.all("Service")[0]["spec"]["ports"][0]["port"]
     assert set(re.findall(r"pod/([\w-]+)-\d", PAGE)) == {name}

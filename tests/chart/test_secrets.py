@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.chart.chart_sets import EVERYTHING, ONE_REPLICA, TLS_AND_SASL
+from tests.support.chart.chart_files import CHART
+from tests.support.chart.chart_sets import EVERYTHING, ONE_REPLICA, SETS, TLS_AND_SASL
 from tests.support.chart.rendering import NAME, Document, refusal, rendered
 
 pytestmark = pytest.mark.usefixtures("helm")
@@ -73,9 +76,7 @@ def test_certificates_are_mounted_where_the_client_looks_for_them() -> None:
 
 
 def test_without_credentials_no_secret_is_asked_for() -> None:
-    assert "secret" not in rendered(
-        {"credentials": {"adminToken": {"create": False}}}
-    ).text.lower().replace("secrets come as", "")
+    assert "secret" not in rendered().text.lower().replace("secrets come as", "")
 
 
 def test_the_hook_may_have_a_user_of_its_own() -> None:
@@ -100,8 +101,7 @@ def test_prometheus_gets_the_token_that_metrics_ask_for() -> None:
     with_token = rendered({**TLS_AND_SASL, "serviceMonitor": {"enabled": True}})
     endpoint = with_token.one("ServiceMonitor")["spec"]["endpoints"][0]
     assert endpoint["authorization"]["credentials"] == {"name": "admin", "key": "token"}
-    none = {"credentials": {"adminToken": {"create": False}}}
-    without = rendered({**none, "serviceMonitor": {"enabled": True}}).one("ServiceMonitor")
+    without = rendered({"serviceMonitor": {"enabled": True}}).one("ServiceMonitor")
     assert "authorization" not in without["spec"]["endpoints"][0]
 
 
@@ -115,8 +115,8 @@ def test_a_login_without_its_mechanism_is_refused() -> None:
     assert "sasl.mechanism" in refusal({"config": {"kafka": kafka}})
 
 
-def test_a_token_is_made_where_no_secret_is_named() -> None:
-    release = rendered(ONE_REPLICA)
+def test_a_token_is_made_where_it_is_wanted_and_no_secret_is_named() -> None:
+    release = rendered({**ONE_REPLICA, "credentials": {"adminToken": {"create": True}}})
     (secret,) = (one for one in release.documents if one["kind"] == "Secret")
     name = secret["metadata"]["name"]
     assert len(b64decode(secret["data"]["token"])) == 40
@@ -124,8 +124,25 @@ def test_a_token_is_made_where_no_secret_is_named() -> None:
     assert found["DELAY_PROXY_ADMIN__TOKEN"] == from_secret(name, "token")
 
 
-@pytest.mark.parametrize("token", [{"existingSecret": "admin"}, {"create": False}])
+@pytest.mark.parametrize("token", [{"existingSecret": "admin", "create": True}, {}])
 def test_no_token_is_made_where_one_is_named_or_none_is_wanted(token: dict[str, Any]) -> None:
     release = rendered({"credentials": {"adminToken": token}})
     assert not [one for one in release.documents if one["kind"] == "Secret"]
-    assert ("DELAY_PROXY_ADMIN__TOKEN" in variables(release.container)) == ("create" not in token)
+    assert ("DELAY_PROXY_ADMIN__TOKEN" in variables(release.container)) == bool(token)
+
+
+@pytest.mark.parametrize("chosen", sorted(set(SETS) - {"gateway and pod monitor"}))
+def test_gitops_renders_the_same_text_twice(chosen: str, tmp_path: Path) -> None:
+    copy = tmp_path / CHART.name
+    shutil.copytree(CHART, copy)
+    assert rendered(SETS[chosen]).text == rendered(SETS[chosen], copy).text
+
+
+def test_only_a_token_of_the_chart_differs_each_time(tmp_path: Path) -> None:
+    """Otherwise the test above could not fail."""
+    copy = tmp_path / CHART.name
+    shutil.copytree(CHART, copy)
+    made = {"credentials": {"adminToken": {"create": True}}}
+    one, other = rendered(made).documents, rendered(made, copy).documents
+    different = [a["kind"] for a, b in zip(one, other, strict=True) if a != b]
+    assert different == ["Secret"]

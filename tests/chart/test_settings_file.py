@@ -34,8 +34,7 @@ CHECKED: dict[str, dict[str, Any]] = {
 
 def first_pod(values: dict[str, Any], folder: Path) -> LocalPod:
     release = rendered(values)
-    more = {"kind": "ConfigMap", "metadata": {"name": "more"}, "data": {}}
-    return Node(folder, [*release.documents, more], SECRETS).pods(release.stateful_set)[0]
+    return Node(folder, release.documents, SECRETS).pods(release.stateful_set)[0]
 
 
 @pytest.fixture

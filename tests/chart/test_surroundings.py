@@ -82,9 +82,12 @@ def test_pods_reach_names_kafka_and_each_other_and_nothing_else(
 
 
 def test_only_the_admin_port_is_reached_and_only_from_where_it_is_allowed() -> None:
-    rule = policy({})["ingress"]
-    assert rule == [{"from": [{"podSelector": {}}], "ports": [{"protocol": "TCP", "port": 9464}]}]
-    assert "ingress" not in policy({"networkPolicy": {"adminFrom": []}})
+    own, everyone = policy({})["ingress"][0]["from"]
+    assert everyone == {"podSelector": {}}
+    pods = rendered().stateful_set["spec"]["template"]["metadata"]["labels"]
+    assert own["podSelector"]["matchLabels"].items() <= pods.items()
+    (closed,) = policy({"networkPolicy": {"adminFrom": []}})["ingress"]
+    assert closed == {"from": [own], "ports": [{"protocol": "TCP", "port": 9464}]}
 
 
 def test_spark_on_kubernetes_is_left_out_of_the_network_policy() -> None:
@@ -92,8 +95,8 @@ def test_spark_on_kubernetes_is_left_out_of_the_network_policy() -> None:
         chosen: list[str] = policy(values)["podSelector"]["matchExpressions"][0]["values"]
         return chosen
 
-    assert components(LOCAL_AUDIT) == ["proxy", "topics", "audit", "audit-follow"]
-    assert components(EVERYTHING) == ["proxy", "topics"]
+    assert components(LOCAL_AUDIT) == ["proxy", "topics", "test", "audit", "audit-follow"]
+    assert components(EVERYTHING) == ["proxy", "topics", "test"]
 
 
 def test_topics_are_created_before_the_pods_where_these_may_not_create_them() -> None:

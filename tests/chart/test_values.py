@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from typing import Any
@@ -89,6 +90,19 @@ def test_every_value_is_explained() -> None:
     assert silent == []
 
 
+def test_every_key_of_the_schema_is_described() -> None:
+    whole = json.loads(schema())
+    parts = {"": whole, **whole["definitions"]}
+    keys = {
+        f"{name}.{key}": said
+        for name, part in parts.items()
+        for key, said in part.get("properties", {}).items()
+    }
+    assert len(keys) > 150
+    assert [key for key, said in keys.items() if not said.get("description")] == []
+    assert keys[".replicas"]["description"].startswith("Number of pods.")
+
+
 def test_what_may_be_written_into_the_settings_file_may_be_written_into_the_values() -> None:
     config = {
         "workers": 2,
@@ -139,16 +153,12 @@ def test_a_value_that_is_unknown_or_cannot_be_is_refused_by_name(
     assert said in refusal(wrong)
 
 
-def test_values_of_a_chart_above_do_not_disturb() -> None:
-    assert rendered({"global": {"imageRegistry": "x"}}).all("StatefulSet")
-
-
 def test_every_value_is_read_by_a_template() -> None:
     templates = "".join(path.read_text() for path in (CHART / "templates").iterdir())
     unread = [
         ".".join(value.path)
         for value in documented(CHART / "values.yaml")
         if value.path[0] not in {"config", "global"} and value.default is not None
-        if not re.search(rf"\.{re.escape(value.path[-1])}\b", templates)
+        if not re.search(rf'[."]{re.escape(value.path[-1])}\b', templates)
     ]
     assert unread == []

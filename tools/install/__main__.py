@@ -69,20 +69,18 @@ def _play(found: Mapping[str, Path], folder: Path) -> None:
 
 
 def _prepare(api: Api) -> None:
-    """Create objects that a cluster has before the chart. One set of values mounts `more`."""
+    """Create objects that a cluster has before the chart."""
     definitions = list(yaml.safe_load_all(CRDS.read_text("utf-8")))
     for definition in definitions:
         api.create(definition)
     enforced = {"pod-security.kubernetes.io/enforce": "restricted"}
     for metadata in ({"name": NAMESPACE}, {"name": judged.RESTRICTED, "labels": enforced}):
         api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-    more = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "more"}}
-    api.create(more, NAMESPACE)
     priority = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1000}
     api.create({**priority, "metadata": {"name": "high"}})
     for definition in definitions:
-        kind = definition["spec"]["names"]["kind"]
-        wait_for(partial(api.knows, "monitoring.coreos.com/v1", kind), KNOWN_WITHIN_S, kind)
+        group, kind = definition["spec"]["group"], definition["spec"]["names"]["kind"]
+        wait_for(partial(api.knows, f"{group}/v1", kind), KNOWN_WITHIN_S, kind)
 
 
 if __name__ == "__main__":

@@ -10,30 +10,16 @@
 
 {{- define "proxy.auditImage" -}}
 {{- $own := .Values.audit.image -}}
-{{- $repository := $own.repository | default .Values.image.repository -}}
-{{- if $own.digest -}}
-{{ $repository }}@{{ $own.digest }}
-{{- else -}}
-{{- $tag := .Values.image.tag | default .Chart.AppVersion -}}
-{{ $repository }}:{{ $own.tag | default (printf "%s%s" $tag $own.tagSuffix) }}
-{{- end -}}
+{{- $tag := printf "%s%s" (.Values.image.tag | default .Chart.AppVersion) $own.tagSuffix -}}
+{{- include "proxy.imageOf" (list . $own ($own.tag | default $tag)) -}}
 {{- end -}}
 
 {{/* Metadata of a pod. Takes a list: the root, and the name of the component. */}}
 {{- define "proxy.auditMetadata" -}}
 {{- $root := index . 0 -}}
-labels:
-  {{- with $root.Values.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-  {{- include "proxy.identity" $root | nindent 2 }}
-  app.kubernetes.io/component: {{ index . 1 }}
-annotations:
-  checksum/config: {{ include "proxy.settings" $root | sha256sum }}
-  checksum/spark: {{ include (print $root.Template.BasePath "/audit-spark-configmap.yaml") $root | sha256sum }}
-  {{- with $root.Values.podAnnotations }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+{{- $spark := include (print $root.Template.BasePath "/audit-spark-configmap.yaml") $root -}}
+{{- $checksums := dict "checksum/config" (include "proxy.settings" $root | sha256sum) "checksum/spark" ($spark | sha256sum) -}}
+{{- include "proxy.podMetadata" (dict "root" $root "component" (index . 1) "container" "audit" "checksums" $checksums) -}}
 {{- end -}}
 
 {{- define "proxy.auditPodSettings" -}}
@@ -61,30 +47,20 @@ serviceAccountName: {{ include "proxy.serviceAccountName" . }}
 
 {{/* The container, from its image on. */}}
 {{- define "proxy.auditContainer" -}}
-image: {{ include "proxy.auditImage" . }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
-command: [kafka-delay-proxy]
-env:
-  {{- if include "proxy.isSparkOnKubernetes" . }}
-  - name: SPARK_LOCAL_IP
-    valueFrom:
-      fieldRef:
-        fieldPath: status.podIP
-  {{- end }}
-  - name: SPARK_CONF_DIR
-    value: /etc/spark
-  {{- include "proxy.variables" (list . (.Values.audit.saslSecret | default .Values.credentials.sasl.existingSecret)) | nindent 2 }}
-securityContext:
-  {{- toYaml .Values.securityContext | nindent 2 }}
-resources:
-  {{- toYaml .Values.audit.resources | nindent 2 }}
-volumeMounts:
-  - name: results
-    mountPath: /audit
-  - name: spark
-    mountPath: /etc/spark
-    readOnly: true
-  {{- include "proxy.mounts" . | nindent 2 }}
+{{- $sasl := .Values.audit.saslSecret | default .Values.credentials.sasl.existingSecret -}}
+{{- $mounts := list (dict "name" "results" "mountPath" "/audit") (dict "name" "spark" "mountPath" "/etc/spark" "readOnly" true) -}}
+{{- include "proxy.container" (dict "root" . "image" (include "proxy.auditImage" .) "resources" .Values.audit.resources "sasl" $sasl "variables" (include "proxy.auditVariables" .) "mounts" $mounts) -}}
+{{- end -}}
+
+{{- define "proxy.auditVariables" -}}
+- name: SPARK_CONF_DIR
+  value: /etc/spark
+{{- if include "proxy.isSparkOnKubernetes" . }}
+- name: SPARK_LOCAL_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.podIP
+{{- end }}
 {{- end -}}
 
 {{/* The volume of the results. The default is here and not in values.yaml: Helm would merge it with another source. */}}

@@ -1,4 +1,4 @@
-{{/* Names and labels. */}}
+{{/* Names, labels and metadata. */}}
 
 {{- define "proxy.name" -}}
 {{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" -}}
@@ -37,6 +37,37 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
 {{- end -}}
 
+{{/*
+Metadata of a resource. Takes a dict: root, and as needed name (after the full name), component, labels and
+annotations.
+*/}}
+{{- define "proxy.metadata" -}}
+{{- $own := include "proxy.labels" .root | fromYaml -}}
+{{- with .component }}{{ $_ := set $own "app.kubernetes.io/component" . }}{{ end -}}
+name: {{ include "proxy.fullname" .root }}{{ with .name }}-{{ . }}{{ end }}
+labels:
+  {{- mergeOverwrite (dict) .root.Values.commonLabels (.labels | default dict) $own | toYaml | nindent 2 }}
+{{- with .annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/*
+Metadata of a pod. A changed checksum restarts it. Takes a dict: root, component, container (the first one)
+and checksums.
+*/}}
+{{- define "proxy.podMetadata" -}}
+{{- $values := .root.Values -}}
+{{- $own := include "proxy.identity" .root | fromYaml -}}
+{{- $_ := set $own "app.kubernetes.io/component" .component -}}
+labels:
+  {{- mergeOverwrite (dict) $values.commonLabels $values.podLabels $own | toYaml | nindent 2 }}
+annotations:
+  {{- $main := dict "kubectl.kubernetes.io/default-container" .container }}
+  {{- mergeOverwrite $main (.checksums | default dict) $values.podAnnotations | toYaml | nindent 2 }}
+{{- end -}}
+
 {{/* The Secret with the token of the admin port: the named one, else the chart's own. Empty = no token. */}}
 {{- define "proxy.adminTokenSecret" -}}
 {{- with .Values.credentials.adminToken -}}
@@ -49,12 +80,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- .Values.serviceAccount.name | default $own -}}
 {{- end -}}
 
+{{/* An image. Takes a list: the root, its values, its tag. The proxy's image has what these values lack. */}}
+{{- define "proxy.imageOf" -}}
+{{- $proxys := (index . 0).Values.image -}}{{- $image := index . 1 -}}
+{{- $repository := $image.repository | default $proxys.repository -}}
+{{- $registry := $image.registry -}}
+{{- if not (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $repository) -}}
+{{- $registry = $registry | default $proxys.registry | default (index . 0).Values.global.imageRegistry -}}
+{{- end -}}
+{{- with $registry }}{{ . }}/{{ end }}{{ $repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ index . 2 }}{{ end -}}
+{{- end -}}
+
 {{- define "proxy.image" -}}
-{{- with .Values.image -}}
-{{- if .digest -}}
-{{ .repository }}@{{ .digest }}
-{{- else -}}
-{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
-{{- end -}}
-{{- end -}}
+{{- include "proxy.imageOf" (list . .Values.image (.Values.image.tag | default .Chart.AppVersion)) -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-{{/* Parts of the pods of the proxy, the topics' Job and the audit. */}}
+{{/* Parts of the pods of the proxy, the topics' Job, the audit and the test. */}}
 
 {{- define "proxy.configFolder" -}}/etc/kafka-delay-proxy{{- end -}}
 {{- define "proxy.configFile" -}}{{ include "proxy.configFolder" . }}/proxy.yaml{{- end -}}
@@ -8,27 +8,49 @@
 {{- define "proxy.podSettings" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
-{{- with .Values.imagePullSecrets }}
+{{- $secrets := .Values.imagePullSecrets -}}
+{{- range .Values.global.imagePullSecrets -}}
+{{- $secrets = append $secrets (kindIs "string" . | ternary (dict "name" .) .) -}}
+{{- end -}}
+{{- with $secrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
   {{- toYaml .Values.podSecurityContext | nindent 2 }}
-{{- with .Values.nodeSelector }}
-nodeSelector:
+{{- range $field := list "hostAliases" "nodeSelector" "tolerations" "affinity" "priorityClassName" }}
+{{- with index $.Values $field }}
+{{ dict $field . | toYaml }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/*
+A container, from its image on. Takes a dict: root, image, resources, and as needed sasl (the Secret with user
+and password), variables (YAML) and mounts (a list).
+*/}}
+{{- define "proxy.container" -}}
+image: {{ .image }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+command: [kafka-delay-proxy]
+env:
+  {{- with .variables }}
+  {{- . | trim | nindent 2 }}
+  {{- end }}
+  {{- include "proxy.variables" (list .root .sasl) | nindent 2 }}
+{{- with .root.Values.envFrom }}
+envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
-tolerations:
+securityContext:
+  {{- toYaml .root.Values.securityContext | nindent 2 }}
+resources:
+  {{- toYaml .resources | nindent 2 }}
+volumeMounts:
+  {{- with .mounts }}
   {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .Values.priorityClassName }}
-priorityClassName: {{ . | quote }}
-{{- end }}
+  {{- end }}
+  {{- include "proxy.mounts" .root | nindent 2 }}
 {{- end -}}
 
 {{/* A variable from a Secret. Takes a list: name, Secret, key. No variable if the key is empty. */}}
@@ -41,6 +63,19 @@ priorityClassName: {{ . | quote }}
       name: {{ $secret }}
       key: {{ $key | quote }}
 {{- end }}
+{{- end -}}
+
+{{/* Variables of the proxy's own pods: their name, and the admin token. */}}
+{{- define "proxy.podVariables" -}}
+- name: DELAY_PROXY_INSTANCE_ID
+  valueFrom:
+    fieldRef:
+      fieldPath: metadata.name
+{{- include "proxy.adminTokenVariable" . }}
+{{- end -}}
+
+{{- define "proxy.adminTokenVariable" -}}
+{{- include "proxy.secretVariable" (list "DELAY_PROXY_ADMIN__TOKEN" (include "proxy.adminTokenSecret" .) .Values.credentials.adminToken.key) }}
 {{- end -}}
 
 {{/* Variables for Kafka, then extraEnv. Takes a list: the root, and the Secret with user and password. */}}

@@ -1,5 +1,29 @@
 {{/* Checks beyond the schema. The ConfigMap includes them, so that they always run. */}}
 {{- define "proxy.refusals" -}}
+{{- range $other, $ours := .Files.Get "files/other-names.yaml" | fromYaml -}}
+  {{- $parts := splitList "." $other -}}
+  {{- $section := len $parts | eq 1 | ternary $.Values (index $.Values (first $parts) | default dict) -}}
+  {{- if hasKey $section (last $parts) -}}
+    {{- fail (printf "\n\n%s is a name of other charts. This chart has %s." $other $ours) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $name := concat (keys .Values.commonLabels) (keys .Values.podLabels) -}}
+  {{- if regexMatch "^(app\\.kubernetes\\.io/(name|instance|component|version|managed-by)|helm\\.sh/chart)$" $name -}}
+    {{- fail (printf "\n\nThe chart sets the label %s. Remove it from commonLabels and podLabels." $name) -}}
+  {{- end -}}
+{{- end -}}
+{{- if and .Values.serviceMonitor.enabled .Values.podMonitor.enabled -}}
+  {{- fail "\n\nserviceMonitor and podMonitor are both enabled. Prometheus would count each pod twice. Enable one of them." -}}
+{{- end -}}
+{{- if and .Values.ingress.enabled (not .Values.ingress.hosts) -}}
+  {{- fail "\n\ningress.enabled needs ingress.hosts, for example [delays.example.com]." -}}
+{{- end -}}
+{{- if and .Values.httpRoute.enabled (not .Values.httpRoute.parentRefs) -}}
+  {{- fail "\n\nhttpRoute.enabled needs httpRoute.parentRefs, for example [{name: my-gateway, namespace: gateways}]." -}}
+{{- end -}}
+{{- if and (or .Values.ingress.enabled .Values.httpRoute.enabled) (not (include "proxy.adminTokenSecret" .)) -}}
+  {{- fail "\n\ningress and httpRoute need a token, since without one the admin port answers only to local names. Set credentials.adminToken.existingSecret." -}}
+{{- end -}}
 {{- range $name, $value := .Values.config.kafka -}}
   {{- if regexMatch "(password|secret|key\\.pem$|jaas)" $name -}}
     {{- fail (printf "\n\nconfig.kafka.%q is a secret, and everybody in the namespace can read a ConfigMap. Put it into a Secret, and name the Secret under `credentials`. Or take it from a Secret with `extraEnv` (DELAY_PROXY_KAFKA__%s)." $name ($name | replace "." "_" | upper)) -}}

@@ -3,10 +3,9 @@
 const KEY = "admin-token";
 
 export class Refused extends Error {
-  constructor(code, detail, error) {
+  constructor(code, detail) {
     super(detail);
     this.code = code;
-    this.error = error;
   }
 }
 
@@ -22,7 +21,7 @@ export async function request(path, options = {}) {
   if (reply.ok) return reply;
   const said = await reply.json().catch(() => ({ detail: `The proxy answered with HTTP status ${reply.status}. Its log may say more.` }));
   const isMissing = said.error === "no-such-path" || said.error === "method-not-allowed";
-  throw new Refused(reply.status, isMissing ? "The proxy does not know this call. Reload the page: the proxy may have a new version." : said.detail, said.error);
+  throw new Refused(reply.status, isMissing ? "The proxy does not know this call. Reload the page: the proxy may have a new version." : said.detail);
 }
 
 export async function call(method, path, body) {

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from proxy.config.sources import DEFAULT_FILE
+from tests.support.chart.chart_comments import documented
 from tests.support.chart.chart_values import ChartValues
 
 CHART: Final = Path(__file__).parents[3] / "helm" / "kafka-delay-proxy"
@@ -64,6 +68,23 @@ AMENDED_ADMIN: Final[dict[str, dict[str, Any]]] = {
     "port": {"type": "integer", "minimum": 1024, "maximum": 65_535},
 }
 
+DESCRIBED: Final = {
+    "RetryGroupSettings": {
+        "policy": "`levels`, `exponential` (doubled each time) or `custom` (`delays`).",
+        "first_level": "Delay level of the first retry, with `levels`.",
+        "max_attempts": "Most retries of a record.",
+        "first_delay": "Delay of the first retry, with `exponential`.",
+        "max_delay": "Longest delay, with `exponential`.",
+        "delays": "Delays of the retries, with `custom`. The last one repeats.",
+    },
+    "OverdueSettings": {
+        "targets": "Shell pattern of targets.",
+        "older_than": "Lateness from which the action applies.",
+        "action": "`deliver`, `dead-letter` or `drop`.",
+    },
+}
+"""Descriptions of keys that `values.yaml` shows in examples only."""
+
 
 def config_section() -> str:
     _, _, settings = DEFAULT_FILE.read_text("utf-8").partition("\n\n")
@@ -102,7 +123,38 @@ def schema() -> str:
     for name, amended in AMENDED_ADMIN.items():
         definitions["AdminSettings"]["properties"][name] = amended
     dialect = {"$schema": "http://json-schema.org/draft-07/schema#"}
-    return json.dumps({**dialect, **_plain(made)}, indent=2) + "\n"
+    whole = {**dialect, **_plain(made)}
+    _describe(whole)
+    _let_pass(whole)
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def _describe(whole: dict[str, Any]) -> None:
+    """Add the comments of `values.yaml`, which an editor shows."""
+    for value in documented(CHART / "values.yaml"):
+        if properties := _section(whole, value.path[:-1]).get("properties"):
+            properties[value.path[-1]]["description"] = " ".join(value.said.split())
+    for name, described in DESCRIBED.items():
+        for key, said in described.items():
+            whole["definitions"][name]["properties"][key]["description"] = said
+
+
+def _let_pass(whole: dict[str, Any]) -> None:
+    """Allow other charts' names. The templates refuse them with a better sentence."""
+    names = yaml.safe_load((CHART / "files" / "other-names.yaml").read_text("utf-8"))
+    for *section, name in (other.split(".") for other in names):
+        above = _section(whole, section)
+        if above.get("additionalProperties") is False:
+            above.setdefault("patternProperties", {})[f"^{name}$"] = {}
+
+
+def _section(whole: dict[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    section = whole
+    for name in path:
+        section = section["properties"][name]
+        _, _, definition = section.get("$ref", "").rpartition("/")
+        section = whole["definitions"].get(definition, section)
+    return section
 
 
 def _plain(node: Any, *, is_names: bool = False) -> Any:

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+RESTRICTED: Final[dict[str, Any]] = {
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "privileged": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+}
 ONE_REPLICA: Final[dict[str, Any]] = {"replicas": 1, "persistence": {"enabled": False}}
 TLS_AND_SASL: Final[dict[str, Any]] = {
     "config": {
@@ -29,6 +37,17 @@ TOPICS_BY_THE_HOOK: Final[dict[str, Any]] = {
     "topicsJob": {"saslSecret": "topics-user"},
 }
 LOCAL_AUDIT: Final[dict[str, Any]] = {"audit": {"enabled": True, "targets": ["orders", "bills-*"]}}
+GATEWAY: Final[dict[str, Any]] = {
+    "credentials": {"adminToken": {"create": True}},
+    "httpRoute": {
+        "enabled": True,
+        "annotations": {"example.com/owner": "payments"},
+        "parentRefs": [{"name": "gateway", "namespace": "gateways"}],
+        "hostnames": ["delays.example.com"],
+    },
+    "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "audit": {"follow": {"enabled": True}},
+}
 EVERYTHING: Final[dict[str, Any]] = {
     **TLS_AND_SASL,
     "config": {
@@ -44,7 +63,7 @@ EVERYTHING: Final[dict[str, Any]] = {
         "recovery": {"accept_loss_below": {"0": 1200}},
     },
     "replicas": 3,
-    "image": {"digest": "sha256:" + "0a" * 32},
+    "image": {"registry": "registry.example.com", "digest": "sha256:" + "0a" * 32},
     "imagePullSecrets": [{"name": "registry"}],
     "persistence": {
         "storageClass": "fast",
@@ -52,6 +71,8 @@ EVERYTHING: Final[dict[str, Any]] = {
         "retentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"},
     },
     "minReadySeconds": 10,
+    "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}},
+    "commonLabels": {"team": "platform", "cost-centre": "42", "release": "mine"},
     "podLabels": {"team": "payments"},
     "podAnnotations": {"example.com/owner": "payments"},
     "nodeSelector": {"disk": "ssd"},
@@ -74,16 +95,41 @@ EVERYTHING: Final[dict[str, Any]] = {
             "valueFrom": {"secretKeyRef": {"name": "other", "key": "password"}},
         },
     ],
+    "hostAliases": [{"ip": "192.0.2.1", "hostnames": ["kafka"]}],
+    "envFrom": [{"secretRef": {"name": "login"}}, {"configMapRef": {"name": "more"}}],
+    "initContainers": [{"name": "first", "image": "first:1", **RESTRICTED}],
+    "extraContainers": [{"name": "beside", "image": "beside:1", **RESTRICTED}],
+    "extraObjects": [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "more"},
+            "data": {"release": "{{ .Release.Name }}"},
+        },
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: '{{ .Release.Name }}-text'}\n",
+    ],
     "extraVolumes": [{"name": "more", "configMap": {"name": "more"}}],
     "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
     "serviceAccount": {"annotations": {"example.com/role": "kafka"}},
     "adminService": {"annotations": {"example.com/lb": "internal"}, "type": "LoadBalancer"},
+    "ingress": {
+        "enabled": True,
+        "className": "nginx",
+        "annotations": {"nginx.ingress.kubernetes.io/affinity": "cookie"},
+        "hosts": ["delays.example.com"],
+        "tls": [{"secretName": "delays-tls", "hosts": ["delays.example.com"]}],
+    },
     "networkPolicy": {
         "kafkaTo": [{"namespaceSelector": {"matchLabels": {"name": "kafka"}}}],
         "kafkaPorts": [9093],
         "extraEgress": [{"ports": [{"protocol": "TCP", "port": 6443}]}],
     },
-    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "serviceMonitor": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "relabelings": [{"action": "labeldrop", "regex": "pod_ip"}],
+        "metricRelabelings": [{"action": "drop", "regex": "python_.*"}],
+    },
     "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
     "dashboard": {"enabled": True, "annotations": {"grafana_folder": "Kafka"}},
     "audit": {
@@ -111,5 +157,6 @@ SETS: Final[dict[str, dict[str, Any]]] = {
     "local audit": LOCAL_AUDIT,
     "audit at a URI": AUDIT_AT_A_URI,
     "audit that goes on": FOLLOWING_AUDIT,
+    "gateway and pod monitor": GATEWAY,
     "everything": EVERYTHING,
 }

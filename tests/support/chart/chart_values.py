@@ -17,6 +17,7 @@ Texts = dict[str, str]
 Quantity = str | int
 Tag = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$")]
 Digest = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+Registry = Annotated[str, Field(pattern=r"^([^/\s](\S*[^/\s])?)?$")]
 SecretName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]
 Seconds = Annotated[int, Field(ge=1)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -29,6 +30,7 @@ class Part(BaseModel):
 
 
 class Image(Part):
+    registry: Registry
     repository: str = Field(min_length=1)
     tag: Tag
     digest: Digest
@@ -82,6 +84,21 @@ class AdminService(Part):
     annotations: Texts
 
 
+class Ingress(Part):
+    enabled: bool
+    class_name: str
+    annotations: Texts
+    hosts: list[Annotated[str, Field(min_length=1)]]
+    tls: FreeList
+
+
+class HttpRoute(Part):
+    enabled: bool
+    annotations: Texts
+    parent_refs: FreeList
+    hostnames: list[str]
+
+
 class PodDisruptionBudget(Part):
     enabled: bool
     max_unavailable: Quantity
@@ -102,12 +119,17 @@ class ServiceMonitor(Part):
     scrape_timeout: str
     labels: Texts
     relabelings: FreeList
+    metric_relabelings: FreeList
+
+
+class PodMonitor(ServiceMonitor):
+    """The same values, with descriptions of their own."""
 
 
 class PrometheusRule(Part):
     enabled: bool
     labels: Texts
-    runbook_prefix: str
+    runbook_url: str = Field(pattern=r"^(https?://[^#\s]+)?$")
 
 
 class Dashboard(Part):
@@ -127,6 +149,7 @@ class TopicsJob(Part):
 class AuditImage(Part):
     """Image of the audit. An empty repository means the proxy's, with the suffix at the tag."""
 
+    registry: Registry
     repository: str
     tag: Tag
     tag_suffix: str
@@ -180,6 +203,8 @@ class ChartValues(Part):
     liveness_probe: Free
     readiness_probe: Free
     min_ready_seconds: int = Field(ge=0)
+    update_strategy: Free
+    common_labels: Texts
     pod_labels: Texts
     pod_annotations: Texts
     pod_security_context: Free
@@ -189,14 +214,22 @@ class ChartValues(Part):
     affinity: Free
     topology_spread_constraints: FreeList
     priority_class_name: str
+    host_aliases: FreeList
     extra_env: FreeList
+    env_from: FreeList
     extra_volumes: FreeList
     extra_volume_mounts: FreeList
+    init_containers: FreeList
+    extra_containers: FreeList
+    extra_objects: list[Free | str]
     service_account: ServiceAccount
     admin_service: AdminService
+    ingress: Ingress
+    http_route: HttpRoute
     pod_disruption_budget: PodDisruptionBudget
     network_policy: NetworkPolicy
     service_monitor: ServiceMonitor
+    pod_monitor: PodMonitor
     prometheus_rule: PrometheusRule
     dashboard: Dashboard
     topics_job: TopicsJob

@@ -56,7 +56,7 @@ class Node:
         made = {one["metadata"]["name"]: _decoded(one) for one in documents if _is_secret(one)}
         self._folder, self._secrets = folder, {**made, **secrets}
         named = [one for one in documents if one["kind"] == "ConfigMap"]
-        self._configs = {one["metadata"]["name"]: one["data"] for one in named}
+        self._configs = {one["metadata"]["name"]: one.get("data", {}) for one in named}
 
     def pods(self, stateful_set: Document) -> list[LocalPod]:
         name, count = stateful_set["metadata"]["name"], stateful_set["spec"]["replicas"]

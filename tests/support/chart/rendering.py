@@ -98,6 +98,8 @@ class Release:
                 yield document["kind"], document["spec"]["template"]["spec"]
             if document["kind"] == "CronJob":
                 yield "CronJob", document["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+            if document["kind"] == "Pod":
+                yield "Pod", document["spec"]
 
 
 @cache
