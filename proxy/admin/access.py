@@ -1,6 +1,5 @@
 """Access to the admin port: tokens, local names, and lock-outs."""
 
-import hmac
 import socket
 import threading
 import time
@@ -49,14 +48,6 @@ class WrongTokens:
             self._counted[name] = (count + 1, until_s)
 
 
-def is_bearer(token: str | None, authorization: str) -> bool:
-    """Whether the header has the token. True if no token is set."""
-    if token is None:
-        return True
-    expected = f"Bearer {token}"
-    return hmac.compare_digest(authorization.encode("utf-8", "replace"), expected.encode())
-
-
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a port on `host`."""
     address = _address(host)
@@ -64,33 +55,25 @@ def is_loopback(host: str) -> bool:
 
 
 def admit(settings: AdminSettings, headers: Mapping[str, str]) -> None:
-    """Raise Problem if the request may not use the API. Header names are in lower case.
+    """Raise Problem if a request without a token may not use the API. No token is set.
 
-    Without a token, foreign pages must not get through, even by DNS rebinding. So `Host` and the
-    page's origin, if given, must name this machine."""
-    if settings.token is None:
-        if not is_loopback(settings.host):
-            detail = (
-                "The API is closed, because other machines can reach the admin port and no token "
-                "is set. Set `admin: token`, or set `admin: host` to 127.0.0.1."
-            )
-            raise Problem(403, "closed", detail)
-        host, origin = headers.get("host", ""), headers.get("origin", "")
-        is_own = not host or is_loopback(_host_of(host))
-        is_own = is_own and (not origin or is_loopback(_host_of(origin.rpartition("//")[2])))
-        if not is_own or headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
-            detail = (
-                "Without `admin: token` the API answers only at 127.0.0.1 and localhost. Use one "
-                "of them, or set a token."
-            )
-            raise Problem(403, "closed", detail)
-    elif not is_bearer(settings.token, headers.get("authorization", "")):
-        raise Problem(
-            401,
-            "token-needed",
-            "The API needs the header `Authorization: Bearer <admin.token>`.",
-            {"WWW-Authenticate": "Bearer"},
+    Foreign pages must not get through, even by DNS rebinding. So `Host` and the page's origin, if
+    given, must name this machine. Header names are in lower case."""
+    if not is_loopback(settings.host):
+        detail = (
+            "The API is closed, because other machines can reach the admin port and no token "
+            "is set. Set `admin: token`, or set `admin: host` to 127.0.0.1."
         )
+        raise Problem(403, "closed", detail)
+    host, origin = headers.get("host", ""), headers.get("origin", "")
+    is_own = not host or is_loopback(_host_of(host))
+    is_own = is_own and (not origin or is_loopback(_host_of(origin.rpartition("//")[2])))
+    if not is_own or headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+        detail = (
+            "Without `admin: token` the API answers only at 127.0.0.1 and localhost. Use one "
+            "of them, or set a token."
+        )
+        raise Problem(403, "closed", detail)
 
 
 def refuse_foreign_name(host_header: str) -> None:

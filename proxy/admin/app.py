@@ -17,11 +17,20 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.admin import letters, models, records, targets
-from proxy.admin.access import WrongTokens, admit, is_bearer, refuse_foreign_name
-from proxy.admin.calls import JSON_TYPE, REFUSED, CallRoute, Site, SiteOf, refusal_of
+from proxy.admin.access import WrongTokens, admit, refuse_foreign_name
+from proxy.admin.calls import (
+    JSON_TYPE,
+    REFUSED,
+    CallerOf,
+    CallRoute,
+    Site,
+    SiteOf,
+    refusal_of,
+)
 from proxy.admin.pages import FILE_HEADERS, INDEX, health, page_file, readiness
 from proxy.admin.problem import Problem, bad_request
 from proxy.admin.threads import in_thread, room_in
+from proxy.admin.tokens import Caller, Tokens, needs
 
 PREFIX: Final = "/api/v1"
 MOST_BODY_BYTES: Final = 65_536
@@ -53,17 +62,26 @@ TAGS: Final = {
 TOKEN: Final = {
     "type": "http",
     "scheme": "bearer",
-    "description": "The setting `admin.token`. Without a token the API answers only if other "
-    "machines cannot reach the admin port.",
+    "description": "A token of `admin.token` or `admin.tokens`. Its role decides which calls it "
+    "may make. Without a token in the settings the API answers only if other machines cannot reach "
+    "the admin port.",
 }
 
 process = APIRouter(route_class=CallRoute, tags=["process"], responses=REFUSED)
 
 
 @process.get("/openapi.json", response_model=dict[str, Any])
+@needs("viewer")
 async def get_document() -> Response:
     """Return this document."""
     return Response(json.dumps(document()), media_type=JSON_TYPE)
+
+
+@process.get("/me")
+@needs("metrics")
+def get_caller(caller: CallerOf) -> models.Me:
+    """Show the name and the role of the caller."""
+    return models.Me(name=caller.name, role=caller.role, contents=caller.contents)
 
 
 @process.get(
@@ -71,6 +89,7 @@ async def get_document() -> Response:
     response_class=StreamingResponse,
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
+@needs("viewer")
 async def get_events(site: SiteOf, request: Request) -> Response:
     """Stream the data of the page, once a second.
 
@@ -85,12 +104,14 @@ async def get_events(site: SiteOf, request: Request) -> Response:
 
 
 @process.get("/log-level")
+@needs("viewer")
 def get_log_level(site: SiteOf) -> models.LogLevel:
     """Show the log level."""
     return models.LogLevel(level=site.level)
 
 
 @process.put("/log-level")
+@needs("admin")
 def set_log_level(site: SiteOf, body: models.LogLevel) -> models.LogLevel:
     """Set the log level of all workers of this process, until it ends."""
     site.level = body.level
@@ -154,7 +175,7 @@ class AdminApp:
     """The ASGI application of the admin port: the page, probes, metrics and the API."""
 
     def __init__(self, site: Site) -> None:
-        self._site, self._token = site, site.settings.admin.token
+        self._site, self.tokens = site, Tokens(site.settings.admin)
         self._wrong_tokens = WrongTokens()
         self._free_scrapes = threading.BoundedSemaphore(SCRAPES_AT_ONCE)
         self._free_discards = threading.BoundedSemaphore(DISCARDS_AT_ONCE)
@@ -166,12 +187,13 @@ class AdminApp:
         }
         path = bytes(scope["raw_path"]).decode("latin-1")  # undecoded: %2F is no separator
         is_head = scope["method"] == "HEAD"
+        state: dict[str, Any] = {"site": self._site, "is_head": is_head}
         inner = {
             **scope,
             "path": path,
             "root_path": PREFIX,
             "method": "GET" if is_head else scope["method"],
-            "state": {"site": self._site, "is_head": is_head},
+            "state": state,
         }
         try:
             has_body = _body_bytes(headers) > 0
@@ -182,41 +204,49 @@ class AdminApp:
             if has_body:
                 receive = _replayed(await Request(scope, receive).body(), receive)
             try:
-                reply = await self._reply(scope, path, headers)
+                reply = await self._reply(scope, path, headers, state)
             except Exception as error:  # noqa: BLE001 (a defect is logged)
                 reply = refusal_of(error, path)
             await reply(inner, receive, send)
 
-    async def _reply(self, scope: Scope, path: str, headers: Mapping[str, str]) -> ASGIApp:
+    async def _reply(
+        self, scope: Scope, path: str, headers: Mapping[str, str], state: dict[str, Any]
+    ) -> ASGIApp:
         is_read = scope["method"] in {"GET", "HEAD"}
         if path in {"/healthz", "/readyz"} and is_read:
             statuses = self._site.read_statuses()
             is_health = path == "/healthz"
             code, said = health(statuses, time.monotonic()) if is_health else readiness(statuses)
             return Response(f"{json.dumps(said)}\n", code, media_type=JSON_TYPE)
-        address = (scope["client"] or ("", 0))[0]
-        if self._token is None:
-            refuse_foreign_name(headers.get("host", ""))
-        elif "authorization" in headers:
-            self._wrong_tokens.refuse(address)
         is_page = not path.startswith("/api/")
+        if not self.tokens.is_needed:
+            refuse_foreign_name(headers.get("host", ""))
         if is_page and not is_read:
             detail = "This page allows only GET and HEAD."
             raise Problem(405, "method-not-allowed", detail, {"Allow": "GET, HEAD"})
         if is_page and (file := page_file(path)) is not None:
             return Response(file[1], headers={"Content-Type": file[0], **FILE_HEADERS})
-        is_known = is_bearer(self._token, headers.get("authorization", ""))
-        if not is_known and "authorization" in headers:
-            self._wrong_tokens.add(address)
+        state["caller"] = self._caller(headers, (scope["client"] or ("", 0))[0])
         if is_page:
-            return await self._page(path, is_known=is_known)
-        admit(self._site.settings.admin, headers)
+            return await self._page(path)
+        if not self.tokens.is_needed:
+            admit(self._site.settings.admin, headers)
         return api
 
-    async def _page(self, path: str, *, is_known: bool) -> Response:
-        if not is_known:
-            text = "This page needs the header `Authorization: Bearer <admin.token>`.\n"
-            return PlainTextResponse(text, 401)
+    def _caller(self, headers: Mapping[str, str], address: str) -> Caller:
+        """Return the sender. Raises Problem for a missing or wrong token, or a locked address."""
+        authorization = headers.get("authorization", "")
+        if authorization and self.tokens.is_needed:
+            self._wrong_tokens.refuse(address)
+        caller = self.tokens.caller(authorization)
+        if caller is not None:
+            return caller
+        if authorization:
+            self._wrong_tokens.add(address)
+        detail = "Send the header `Authorization: Bearer <token>` with a token of this proxy."
+        raise Problem(401, "token-needed", detail, {"WWW-Authenticate": "Bearer"})
+
+    async def _page(self, path: str) -> Response:
         if path != "/metrics":
             return PlainTextResponse(f"There is no such page.\n{INDEX}", 404)
         with room_in(self._free_scrapes, "Four other scrapes are running already. Try again."):

@@ -31,9 +31,10 @@ from proxy.admin.problem import Problem, bad_request
 from proxy.admin.queries import MailboxFull, NoAnswer, Workers
 from proxy.admin.replay_jobs import ReplayJobs
 from proxy.admin.threads import in_thread, room_in
+from proxy.admin.tokens import Caller
 from proxy.admin.topic_readers import TopicReaders
 from proxy.clock import wall_clock_ms
-from proxy.config.settings import Settings
+from proxy.config.settings import Role, Settings
 from proxy.dead_letters.letter import Origin
 from proxy.protocol.bounded_json import JsonRefused, read_json
 from proxy.protocol.times import parse_instant_ms
@@ -115,8 +116,12 @@ class CallRoute(APIRoute):
     """A strictly checked call, run in a thread. Its docstring goes to the OpenAPI document."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.least_role: Role = vars(endpoint)["least_role"]
         summary, _, text = cleandoc(endpoint.__doc__ or "").partition("\n\n")
-        options["summary"], options["description"] = summary, " ".join(text.split()) or None
+        options["summary"] = summary
+        options["description"] = (
+            f"{' '.join(text.split())}\n\nLeast role: `{self.least_role}`.".strip()
+        )
         name = endpoint.__name__.title().replace("_", "")
         options["operation_id"] = name[0].lower() + name[1:]
         answer = endpoint.__annotations__.get("return")
@@ -133,6 +138,7 @@ class CallRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             try:
+                request.state.caller.refuse_below(self.least_role)
                 check_query(request.url.query, known)
                 if self.body_field is not None:
                     _check_json(request.headers.get("content-type", ""), await request.body())
@@ -229,6 +235,10 @@ async def _site_of(request: Request) -> Site:
     return request.state.site  # type: ignore[no-any-return]
 
 
+async def _caller_of(request: Request) -> Caller:
+    return request.state.caller  # type: ignore[no-any-return]
+
+
 async def _place_of(
     topic: Annotated[
         str,
@@ -246,6 +256,7 @@ async def _place_of(
 
 
 SiteOf = Annotated[Site, Depends(_site_of)]
+CallerOf = Annotated[Caller, Depends(_caller_of)]
 Place = Annotated[Origin, Depends(_place_of)]
 PatternPart = Annotated[
     str,
@@ -282,10 +293,11 @@ PatternQuery = Annotated[
 REFUSED: Final[dict[int | str, dict[str, Any]]] = {
     "default": {
         "model": Refused,
-        "description": "400: bad request. 401: the token is missing or wrong. 403: closed without "
-        "a token. 404: not found. 405: wrong method. 409: not possible now, `detail` says why. "
-        "411: no Content-Length. 413: the body has more than 64 KiB. 415: not JSON. 429: too many "
-        "wrong tokens. 503: try again. `busy`: four calls run already. `no-answer`: a worker does "
-        "not answer within 2 s, because it starts, recovers or waits for the broker.",
+        "description": "400: bad request. 401: the token is missing or wrong. 403: `role-needed`, "
+        "`contents-needed`, or closed without a token. 404: not found. 405: wrong method. 409: not "
+        "possible now, `detail` says why. 411: no Content-Length. 413: the body has more than "
+        "64 KiB. 415: not JSON. 429: too many wrong tokens. 503: try again. `busy`: four calls run "
+        "already. `no-answer`: a worker does not answer within 2 s, because it starts, recovers or "
+        "waits for the broker.",
     }
 }

@@ -1,6 +1,7 @@
 """The calls for dead letters: list, show, replay."""
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
@@ -11,6 +12,7 @@ from proxy.admin import models
 from proxy.admin.calls import (
     NO_CURSOR,
     REFUSED,
+    CallerOf,
     CallRoute,
     Instant,
     Limit,
@@ -25,6 +27,8 @@ from proxy.admin.problem import Problem, bad_request
 from proxy.admin.record_content import content_of
 from proxy.admin.replay_jobs import WantedReplay
 from proxy.admin.threads import room_in
+from proxy.admin.tokens import Caller, needs
+from proxy.admin.topic_readers import Marks
 from proxy.config.settings import TopicSettings
 from proxy.dead_letters.letter import LetterSummary, summary_of
 from proxy.dead_letters.letter import Place as LetterPlace
@@ -44,8 +48,10 @@ ReplayId = Annotated[
 
 
 @router.get("/dead-letters")
+@needs("viewer")
 def list_dead_letters(
     site: SiteOf,
+    caller: CallerOf,
     topic: Annotated[
         str | None,
         WithJsonSchema({"type": "string", "pattern": TOPIC}),
@@ -92,19 +98,25 @@ def list_dead_letters(
     reasons = () if reason is None else (reason,)
     targets = () if target is None else (target,)
     selection = _checked(Selection(reasons, targets, (), since, until), group)
+    if reason is not None and group is not None:
+        caller.refuse_contents()
     ends = {} if cursor is None else dict(enumerate(map(int, cursor.split(".")[1:])))
     with room_in(site.free_readings, READING):
         page, marks = site.topics.page(group, selection, ends, limit)
-    more = None if page.ends is None else [str(page.ends[one]) for one in sorted(page.ends)]
     return models.LetterPage(
         topic=topic,
-        letters=[_listed(one, (marks or {}).get(one.place)) for one in page.letters],
+        letters=_listed(page.letters, marks or {}, caller, group),
         replays_known=marks is not None,
-        cursor=None if more is None else ".".join(["1", *more]),
+        cursor=_cursor(page.ends),
     )
 
 
+def _cursor(ends: Mapping[int, int] | None) -> str | None:
+    return None if ends is None else ".".join(["1", *(str(ends[one]) for one in sorted(ends))])
+
+
 @router.get("/dead-letters/topics")
+@needs("viewer")
 def get_dead_letter_topics(site: SiteOf) -> models.LetterTopics:
     """List the topics of dead letters."""
     with room_in(site.free_readings, READING):
@@ -112,12 +124,14 @@ def get_dead_letter_topics(site: SiteOf) -> models.LetterTopics:
 
 
 @router.get("/dead-letters/{topic}/{partition}/{offset}")
-def get_dead_letter(site: SiteOf, place: Place) -> models.Letter:
+@needs("viewer")
+def get_dead_letter(site: SiteOf, caller: CallerOf, place: Place) -> models.Letter:
     """Show one dead letter and its content.
 
     A value that was too large for the dead-letter topic is read from the ingress, while the
     ingress keeps it.
     """
+    caller.refuse_contents()
     group = _group_of(place.topic, site.settings.topics)
     with room_in(site.free_readings, READING):
         letter, mark, original = site.topics.letter(group, LetterPlace(*place[1:]))
@@ -137,6 +151,7 @@ def get_dead_letter(site: SiteOf, place: Place) -> models.Letter:
 
 
 @router.post("/dead-letters/replays")
+@needs("operator")
 def replay_dead_letters(site: SiteOf, body: models.ReplayBody, wait: Wait = 0) -> models.Replay:
     """Replay dead letters, or count them first.
 
@@ -151,6 +166,7 @@ def replay_dead_letters(site: SiteOf, body: models.ReplayBody, wait: Wait = 0) -
 
 
 @router.get("/dead-letters/replays/{id}")
+@needs("viewer")
 def get_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # noqa: A002
     """Show the progress of a replay or a dry run.
 
@@ -160,6 +176,7 @@ def get_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # 
 
 
 @router.delete("/dead-letters/replays/{id}")
+@needs("operator")
 def stop_replay(site: SiteOf, id: ReplayId, wait: Wait = 0) -> models.Replay:  # noqa: A002
     """Stop a replay after its current batch.
 
@@ -235,6 +252,18 @@ def _head(one: LetterSummary, mark: Mark | None) -> dict[str, Any]:
     }
 
 
-def _listed(one: LetterSummary, mark: Mark | None) -> models.ListedLetter:
-    key = None if one.key is None else one.key.decode("utf-8", "backslashreplace")
-    return models.ListedLetter(**_head(one, mark), key=key, bytes=one.value_bytes)
+def _listed(
+    letters: Sequence[LetterSummary], marks: Marks, caller: Caller, group: str | None
+) -> list[models.ListedLetter]:
+    """Return letters as listed. A consumer's exception may quote the record."""
+    listed = []
+    for one in letters:
+        key = None if one.key is None else one.key.decode("utf-8", "backslashreplace")
+        shown = {**_head(one, marks.get(one.place)), "key": key, "bytes": one.value_bytes}
+        if not caller.contents:
+            shown["key"] = None
+            if group is not None:
+                exception = (one.reason or "").partition(":")[0]
+                shown |= {"detail": None, "reason": exception or None}
+        listed.append(models.ListedLetter(**shown))
+    return listed

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.config.settings import MOST_PER_SECOND, OverdueLimit, TargetLimit
+from proxy.config.settings import MOST_PER_SECOND, OverdueLimit, Role, TargetLimit
 from proxy.logs import Level
 from proxy.protocol.header_values import LONGEST_ID_BYTES
 from proxy.protocol.policy import TARGETS_PATTERN
@@ -121,6 +121,14 @@ class Refused(Answer):
 
     error: str = Field(description="A code for programs.")
     detail: str = Field(description="A sentence for people.")
+
+
+class Me(Answer):
+    """The caller."""
+
+    name: str = Field(description="Name of the token.")
+    role: Role
+    contents: bool = Field(description="True if it may read keys, values and headers of records.")
 
 
 class Pending(Answer):
@@ -572,7 +580,10 @@ class LetterHead(Answer):
 class ListedLetter(LetterHead):
     """A dead letter in a list."""
 
-    key: str | None = Field(description="The first 200 bytes of the key.")
+    key: str | None = Field(
+        description="The first 200 bytes of the key. Null without the right to read contents, like "
+        "the `detail` of a consumer group's letter."
+    )
     bytes: int | None = Field(description="Size of the value. Null without a value.")
 
 

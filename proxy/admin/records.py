@@ -13,6 +13,7 @@ from proxy.admin import models
 from proxy.admin.calls import (
     NO_CURSOR,
     REFUSED,
+    CallerOf,
     CallRoute,
     Instant,
     Limit,
@@ -35,6 +36,7 @@ from proxy.admin.problem import Problem
 from proxy.admin.queries import FindId, FindMoving, FindRecord
 from proxy.admin.record_content import content_of
 from proxy.admin.threads import room_in
+from proxy.admin.tokens import needs
 from proxy.clock import wall_clock_ms
 from proxy.dead_letters.letter import Origin
 from proxy.dispatch.hops import NOT_COMMITTED, Moving
@@ -70,6 +72,7 @@ router = APIRouter(route_class=CallRoute, tags=["records"], responses=REFUSED)
 
 
 @router.get("/pending")
+@needs("viewer")
 def get_pending(site: SiteOf) -> models.Pending:
     """Count the pending records of each target.
 
@@ -85,6 +88,7 @@ def get_pending(site: SiteOf) -> models.Pending:
 
 
 @router.get("/pending/by-time")
+@needs("viewer")
 def get_pending_by_time(
     site: SiteOf,
     within: Annotated[
@@ -132,6 +136,7 @@ def get_pending_by_time(
 
 
 @router.get("/pending/records")
+@needs("viewer")
 def list_pending_records(
     site: SiteOf,
     target: Annotated[
@@ -194,6 +199,7 @@ def list_pending_records(
 
 
 @router.get("/half-messages")
+@needs("viewer")
 def get_half_messages(site: SiteOf) -> models.HalfMessages:
     """Count undecided half messages."""
     shards = [shard for status in site.read_statuses() for shard in status.shards]
@@ -202,6 +208,7 @@ def get_half_messages(site: SiteOf) -> models.HalfMessages:
 
 
 @router.get("/records")
+@needs("viewer")
 def find_records(
     site: SiteOf,
     id: Annotated[  # noqa: A002 (the name in the query)
@@ -227,8 +234,10 @@ def find_records(
 
 
 @router.get("/records/{topic}/{partition}/{offset}")
+@needs("viewer")
 def get_record(
     site: SiteOf,
+    caller: CallerOf,
     place: Place,
     body: Annotated[
         bool,
@@ -241,6 +250,8 @@ def get_record(
     This works while the ingress keeps the record. The answer does not tell how a record ended. Ask
     for its trace, or look for its origin in the target and the outcomes topic.
     """
+    if body:
+        caller.refuse_contents()
     _refuse_unread(site, place)
     record = site.broker.read(place.partition, place.offset)
     if record is None:
@@ -254,8 +265,10 @@ def get_record(
 
 
 @router.get("/records/{topic}/{partition}/{offset}/trace")
+@needs("viewer")
 def trace_record(
     site: SiteOf,
+    caller: CallerOf,
     place: Place,
     wait: Annotated[Wait, Query(description="How long the trace may read, at most 30s.")] = 10,
     retries_within: Annotated[
@@ -273,16 +286,21 @@ def trace_record(
     topics. It ends after `wait` or a million records. If it did not read everything, `is_whole` is
     false and `unknown` names the missing parts. It also names topics that the proxy's user may not
     read, with the line that grants the right. Two traces run at a time, others get 503. They rest
-    three seconds for each second of work, so that delivery is not delayed.
+    three seconds for each second of work, so that delivery is not delayed. Without the right to
+    read contents, `detail` is empty.
     """
     if not is_legal_topic(place.topic):
         raise Problem(404, "not-found", f"This is no name of a topic: {TOPIC_NAME_RULE}.")
     with room_in(site.free_traces, "Two traces are running already. Try again later."):
         trace = site.topics.trace(place, wait, parse_delay_ms(retries_within))
-    return models.Trace.model_validate(trace.data())
+    data = trace.data()
+    if not caller.contents:
+        data["steps"] = [{**step, "detail": ""} for step in data["steps"]]
+    return models.Trace.model_validate(data)
 
 
 @router.post("/cancellations")
+@needs("operator")
 def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = 0) -> models.CancelWritten:
     """Cancel a pending record by id.
 
@@ -306,6 +324,7 @@ def cancel(site: SiteOf, body: models.CancelBody, wait: Wait = 0) -> models.Canc
 
 
 @router.delete("/records/{topic}/{partition}/{offset}")
+@needs("operator")
 def recall(site: SiteOf, place: Place, wait: Wait = 0) -> models.RecallWritten:
     """Recall a record by its origin.
 
@@ -325,6 +344,7 @@ def recall(site: SiteOf, place: Place, wait: Wait = 0) -> models.RecallWritten:
 
 
 @router.patch("/records/{topic}/{partition}/{offset}")
+@needs("operator")
 def reschedule(
     site: SiteOf, place: Place, body: models.MoveBody, wait: Wait = 0
 ) -> models.MoveWritten:

@@ -7,10 +7,12 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Final
 
 import h11
+import structlog
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -28,8 +30,12 @@ CONNECTIONS_AT_ONCE: Final = 256
 MOST_HEAD_BYTES: Final = 65_536
 BACKLOG: Final = 128
 START_POLL_S: Final = 0.01
+LOOK_EVERY_S: Final = 1.0
+"""How often files are read again."""
 STOP_WITHIN_S: Final = 1
 """Calls that take longer are abandoned. Their threads do not keep the process alive."""
+
+log = structlog.get_logger(__name__)
 
 
 class AdminServer:
@@ -38,8 +44,9 @@ class AdminServer:
     def __init__(self, site: Site) -> None:
         listener = _listen(site.settings.admin)
         self.port: int = listener.getsockname()[1]
+        self.app = AdminApp(site)
         config = uvicorn.Config(
-            AdminApp(site),
+            self.app,
             loop="asyncio",
             http=BoundedProtocol,
             ws="none",
@@ -59,10 +66,25 @@ class AdminServer:
         self._thread = threading.Thread(target=self._server.run, args=([listener],), name="admin")
         self._thread.daemon = True
         self._thread.start()
+        self._is_closed = threading.Event()
+        watch = threading.Thread(
+            target=self._watch, args=[self.app.tokens.look], name="admin-files"
+        )
+        watch.daemon = True  # a file system that hangs must not keep the process alive
+        watch.start()
         while not self._server.started and self._thread.is_alive():
             time.sleep(START_POLL_S)
 
+    def _watch(self, look: Callable[[], None]) -> None:
+        """Take up changed files. Probes are answered while a file cannot be read."""
+        while not self._is_closed.wait(LOOK_EVERY_S):
+            try:
+                look()
+            except Exception:
+                log.exception("files of the admin port could not be read")
+
     def close(self) -> None:
+        self._is_closed.set()
         self._server.should_exit = True
         self._thread.join()
 

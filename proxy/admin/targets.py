@@ -11,6 +11,7 @@ from proxy.admin import models
 from proxy.admin.calls import REFUSED, CallRoute, PatternPart, Site, SiteOf, Wait, number_upto
 from proxy.admin.listing import all_pages
 from proxy.admin.problem import Problem
+from proxy.admin.tokens import needs
 from proxy.config.settings import MOST_PER_SECOND, OverdueLimit, TargetLimit, by_precedence
 from proxy.kafka.settings_topic import MOST_LIMITS
 from proxy.protocol.outcomes import APPLIED
@@ -37,6 +38,7 @@ def _is_noticed(site: Site, has_noticed: Callable[[Status], bool]) -> bool:
 
 
 @router.get("/pauses")
+@needs("viewer")
 def get_pauses(site: SiteOf) -> models.Pauses:
     """List paused targets."""
     statuses = site.read_statuses()
@@ -46,6 +48,7 @@ def get_pauses(site: SiteOf) -> models.Pauses:
 
 
 @router.put("/pauses/{pattern}")
+@needs("operator")
 def pause(site: SiteOf, pattern: PatternPart) -> models.Pause:
     """Pause targets.
 
@@ -59,6 +62,7 @@ def pause(site: SiteOf, pattern: PatternPart) -> models.Pause:
 
 
 @router.delete("/pauses/{pattern}")
+@needs("operator")
 def resume(
     site: SiteOf,
     pattern: PatternPart,
@@ -90,6 +94,7 @@ def resume(
 
 
 @router.get("/ingest")
+@needs("viewer")
 def get_ingest(site: SiteOf) -> models.Ingest:
     """Show whether the ingest is paused."""
     statuses = site.read_statuses()
@@ -100,6 +105,7 @@ def get_ingest(site: SiteOf) -> models.Ingest:
 
 
 @router.put("/ingest/paused")
+@needs("operator")
 def pause_ingest(site: SiteOf) -> models.IngestPaused:
     """Pause the ingest.
 
@@ -112,6 +118,7 @@ def pause_ingest(site: SiteOf) -> models.IngestPaused:
 
 
 @router.delete("/ingest/paused")
+@needs("operator")
 def resume_ingest(site: SiteOf) -> models.IngestPaused:
     """Resume the ingest."""
     return _pause_ingest(site, is_paused=False)
@@ -124,6 +131,7 @@ def _pause_ingest(site: Site, *, is_paused: bool) -> models.IngestPaused:
 
 
 @router.get("/limits")
+@needs("viewer")
 def get_limits(site: SiteOf) -> models.Limits:
     """List the rate caps and rules for overdue records, each with its source."""
     release = site.settings.release
@@ -140,6 +148,7 @@ def get_limits(site: SiteOf) -> models.Limits:
 
 
 @router.put("/limits")
+@needs("operator")
 def set_workers_limit(site: SiteOf, body: models.RateBody) -> models.WorkersLimitSet:
     """Set the rate cap of each worker over all targets.
 
@@ -150,6 +159,7 @@ def set_workers_limit(site: SiteOf, body: models.RateBody) -> models.WorkersLimi
 
 
 @router.delete("/limits")
+@needs("operator")
 def clear_workers_limit(site: SiteOf) -> models.WorkersLimitSet:
     """Clear the rate cap that was set at run time. The setting counts again."""
     return _limit_workers(site, None)
@@ -171,6 +181,7 @@ def _of_each_worker(site: Site) -> dict[str, Any]:
 
 
 @router.put("/limits/{pattern}")
+@needs("operator")
 def set_limit(site: SiteOf, pattern: PatternPart, body: models.LimitBody) -> models.LimitSet:
     """Set a rate cap, a rule for overdue records, or both, for the targets of a pattern.
 
@@ -187,6 +198,7 @@ def set_limit(site: SiteOf, pattern: PatternPart, body: models.LimitBody) -> mod
 
 
 @router.delete("/limits/{pattern}")
+@needs("operator")
 def clear_limit(site: SiteOf, pattern: PatternPart) -> models.LimitSet:
     """Clear the limits of a pattern that were set at run time. The settings count again."""
     return _limit(site, pattern, None)
@@ -209,6 +221,7 @@ def _parts(pattern: str, limit: TargetLimit | None) -> dict[str, Any]:
 
 
 @router.post("/purges")
+@needs("admin")
 def purge(
     site: SiteOf,
     body: models.PurgeBody,
@@ -264,6 +277,7 @@ def _purgeable(site: Site, asked: Purge) -> tuple[int, bool]:
 
 
 @router.post("/skips")
+@needs("admin")
 def skip_batch(site: SiteOf, body: models.SkipBody) -> models.Skipped:
     """Skip a record batch of the ingress that cannot be read.
 

@@ -11,6 +11,7 @@ from http.client import HTTPException, InvalidURL
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from proxy.admin.tokens import best_token
 from proxy.cli.terminal import Configured, option, say
 from proxy.config.settings import AdminSettings
 from proxy.errors import ProxyError
@@ -108,7 +109,7 @@ class Instances(Configured):
         return self.each(lambda address: self.ask_one(address, path, **how))
 
     def ask_one(self, address: str, path: str, **how: Any) -> Answer:
-        return ask(address, path, self.settings.admin.token, **how)
+        return ask(address, path, best_token(self.settings.admin), **how)
 
     def each(self, asking: Callable[[str], T]) -> Replies[T]:
         """Return the answers, and errors by address. Raises ProxyError if none answers."""
@@ -132,7 +133,7 @@ class Instance(Configured):
 
     def ask(self, path: str, **how: Any) -> Answer:
         admin = self.settings.admin
-        return ask(self.admin or address_of(admin), path, admin.token, **how)
+        return ask(self.admin or address_of(admin), path, best_token(admin), **how)
 
 
 def say_silent(silent: Mapping[str, str]) -> None:
@@ -174,7 +175,7 @@ def _refusal(base: str, error: urllib.error.HTTPError) -> ProxyError:
     if error.code == 401:
         return ProxyUnreachable(
             f"The proxy at {base} requires a token.",
-            "Set `admin: token` to the proxy's token (environment: DELAY_PROXY_ADMIN__TOKEN).",
+            "Set `admin: token` to a token of the proxy (environment: DELAY_PROXY_ADMIN__TOKEN).",
         )
     if 300 <= error.code < 400:
         named = plain(error.headers.get("Location", "another address"))

@@ -92,7 +92,7 @@ def settings_findings(settings: Settings) -> Iterator[Finding]:
             "with etf1, a record with a null value and without timer- headers cancels by its key",
             "Producers that want to deliver null values must set `timer-topic`.",
         )
-    if not is_loopback(settings.admin.host) and not settings.admin.token:
+    if not is_loopback(settings.admin.host) and not settings.admin.has_tokens:
         yield Subject("admin").advice(
             "metrics are open to anyone who reaches "
             f"{settings.admin.host}:{settings.admin.port}; without a token the API answers 403",

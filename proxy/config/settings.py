@@ -227,30 +227,52 @@ class RecoverySettings(Section):
     """Partitions whose watermark was advanced by a wrong clock."""
 
 
+def checked_token(token: str) -> str:
+    """Return a token that callers can send and cannot guess. Raises ValueError."""
+    if not (token.isascii() and token.isprintable() and token == token.strip()):
+        raise ValueError(
+            "it cannot be sent in a header: it begins or ends with a blank or a line break, or "
+            "it has characters that are not visible ASCII"
+        )
+    if len(token) < SHORTEST_TOKEN:
+        raise ValueError(
+            f"it has {len(token)} characters and can be guessed: use {SHORTEST_TOKEN} or more "
+            "random characters, as `openssl rand -hex 20` prints them"
+        )
+    return token
+
+
+Role = Literal["metrics", "viewer", "operator", "admin"]
+"""What a caller of the admin port may do. Each role may do what the roles before it may."""
+TokenName = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,62}$")]
+
+
+class AdminToken(Section):
+    """A token of the admin port. Each line of its file is a valid token."""
+
+    role: Role
+    file: Path
+    contents: bool = False
+    """Whether a viewer may read keys, values and headers of records."""
+
+
 class AdminSettings(Section):
     """The admin port: /metrics, /healthz, /readyz and the API. Port 0 picks a free one."""
 
     host: str = "127.0.0.1"
     port: int = Field(9464, ge=0, le=65_535)
     token: str | None = None
+    tokens: dict[TokenName, AdminToken] = Field(default_factory=dict, max_length=100)
     targets_shown: int = Field(50, ge=0, le=1_000)
 
     @field_validator("token")
     @classmethod
     def _can_be_sent(cls, token: str | None) -> str | None:
-        if token is not None and not (
-            token.isascii() and token.isprintable() and token == token.strip()
-        ):
-            raise ValueError(
-                "it cannot be sent in a header: it begins or ends with a blank or a line break, or "
-                "it has characters that are not visible ASCII"
-            )
-        if token is not None and len(token) < SHORTEST_TOKEN:
-            raise ValueError(
-                f"it has {len(token)} characters and can be guessed: use {SHORTEST_TOKEN} or more "
-                "random characters, as `openssl rand -hex 20` prints them"
-            )
-        return token
+        return None if token is None else checked_token(token)
+
+    @property
+    def has_tokens(self) -> bool:
+        return self.token is not None or bool(self.tokens)
 
 
 class TracingSettings(Section):

@@ -32,6 +32,7 @@ FREE_SECTIONS = (
     ("admission", "bytes_per_target"),
     ("release", "per_target"),
     ("recovery", "accept_loss_below"),
+    ("admin", "tokens"),
 )
 _OF_KUBERNETES = re.compile(
     r"(.+_)?SERVICE_(HOST|PORT(_\w+)?)|(.+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
@@ -362,7 +363,8 @@ def _place(path: KeyPath, document: _Document, choices: _Choices) -> str:
 
 
 def _shown(path: KeyPath, value: object) -> str:
-    may_be_secret = path[:1] == ("kafka",) or ("admin", "token")[: len(path)] == path
+    may_be_secret = path[:1] == ("kafka",) or path[:2] == ("admin", "tokens")
+    may_be_secret = may_be_secret or ("admin", "token")[: len(path)] == path
     if may_be_secret or not isinstance(value, str | int):
         return ""
     return f" is {value!r}" if len(str(value)) <= 60 else ""

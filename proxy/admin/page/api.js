@@ -3,9 +3,10 @@
 const KEY = "admin-token";
 
 export class Refused extends Error {
-  constructor(code, detail) {
+  constructor(code, detail, error) {
     super(detail);
     this.code = code;
+    this.error = error;
   }
 }
 
@@ -21,7 +22,7 @@ export async function request(path, options = {}) {
   if (reply.ok) return reply;
   const said = await reply.json().catch(() => ({ detail: `The proxy answered with HTTP status ${reply.status}. Its log may say more.` }));
   const isMissing = said.error === "no-such-path" || said.error === "method-not-allowed";
-  throw new Refused(reply.status, isMissing ? "The proxy does not know this call. Reload the page: the proxy may have a new version." : said.detail);
+  throw new Refused(reply.status, isMissing ? "The proxy does not know this call. Reload the page: the proxy may have a new version." : said.detail, said.error);
 }
 
 export async function call(method, path, body) {

@@ -76,7 +76,7 @@ function list(filters, letters, page) {
     const place = `${one.partition}/${one.offset}`;
     return [one.reason ?? "not written by the proxy", one.target ?? "–", moment(one.written), one.key ?? "–",
       one.replayed ? moment(one.replayed.at) : page.replays_known ? "no" : "unknown",
-      make("button", { type: "button", "aria-label": `Open dead letter ${place}`,
+      make("button", { type: "button", "data-needs": "contents", "aria-label": `Open dead letter ${place}`,
         onclick: () => open(filters.topic, place).catch((refused) => say(refused.message)) }, "Open")];
   });
   const told = rows.length ? `${number(rows.length)} shown, newest first.`
@@ -101,7 +101,7 @@ async function open(topic, place) {
     make("h3", {}, `Dead letter ${place} of ${topic}`),
     table("The dead letter", [["Field", false], ["Value", false]], rows, "short"),
     content(letter),
-    make("div", { class: "row" }, make("button", { type: "button", "aria-label": `Replay ${place}`,
+    make("div", { class: "row" }, make("button", { type: "button", "data-needs": "operator", "aria-label": `Replay ${place}`,
       onclick: () => replay({ topic, places: [place], ...edits() }, find) }, "Replay…")));
   byId("letter").hidden = false;
   byId("letter").focus();

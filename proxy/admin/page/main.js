@@ -1,7 +1,7 @@
 // The start: ask for the token if one is needed, then draw each snapshot.
 
 import { pause } from "./actions.js";
-import { events, keepToken } from "./api.js";
+import { call, events, keepToken } from "./api.js";
 import { byId } from "./elements.js";
 import * as letters from "./letters.js";
 import * as overview from "./overview.js";
@@ -27,15 +27,24 @@ function explain(refused) {
   byId("connection").textContent = "No access";
   byId("content").hidden = true;
   byId("access").hidden = false;
-  byId("token-form").hidden = refused.code === 403;
+  byId("token-form").hidden = refused.error === "closed";
   byId("access-text").textContent = refused.code === 403 ? refused.message
-    : "This page needs the admin token. It is the setting `admin.token` of the proxy.";
+    : "This page needs a token of the proxy. The settings `admin.token` and `admin.tokens` name them.";
   return false;
+}
+
+// Say who is logged in. The style sheet hides the parts that need a higher role.
+async function introduce() {
+  const me = await call("GET", "/me");
+  byId("caller").textContent = `${me.name}: ${me.role}`;
+  document.body.dataset.role = me.role;
+  document.body.dataset.contents = me.contents;
 }
 
 async function follow() {
   let isAgain = true;
   try {
+    await introduce();
     await events(show);
     byId("connection").textContent = "The connection has ended. Trying again…";
   } catch (refused) {

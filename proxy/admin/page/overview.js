@@ -88,16 +88,16 @@ function heading(name, isHeld, refused) {
 function action(target, patterns) {
   if (target === "(other)") return "";
   return patterns.includes(target)
-    ? make("button", { type: "button", "data-name": target, "aria-label": `Resume ${target}`,
+    ? make("button", { type: "button", "data-needs": "operator", "data-name": target, "aria-label": `Resume ${target}`,
       onclick: () => resume(target) }, "Resume…")
-    : make("button", { type: "button", "data-name": target, "aria-label": `Pause ${target}`,
+    : make("button", { type: "button", "data-needs": "operator", "data-name": target, "aria-label": `Pause ${target}`,
       onclick: () => pause(target) }, "Pause…");
 }
 
 function paused(patterns) {
   draw("paused", patterns, () => patterns.map((pattern) => make("p", { class: "row" },
     make("span", {}, "Paused: ", make("code", {}, pattern)),
-    make("button", { type: "button", "aria-label": `Resume pattern ${pattern}`,
+    make("button", { type: "button", "data-needs": "operator", "aria-label": `Resume pattern ${pattern}`,
       onclick: () => resume(pattern) }, "Resume…"))));
 }
 
@@ -105,7 +105,7 @@ function ingest(isPaused) {
   draw("ingest", isPaused, () => [make("p", { class: "row" },
     make("span", {}, isPaused
       ? "The ingest is paused: no new records are read." : "New records are read."),
-    make("button", { type: "button", "data-name": "ingest", onclick: () => switchIngest(isPaused) },
+    make("button", { type: "button", "data-needs": "operator", "data-name": "ingest", onclick: () => switchIngest(isPaused) },
       isPaused ? "Resume the ingest…" : "Pause the ingest…"))]);
 }
 

@@ -16,11 +16,12 @@ let opened = null;
 export async function open(origin) {
   opened = origin;
   const path = pathOf(origin);
-  const known = await call("GET", `/records/${path}?body=true`).catch((refused) => refused);
+  const readsContents = document.body.dataset.contents === "true";
+  const known = await call("GET", `/records/${path}?body=${readsContents}`).catch((refused) => refused);
   if (opened !== origin) return;
   const record = known instanceof Error ? null : known;
   byId("record").replaceChildren(make("h3", {}, origin),
-    ...(record ? [now(record), content(record)] : [make("p", { class: "quiet" }, known.message)]),
+    ...(record ? [now(record), ...(readsContents ? [content(record)] : [])] : [make("p", { class: "quiet" }, known.message)]),
     make("h4", {}, "History"), make("p", { id: "record-status", class: "quiet", role: "status" }),
     make("div", { id: "record-life" }), make("div", { id: "record-actions" }));
   if (record !== null && record.state !== "ended") actions(origin, record.due, record.state === "pending");
@@ -62,7 +63,7 @@ function now(record) {
 // Offer the actions of a pending record. Then show its new state.
 function actions(origin, due, isDecided) {
   const then = (place) => open(place).catch((refused) => say(refused.message));
-  const button = (text, onclick) => make("button", { type: "button", onclick }, text);
+  const button = (text, onclick) => make("button", { type: "button", "data-needs": "operator", onclick }, text);
   byId("record-actions").replaceChildren(make("div", { class: "row" },
     ...(isDecided ? [button("Reschedule…", () => reschedule(pathOf(origin), due, then))] : []),
     button("Recall…", () => recall(pathOf(origin), () => then(origin)))));

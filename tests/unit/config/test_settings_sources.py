@@ -309,6 +309,7 @@ def test_no_error_about_a_file_repeats_a_secret(load: Load, text: str) -> None:
         ("DELAY_PROXY_ADMIN", f'{{"token": ["{SECRET}"]}}'),
         ("DELAY_PROXY_ADMIN", SECRET),
         ("DELAY_PROXY_ADMIN__TOKEN__X", SECRET),
+        ("DELAY_PROXY_ADMIN__TOKENS__X", SECRET),
     ],
 )
 def test_no_error_about_the_environment_repeats_a_secret(load: Load, name: str, value: str) -> None:

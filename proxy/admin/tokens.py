@@ -1,0 +1,159 @@
+"""The tokens of the admin port, and the roles of their callers (docs/admin-api.md#roles)."""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_args
+
+import structlog
+
+from proxy.admin.problem import Problem
+from proxy.config.settings import AdminSettings, AdminToken, Role, checked_token
+from proxy.errors import SettingsError
+
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+"""The lowest first."""
+MOST_FILE_BYTES: Final = 4_096
+SETTINGS_TOKEN: Final = "admin.token"  # noqa: S105 (a name)
+
+F = TypeVar("F", bound=Callable[..., Any])
+log = structlog.get_logger(__name__)
+
+
+def _rank(role: Role) -> int:
+    return ROLES.index(role)
+
+
+def needs(least: Role) -> Callable[[F], F]:
+    """Mark a call with the least role that may make it. `CallRoute` refuses calls without one."""
+
+    def mark(call: F) -> F:
+        vars(call)["least_role"] = least
+        return call
+
+    return mark
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The sender of a request."""
+
+    name: str
+    role: Role
+    contents: bool
+    """Whether the caller may read keys, values and headers of records."""
+
+    @classmethod
+    def of(cls, name: str, role: Role, *, contents: bool = False) -> "Caller":
+        return cls(name, role, contents or _rank(role) > _rank("viewer"))
+
+    def refuse_below(self, least: Role) -> None:
+        """Raise Problem if the call needs a higher role."""
+        if _rank(self.role) < _rank(least):
+            detail = f"This call needs the role {least}. {self.name} has the role {self.role}."
+            raise Problem(403, "role-needed", detail)
+
+    def refuse_contents(self) -> None:
+        """Raise Problem if the caller may not read contents of records."""
+        if not self.contents:
+            detail = (
+                f"{self.name} may not read the contents of records. Use a token of the role "
+                f"operator, or set `admin.tokens.{self.name}.contents: true`."
+            )
+            raise Problem(403, "contents-needed", detail)
+
+
+LOCAL: Final = Caller.of("local", "admin")
+"""Every caller, if no token is set. Only programs on this machine may call then."""
+
+
+class Tokens:
+    """The valid tokens as SHA-256. Raises SettingsError if a file cannot be used at the start."""
+
+    def __init__(self, settings: AdminSettings) -> None:
+        self._settings, self.is_needed = settings, settings.has_tokens
+        self._known: list[tuple[bytes, Caller]] = []
+        self._problems: dict[str, str] = {}
+        self.look()
+        for name, why in self._problems.items():
+            raise SettingsError(
+                f"The token {name} cannot be used: {why}.", f"Correct {_file(name)}."
+            )
+
+    def look(self) -> None:
+        """Read all files again. A file that cannot be used admits nobody."""
+        known, problems = list[tuple[bytes, Caller]](), dict[str, str]()
+        if self._settings.token is not None:
+            known.append((_hash(self._settings.token), Caller.of(SETTINGS_TOKEN, "admin")))
+        for name, entry in self._settings.tokens.items():
+            caller = Caller.of(name, entry.role, contents=entry.contents)
+            try:
+                known += [(_hash(token), caller) for token in tokens_in(entry.file)]
+            except ValueError as error:
+                problems[name] = str(error)
+        for name, why in problems.items() - self._problems.items():
+            log.error("a token of the admin port admits nobody", token=name, why=why)
+        if self._known and known != self._known:
+            log.info("tokens of the admin port taken up", tokens=[one.name for _, one in known])
+        self._known, self._problems = known, problems
+
+    def caller(self, authorization: str) -> Caller | None:
+        """Return the sender of a token. Every known token is compared, in constant time."""
+        if not self.is_needed:
+            return LOCAL
+        scheme, _, token = authorization.partition(" ")
+        sent = _hash(token)
+        found = [caller for known, caller in self._known if hmac.compare_digest(known, sent)]
+        if scheme.lower() != "bearer" or not found:
+            return None
+        return min(found, key=lambda one: (_rank(one.role), one.contents))
+
+
+def tokens_in(file: Path) -> list[str]:
+    """Return the tokens in a file, one on each line. Raises ValueError with the reason."""
+    lines = [line.strip() for line in _text_of(file).splitlines() if line.strip()]
+    if not lines:
+        raise ValueError(f"{file} is empty")
+    for number, line in enumerate(lines, 1):
+        try:
+            checked_token(line)
+        except ValueError as error:
+            raise ValueError(f"{file}, token {number}: {error}") from None
+    return lines
+
+
+def _text_of(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MOST_FILE_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror}") from None
+    if len(content) > MOST_FILE_BYTES:
+        raise ValueError(f"{file} has more than {MOST_FILE_BYTES} bytes")
+    return content.decode("ascii", "replace")
+
+
+def best_token(settings: AdminSettings) -> str | None:
+    """Return the token with the highest role that this process can read, for commands."""
+    if settings.token is not None:
+        return settings.token
+    entries: list[AdminToken] = sorted(settings.tokens.values(), key=lambda one: -_rank(one.role))
+    return next(_readable(entries), None)
+
+
+def _readable(entries: list[AdminToken]) -> Iterator[str]:
+    for entry in entries:
+        try:
+            yield tokens_in(entry.file)[0]
+        except ValueError:
+            continue
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _file(name: str) -> str:
+    return f"`admin.tokens.{name}.file`"
