@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any, Final
 
+import structlog
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -23,6 +24,7 @@ from proxy.admin.calls import (
     REFUSED,
     CallerOf,
     CallRoute,
+    Limit,
     Site,
     SiteOf,
     refusal_of,
@@ -31,6 +33,8 @@ from proxy.admin.pages import FILE_HEADERS, INDEX, health, page_file, readiness
 from proxy.admin.problem import Problem, bad_request
 from proxy.admin.threads import in_thread, room_in
 from proxy.admin.tokens import Caller, Tokens, needs
+
+log = structlog.get_logger(__name__)
 
 PREFIX: Final = "/api/v1"
 MOST_BODY_BYTES: Final = 65_536
@@ -82,6 +86,17 @@ async def get_document() -> Response:
 def get_caller(caller: CallerOf) -> models.Me:
     """Show the name and the role of the caller."""
     return models.Me(name=caller.name, role=caller.role, contents=caller.contents)
+
+
+@process.get("/changes")
+@needs("operator")
+def get_changes(site: SiteOf, limit: Limit = 100) -> models.Changes:
+    """List changes by the admin port, made or refused, the newest first.
+
+    All instances give the same list. Dry runs are left out.
+    """
+    with room_in(site.free_readings, "Two other calls are reading topics. Try again."):
+        return models.Changes(changes=site.topics.changes(limit))
 
 
 @process.get(
@@ -242,6 +257,7 @@ class AdminApp:
         if caller is not None:
             return caller
         if authorization:
+            log.warning("a wrong token came to the admin port", address=address)
             self._wrong_tokens.add(address)
         detail = "Send the header `Authorization: Bearer <token>` with a token of this proxy."
         raise Problem(401, "token-needed", detail, {"WWW-Authenticate": "Bearer"})

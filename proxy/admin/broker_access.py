@@ -14,7 +14,7 @@ from proxy.clock import wall_clock_ms
 from proxy.config.settings import Settings, TargetLimit
 from proxy.dispatch.partitioning import partition_of
 from proxy.errors import ProxyError
-from proxy.kafka.access import grant, is_refusal, topic_rights
+from proxy.kafka.access import TopicUnknown, grant, is_refusal, topic_rights
 from proxy.kafka.client_settings import common_config, connected, lookup_config
 from proxy.kafka.control import (
     BY_KEY,
@@ -40,7 +40,12 @@ from proxy.kafka.settings_topic import (
     settings_key,
     skipped_value,
 )
-from proxy.kafka.topics import admin_client, describe_topic
+from proxy.kafka.topics import (
+    admin_client,
+    changes_topic,
+    create_missing_topics,
+    describe_topic,
+)
 from proxy.kafka.unreadable import UnreadableBatch, unreadable_batch
 from proxy.protocol.body import Headers
 from proxy.protocol.body import Message as Record
@@ -52,6 +57,8 @@ from proxy.scheduling.batch import OutgoingRecord
 WRITE_WITHIN_S: Final = 8.0
 READ_WITHIN_S: Final = 5.0
 READ_THROUGH: Final = 1
+CHANGES_PARTITION: Final = 0
+"""One partition orders the changes of all instances."""
 NO_SUCH_PARTITION: Final = frozenset(
     {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
@@ -65,6 +72,7 @@ class BrokerAccess:
         self.max_delay_ms = settings.max_delay_ms
         self._lock = threading.Lock()
         self._producer: Producer | None = None
+        self._has_changes = False
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
@@ -173,6 +181,28 @@ class BrokerAccess:
     def _set_raw(self, key: str, value: str | None) -> None:
         encoded = None if value is None else value.encode()
         self._write(self._names.settings, Request([], key.encode(), encoded))
+
+    def write_change(self, value: bytes) -> None:
+        """Write to the topic of changes. Create it on first use."""
+        topic = self._names.changes
+        if not self._has_changes:
+            with self._asking(topic):
+                self._ensure_changes(topic)
+            self._has_changes = True
+        try:
+            self._write(topic, Request([], None, value, CHANGES_PARTITION))
+        except Problem:
+            self._has_changes = False
+            raise
+
+    def _ensure_changes(self, topic: str) -> None:
+        admin = admin_client(self._settings)
+        try:
+            admin.describe_topic(topic, "Write")
+        except TopicUnknown:
+            if not self._names.create:
+                raise
+            create_missing_topics(self._settings, admin, changes_topic(self._settings))
 
     def unreadable_batch(self, partition: int) -> UnreadableBatch | None:
         """Return the batch that cannot be read, if it is the first after the committed offset."""

@@ -1,5 +1,6 @@
 """Common parts of all calls: their site, request parsing, and refusals."""
 
+import asyncio
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from starlette.requests import ClientDisconnect
 
 from proxy.admin.broker_access import BrokerAccess
+from proxy.admin.changes import ChangeRecorder, cut, is_dry_run
 from proxy.admin.events import EventStreams, Snapshots
 from proxy.admin.models import (
     LAST_OFFSET,
@@ -24,6 +26,7 @@ from proxy.admin.models import (
     PATTERN,
     TOPIC,
     Answer,
+    Change,
     Refused,
     pattern_of,
 )
@@ -43,6 +46,8 @@ from proxy.telemetry.status import Status
 CALLS_AT_ONCE: Final = 4
 READINGS_AT_ONCE: Final = 2
 """For dead letters and for traces each, so that other calls have room."""
+RECORDED_WITHIN_S: Final = 1.0
+"""A reply waits this long for its record. Without a broker the record is written later, or not."""
 MOST_FIELDS: Final = 20
 JSON_TYPE: Final = "application/json"
 NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -70,6 +75,7 @@ class Site:
         self.settings, self.registry, self.read_statuses = settings, registry, read_statuses
         self.workers, self.broker, self.topics = workers, broker, topics
         self.level = settings.log.level
+        self.changes = ChangeRecorder(broker)
         self.replays = ReplayJobs(topics.replay)
         snapshots = Snapshots(registry, read_statuses, workers)
         self.events = EventStreams(lambda: snapshots.make(wall_clock_ms()))
@@ -136,7 +142,7 @@ class CallRoute(APIRoute):
         answer = super().get_route_handler()
         known = [parameter.alias for parameter in self.dependant.query_params]
 
-        async def handle(request: Request) -> Response:
+        async def reply_to(request: Request) -> Response:
             try:
                 request.state.caller.refuse_below(self.least_role)
                 check_query(request.url.query, known)
@@ -150,7 +156,37 @@ class CallRoute(APIRoute):
             except Exception as error:  # noqa: BLE001 (a defect is logged)
                 return refusal_of(error, request.url.path)
 
+        async def handle(request: Request) -> Response:
+            body = await request.body() if self.is_change else b""  # before its sender can leave
+            reply = await reply_to(request)
+            if self.is_change and not is_dry_run(body, reply.status_code):
+                change = _change_of(request, body, reply)
+                written = in_thread(partial(request.state.site.changes.record, change))
+                await asyncio.wait([asyncio.ensure_future(written)], timeout=RECORDED_WITHIN_S)
+            return reply
+
         return handle
+
+    @property
+    def is_change(self) -> bool:
+        return "GET" not in (self.methods or ())
+
+
+def _change_of(request: Request, body: bytes, reply: Response) -> Change:
+    site, caller, query = request.state.site, request.state.caller, request.url.query
+    path = request.url.path + (f"?{query}" if query else "")
+    return Change(
+        at=wall_clock_ms(),
+        caller=caller.name,
+        role=caller.role,
+        address=request.client.host if request.client else "",
+        instance=site.settings.instance_name,
+        call=cut(f"{request.method} {path}"),
+        body=cut(body.decode("utf-8", "replace")),
+        status=reply.status_code,
+        result=cut(bytes(reply.body).decode("utf-8", "replace").rstrip()),
+        left_out=0,
+    )
 
 
 def _answered_in_thread(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,10 +6,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-from proxy.admin.models import LetterTopic
+from proxy.admin.broker_access import CHANGES_PARTITION
+from proxy.admin.changes import read_change
+from proxy.admin.models import Change, LetterTopic
 from proxy.admin.problem import Problem
 from proxy.admin.replay_jobs import WantedReplay
 from proxy.clock import wall_clock_ms
@@ -25,10 +27,11 @@ from proxy.dead_letters.letter import (
 )
 from proxy.dead_letters.replay import OnDecision, Replay, preview
 from proxy.dead_letters.replay_plan import Mark, Selection
-from proxy.dead_letters.topics import DeadLettersMissing, DeadLetterTopics, NoSuchLetter
+from proxy.dead_letters.topics import GROUP, DeadLettersMissing, DeadLetterTopics, NoSuchLetter
 from proxy.errors import ProxyError
-from proxy.kafka.access import Connection, TopicUnknown, explain, is_refusal
+from proxy.kafka.access import Connection, TopicUnknown, client_config, explain, is_refusal
 from proxy.kafka.log_ranges import answered_offset
+from proxy.kafka.reader import READER_CONFIG, TopicReader
 from proxy.lineage.links import NotAllRead
 from proxy.lineage.story import Story
 from proxy.lineage.topics import KafkaTopics
@@ -73,6 +76,23 @@ class TopicReaders:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+
+    def changes(self, limit: int) -> list[Change]:
+        """Return the newest changes of all instances, the newest first."""
+        names = self._settings.topics
+        config = client_config(self._settings, group_id=GROUP, **READER_CONFIG)
+        reader = TopicReader(partial(Consumer, config), names.changes, [CHANGES_PARTITION])
+        with _refusing(self._settings):
+            try:
+                Connection(self._settings).describe_topic(names.changes, "Read")
+            except TopicUnknown:
+                if names.create:
+                    return []
+                raise
+            span = reader.spans()[CHANGES_PARTITION]
+            last = range(max(span.start, span.stop - limit), span.stop)
+            found = [read_change(one.value()) for one in reader.records(CHANGES_PARTITION, last)]
+        return [change for change in reversed(found) if change is not None]
 
     def topics(self) -> list[LetterTopic]:
         """Return the dead-letter topics of the proxy and of groups, at most MOST_TOPICS."""

@@ -18,7 +18,7 @@ import yaml
 from proxy.cli.terminal import WithBroker, option, say
 from proxy.config.settings import Settings
 from proxy.kafka.access import Right, addressed, grant_line, group_right, transactional_right
-from proxy.kafka.topics import ENOUGH, own_topics, replication_for
+from proxy.kafka.topics import ENOUGH, changes_topic, own_topics, replication_for
 
 NOT_OF_KUBERNETES: Final = re.compile(r"[^a-z0-9.-]+")
 TYPES: Final = {"topic": "Topic", "group": "Group", "transactional-id": "TransactionalID"}
@@ -105,6 +105,7 @@ def _of_proxy(settings: Settings, targets: Sequence[str]) -> Iterator[Right]:
     yield from _on(own.settings, "Read", "Write", *may_create)
     yield from _on(own.dead_letters, "Write", *may_create)
     yield from _on(own.outcomes, "Read", "Write", *may_create)
+    yield from _on(own.changes, "Read", "Write", *may_create)
     for target in targets or settings.targets.allow:
         yield from _on(target, "Write", "DescribeConfigs")
     for prefix in (own.retry_prefix, own.dlq_prefix):
@@ -159,7 +160,7 @@ def declared_topics(settings: Settings, notation: Notation) -> list[str]:
     """Return the lines that create the proxy's own topics."""
     replication = replication_for(settings.topics, ENOUGH)
     lines = []
-    for name, own in own_topics(settings).items():
+    for name, own in {**own_topics(settings), **changes_topic(settings)}.items():
         partitions = settings.topics.partitions if name == settings.topics.ingress else 1
         config = {**own, "min.insync.replicas": str(replication.min_insync)}
         if notation is Notation.KAFKA:

@@ -46,5 +46,5 @@ def create_topics(
     if asked.as_json:
         say_json({"created": created})
         return
-    for topic in asked.settings.topics.own:
+    for topic in (*asked.settings.topics.own, asked.settings.topics.changes):
         say(f"{topic}: {'created' if topic in created else 'exists already'}")

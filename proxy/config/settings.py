@@ -59,6 +59,7 @@ class TopicSettings(Section):
     outcomes: str = "timer.outcomes"
     settings: str = "timer.settings"
     audit: str = "timer.audit"
+    changes: str = "timer.changes"
     retry_prefix: str = "retry."
     dlq_prefix: str = "dlq."
     allow_create_time: bool = False
@@ -67,7 +68,7 @@ class TopicSettings(Section):
     replication_factor: int | None = Field(None, ge=1, le=100)
     min_insync_replicas: int | None = Field(None, ge=1, le=100)
 
-    _names = field_validator("ingress", "dead_letters", "outcomes", "settings", "audit")(
+    _names = field_validator("ingress", "dead_letters", "outcomes", "settings", "audit", "changes")(
         check_topic
     )
 
@@ -77,7 +78,7 @@ class TopicSettings(Section):
 
     @property
     def never_targets(self) -> tuple[str, ...]:
-        return (*self.own, self.audit, self.replay_marks)
+        return (*self.own, self.audit, self.changes, self.replay_marks)
 
     @property
     def replay_marks(self) -> str:
@@ -89,9 +90,9 @@ class TopicSettings(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "TopicSettings":
-        if len({*self.own, self.audit}) <= len(self.own):
+        if len({*self.own, self.audit, self.changes}) < len(self.own) + 2:
             raise ValueError(
-                "ingress, dead_letters, outcomes, settings and audit must be five topics"
+                "ingress, dead_letters, outcomes, settings, audit and changes must be six topics"
             )
         if (self.min_insync_replicas or 1) > (self.replication_factor or 100):
             raise ValueError(

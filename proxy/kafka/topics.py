@@ -65,6 +65,7 @@ LOOK_EVERY_S: Final = 0.02
 TOPIC_EVERY_S: Final = 2.0
 DAY_MS: Final = 86_400_000
 INGRESS_DAYS: Final = 14
+CHANGES_DAYS: Final = 366
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,13 @@ def own_topics(settings: Settings) -> dict[str, dict[str, str]]:
     return {name: {**always, **one} for name, one in more.items()}
 
 
+def changes_topic(settings: Settings) -> dict[str, dict[str, str]]:
+    """Return the configuration of the topic of changes. `run` works without the topic."""
+    kept = {"retention.ms": str(CHANGES_DAYS * DAY_MS)}
+    always = {"message.timestamp.type": "LogAppendTime", **UNPACKED}
+    return {settings.topics.changes: {**always, **kept}}
+
+
 def ensure_topics(settings: Settings, admin: Connection | None = None) -> None:
     """Create missing topics if `topics.create` allows it. Raises TopicMissing, BrokerUnreachable,
     BrokerRefused."""
@@ -106,27 +114,33 @@ def ensure_topics(settings: Settings, admin: Connection | None = None) -> None:
     try:
         refuse_missing_rights(settings, admin)
         if settings.topics.create:
-            if create_missing_topics(settings, admin):
+            if create_missing_topics(settings, admin, own_topics(settings)):
                 refuse_missing_rights(settings, admin)
-        elif missing := _missing_topics(settings, admin):
+        elif missing := _missing_topics(own_topics(settings), admin):
             raise TopicMissing(next(iter(missing)))
     except KafkaException as error:
         raise admin.sentence(error) from None
 
 
-def create_missing_topics(settings: Settings, admin: Connection | None = None) -> list[str]:
-    """Create missing own topics, unless another process just did. Return their names."""
+def create_missing_topics(
+    settings: Settings,
+    admin: Connection | None = None,
+    topics: Mapping[str, dict[str, str]] | None = None,
+) -> list[str]:
+    """Create missing topics, by default all own ones, unless another process just did. Return
+    their names."""
     admin = admin or admin_client(settings)
-    wanted = _missing_topics(settings, admin)
+    every = {**own_topics(settings), **changes_topic(settings)}
+    wanted = _missing_topics(every if topics is None else topics, admin)
     if not wanted:
         return []
     names, replication = list(wanted), replication_in(admin, settings.topics)
     partitions = {settings.topics.ingress: settings.topics.partitions}
-    topics = [
+    new = [
         _new_topic(name, partitions.get(name, 1), replication, config)
         for name, config in wanted.items()
     ]
-    for name, answer in admin.create_topics(topics, request_timeout=ASK_TIMEOUT_S).items():
+    for name, answer in admin.create_topics(new, request_timeout=ASK_TIMEOUT_S).items():
         try:
             answer.result()
         except KafkaException as error:
@@ -137,9 +151,11 @@ def create_missing_topics(settings: Settings, admin: Connection | None = None) -
     return names
 
 
-def _missing_topics(settings: Settings, admin: Connection) -> dict[str, dict[str, str]]:
+def _missing_topics(
+    wanted: Mapping[str, dict[str, str]], admin: Connection
+) -> dict[str, dict[str, str]]:
     existing = existing_topics(admin)
-    return {name: config for name, config in own_topics(settings).items() if name not in existing}
+    return {name: config for name, config in wanted.items() if name not in existing}
 
 
 def _new_topic(

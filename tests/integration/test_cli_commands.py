@@ -23,7 +23,7 @@ ACL_LIMIT_S = 180.0
 KNOWN_WITHIN_S = 180.0
 JAVA_S_PARTITION_OF_O1 = 3
 """Partition of four by Kafka's murmur2 of the key, not by librdkafka's CRC32."""
-ROLES = ("ingress", "dead_letters", "outcomes", "settings")
+ROLES = ("ingress", "dead_letters", "outcomes", "settings", "changes")
 
 pytestmark = [pytest.mark.integration, pytest.mark.core]
 

@@ -2,6 +2,7 @@
 
 import { pause } from "./actions.js";
 import { call, events, keepToken } from "./api.js";
+import * as changes from "./changes.js";
 import { byId } from "./elements.js";
 import * as letters from "./letters.js";
 import * as overview from "./overview.js";
@@ -63,4 +64,5 @@ byId("pause-pattern").addEventListener("click", () => pause());
 picture.listen();
 search.listen();
 letters.listen();
+changes.listen();
 follow();

@@ -68,6 +68,7 @@ class Installation:
                 "dead_letters": self.dead_letters,
                 "outcomes": self.outcomes,
                 "settings": self.settings_topic,
+                "changes": f"{self.name}.changes",
             },
             "group_id": f"{self.name}.proxy",
             "instance_id": instance,

@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from proxy.admin.app import AdminApp
 from proxy.admin.calls import Site
+from proxy.admin.changes import read_change
+from proxy.admin.models import Change
 from proxy.admin.queries import (
     CountedShard,
     FindId,
@@ -126,6 +128,8 @@ class MadeUpBroker:
     max_delay_ms: int = 100 * 366 * 86_400_000
     is_noticed: bool = True
     refusal: Exception | None = None
+    changes: list[bytes] = field(default_factory=list)
+    change_refusal: Exception | None = None
 
     def cancel(
         self, ident: bytes, key: bytes | None, partition: int | None, wait_s: float
@@ -153,6 +157,11 @@ class MadeUpBroker:
         self.purges.append(purge)
         outcome = "applied" if wait_s else None
         return [ControlResult(f"{INGRESS}/{number}/9", outcome) for number in range(3)]
+
+    def write_change(self, value: bytes) -> None:
+        if self.change_refusal is not None:
+            raise self.change_refusal
+        self.changes.append(value)
 
     def pause(self, pattern: str) -> None:
         if self.is_noticed:
@@ -204,6 +213,7 @@ class MadeUpApi:
         self.letters, self.traces = MadeUpLetters(), MadeUpTraces()
         topics: Any = self.letters
         topics.trace = self.traces.trace
+        topics.changes = self._changes
         self.next_offsets = [10]
         self.site = Site(
             Settings(admin=settings or AdminSettings(), release=release or ReleaseSettings()),
@@ -214,6 +224,10 @@ class MadeUpApi:
             topics,
         )
         self.app = AdminApp(self.site)
+
+    def _changes(self, limit: int) -> list[Change]:
+        found = [read_change(value) for value in self.broker.changes[-limit:]]
+        return [one for one in reversed(found) if one is not None]
 
     def statuses(self) -> list[Status]:
         next_offset = self.next_offsets.pop(0) if self.next_offsets[1:] else self.next_offsets[0]

@@ -42,6 +42,7 @@ LEAST: dict[Role, set[str]] = {
         "GET /records/{topic}/{partition}/{offset}/trace",
     },
     "operator": {
+        "GET /changes",
         "DELETE /dead-letters/replays/{id}",
         "DELETE /ingest/paused",
         "DELETE /limits",

@@ -29,6 +29,7 @@ def test_the_rights_of_the_proxy_are_the_lines_of_the_page(call: Call) -> None:
         f"{allow} --operation Read --operation Write --operation Create --topic timer.settings",
         f"{allow} --operation Write --operation Create --topic timer.dead-letters",
         f"{allow} --operation Read --operation Write --operation Create --topic timer.outcomes",
+        f"{allow} --operation Read --operation Write --operation Create --topic timer.changes",
         f"{allow} {write} --topic orders {prefixed}",
         f"{allow} {write} --operation Create --topic retry. {prefixed}",
         f"{allow} {write} --operation Create --topic dlq. {prefixed}",
@@ -75,7 +76,7 @@ def test_terraform_has_a_resource_for_each_operation_with_a_name_of_its_own(call
 
 def test_topics_are_declared_as_run_would_create_them(call: Call) -> None:
     kafka = printed(call, "topics", "create", "--print", "kafka", *SECURED).splitlines()
-    assert len(kafka) == 4
+    assert len(kafka) == 5
     assert kafka[0] == (
         "kafka-topics.sh --bootstrap-server k:9093 --command-config admin.properties --create "
         "--if-not-exists --topic timer.ingress --partitions 4 --replication-factor 3 "
@@ -84,14 +85,14 @@ def test_topics_are_declared_as_run_would_create_them(call: Call) -> None:
     )
     chosen = ("--set", "topics.settings=Timer_s", "--set", "topics.replication_factor=1")
     topics = printed(call, "topics", "create", "--print", "strimzi", *chosen)
-    *_, last = yaml.safe_load_all(topics)
+    *_, last, _changes = yaml.safe_load_all(topics)
     assert last["metadata"]["name"] == "timer-s"
     assert last["spec"]["topicName"] == "Timer_s"
     assert (last["spec"]["partitions"], last["spec"]["replicas"]) == (1, 1)
     assert last["spec"]["config"]["cleanup.policy"] == "compact"
     assert last["spec"]["config"]["min.insync.replicas"] == "1"
     terraform = printed(call, "topics", "create", "--print", "terraform")
-    assert terraform.count('resource "kafka_topic"') == 4
+    assert terraform.count('resource "kafka_topic"') == 5
     assert '    "cleanup.policy" = "compact"\n' in terraform
 
 

@@ -20,12 +20,14 @@ from proxy.kafka.topics import (
     TOPIC_EVERY_S,
     TopicFacts,
     TopicWatch,
+    changes_topic,
     create_missing_topics,
     ensure_topics,
     own_topics,
 )
 
 OWN = set(own_topics(Settings()))
+EVERY = {*OWN, *changes_topic(Settings())}
 
 
 class LateAdmin:
@@ -82,7 +84,7 @@ def test_a_proxy_that_may_not_create_topics_says_which_one_is_missing() -> None:
 
 def test_a_person_may_have_topics_created_that_the_proxy_may_not_create() -> None:
     may_not = Settings(topics=TopicSettings(create=False))
-    assert set(create_missing_topics(may_not, cast(Connection, LateAdmin(late=1)))) == OWN
+    assert set(create_missing_topics(may_not, cast(Connection, LateAdmin(late=1)))) == EVERY
 
 
 @pytest.mark.parametrize(
